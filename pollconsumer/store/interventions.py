@@ -101,7 +101,7 @@ class Interventions:
     def _demand(self, queue: str) -> None:
         """Check an operator's rights before the first write to a queue."""
         if queue not in self._allowed:
-            demand(self._wire, OPERATOR, self._keys.queue(queue, "rows"))
+            demand(self._wire, OPERATOR, self._keys.queue(queue, "rows"))  # GUARD rights
             self._allowed.add(queue)
 
     def _settle_with(self, name: str, queue: str, message_id: str, *args: str) -> None:

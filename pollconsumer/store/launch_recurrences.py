@@ -62,6 +62,7 @@ class LaunchRecurrences(Recurrences):
                     emit(events.RecurrenceRemoved(id_text(name)))
                 elif due:
                     elsewhere = self._keys.queue(homes[name], "next_instants")
+                    # GUARD what is due stays due in another queue
                     self._wire.command("ZADD", elsewhere, "XX", "LT", int(due), name)
             for name in contested:
                 emit(events.RecurrenceContested(id_text(name), queue))

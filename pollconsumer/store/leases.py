@@ -105,7 +105,7 @@ class Leases:
         """
         control = self._keys.control
         if not self._allowed:
-            demand(self._wire, LAUNCH, control("fences"))
+            demand(self._wire, LAUNCH, control("fences"))  # GUARD rights of a launch
             self._allowed = True
         lineages = [f"{group.name}:{slot}" for slot in range(group.slots)]
         keys = [
@@ -179,7 +179,7 @@ class Leases:
         held, *marks = self._wire.call("renew", keys, args)
         before, mark = map(int, marks)
         seen = self._wire.mark or int(holder.fence)
-        self.rollback = (seen, before) if before < seen else None
+        self.rollback = (seen, before) if before < seen else None  # GUARD a renewal that finds less than was seen
         self._wire.mark, self._wire.greatest = mark, max(self._wire.greatest, seen, mark)
         return None if held < 0 else bool(held)
 
@@ -197,7 +197,7 @@ class Leases:
     def break_(self, lineage: str, fence: str) -> bool:
         """Take the lease from the holder with ``fence``. False if another holds it by now."""
         control = self._keys.control
-        demand(self._wire, OPERATOR, control("fences"))
+        demand(self._wire, OPERATOR, control("fences"))  # GUARD rights to break
         group = lineage.rpartition(":")[0]
         keys = [control(f"lease:{lineage}"), control(f"baton:{group}"), control("fences")]
         return bool(self._wire.call("break", keys, [lineage, fence]))

@@ -64,10 +64,11 @@ def send(
     while entries := store.wire.command("LRANGE", outbox, left, left + PAGE_ENTRIES - 1):
         for entry in entries:
             number, packed = _numbered(entry)
-            if _is_newer(packed):
+            if _is_newer(packed):  # GUARD entries of a newer version
                 left += 1
                 continue
             # A numbered entry after one that stays would make that one a duplicate: send it by its ids instead.
+            # GUARD what is left is not overtaken; sent before it is forgotten
             sent += _send(store, Origin(queue, number, 0) if number and not left else None, packed, conflicting)
             store.wire.command("LREM", outbox, 1, entry)
     if left:

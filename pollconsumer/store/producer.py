@@ -184,7 +184,7 @@ class Producer:
             commands[:] = [*self._commands(trip(), origin, done, f"@{until}"), *awaiting]
 
         try:
-            return self.wire.all(commands, mend=bound, blocking=within)
+            return self.wire.all(commands, mend=bound, blocking=within)  # GUARD a repetition has an end
         except NodeLost:  # of a launch that sends what an outbox has
             raise
         except StoreUnreachable as error:
@@ -209,6 +209,7 @@ class Producer:
         if queue not in self._registered:
             rights = rights or self.rights
             keys = [self.keys.control("queues"), self.keys.control("queues_marker")]
+            # GUARD rights of a producer in a queue
             args = [queue, self.keys.queue(queue, "rows"), *rights.split(), *self.wire.rights]
             refuse_without(self.wire.call("register", keys, args))
             self._registered.add(queue)

@@ -164,7 +164,7 @@ class Recurrences(RecurrenceReader):
         ]
 
     def _demand(self, standing: RecurrenceStatus, rights: str = OPERATOR) -> None:
-        demand(self._wire, rights, self._keys.queue(standing.queue, "recurrences"))
+        demand(self._wire, rights, self._keys.queue(standing.queue, "recurrences"))  # GUARD rights
 
 
 def _refuse(taken: Sequence[bytes]) -> None:

@@ -168,8 +168,8 @@ class RedisStore(Upkeep):
         def give_back() -> None:
             self.give_back(holder, shares, keep)
 
-        give_back()
-        return self.wire.all(commands, mend=give_back)
+        give_back()  # GUARD what a lost reply reserved is given back
+        return self.wire.all(commands, mend=give_back)  # GUARD what the next lost reply reserved is given back
 
     def give_back(
         self, holder: Holder, shares: Sequence[Share], keep: Callable[[str], Iterable[bytes]] = lambda _: ()

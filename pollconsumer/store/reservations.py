@@ -128,6 +128,7 @@ class Reservation:
 
     def has_expired(self, monotonic: float) -> bool:
         """Whether it is too late to begin. A redriven message does not expire: a person asked for it."""
+        # GUARD a redriven message does not expire
         return 0 < self.expires <= self.server_ms(monotonic) and self.generation == 0
 
     def server_ms(self, monotonic: float) -> int:

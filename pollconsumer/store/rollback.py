@@ -67,10 +67,10 @@ class Rollback:
         marks = self._marks or self._read(remembered)
         seen = max(marks.seen, wire.mark)
         mark = count_of(found)
-        reached = min(seen, mark) if self._confirmed else mark
+        reached = min(seen, mark) if self._confirmed else mark  # GUARD what was merely read
         self._marks = Marks(reached, max(marks.greatest, wire.greatest, mark))
         wire.mark, wire.greatest = self._marks
-        if mark < seen:
+        if mark < seen:  # GUARD a connection that finds less than was seen
             line = went_back(seen, mark)
         elif wire.witness is not None and (what := self._missing(wire, wire.witness)):
             line = f"store went back: message {what}; {_may_be_lost(mark)}"
@@ -121,7 +121,7 @@ class Rollback:
         name = message_id if isinstance(message_id, str) else id_text(message_id)
         if any(memories) or (row is not None and row[ENDING : ENDING + 1] != b"\0"):
             return ""
-        if not record and row is None:
+        if not record and row is None:  # GUARD a message that is gone
             return f"{name}, which was accepted, is not there"
         return f"{name}, which was completed, is to be handled again" if completed else ""
 

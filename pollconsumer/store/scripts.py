@@ -29,6 +29,7 @@ _NAME = re.compile(r"([A-Z][A-Z0-9_]+)\b")
 _FUNCTION = re.compile(r"\nlocal function (\w+).*?\nend(?=\n)", re.DOTALL)
 _BEGIN, _END = "\1", "\2"
 _COMMENT = re.compile(r"\n *--(?! (?:KEYS|NEEDS|RARELY|PART|EXPECT) ).*")
+_MARK = re.compile(r"-- GUARD .*")
 
 _SIZE = {"list": "LLEN", "hash": "HLEN", "set": "SCARD", "zset": "ZCARD"}
 # All others free memory, or need next to none: they must work on a full server.
@@ -161,7 +162,7 @@ def _with_parts(name: str) -> str:
 
 def _read(name: str) -> str:
     """A file without its comments: a launch compiles a dozen scripts, and a third of their text is comments."""
-    return _COMMENT.sub("", (_DIRECTORY / f"{name}.lua").read_text("utf-8"))
+    return _MARK.sub("", _COMMENT.sub("", (_DIRECTORY / f"{name}.lua").read_text("utf-8")))
 
 
 @cache

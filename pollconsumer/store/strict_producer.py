@@ -20,7 +20,7 @@ class StrictProducer(Producer):
     def __init__(self, wire: Wire, namespace: str, strict: Strict, clocks: Clocks = SYSTEM_CLOCKS) -> None:
         super().__init__(wire, namespace, clocks)
         self._strict = strict
-        self.rights = f"{Producer.rights} {strict.right}"
+        self.rights = f"{Producer.rights} {strict.right}"  # GUARD rights of one that waits for replicas
 
     def enqueue_one(self, message: NewMessage) -> Enqueued:
         if self._waits():

@@ -48,8 +48,8 @@ class Upkeep(Producer):
         ``served_for``: seconds until the next launch can be expected, for which the queue counts as served.
         StoreRefused if one of the queue's keys has the wrong type.
         """
-        self._check_types(queue)
-        self.register(queue, LAUNCH)
+        self._check_types(queue)  # GUARD types of a queue's keys
+        self.register(queue, LAUNCH)  # GUARD rights of a launch in a queue
         call = f"{self.keys.queue(queue, 'successor_waits')}:{holder.group}"
         keys = [
             self.keys.queue(queue, "announced"),

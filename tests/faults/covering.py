@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +20,7 @@ from pollconsumer.store import scripts
 from pollconsumer.store.redis_store import RedisStore
 from tests.conftest import NAMESPACE, real_server
 from tests.faults.covering_table import COVERING
-from tests.faults.mutation_table import MUTATIONS, Mutation
+from tests.faults.mutation_table import MUTATIONS, Mutation, edited
 from tests.faults.promises import PROMISES
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ class Trial:
         edits = [edit for guard in without for edit in guard.edits]
         for edit in edits:
             path = self._directory.parent / edit.file
-            path.write_text(path.read_text().replace(edit.old, edit.new, 1))
+            with suppress(ValueError):
+                path.write_text(edited(path.read_text(), edit))
         before, scripts._DIRECTORY = scripts._DIRECTORY, self._directory  # noqa: SLF001  no user has another
         scripts.part.cache_clear()
         try:

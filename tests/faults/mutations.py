@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.faults import covering
-from tests.faults.mutation_table import MUTATIONS, Edit, Mutation
+from tests.faults.mutation_table import MUTATIONS, Mutation, edited
 
 ROOT = Path(__file__).parents[2]
 AT_ONCE = 2
@@ -123,13 +123,6 @@ class Noticed(NamedTuple):
     by: str | None
     stage: int
     seconds: float
-
-
-def edited(text: str, edit: Edit) -> str:
-    """ValueError where the text to be taken out does not stand there exactly once."""
-    if text.count(edit.old) != 1:
-        raise ValueError(f"{edit.file} holds {text.count(edit.old)} times: {edit.old}")
-    return text.replace(edit.old, edit.new)
 
 
 def copy_with(mutation: Mutation, place: Path) -> None:

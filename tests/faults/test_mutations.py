@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,8 +10,8 @@ from lupa.lua51 import LuaRuntime
 
 from tests.faults.covering import GUARDS, Trial
 from tests.faults.covering_table import COVERING
-from tests.faults.mutation_table import MUTATIONS, Mutation
-from tests.faults.mutations import ROOT, edited, nearest
+from tests.faults.mutation_table import CHANGES, MUTATIONS, STORE, Mutation, edited, marked
+from tests.faults.mutations import ROOT, nearest
 from tests.faults.promises import PROMISES
 from tests.simulation.unseen import UNSEEN
 
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
     from pollconsumer.store.redis_store import RedisStore
     from tests.store.servers import Server
 
-STORE = ROOT / "pollconsumer" / "store"
+IN_TWO_LINES = {"let_go: places given back to those in line", "reserve: order within a batch"}
 COVERED = [(promise, guards) for promise, sets in COVERING.items() for guards in sets]
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
-def test_what_a_mutation_takes_out_stands_there_once(mutation: Mutation) -> None:
+def test_what_a_mutation_makes_of_its_lines_is_another_program(mutation: Mutation) -> None:
     for edit in mutation.edits:
         text = (STORE / edit.file).read_text()
         mutated = edited(text, edit)
@@ -42,8 +43,22 @@ def _compile(file: str, text: str) -> None:
         compile(text, file, "exec")
 
 
-def test_every_mutation_has_a_name_of_its_own() -> None:
+def test_every_guard_has_a_name_of_its_own_on_one_line() -> None:
     assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS)
+    for mutation in MUTATIONS:
+        [edit] = mutation.edits
+        lines = [at for at, name in marked((STORE / edit.file).read_text()) if name == edit.guard]
+        assert len(lines) == 1 + (mutation.name in IN_TWO_LINES), mutation.name
+
+
+def test_every_change_is_that_of_a_mark() -> None:
+    assert CHANGES.keys() <= {mutation.name for mutation in MUTATIONS}
+
+
+def test_every_mark_is_read() -> None:
+    for path in (each for pattern in ("*.lua", "*.py") for each in STORE.rglob(pattern)):
+        text = path.read_text()
+        assert len({at for at, _ in marked(text)}) == len(re.findall(r"\bGUARD\b *\w", text)), path.name
 
 
 @pytest.mark.parametrize("promise", PROMISES)

@@ -38,6 +38,11 @@ def test_a_script_binds_every_name_that_it_and_the_parts_which_it_needs_use(name
 
 
 @pytest.mark.parametrize("name", sorted(scripts()))
+def test_no_mark_of_a_guard_is_sent_to_the_server(name: str) -> None:
+    assert b"GUARD" not in Scripts()[name].code
+
+
+@pytest.mark.parametrize("name", sorted(scripts()))
 def test_a_script_is_given_no_key_that_it_does_not_use(name: str) -> None:
     script = Scripts()[name]
     code = words(script.code.decode())

@@ -139,12 +139,12 @@ class ClusterWire(Wire):
         self._sent, self._watching = [], False
 
     def _give_up(self, error: BaseException) -> None:
-        self._topology.doubtful |= isinstance(error, Unanswered)
+        self._topology.doubtful |= isinstance(error, Unanswered)  # GUARD doubt
         self._abandon()
 
     def _abandon(self) -> None:
         for node, _ in self._sent:
-            self._nodes[node]._abandon()  # noqa: SLF001  a wire of ours
+            self._nodes[node]._abandon()  # noqa: SLF001  a wire of ours  # GUARD late answers of other nodes
         self._sent, self._watching = [], False
         self._watch.close()
 
@@ -206,13 +206,14 @@ class ClusterWire(Wire):
                 redirection = self._topology.redirection(answer, node) if isinstance(answer, ErrorReply) else None
                 if redirection is None:
                     is_wait = self._commands[at][0] in WAITING
+                    # GUARD replicas do not wait
                     if served or not is_wait:  # one that has become a replica refuses to wait
                         self._note(answers, at, answer)
                     served = True
                     continue
                 kind, slot, owner = redirection
                 if kind == "MOVED":
-                    self._topology.learn(slot, owner)
+                    self._topology.learn(slot, owner)  # GUARD a slot's new node
                 if self._commands[at][0] == "BLPOP":  # its caller waits again
                     continue
                 if kind == "MOVED":
@@ -221,7 +222,7 @@ class ClusterWire(Wire):
                     elsewhere.append((at, owner))
         waits = [each for each in self._commands[-1:] if each[0] in WAITING]
         for at, owner in elsewhere:
-            asking = [("ASKING",), self._commands[at], *waits]
+            asking = [("ASKING",), self._commands[at], *waits]  # GUARD asking
             self._node(owner).send(asking)
             _, answers[at], *waited = self._node(owner).receive(asking, blocking=blocking)
             for answer in waited:
@@ -234,13 +235,13 @@ class ClusterWire(Wire):
         if before is None or isinstance(answer, ErrorReply):
             answers[at] = answer
         elif not isinstance(before, ErrorReply):
-            answers[at] = least(answer, before)
+            answers[at] = least(answer, before)  # GUARD the fewest replicas
 
     def _raise(self, error: ErrorReply, among: int) -> None:
         try:
             self._refuse(error)
         except Unanswered as unanswered:
-            raise Unanswered(str(unanswered), sent=among > 1) from None
+            raise Unanswered(str(unanswered), sent=among > 1) from None  # GUARD what another node may have carried out
 
     def _node(self, node: Node) -> NodeWire:
         wire = self._nodes.get(node)

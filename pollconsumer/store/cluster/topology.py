@@ -60,6 +60,7 @@ class Topology:
         """
         failure = Unanswered("no node of the cluster answers", sent=False)
         for node in list(self._asked):
+            # GUARD another node in doubt
             self._asked = [*(each for each in self._asked if each != node), node]  # of several threads none is lost
             try:
                 answer = ask(node)

@@ -26,5 +26,5 @@ def confirmed(wire: Wire, strict: Strict, commands: Sequence[Command], blocking:
     answers = wire.receive(waited, blocking=blocking + min(strict.within, beyond))
     if len(waited) > len(commands) and (problem := strict.shortfall(answers[-1], wire.replicas)):
         wire.close()  # the server may not be the primary any more
-        raise strict.unconfirmed(problem)
+        raise strict.unconfirmed(problem)  # GUARD confirmation of what a launch changed
     return answers[: len(commands)]

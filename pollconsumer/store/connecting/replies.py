@@ -100,6 +100,6 @@ def not_understood(said: object) -> StoreRefused:
 
 def refuse_without(lacking: Sequence[bytes]) -> None:
     """Raise PermissionDenied if any commands are ``lacking``."""
-    if lacking:
+    if lacking:  # GUARD refusal
         wanted = " ".join(f"+{command.decode().lower()}" for command in lacking)
         raise PermissionDenied("rights missing", wanted, "the store's user needs them: ACL SETUSER, see docs/store.md")

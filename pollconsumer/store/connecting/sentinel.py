@@ -206,7 +206,7 @@ class PrimaryConnection(SocketConnection):
         super().connect(left_until(until))
         try:
             role = self.ask(("ROLE",), left_until(until))
-            if not isinstance(role, list) or role[:1] != [b"master"]:
+            if not isinstance(role, list) or role[:1] != [b"master"]:  # GUARD a replica is not written to
                 found = "is a replica" if isinstance(role, list) else f"has no role, but says {shown(role)}"
                 raise ConnectionError(f"{self.place} {found}; the Sentinels still name it as the primary")
         except BaseException:
@@ -215,6 +215,6 @@ class PrimaryConnection(SocketConnection):
 
     def send(self, commands: Sequence[Command]) -> None:
         """Also raises ConnectionError once another server is the primary."""
-        if self._sentinels.moved_from(self._address, self._bearing):
+        if self._sentinels.moved_from(self._address, self._bearing):  # GUARD a primary that was replaced is left
             raise ConnectionError(f"{self.place} is not the primary any more")
         super().send(commands)

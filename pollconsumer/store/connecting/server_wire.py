@@ -168,7 +168,7 @@ class ServerWire(Wire):
     def _close_abandoned(self) -> None:
         """Close abandoned connections on the server, too: TCP may deliver a command minutes after we gave it up, and
         after it was repeated. A server that refuses this is used all the same."""
-        abandoned = self._abandoned.get(self.place, ())
+        abandoned = self._abandoned.get(self.place, ())  # GUARD clients of another server are left alone
         commands = [("CLIENT", "ID"), *(("CLIENT", "KILL", "ID", client) for client in abandoned)]
         self.send(commands)
         timeout = self._bearing().for_one_answer()

@@ -47,7 +47,7 @@ class Strict(NamedTuple):
             return []
         wanted, ms = self._wanted(connected), max(1, round(self.within * 1000))
         waiting = ("WAITAOF", 1, wanted, ms) if self.aof else ("WAIT", wanted, ms)
-        return [*dict.fromkeys(map(self.marking, keys)), waiting]
+        return [*dict.fromkeys(map(self.marking, keys)), waiting]  # GUARD what a lost connection wrote
 
     def marking(self, key: str) -> Command:
         """Writes something in the slot of ``key``."""

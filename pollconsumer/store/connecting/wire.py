@@ -68,7 +68,7 @@ class Wire(ABC):
         """Whether the last call was sent more than once."""
         self._problem = "no time is left to connect"
         """Why there was no answer, the last time."""
-        self.rights: tuple[str, ...] = () if strict is None else (strict.right,)
+        self.rights: tuple[str, ...] = () if strict is None else (strict.right,)  # GUARD rights of one that waits
         """Those that it needs beside its caller's."""
         self.replicas = 0
         """The number of the server's replicas when it was greeted."""

@@ -37,15 +37,16 @@ for i = 1, #slots do
   local lease = redis.call('HMGET', slots[i], 'fence', 'seq', 'launch', 'since', 'holder')
   local ours = whole(lease[1]) and whole(lease[2]) and lease[3] and whole(lease[4])
   if not ours and redis.call('EXISTS', slots[i]) == 1 then return redis.error_reply('FOREIGN ' .. slots[i]) end
-  if lease[3] == ARGV[1] then return {1, i - 1, lease[1], tonumber(lease[4]), recent()} end
+  if lease[3] == ARGV[1] then return {1, i - 1, lease[1], tonumber(lease[4]), recent()} end  -- GUARD repeated call
   held[i] = lease
 end
-if redis.call('EXISTS', closing) == 1 then return {-1, {}} end
+if redis.call('EXISTS', closing) == 1 then return {-1, {}} end  -- GUARD none while the store is to close
 for i = 1, #slots do
   local lease = held[i]
   local sign = lease[1] and lease[1] .. ':' .. lease[2]
-  if not sign or dead[sign] then
+  if not sign or dead[sign] then  -- GUARD held by another
     local entries = recent()
+    -- GUARD fence above all earlier ones; fence above all that the launch has seen
     local _, fence = raise_mark(math.max(tonumber(last), tonumber(ARGV[8])))
     local lineage = ARGV[4] .. (i - 1)
     redis.call('HSET', fences, 'last', fence, lineage, fence)
@@ -71,6 +72,6 @@ for i = 1, #slots do
 end
 -- A claim that lasts longer than any was made before the clock was set back: that successor may be gone.
 local waiting = redis.call('PTTL', next) <= tonumber(ARGV[3]) and redis.call('GET', next)
-if waiting and waiting ~= ARGV[1] then return {-1, holders} end
+if waiting and waiting ~= ARGV[1] then return {-1, holders} end  -- GUARD one successor
 redis.call('SET', next, ARGV[1], 'PX', ARGV[3])
 return {0, lapse, signs, holders}

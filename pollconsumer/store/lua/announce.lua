@@ -12,6 +12,7 @@ for _, fence in ipairs(redis.call('HVALS', announced)) do
   if not whole(fence) then return redis.error_reply('FOREIGN ' .. announced) end
 end
 local seen = redis.call('HGET', announced, ARGV[1])
+-- GUARD a newer holder was here
 if seen and tonumber(seen) > tonumber(ARGV[2]) then return redis.error_reply('FENCED ' .. ARGV[1]) end
 redis.call('HSET', announced, ARGV[1], ARGV[2])
 -- A call to earlier holders is our own. One to us is of a launch that began to wait between our lease and this.

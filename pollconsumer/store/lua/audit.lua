@@ -128,6 +128,7 @@ local page = redis.call('HSCAN', records, from, 'COUNT', ARGV[1])
 local to, entries, placed = tostring(page[1]), page[2], 0
 for i = 1, #entries, 2 do
   local id, record = entries[i], entries[i + 1]
+  -- GUARD records of a newer version
   if not newer(record) and put_in_place(id, well_formed(redis.call('HGET', rows, id)), readable(record)) then
     placed = placed + 1
   end

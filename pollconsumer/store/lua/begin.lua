@@ -8,7 +8,7 @@
 -- limits: a step settles others.
 -- Writes are in the order of a step's. `trim.lua` counts what is completed here: the totals would take a third of this script.
 
-local refusal = refusal_of(ARGV[1], ARGV[2])
+local refusal = refusal_of(ARGV[1], ARGV[2])  -- GUARD fence compare
 if refusal then return refusal end
 
 local argv, ids, runs, count, at = ARGV, {}, {}, 0, 3  -- runs: where each begins
@@ -30,13 +30,13 @@ for r = 1, #runs do
   for _ = 1, tonumber(argv[at]) do
     count = count + 1
     local id, found = ids[count], found_rows[count]
-    if found == row then
+    if found == row then  -- GUARD row compare
       new_rows[#new_rows + 1], new_rows[#new_rows + 2] = id, new_row
       if span then
         local n = #gone + 1
         gone[n], spans[n] = id, span
       end
-    elseif found ~= new_row then
+    elseif found ~= new_row then  -- GUARD a repeated beginning is not stale
       stale[#stale + 1] = id
     end
   end
@@ -44,7 +44,7 @@ end
 if gone[1] then redis.call('RPUSH', completed, unpack(gone)) end
 if new_rows[1] then redis.call('HSET', rows, unpack(new_rows)) end
 if gone[1] then
-  redis.call('ZREM', in_flight, unpack(gone))
+  redis.call('ZREM', in_flight, unpack(gone))  -- GUARD completed leaves flight
   pcall(redis.call, 'RPUSH', uncounted, unpack(spans))
 end
 return stale

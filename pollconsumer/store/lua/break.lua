@@ -3,8 +3,8 @@
 -- ARGV lineage, fence of the holder
 -- Returns 1; 0 when another holds the lease by now
 
-if redis.call('HGET', lease, 'fence') ~= ARGV[2] then return 0 end
-redis.call('HDEL', fences, ARGV[1])
+if redis.call('HGET', lease, 'fence') ~= ARGV[2] then return 0 end  -- GUARD owner compare
+redis.call('HDEL', fences, ARGV[1])  -- GUARD fence taken back
 redis.call('DEL', lease, baton)
 redis.call('LPUSH', baton, 1)
 redis.call('PEXPIRE', baton, 1000)

@@ -7,15 +7,15 @@
 --   is no such message
 
 local row, record = well_formed(redis.call('HGET', rows, ARGV[1])), redis.call('HGET', records, ARGV[1])
-if newer(record) then return 'newer' end
+if newer(record) then return 'newer' end  -- GUARD records of a newer version
 record = readable(record)
 if not row and not record then return false end
 row = row or fresh_row(record)
 local state = state_of(row)
-if state ~= 'scheduled' and state ~= 'ready' then return state end
+if state ~= 'scheduled' and state ~= 'ready' then return state end  -- GUARD state
 -- EXPECT cancelled ready ready_marker counters ready_by_priority waiting_for_place
 remove(ARGV[1], row, record, state)
-local flags = without_flag(without_flag(byte(row, FLAGS), WAITING), BOOKED)
+local flags = without_flag(without_flag(byte(row, FLAGS), WAITING), BOOKED)  -- GUARD booked no longer
 if has_flag(flags, PARKED) then
   redis.call('SREM', parked, ARGV[1])
   flags = flags - PARKED

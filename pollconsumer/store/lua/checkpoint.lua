@@ -5,10 +5,10 @@
 -- Returns 1; 0 when the reservation is no longer the caller's
 -- Refusals: FENCED, FORGOTTEN
 
-local refusal = refusal_of(ARGV[1], ARGV[2])
+local refusal = refusal_of(ARGV[1], ARGV[2])  -- GUARD fence compare
 if refusal then return refusal end
 local row = redis.call('HGET', rows, ARGV[3])
-if row ~= ARGV[4] and row ~= ARGV[5] then return 0 end  -- the new row already: a repeated call
+if row ~= ARGV[4] and row ~= ARGV[5] then return 0 end  -- the new row already: a repeated call  -- GUARD row compare
 redis.call('HSET', checkpoints, ARGV[3], ARGV[6])
 redis.call('HSET', rows, ARGV[3], ARGV[5])
 return 1

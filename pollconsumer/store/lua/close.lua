@@ -7,10 +7,10 @@
 -- Idempotent: a closed key stays as it is.
 
 local begin = #KEYS % 2
-if begin == 1 and redis.call('EXISTS', first) == 0 then return 0 end
+if begin == 1 and redis.call('EXISTS', first) == 0 then return 0 end  -- GUARD no lease given since
 for i = begin + 1, #KEYS, 2 do
   local kind = kind_of(KEYS[i])
-  if kind ~= 'closed' then
+  if kind ~= 'closed' then  -- GUARD closed once
     if kind ~= 'none' then redis.call('RENAME', KEYS[i], KEYS[i + 1]) end
     redis.call('SET', KEYS[i], ARGV[1])
   end

@@ -20,7 +20,7 @@ local removed, contested, taken, named, names = {}, {}, {}, {}, {}
 local function replaced(name, definition)
   local held = redis.call('HGET', recurrences_replaced, name .. '\n' .. definition)
   local following, at, times = string.match(held or '', '^(%d*) (%d+) (%d+)$')
-  if not at or tonumber(at) < now - GOES_ON_MS then return nil end
+  if not at or tonumber(at) < now - GOES_ON_MS then return nil end  -- GUARD replaced within the hour
   return tonumber(following), tonumber(times)
 end
 
@@ -29,14 +29,14 @@ local function keep_replaced(name, definition, following)
   local value = (following and decimal(following) or '') .. ' ' .. decimal(now) .. ' '
     .. ((times or 0) + 1)
   redis.call('HSET', recurrences_replaced, name .. '\n' .. definition, value)
-  redis.call('PEXPIRE', recurrences_replaced, GOES_ON_MS)
+  redis.call('PEXPIRE', recurrences_replaced, GOES_ON_MS)  -- GUARD replaced ones lapse
 end
 
 redis.call('HSET', recurrence_owners_seen, owner, decimal(now))
 local seen = redis.call('HGETALL', recurrence_owners_seen)
 local present = {}
 for i = 1, #seen, 2 do
-  present[seen[i]] = (tonumber(seen[i + 1]) or 0) > now - ABSENT_MS
+  present[seen[i]] = (tonumber(seen[i + 1]) or 0) > now - ABSENT_MS  -- GUARD absent after a day
   if not present[seen[i]] then
     redis.call('HDEL', recurrence_owners_seen, seen[i])
     redis.call('HDEL', recurrences_of_owners, seen[i])
@@ -47,6 +47,7 @@ end
 local function other_owners(owners)
   local others = '\n'
   for other in string.gmatch(owners, '[^\n]+') do
+    -- GUARD an absent owner keeps nothing
     if other ~= owner and present[other] then others = others .. other .. '\n' end
   end
   return others
@@ -58,6 +59,7 @@ local function names_before()
   local before = {}
   local listed = redis.call('HGET', recurrences_of_owners, owner)
   for name in string.gmatch(listed or '', '[^\n]+') do before[#before + 1] = name end
+  -- GUARD names that a version before did not keep
   local owned = listed and {} or redis.call('HGETALL', recurrence_owners)
   for i = 1, #owned, 2 do before[#before + 1] = owned[i] end
   return before
@@ -68,25 +70,27 @@ for i = 2, #ARGV, 3 do
   local name, definition, first = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
   local held = redis.call('HGET', recurrences, name)
   named[name], names[#names + 1] = true, name
-  if held and sub(held, 1, #PUT) == PUT then
+  if held and sub(held, 1, #PUT) == PUT then  -- GUARD one that was put
     taken[#taken + 1] = name
   else
     local owners = redis.call('HGET', recurrence_owners, name) or '\n'
-    if not find(owners, '\n' .. owner .. '\n', 1, true) then
+    if not find(owners, '\n' .. owner .. '\n', 1, true) then  -- GUARD one owner more; one owner more, by its whole name
       redis.call('HSET', recurrence_owners, name, owners .. owner .. '\n')
     end
     local due = next_instant(name)
-    if held ~= definition then
+    if held ~= definition then  -- GUARD one that is as it was goes on
       local following, times = replaced(name, definition)
-      if times and times > 1 then contested[#contested + 1] = name end
+      if times and times > 1 then contested[#contested + 1] = name end  -- GUARD contested from the second time
       if held then keep_replaced(name, held, due) end
       redis.call('HSET', recurrences, name, definition)
       local instant, before = first, nil
-      if instant and following and following < instant then instant = following end
-      if instant and held and due and due <= now and due < instant then
+      if instant and following and following < instant then instant = following end  -- GUARD what was replaced goes on
+      if instant and held and due and due <= now and due < instant then  -- GUARD an instant to come is not due
+        -- GUARD what is due stays due; what is due by the definition before
         before, instant = due_by(name, held, now, instant), due
       end
       begin(name, instant, before)
+    -- GUARD one that stands still; what stands before its first instant
     elseif first and first > now and (not due or due > first) then
       begin(name, first)
     end
@@ -95,10 +99,10 @@ end
 redis.call('HSET', recurrences_of_owners, owner, table.concat(names, '\n'))
 for i = 1, #before do
   local name = before[i]
-  local owners = not named[name] and redis.call('HGET', recurrence_owners, name) or ''
-  if find(owners, '\n' .. owner .. '\n', 1, true) then
+  local owners = not named[name] and redis.call('HGET', recurrence_owners, name) or ''  -- GUARD what is named stays
+  if find(owners, '\n' .. owner .. '\n', 1, true) then  -- GUARD owners by whole names; removed by its owner alone
     local others = other_owners(owners)
-    if others ~= '\n' then
+    if others ~= '\n' then  -- GUARD another owner keeps it
       redis.call('HSET', recurrence_owners, name, others)
     else
       local due, definition = next_instant(name), redis.call('HGET', recurrences, name)

@@ -15,7 +15,7 @@
 local count = tonumber(ARGV[1])
 local exactly = exactly_now()
 local now = floor(exactly)
-if sub(ARGV[2], 1, 1) == '@' and now > tonumber(sub(ARGV[2], 2)) then return 0 end
+if sub(ARGV[2], 1, 1) == '@' and now > tonumber(sub(ARGV[2], 2)) then return 0 end  -- GUARD too late for a repetition
 local stamp = be6(now)
 local ids = {}
 for i = 1, count do ids[i] = ARGV[5 * i - 2] end
@@ -37,7 +37,7 @@ local sender, number, first
 if ARGV[2] ~= '' then sender, number, first = string.match(ARGV[2], '^(%S+) (%d+) (%d+)$') end
 if sender then
   number, first = tonumber(number), tonumber(first)
-  if number > (now + 86400000) * 1000 then
+  if number > (now + 86400000) * 1000 then  -- GUARD a number a day ahead
     sender = nil
   else
     local entry, place = string.match(redis.call('HGET', received, sender) or '', '^(%d+) (%d+)$')
@@ -54,13 +54,15 @@ for i = 1, count do
   local id, when, key, body = ids[i], ARGV[at + 1], ARGV[at + 2], ARGV[at + 4]
   local record = sub(body, 1, RECORD_SCHEDULED - 1) .. stamp .. sub(body, RECORD_SCHEDULED)
   local chosen = byte(body, RECORD_FLAGS) >= RECORD_ALONE and digest_of(nil, record)  -- that of an id that the user chose
-  local earlier = seen[id]
-  local forgotten = younger[i] == 1 or older[i] == 1
+  local earlier = seen[id]  -- GUARD id in the batch
+  local forgotten = younger[i] == 1 or older[i] == 1  -- GUARD id in memory; ids of the generation before
+  -- GUARD id in the store; received before
   local holder = (found_rows[i] or found_records[i] or earlier or forgotten or i <= known) and id
   if holder and chosen and i > known then
     earlier = digest_of(found_rows[i], found_records[i]) or earlier
+      -- GUARD digests of the generation before
       or redis.call('HGET', id_digests, id) or redis.call('HGET', id_digests_before, id) or ''
-    if earlier ~= '' and earlier ~= chosen then
+    if earlier ~= '' and earlier ~= chosen then  -- GUARD digest compare
       if sender and i == 1 then redis.call('HSET', received, sender, string.format('%.0f %.0f', number, first)) end
       return i
     end
@@ -69,7 +71,7 @@ for i = 1, count do
     local colon = find(key, ':', 1, true)
     local lifetime = tonumber(sub(key, 1, colon - 1))
     key = sub(key, colon + 1)
-    holder = keys[key] or holder_of(key, now)
+    holder = keys[key] or holder_of(key, now)  -- GUARD unique key in the store; unique key in the batch
     if not holder then
       keys[key] = id
       unique[#unique + 1], unique[#unique + 2] = key, lifetime > 0 and string.format('%s\n%.0f', id, now + lifetime) or id
@@ -87,6 +89,7 @@ for i = 1, count do
       due = tonumber(sub(when, 2))
       if sub(when, 1, 1) == '+' then due = exactly + due end
     end
+    -- GUARD expiry counts from the due time
     if byte(body, RECORD_FLAGS) >= RECORD_ALONE then record = expiring(record, math.max(now, due)) end
     new_records[#new_records + 1], new_records[#new_records + 2] = id, record
     if due > exactly then
@@ -116,6 +119,7 @@ if #new_records > 0 then
     redis.call('HSET', records, LONG, '')
     redis.call('HDEL', records, LONG)
   end
+  -- GUARD the result of a forgotten id
   for i = 1, result_count > 0 and #new_records or 0, 2 do drop_result(new_records[i]) end
 end
 if any_chosen then redis.call('HSET', counters, 'ids chosen', 1) end

@@ -16,7 +16,7 @@ for at = 2, #ARGV, 2 do
 end
 local found = redis.call('HMGET', records, unpack(ids))
 for i = 1, #ids do
-  if found[i] then return ids[i] end
+  if found[i] then return ids[i] end  -- GUARD id in the store
 end
 redis.call('HSET', records, unpack(new_records))
 redis.call('RPUSH', ready, unpack(ids))

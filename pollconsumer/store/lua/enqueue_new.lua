@@ -8,7 +8,7 @@
 
 local waking = redis.call('LLEN', ready_marker) == 0
 local record = sub(ARGV[2], 1, 4) .. be6(now_ms()) .. sub(ARGV[2], 5)
-if redis.call('HSETNX', records, ARGV[1], record) == 0 then return ARGV[1] end
+if redis.call('HSETNX', records, ARGV[1], record) == 0 then return ARGV[1] end  -- GUARD id in the store
 redis.call('RPUSH', ready, ARGV[1])
 if waking then redis.call('RPUSH', ready_marker, 1) end
 return ''

@@ -7,8 +7,8 @@
 local kind, added = ARGV[1], {unpack(ARGV, 3)}
 if kind == 'list' then
   local present = redis.call('LLEN', target) - ARGV[2]
-  if present < 0 then return 0 end
-  added = {unpack(added, present + 1)}
+  if present < 0 then return 0 end  -- GUARD a page of a list has its place
+  added = {unpack(added, present + 1)}  -- GUARD a page of a list counts once
   if #added > 0 then redis.call('RPUSH', target, unpack(added)) end
 elseif kind == 'hash' then
   redis.call('HSET', target, unpack(added))

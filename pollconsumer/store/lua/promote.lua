@@ -9,19 +9,20 @@
 -- The types of keys were checked when the launch announced itself. An id without a row becomes ready, too: the step that
 -- pops it handles the missing row. The id of a message that is reserved or has ended is corrupt: it is dropped.
 
-local refusal = refusal_of(ARGV[1], ARGV[2])
+local refusal = refusal_of(ARGV[1], ARGV[2])  -- GUARD fence compare
 if refusal then return refusal end
 local exactly = exactly_now()
 local now = floor(exactly)
+-- GUARD what is due alone
 local ids = redis.call('ZRANGEBYSCORE', schedule, '-inf', due_score(exactly), 'LIMIT', 0, ARGV[3])
 if #ids > 0 then
   local found_rows, stamp = redis.call('HMGET', rows, unpack(ids)), be6(now)
-  redis.call('ZREM', schedule, unpack(ids))
+  redis.call('ZREM', schedule, unpack(ids))  -- GUARD removed from the schedule
   local new_rows, new_ready, new_ranked = {}, {}, {}
   for i = 1, #ids do
     local id, row = ids[i], well_formed(found_rows[i])
     local priority = row and priority_of(row) or 0
-    if row and (sub(row, ENDING, ENDING) ~= '\0' or six(row, RESERVED) ~= NEVER) then
+    if row and (sub(row, ENDING, ENDING) ~= '\0' or six(row, RESERVED) ~= NEVER) then  -- GUARD state
       priority = nil
     elseif row then
       new_rows[#new_rows + 1] = id

@@ -9,11 +9,11 @@ local forgotten = {}
 -- EXPECT records
 for i = 3, #ARGV do
   local id = ARGV[i]
-  if redis.call('ZSCORE', dead_letters, id) then forgotten[#forgotten + 1] = id end
+  if redis.call('ZSCORE', dead_letters, id) then forgotten[#forgotten + 1] = id end  -- GUARD dead letters alone
 end
 age_ids(now_ms(), tonumber(ARGV[1]), tonumber(ARGV[2]))
 if #forgotten > 0 then
-  remember(forgotten)
+  remember(forgotten)  -- GUARD ids remembered
   redis.call('ZREM', dead_letters, unpack(forgotten))
   for _, key in ipairs({records, rows, errors, checkpoints, progress}) do redis.call('HDEL', key, unpack(forgotten)) end
 end

@@ -58,13 +58,13 @@ for i = #order, 1, -1 do
     orphans[#orphans + 1] = id
   else
     local fence = six(row, FENCE)
-    local late = ARGV[3] == '1' and hard_ends[id] <= now and not live[fence]
-    if late or not valid[fence] then
-      redis.call('ZREM', in_flight, id)
-      row = set(row, CRASHES, char(math.min(byte(row, CRASHES) + 1, 255)))
+    local late = ARGV[3] == '1' and hard_ends[id] <= now and not live[fence]  -- GUARD live fences
+    if late or not valid[fence] then  -- GUARD orphans alone
+      redis.call('ZREM', in_flight, id)  -- GUARD removed from flight
+      row = set(row, CRASHES, char(math.min(byte(row, CRASHES) + 1, 255)))  -- GUARD deaths counted
       local waiting = set(row, RESERVED, NEVER, STARTED, NEVER)
       if not stops_here(id, waiting, now, freed) then
-        if has_flag(byte(row, FLAGS), BEGUN) then
+        if has_flag(byte(row, FLAGS), BEGUN) then  -- GUARD begun for the only time
           skip(id, row)
         else
           returning[#returning + 1], returning[#returning + 2] = id, waiting

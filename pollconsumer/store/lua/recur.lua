@@ -8,10 +8,11 @@
 -- Returns occurrences enqueued; -1 when another instant is due by now, or it is defined otherwise
 -- Refusals: FENCED, FORGOTTEN
 
-local refusal = refusal_of(ARGV[1], ARGV[2])
+local refusal = refusal_of(ARGV[1], ARGV[2])  -- GUARD fence compare
 if refusal then return refusal end
 local name = ARGV[3]
 local due = redis.call('ZSCORE', next_instants, name)
+-- GUARD instant compare; definition compare
 if not due or tonumber(due) ~= tonumber(ARGV[4]) or redis.call('HGET', recurrences, name) ~= ARGV[9] then return -1 end
 -- EXPECT ready ready_marker ready_by_priority recurrences_ended recurrences_unreadable
 local now, skipped, occurred = now_ms(), tonumber(ARGV[6]), {}
@@ -27,16 +28,16 @@ for i = 10, #ARGV, 3 do
   local id, instant = ARGV[i], tonumber(ARGV[i + 1])
   local row = last and redis.call('HGET', rows, last)
   local unfinished = last and (row and sub(row, ENDING, ENDING) == '\0' or not row and redis.call('HEXISTS', records, last) == 1)
-  if #occurred >= left then
+  if #occurred >= left then  -- GUARD most occurrences
     break
-  elseif ARGV[7] == '1' and unfinished then
+  elseif ARGV[7] == '1' and unfinished then  -- GUARD overlap
     skipped = skipped + 1
   elseif occur(id, instant, ARGV[i + 2], now) then
     last, occurred[#occurred + 1] = id, be6(instant)
   end
 end
-redis.call('HDEL', recurrence_counters, name .. ':before')
-if ARGV[5] ~= '' and #occurred < left then
+redis.call('HDEL', recurrence_counters, name .. ':before')  -- GUARD what was due is enqueued
+if ARGV[5] ~= '' and #occurred < left then  -- GUARD ends after the last of them
   redis.call('ZADD', next_instants, ARGV[5], name)
 else
   finish(name, now)

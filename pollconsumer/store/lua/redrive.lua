@@ -9,16 +9,18 @@ local now, returned = now_ms(), {}
 -- EXPECT ready ready_marker ready_by_priority
 for i = 1, #ARGV, 2 do
   local id, row = ARGV[i], well_formed(redis.call('HGET', rows, ARGV[i]))
+  -- GUARD generation compare
   local redriven = (row and byte(row, GENERATION) or 0) > tonumber(ARGV[i + 1])  -- by this call, whose reply was lost
+  -- GUARD dead letters alone
   local record = redis.call('ZSCORE', dead_letters, id) and readable(redis.call('HGET', records, id))
   local key = record and unique_key(record) or ''
   local holder = key ~= '' and holder_of(key, now)
   if redriven then
     returned[#returned + 1] = id
-  elseif record and (not holder or holder == id) then
+  elseif record and (not holder or holder == id) then  -- GUARD unique key of another
     if key ~= '' then redis.call('HSET', unique_keys, key, id) end
     row = row or fresh_row(record)
-    redis.call('ZREM', dead_letters, id)
+    redis.call('ZREM', dead_letters, id)  -- GUARD removed from the dead letters
     redis.call('HSET', rows, id, set(row, FLAGS, char(without_flag(byte(row, FLAGS), BEGUN)) .. '\0',
       ATTEMPTS, '\0\0', CRASHES, '\0', GENERATION, char(math.min(byte(row, GENERATION) + 1, 255)),
       RESERVED, NEVER, STARTED, NEVER, ENDED, NEVER, ENQUEUED, be6(now), NEXT_ATTEMPT, NEVER))

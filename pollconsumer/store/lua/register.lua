@@ -5,5 +5,6 @@
 -- Returns those that the caller may not use
 
 local lacking = lacking_rights(ARGV[2], 3)
+-- GUARD rights before a queue is known
 if #lacking == 0 and redis.call('SADD', queues, ARGV[1]) == 1 then wake(queues_marker) end
 return lacking

@@ -7,14 +7,16 @@
 -- The launch is counted when its entry first has a stop reason: quotes within a JSON text are escaped.
 
 local reason = string.match(ARGV[5], '"stop_reason": "([a-z_]+)"')
+-- GUARD a launch is counted once
 if reason and string.find(redis.call('HGET', ledger, ARGV[4]) or '', '"stop_reason": null', 1, true) then
   local name = 'launches\n' .. ARGV[2] .. '\n' .. reason
   redis.call('HSET', totals, name, decimal((tonumber(redis.call('HGET', totals, name) or '') or 0) + 1))
 end
 redis.call('HSET', ledger, ARGV[4], ARGV[5])
+-- GUARD fence taken back; fence taken back by its owner alone
 if redis.call('HGET', fences, ARGV[1]) == ARGV[3] then redis.call('HDEL', fences, ARGV[1]) end
 local _, mark = raise_mark(0)
-if redis.call('HGET', lease, 'fence') ~= ARGV[3] then return {mark, 0} end
+if redis.call('HGET', lease, 'fence') ~= ARGV[3] then return {mark, 0} end  -- GUARD owner compare
 redis.call('DEL', lease, baton)
 redis.call('LPUSH', baton, 1)
 redis.call('PEXPIRE', baton, 1000)

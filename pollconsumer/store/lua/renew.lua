@@ -8,9 +8,9 @@
 
 local now = now_ms()
 local fence = redis.call('HGET', lease, 'fence')
-if not fence and redis.call('HGET', fences, ARGV[1]) == ARGV[3] then
+if not fence and redis.call('HGET', fences, ARGV[1]) == ARGV[3] then  -- GUARD revived by its last holder alone
   redis.call('HSET', lease, 'fence', ARGV[3], 'seq', 0, 'since', now, 'launch', ARGV[5], 'holder', ARGV[6])
-elseif fence ~= ARGV[3] then
+elseif fence ~= ARGV[3] then  -- GUARD owner compare
   local mark = redis.call('HGET', fences, 'mark')
   mark = whole(mark) and mark or '0'
   return {redis.call('HEXISTS', fences, 'last') - 1, mark, mark}

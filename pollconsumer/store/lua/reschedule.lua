@@ -7,18 +7,19 @@
 --   is no such message
 
 local row, record = well_formed(redis.call('HGET', rows, ARGV[1])), redis.call('HGET', records, ARGV[1])
-if newer(record) then return 'newer' end
+if newer(record) then return 'newer' end  -- GUARD records of a newer version
 record = readable(record)
 if not row and not record then return false end
 row = row or fresh_row(record)
 local state = state_of(row)
-if state ~= 'scheduled' and state ~= 'ready' then return state end
+if state ~= 'scheduled' and state ~= 'ready' then return state end  -- GUARD state
 local exactly = exactly_now()
 local now, due = floor(exactly), tonumber(sub(ARGV[2], 2))
 if sub(ARGV[2], 1, 1) == '+' then due = exactly + due end
 if due <= exactly and state == 'ready' then return '' end
 -- EXPECT ready ready_marker schedule_marker counters ready_by_priority waiting_for_place
 remove(ARGV[1], row, record, state)
+-- GUARD booked no longer
 row = set(row, FLAGS, char(without_flag(without_flag(byte(row, FLAGS), WAITING), BOOKED)), NUMBER_IN_LINE, NEVER, DUE, be6(floor(due)))
 -- After a failed attempt, the due time is that of the next attempt.
 local next_attempt = six(row, NEXT_ATTEMPT) ~= NEVER and six(row, DUE) or NEVER

@@ -9,11 +9,12 @@
 -- The row is written first, which tells whether there was one: should the type of a later key have changed, the id is in no
 -- list, which `audit.lua` repairs.
 
-local refusal = refusal_of(ARGV[1], ARGV[2])
+local refusal = refusal_of(ARGV[1], ARGV[2])  -- GUARD fence compare
 if refusal then
   wake(ready_marker)
   return refusal
 end
+-- GUARD paused; priorities before others; a successor is handed over to
 if redis.call('EXISTS', paused, ready_by_priority, successor_waits) > 0 then return 0 end
 local now, next_ids = now_ms(), redis.call('LRANGE', ready, 0, 1)
 local id = next_ids[1]
@@ -24,10 +25,10 @@ if id then
   local scheduled = sub(record, RECORD_SCHEDULED, RECORD_UNIQUE_KEY - 1)
   local row = char(flags % RECORD_ALONE) .. '\0' .. sub(record, RECORD_PRIORITY, RECORD_PRIORITY + 1) .. '\0\1\0\0' .. ARGV[3]
     .. be6(now) .. NEVER .. NEVER .. scheduled .. NEVER .. scheduled .. NEVER .. NEVER .. sub(record, at, ends - 1)
-  if redis.call('HSETNX', rows, id, row) == 0 then return 0 end
+  if redis.call('HSETNX', rows, id, row) == 0 then return 0 end  -- GUARD one with a row is not new
   redis.call('LPOP', ready)
   redis.call('ZADD', in_flight, now + ARGV[4], id)
-  if next_ids[2] then wake(ready_marker) end
+  if next_ids[2] then wake(ready_marker) end  -- GUARD another is woken for what is left
   return {id, record, row}
 end
 return (redis.call('ZCARD', waiting_for_place) > 0 or redis.call('HEXISTS', counters, DUPLICATES) == 1) and 0 or ''

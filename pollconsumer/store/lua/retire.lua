@@ -3,5 +3,6 @@
 -- ARGV lineage, fence
 -- '0' is below every fence; with the field removed, the queue would look emptied once the next announcement is lost.
 
+-- GUARD owner compare
 if redis.call('HGET', announced, ARGV[1]) == ARGV[2] then redis.call('HSET', announced, ARGV[1], '0') end
 return 1

@@ -27,7 +27,7 @@
 -- leaves only what `audit.lua` and `recover.lua` repair. Parts are within conditions, since Lua makes the
 -- functions of a block whenever it is entered.
 
-local refusal = refusal_of(ARGV[1], ARGV[2])
+local refusal = refusal_of(ARGV[1], ARGV[2])  -- GUARD fence compare
 if refusal then
   wake(ready_marker)
   return refusal
@@ -53,7 +53,7 @@ local malformed, newer_ones = {}, 0  -- malformed: new dead letters, as id, row,
 local awake, more_in, held_back = false, -1, 0
 local ranked = redis.call('ZCARD', ready_by_priority)
 local standing = redis.call('LLEN', ready) + ranked
-local more = wanted > 0 and standing > 0 and redis.call('EXISTS', paused) == 0
+local more = wanted > 0 and standing > 0 and redis.call('EXISTS', paused) == 0  -- GUARD pause
 if more then
 -- PART reserve
 end

@@ -5,6 +5,7 @@
 -- ARGV name, id, instant, record less scheduled, 1 if a configuration defines it that no launch has brought yet
 -- Returns 1; 0 when there is no recurrence of that name; -1 when there was such an occurrence
 
+-- GUARD its definition is there
 if ARGV[5] ~= '1' and redis.call('HEXISTS', recurrences, ARGV[1]) == 0 then return 0 end
 -- EXPECT ready ready_marker ready_by_priority recurrence_counters
 local now, instant = now_ms(), tonumber(ARGV[3])

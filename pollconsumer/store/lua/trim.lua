@@ -12,7 +12,7 @@ local ROWS = 100  -- rows that are read at once
 local now, most, forgotten = now_ms(), tonumber(ARGV[1]), 0
 
 local function forget(ids)
-  remember(ids)
+  remember(ids)  -- GUARD ids remembered
   for _, key in ipairs({rows, records, errors, checkpoints, progress, stops}) do
     if redis.call('HLEN', key) > 0 then redis.call('HDEL', key, unpack(ids)) end
   end
@@ -28,7 +28,7 @@ local horizon = ms and be6(math.max(0, now - ms))
 -- A message in a list without a row is forgotten already; one whose row has not ended is not: its script was interrupted.
 local function is_old(row)
   local ended = row and six(row, ENDED)
-  return not ended or ended ~= NEVER and ended < horizon
+  return not ended or ended ~= NEVER and ended < horizon  -- GUARD what has not ended; what is forgotten already
 end
 
 for _, ended in ipairs({completed, cancelled, expired}) do
@@ -38,7 +38,7 @@ for _, ended in ipairs({completed, cancelled, expired}) do
   while ms and count < math.min(most, length) do
     local ids, old = redis.call('LRANGE', ended, count, math.min(count + page, most) - 1), 0
     local found = redis.call('HMGET', rows, unpack(ids))
-    while old < #ids and is_old(found[old + 1]) do old = old + 1 end
+    while old < #ids and is_old(found[old + 1]) do old = old + 1 end  -- GUARD what is kept
     count, page = count + old, ROWS
     if old < #ids then break end
   end
@@ -49,6 +49,7 @@ if number or ms then
   local surplus = number and redis.call('ZCARD', dead_letters) - number or 0
   local entries, ids = redis.call('ZRANGE', dead_letters, 0, most - 1, 'WITHSCORES'), {}
   for i = 1, #entries / 2 do
+    -- GUARD dead letters that are kept
     if i > surplus and not (ms and tonumber(entries[2 * i]) < now - ms) then break end
     ids[i] = entries[2 * i - 1]
   end
@@ -64,12 +65,12 @@ if #lapsed > 0 then redis.call('ZREM', result_ends, unpack(lapsed)) end
 repeat
   local runs, taken = redis.call('ZRANGEBYSCORE', result_runs, '-inf', now, 'LIMIT', 0, PAGE), {}
   for i = 1, #runs do
-    if #lapsed >= most then break end
+    if #lapsed >= most then break end  -- GUARD results that are forgotten at once
     taken[i] = runs[i]
     for id in string.gmatch(sub(runs[i], 7), '[^\n]+') do lapsed[#lapsed + 1] = id end
   end
   if #taken > 0 then redis.call('ZREM', result_runs, unpack(taken)) end
-until #taken < PAGE
+until #taken < PAGE  -- GUARD runs beyond a page
 if #lapsed > 0 then
   local marks, left, gone = {}, {}, {}
   for i = 1, #lapsed do marks[i] = lapsed[i] .. '\n' end
@@ -77,10 +78,10 @@ if #lapsed > 0 then
   for i = 1, #lapsed do
     local id, mark = lapsed[i], marks[i]
     local count = left[id] or tonumber(found[i] or 0) or 0
-    if count == 0 then
+    if count == 0 then  -- GUARD the result of a later one
       gone[#gone + 1] = id
     else  -- its result was dropped before, or is a later one
-      left[id] = count - 1
+      left[id] = count - 1  -- GUARD results of one id at once
       if count == 1 then redis.call('HDEL', results, mark) else redis.call('HSET', results, mark, count - 1) end
     end
   end
@@ -92,12 +93,13 @@ if is_list and #waiting > 0 then
   local first = 1
   for i = 2, #waiting + 1 do
     local entry = waiting[first]
+    -- GUARD completions that differ
     if waiting[i] ~= entry then  -- those of one millisecond and one row are counted together
       count_settled(sub(entry, 13), 'complete', i - first, number6(entry, 7) - number6(entry, 1))
       first = i
     end
   end
-  redis.call('LPOP', uncounted, #waiting)
+  redis.call('LPOP', uncounted, #waiting)  -- GUARD completions are counted once
   write_totals()
 end
 return forgotten

@@ -11,6 +11,7 @@ redis.call('HDEL', recurrence_owners, ARGV[1])
 redis.call('HDEL', recurrence_counters, ARGV[1] .. ':paused')
 local kept = redis.call('HGETALL', recurrences_replaced)
 for i = 1, #kept, 2 do
+  -- GUARD others whose names begin alike
   if sub(kept[i], 1, #ARGV[1] + 1) == ARGV[1] .. '\n' then redis.call('HDEL', recurrences_replaced, kept[i]) end
 end
 return due and decimal(due) or ''

@@ -10,7 +10,7 @@
 -- most once stays reserved, unless it is known that it was not: recover.lua makes it a dead letter. One that was to stop is
 -- cancelled.
 
-local refusal = refusal_of(ARGV[1], ARGV[2])
+local refusal = refusal_of(ARGV[1], ARGV[2])  -- GUARD fence compare
 if refusal then return refusal end
 -- EXPECT ready ready_marker counters places_taken ready_by_priority waiting_for_place cancelled
 local ended, spent, uncalled, keep, at = {}, {}, {}, {}, 4
@@ -22,7 +22,8 @@ end
 for i = at, #ARGV do keep[ARGV[i]] = true end
 local ids, found_rows = {}, {}
 for _, id in ipairs(redis.call('ZRANGE', in_flight, 0, -1)) do
-  local row = not keep[id] and well_formed(redis.call('HGET', rows, id))
+  local row = not keep[id] and well_formed(redis.call('HGET', rows, id))  -- GUARD what the launch keeps
+  -- GUARD fence of the row; what was begun
   if row and six(row, FENCE) == ARGV[3] and (uncalled[id] or not has_flag(byte(row, FLAGS), BEGUN)) then
     ids[#ids + 1], found_rows[#found_rows + 1] = id, row
   end
@@ -35,12 +36,12 @@ for i = #order, 1, -1 do
     attempts = math.max(attempts - 1, 0)
     uncharged[#uncharged + 1], uncharged[#uncharged + 2] = id, six(row, RESERVED)
   end
-  redis.call('ZREM', in_flight, id)
-  local flags = char(without_flag(byte(row, FLAGS), BEGUN))
+  redis.call('ZREM', in_flight, id)  -- GUARD removed from flight
+  local flags = char(without_flag(byte(row, FLAGS), BEGUN))  -- GUARD what is given back has not begun
   row = set(row, FLAGS, flags, ATTEMPTS, attempts_bytes(attempts), CRASHES, char(crashes), RESERVED, NEVER, STARTED, NEVER)
   if not stops_here(id, row, now, freed) then returning[#returning + 1], returning[#returning + 2] = id, row end
 end
-if #uncharged > 0 and redis.call('EXISTS', rates) == 1 then
+if #uncharged > 0 and redis.call('EXISTS', rates) == 1 then  -- GUARD charges taken back
 -- PART refunds
 end
 for i = #freed, 1, -1 do offer_places(freed[i]) end

@@ -2,5 +2,5 @@
 -- KEYS next
 -- ARGV launch
 
-if redis.call('GET', next) == ARGV[1] then redis.call('DEL', next) end
+if redis.call('GET', next) == ARGV[1] then redis.call('DEL', next) end  -- GUARD owner compare
 return 1

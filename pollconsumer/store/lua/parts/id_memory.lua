@@ -11,13 +11,15 @@ end
 local function age_ids(now, lasts, most)
   local size, before = redis.call('SCARD', id_memory), redis.call('SCARD', id_memory_before)
   local began = tonumber(redis.call('HGET', counters, 'id memory began') or 0) or 0
+  -- GUARD ids last their time; ids last no longer; most ids of a generation
   local over = now - began >= lasts or size >= most
   if over and size + before > 0 then
-    redis.call('UNLINK', id_memory_before, id_digests_before)
-    if size > 0 then redis.call('RENAME', id_memory, id_memory_before) end
+    redis.call('UNLINK', id_memory_before, id_digests_before)  -- GUARD digests last no longer
+    if size > 0 then redis.call('RENAME', id_memory, id_memory_before) end  -- GUARD two generations of ids
+    -- GUARD two generations of digests
     if redis.call('HLEN', id_digests) > 0 then redis.call('RENAME', id_digests, id_digests_before) end
   end
-  if over or now < began then redis.call('HSET', counters, 'id memory began', now) end
+  if over or now < began then redis.call('HSET', counters, 'id memory began', now) end  -- GUARD a clock that went back
 end
 
 -- Keep ids, and the digests of those that were chosen; before the messages are removed.
@@ -26,6 +28,7 @@ local function remember(ids)
     local found_rows, digests = redis.call('HMGET', rows, unpack(ids)), {}
     for i = 1, #ids do
       local digest = last_digest_of(ids[i], found_rows[i])
+      -- GUARD digest of a forgotten id
       if digest then digests[#digests + 1], digests[#digests + 2] = ids[i], digest end
     end
     if #digests > 0 then redis.call('HSET', id_digests, unpack(digests)) end

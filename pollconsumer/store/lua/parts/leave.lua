@@ -5,30 +5,33 @@ while at < others do
   local first, count, follow_ups = tonumber(argv[at]), tonumber(argv[at + 1]), argv[at + 3]
   local shift, before = at + 5 - first, size
   for i = first, first + count - 1 do
-    if not refused[i] then
+    if not refused[i] then  -- GUARD results of what is stale
       kept[size + 1], kept[size + 2] = ids[i], argv[shift + i]
       size = size + 2
     end
   end
   local run, from, to = ids, first, first + count - 1
-  if size < before + 2 * count then  -- without those refused
+  if size < before + 2 * count then  -- without those refused  -- GUARD run of what is stale
     run, from, to = {}, 1, (size - before) / 2
     for k = 1, to do run[k] = kept[before + 2 * k - 1] end
   end
   if from <= to then
+    -- GUARD runs differ
     runs[#runs + 1], runs[#runs + 2] = decimal(now + argv[at + 2]), be6(now) .. table.concat(run, '\n', from, to)
   end
   if follow_ups ~= '' and not refused[first] then
     -- Numbers rise, even if a failing server lost the last ones.
+    -- GUARD numbers of an outbox rise
     local number = math.max(tonumber(redis.call('HGET', counters, 'sent on') or 0) + 1, now * 1000)
     redis.call('HSET', counters, 'sent on', decimal(number))
     redis.call('RPUSH', outbox, decimal(number) .. '\n' .. follow_ups)
   end
   -- Unless its recurrence was removed meanwhile.
   local instants, name = sub(argv[at + 4], 1, 12), sub(argv[at + 4], 13)
+  -- GUARD previous of one that was removed
   if instants ~= '' and not refused[first] and redis.call('HEXISTS', recurrence_counters, name .. ':last') == 1 then
     local held = redis.call('HGET', recurrence_counters, name .. ':previous')
-    if not held or sub(held, 1, 6) <= sub(instants, 1, 6) then
+    if not held or sub(held, 1, 6) <= sub(instants, 1, 6) then  -- GUARD previous by instant
       redis.call('HSET', recurrence_counters, name .. ':previous', instants .. (from <= to and kept[size] or ''))
     end
   end

@@ -1,13 +1,13 @@
 -- What settled messages held: charges of rates, unique keys, places; and those released return to their queue.
 
-if #uncharged > 0 and redis.call('EXISTS', rates) == 1 then
+if #uncharged > 0 and redis.call('EXISTS', rates) == 1 then  -- GUARD charges taken back
 -- PART refunds
 end
-if #unique > 0 then free_keys(holders, unique) end
+if #unique > 0 then free_keys(holders, unique) end  -- GUARD unique key freed at the end
 -- Places are written once it is known which are taken again, unless they are to be offered.
 if #counted > 0 and (#released > 0 or redis.call('ZCARD', waiting_for_place) > 0) then
-  count_places()
-  write_places()
+  count_places()  -- GUARD places given back to those in line
+  write_places()  -- GUARD places given back to those in line
   for i = #counted, 1, -1 do offer_places(counted[i]) end
   counted, stored, known_keys, taken = {}, {}, 0, {}
 end

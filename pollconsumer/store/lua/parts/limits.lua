@@ -18,7 +18,7 @@ end
 
 -- Optional numbers: most in flight, most handed out in a period, its ms. A rate follows, see `rates.lua`.
 local most, quota, period = string.match(limits, '^(%d*) (%d*) (%d*) ')
-if most ~= '' then room = tonumber(most) - redis.call('ZCARD', in_flight) end
+if most ~= '' then room = tonumber(most) - redis.call('ZCARD', in_flight) end  -- GUARD most in flight
 if quota ~= '' then
   sixtieth = math.max(1, tonumber(period) / 60)
   left, left_in = left_of_quota(tonumber(quota), tonumber(period), sixtieth)

@@ -6,7 +6,7 @@
 local function raise_mark(known)
   local found = redis.call('HGET', fences, 'mark')
   local before = whole(found) and tonumber(found) or 0
-  local mark = decimal(math.max(before + 1, now_ms(), known + 1))
+  local mark = decimal(math.max(before + 1, now_ms(), known + 1))  -- GUARD the mark rises
   redis.call('HSET', fences, 'mark', mark)
   return decimal(before), mark
 end

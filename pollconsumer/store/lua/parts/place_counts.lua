@@ -42,6 +42,6 @@ local function write_places()
     left[at + 1], left[at + 2] = LONG, 1
     none[#none + 1] = LONG
   end
-  if at > 0 then redis.call('HSET', places_taken, unpack(left)) end
+  if at > 0 then redis.call('HSET', places_taken, unpack(left)) end  -- GUARD places written
   if #none > 0 then redis.call('HDEL', places_taken, unpack(none)) end
 end

@@ -29,7 +29,9 @@ local function ledger_of(record)
   high, low = byte(held or '', 7, 8)
   if low then
     local ends, since = 8 + 6 * (high * 256 + low), be6(math.max(0, now - period))
+    -- GUARD charges end with the period; bookings end with the period
     handed, booked = later_than(since, sub(held, 9, ends)), later_than(since, sub(held, ends + 1))
+    -- GUARD a clock that went back; bookings of a clock that went back
     if sub(handed, -6) > stamp then handed, booked = '', '' end  -- the clock was set back
   else
     made = made + 1
@@ -54,7 +56,7 @@ local function first_place(ledger)
   while ledger.from < #ledger.handed do
     local instant, at = be6(number6(ledger.handed, ledger.from) + ledger.period), ledger.at
     while at < #ledger.booked and sub(ledger.booked, at, at + 5) < instant do at = at + 6 end
-    ledger.from, ledger.at = ledger.from + 6, at + 6
+    ledger.from, ledger.at = ledger.from + 6, at + 6  -- GUARD a place for each that waited
     if sub(ledger.booked, at, at + 5) ~= instant then return instant, at end
   end
 end
@@ -72,11 +74,12 @@ end
 waits_for_rate = function(id, row, record)
   local ledger, waited = ledger_of(record), has_flag(byte(row, FLAGS), BOOKED)
   if not ledger then return false end
+  -- GUARD most of a rate; places that are booked
   if #ledger.handed / 6 + (waited and 0 or #ledger.booked / 6) < ledger.most then return false end
   local instant, at
   if waited then
-    unbook(ledger)
-    instant, at = first_place(ledger)
+    unbook(ledger)  -- GUARD bookings of those that wait again
+    instant, at = first_place(ledger)  -- GUARD the first place for who has waited
   end
   if not instant then instant, at = last_place(ledger) end
   ledger.booked = sub(ledger.booked, 1, at - 1) .. instant .. sub(ledger.booked, at)
@@ -94,7 +97,7 @@ charged = function(row, record)
   local ledger, waited = ledger_of(record), has_flag(byte(row, FLAGS), BOOKED)
   if ledger then
     ledger.handed = ledger.handed .. stamp
-    if waited then unbook(ledger) end
+    if waited then unbook(ledger) end  -- GUARD bookings of those handed out
   end
   return waited and set(row, FLAGS, char(byte(row, FLAGS) - BOOKED)) or row
 end
@@ -119,5 +122,5 @@ keep_ledgers = function()
     if sub(entries[i + 1], 1, 6) <= stamp then lapsed[#lapsed + 1] = entries[i] end
   end
   redis.call('HSET', counters, 'rates looked at', tostring(page[1]))
-  if #lapsed > 0 then redis.call('HDEL', rates, unpack(lapsed)) end
+  if #lapsed > 0 then redis.call('HDEL', rates, unpack(lapsed)) end  -- GUARD ledgers forgotten
 end

@@ -10,7 +10,7 @@ local MOST_ENDED = 10000
 -- The instant at which it is due next; nil if it is corrupt.
 local function next_instant(name)
   local instant = tonumber(redis.call('ZSCORE', next_instants, name) or redis.call('ZSCORE', recurrences_unreadable, name) or nil)
-  return instant and instant >= EARLIEST and instant < LATEST and instant or nil
+  return instant and instant >= EARLIEST and instant < LATEST and instant or nil  -- GUARD instants that a rule yields
 end
 
 -- What is due by a definition that is replaced stays due: for each, oldest first, until when that was due, the first
@@ -29,7 +29,7 @@ local function begin(name, instant, before)
   else
     redis.call('HDEL', recurrence_counters, name .. ':before')
   end
-  if instant and redis.call('HEXISTS', recurrence_counters, name .. ':paused') == 0 then
+  if instant and redis.call('HEXISTS', recurrence_counters, name .. ':paused') == 0 then  -- GUARD pause
     redis.call('ZADD', next_instants, decimal(instant), name)
     wake(schedule_marker)
   else
@@ -57,7 +57,7 @@ end
 local function finish(name, now)
   redis.call('ZREM', next_instants, name)
   redis.call('ZADD', recurrences_ended, now, name)
-  if redis.call('ZCARD', recurrences_ended) > MOST_ENDED then
+  if redis.call('ZCARD', recurrences_ended) > MOST_ENDED then  -- GUARD most that have ended
     local oldest = redis.call('ZRANGE', recurrences_ended, 0, 0)[1]
     forget_recurrence(oldest)
     redis.call('HDEL', recurrence_counters, oldest .. ':paused')

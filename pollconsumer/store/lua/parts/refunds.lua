@@ -10,7 +10,7 @@ for i = 1, #ids do
   local high, low = byte(held or '', 7, 8)
   local handed = low and high * 256 + low or 0
   for at = 3 + 6 * handed, 9, -6 do
-    if sub(held, at, at + 5) == uncharged[2 * i] then
+    if sub(held, at, at + 5) == uncharged[2 * i] then  -- GUARD charges taken back
       handed = handed - 1
       redis.call('HSET', rates, field, sub(held, 1, 6) .. char(floor(handed / 256), handed % 256)
         .. sub(held, 9, at - 1) .. sub(held, at + 6))

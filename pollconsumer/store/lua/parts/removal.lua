@@ -4,7 +4,7 @@
 -- id stays there as a duplicate until it is popped.
 local function remove(id, row, record, state)
   if state == 'scheduled' then
-    redis.call('ZREM', schedule, id)
+    redis.call('ZREM', schedule, id)  -- GUARD cancelled leaves the schedule
     return
   end
   local _, key = concurrency(record)

@@ -8,7 +8,7 @@ local function by_reservation(ids, found_rows)
     order[i] = {id = ids[i], row = row, at = row and number6(row, RESERVED) or 0, rank = i}
   end
   table.sort(order, function(one, other)
-    if one.at ~= other.at then return one.at < other.at end
+    if one.at ~= other.at then return one.at < other.at end  -- GUARD order of reservation
     return one.rank < other.rank
   end)
   return order

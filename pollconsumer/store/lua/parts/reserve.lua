@@ -24,7 +24,7 @@ end
 local function hand_out(id, row, record)
   count = count + 1
   new_rows[2 * count - 1], new_rows[2 * count] = id, row
-  flight[2 * count + 1], flight[2 * count + 2] = hard_end + count - 1, id
+  flight[2 * count + 1], flight[2 * count + 2] = hard_end + count - 1, id  -- GUARD order within a batch
   reserved_ids[count], reserved_records[count] = id, record
   if row ~= last_row then change_row(row) end
 end
@@ -66,6 +66,7 @@ local later_rows = {}
 local function later_row(row)
   local head = sub(row, FLAGS, GENERATION)
   if not later_rows[head] then
+    -- GUARD attempts counted
     later_rows[head] = sub(row, FLAGS, PRIORITY + 1) .. attempts_bytes(math.min(attempts_of(row) + 1, 65535))
       .. sub(row, CRASHES, GENERATION) .. since .. NEVER
   end
@@ -83,11 +84,11 @@ local function reserve_popped(ids)
   for i = 1, #ids do
     local id, found = ids[i], found_records[i]
     if latest_row and found and not found_rows[i] and #found <= 1024 and sub(found, 1, latest_ends) == latest
-      and not seen[id] then
+      and not seen[id] then  -- GUARD an id that stands twice in a batch
       -- Hot path: never reserved before, and like the one before but for its payload. As `hand_out`: a call costs more.
       count = count + 1
       new_rows[2 * count - 1], new_rows[2 * count] = id, latest_row
-      flight[2 * count + 1], flight[2 * count + 2] = hard_end + count - 1, id
+      flight[2 * count + 1], flight[2 * count + 2] = hard_end + count - 1, id  -- GUARD order within a batch
       reserved_ids[count], reserved_records[count] = id, found
       if latest_row ~= last_row then change_row(latest_row) end
     else
@@ -108,7 +109,7 @@ local function reserve_popped(ids)
       end
       if like then
         local key = keys_of[i]
-        known = not seen[id] and (not key or taken[key] < like.most) and like.row
+        known = not seen[id] and (not key or taken[key] < like.most) and like.row  -- GUARD places of a concurrency key
         if known and key then taken[key] = taken[key] + 1 end
         if not known and not ends then
           record, ends, handler_begins = readable(found)
@@ -149,7 +150,7 @@ if count > 0 then
   redis.call('HSET', rows, unpack(new_rows))
   redis.call('ZADD', in_flight, unpack(flight, count > FEW and 1 or 3))
   if count > FEW then redis.call('ZREM', in_flight, LONG) end
-  if sixtieth then redis.call('HINCRBY', handed_out, decimal(floor(now / sixtieth)), count) end
+  if sixtieth then redis.call('HINCRBY', handed_out, decimal(floor(now / sixtieth)), count) end  -- GUARD quota counted
 end
 if keep_ledgers then keep_ledgers() end
 standing = standing - looked

@@ -33,9 +33,10 @@ local function set_newer_aside(ids)
 end
 
 look_at = function(i, id, row, record, ends, handler_begins)
+  -- GUARD state of what is popped; id popped twice
   if seen[id] or row and (state_of(row) ~= 'ready' or has_flag(byte(row, FLAGS), WAITING)) then
     duplicates, passed_over = duplicates + 1, true
-  elseif newer(found_records[i]) then
+  elseif newer(found_records[i]) then  -- GUARD records of a newer version
     if row and in_line(row) then duplicates = duplicates + 1 end
     newer_ids[#newer_ids + 1] = id
     passed_over = true
@@ -73,7 +74,7 @@ look_at = function(i, id, row, record, ends, handler_begins)
         given_up[#given_up + 1] = key
       end
     elseif key then
-      has_place = taken[key] < concurrency(record)
+      has_place = taken[key] < concurrency(record)  -- GUARD places of a concurrency key
       if not has_place then
         number = (number or FIRST_NUMBER + redis.call('HINCRBY', counters, 'stood in line', #ids) - #ids) + 1
         waiting_rows[#waiting_rows + 1] = id

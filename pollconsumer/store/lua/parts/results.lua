@@ -5,5 +5,6 @@
 local function drop_result(id)
   if redis.call('HDEL', results, id) == 0 then return end
   local left = id .. '\n'
+  -- GUARD runs in which a dropped result is left
   redis.call('HSET', results, left, (tonumber(redis.call('HGET', results, left) or 0) or 0) + 1)
 end

@@ -14,7 +14,7 @@ local function lacking_rights(key, first)
       call[#call + 1] = ARGV[i] == 'RENAME' and key or '1'
     end
     local known, allowed = pcall(redis.acl_check_cmd, unpack(call))
-    if not (known and allowed) then lacking[#lacking + 1] = ARGV[i] end
+    if not (known and allowed) then lacking[#lacking + 1] = ARGV[i] end  -- GUARD rights
   end
   return lacking
 end

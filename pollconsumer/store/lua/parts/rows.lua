@@ -100,7 +100,7 @@ end
 local function newer(record)
   local version, flags = byte(record or '', RECORD_VERSION, RECORD_FLAGS)
   if version == FLAGGED_VERSION and #record > RECORD_UNIQUE_KEY and has_flag(flags, OPTIONS) then
-    return byte(record, after_keys(record) - 1) ~= 0
+    return byte(record, after_keys(record) - 1) ~= 0  -- GUARD flags of a newer version
   end
   return version and version > EXTENDED_VERSION and version <= LAST_VERSION
 end

@@ -25,7 +25,7 @@ if completions > 0 then
     for k = 1, size do
       i = i + 1
       local id = ids[i]
-      if found_rows[i] == row then
+      if found_rows[i] == row then  -- GUARD row compare, completed
         count = count + 1
         new_rows[2 * count - 1], new_rows[2 * count] = id, new_row
         gone[count] = id
@@ -38,24 +38,25 @@ if completions > 0 then
             local key = argv[place_at + k]
             local number = taken[key]
             if not number then counted[#counted + 1] = key end
-            taken[key] = (number or 0) - 1
+            taken[key] = (number or 0) - 1  -- GUARD places given back
           end
           if large then dropped[#dropped + 1] = id end
           if checkpoint then redis.call('HDEL', checkpoints, id) end
         end
       else
         refused[i] = true
-        if found_rows[i] ~= new_row then stale[#stale + 1] = id end
+        if found_rows[i] ~= new_row then stale[#stale + 1] = id end  -- GUARD a repeated completion is not stale
       end
     end
     if count > before then
+      -- GUARD what is stale is not counted
       count_settled(row, 'complete', count - before, number6(new_row, ENDED) - number6(new_row, STARTED))
     end
   end
   if count > 0 then
     redis.call('RPUSH', completed, unpack(gone))
     redis.call('HSET', rows, unpack(new_rows))
-    redis.call('ZREM', in_flight, unpack(gone))
+    redis.call('ZREM', in_flight, unpack(gone))  -- GUARD completed leaves flight
     settled = true
   end
   if others > extras then

@@ -11,7 +11,7 @@ local function free_keys(ids, keys)
   local held, free, count = redis.call('HMGET', unique_keys, unpack(keys)), {}, 0
   for i = 1, #keys do
     local id, holder = ids[i], held[i]
-    if holder and (holder == id or sub(holder, 1, #id + 1) == id .. '\n') then
+    if holder and (holder == id or sub(holder, 1, #id + 1) == id .. '\n') then  -- GUARD freed by its holder alone
       count = count + 1
       free[count] = keys[i]
     end
@@ -24,8 +24,9 @@ local function holder_of_field(key, now)
   local held = redis.call('HGET', unique_keys, key)
   if not held then return nil end
   local id, lapses = string.match(held, '^([^\n]*)\n?(%d*)')
-  if lapses ~= '' and tonumber(lapses) <= now then return nil end
+  if lapses ~= '' and tonumber(lapses) <= now then return nil end  -- GUARD unique key lapses
   local row = redis.call('HGET', rows, id)
+  -- GUARD what has ended holds no key
   if row and sub(row, ENDING, ENDING) ~= '\0' or not row and redis.call('HEXISTS', records, id) == 0 then return nil end
   return id, row
 end
@@ -34,12 +35,12 @@ end
 -- versions before wrote all of them.
 local function holder_of(key, now)
   local holder = holder_of_field(key, now)
-  local zero = not holder and find(key, '\0', 1, true)
+  local zero = not holder and find(key, '\0', 1, true)  -- GUARD held for the queue
   if not zero then return holder end
   local id, row = holder_of_field(sub(key, zero + 1), now)
   if not id then return nil end
   local record = not row and readable(redis.call('HGET', records, id))
   row = row or record and fresh_row(record) or ''
   local handler = sub(row, HANDLER, (find(row, '\0', HANDLER, true) or 0) - 1)
-  return handler == sub(key, 1, zero - 1) and id or nil
+  return handler == sub(key, 1, zero - 1) and id or nil  -- GUARD held by another handler
 end

@@ -2,4 +2,4 @@
 
 count_places()
 write_places()
-for i = 1, #given_up do standing = standing + offer_places(given_up[i]) end
+for i = 1, #given_up do standing = standing + offer_places(given_up[i]) end  -- GUARD a place given up
