@@ -1,5 +1,10 @@
 """Guards that cover each other: for each promise, sets of which each guard alone is enough, and none is not."""
 
+_FENCES_RISE = (
+    "acquire: fence above all earlier ones",
+    "acquire: fence above all that the launch has seen",
+    "marks: the mark rises",
+)
 COVERING: dict[str, tuple[tuple[str, ...], ...]] = {
     "a stale launch that completes changes nothing": (("step: fence compare", "settle: row compare, completed"),),
     "a stale launch that finishes changes nothing": (
@@ -79,7 +84,10 @@ COVERING: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "a stale launch that releases takes no lease": (
         ("release: fence taken back by its owner alone", "release: owner compare"),
+        _FENCES_RISE,
     ),
+    "a stale fence breaks no lease": (_FENCES_RISE,),
+    "a stale launch that renews takes no lease": (_FENCES_RISE,),
     "a key of what has ended is free": (
         ("unique_keys: what has ended holds no key", "let_go: unique key freed at the end"),
     ),
