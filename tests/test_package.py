@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.interface.settings.model import VERSION
+from pollconsumer.interface.settings.names import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

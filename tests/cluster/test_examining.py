@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.health.facts import Expected
 from pollconsumer.core.health.findings import findings_of
 from pollconsumer.store.moving.store_closer import StoreCloser
 from pollconsumer.store.reading.examiner import Examiner
+from tests.as_set import expected_as_set
 from tests.conftest import NAMESPACE
 from tests.store.acting import message
 
@@ -19,7 +19,7 @@ QUEUES = ("mail", "images", "reports", "billing", "sync", "search")
 
 
 def test_every_node_is_examined_and_named(cluster_server: Server) -> None:
-    facts = Examiner(cluster_server.wire(), NAMESPACE).facts(Expected())
+    facts = Examiner(cluster_server.wire(), NAMESPACE).facts(expected_as_set())
     places = {facts.server.place, *(each.place for each in facts.others)}
     assert len(places) == 3
     found = [str(each) for each in findings_of(facts)]

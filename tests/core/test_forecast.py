@@ -30,6 +30,7 @@ from pollconsumer.core.forecast.launch import ForecastLaunch, ForecastQueue
 from pollconsumer.core.forecast.launchers import Outage
 from pollconsumer.core.forecast.platforms import PLATFORMS
 from pollconsumer.core.window import Window
+from tests.as_set import rules_as_set
 from tests.runtime.test_loop import EXTENDED, arrivals
 from tests.runtime.virtual import Arrival, Settings, VirtualLaunch, histogram, whole_ticks
 
@@ -81,7 +82,7 @@ def test_a_wait_until_the_margin_ends_even_if_rounding_leaves_nothing_of_it() ->
 
 
 def started(settings: Settings, script: list[Arrival]) -> list[float]:
-    rules = Rules(
+    rules = rules_as_set(
         idle_time=settings.idle_time,
         estimated_duration=settings.estimated_duration,
         tolerance_factor=settings.tolerance_factor,
@@ -107,16 +108,16 @@ def record(name: str, workload: Workload, rules: Rules, seconds: float, seed: in
 
 
 def forecast(name: str, workload: Workload, rules: Rules | None = None, hours: float = 1.0, seed: int = 1) -> Figures:
-    rules = (rules or Rules())._replace(timeout=PLATFORMS[name].period)
+    rules = (rules or rules_as_set())._replace(timeout=PLATFORMS[name].period)
     return record(name, workload, rules, hours * HOUR, seed).figures()
 
 
-BATON = Rules(HandOff.BATON)
+BATON = rules_as_set(HandOff.BATON)
 
 
 def test_under_debians_cron_a_deadline_leaves_the_gap_that_was_measured() -> None:
     """Measured with a margin of two seconds, and without what the next launch's offset adds to the window."""
-    figures = forecast("debian-cron", STEADY, Rules(loop=Loop.ARTICLE, min_margin=2.0))
+    figures = forecast("debian-cron", STEADY, rules_as_set(loop=Loop.ARTICLE, min_margin=2.0))
     assert 5.9 < figures.gap.p50 + 1.6 < 7.9
     assert 0.89 < figures.coverage < 0.94
     assert (figures.launches, figures.dropped, figures.overruns) == (60, 0, 0)
@@ -138,8 +139,11 @@ PARALLEL = LauncherRule.PARALLEL
 
 
 def test_busybox_drops_each_second_tick_unless_launches_are_gone_before_49() -> None:
-    assert forecast("busybox", STEADY, Rules(launcher=PARALLEL), hours=0.2).dropped == 6
-    assert forecast("busybox", STEADY, Rules(launcher=PARALLEL, min_margin=12.0, idle_time=1.0), hours=0.2).dropped == 0
+    assert forecast("busybox", STEADY, rules_as_set(launcher=PARALLEL), hours=0.2).dropped == 6
+    assert (
+        forecast("busybox", STEADY, rules_as_set(launcher=PARALLEL, min_margin=12.0, idle_time=1.0), hours=0.2).dropped
+        == 0
+    )
     figures = forecast("busybox", STEADY, hours=0.5)
     assert figures.dropped == 0
     assert figures.coverage > 0.78
@@ -161,13 +165,13 @@ def test_a_baton_costs_ticks_where_they_are_queued_unless_the_launch_knows(name:
 def test_a_machine_whose_exits_take_seconds_costs_a_tick_until_that_is_learned(name: str) -> None:
     busy = PLATFORMS[name]._replace(exit=Uniform(1.0, 8.0))
     messages = STEADY.messages(random.Random(1), 0.0, HOUR / 2)
-    figures = Forecast(busy, Rules(), messages, random.Random(1), HOUR / 2).run().figures()
+    figures = Forecast(busy, rules_as_set(), messages, random.Random(1), HOUR / 2).run().figures()
     assert figures.dropped <= 3
 
 
 def test_a_margin_of_five_means_bounds_exponential_handlers_and_not_heavy_tails() -> None:
     overruns = [
-        forecast("debian-cron", Workload(durations, every=0.3), Rules(overrun_target=1.0), hours=3).overruns
+        forecast("debian-cron", Workload(durations, every=0.3), rules_as_set(overrun_target=1.0), hours=3).overruns
         for durations in (Exponential(0.4), Lognormal(0.4, 1.5), Pareto(0.4))
     ]
     assert overruns[0] < 0.03
@@ -176,21 +180,21 @@ def test_a_margin_of_five_means_bounds_exponential_handlers_and_not_heavy_tails(
 
 def test_a_message_that_hangs_is_ended_by_the_watchdog_and_handled_at_most_three_times() -> None:
     hanging = Workload(Constant(0.01), every=600.0, hanging=1.0)
-    found = record("debian-cron", hanging, Rules(), 1200.0)
+    found = record("debian-cron", hanging, rules_as_set(), 1200.0)
     assert len(found.latencies) == 6
     assert sum(each.released == each.stop_before + 10.0 for each in found.tenures) == 6
 
 
 def test_a_message_that_crashes_its_process_ends_the_tenure_at_once() -> None:
     crashing = Workload(Constant(1.0), every=600.0, crashing=1.0)
-    found = record("debian-cron", crashing, Rules(), 590.0)
+    found = record("debian-cron", crashing, rules_as_set(), 590.0)
     assert [round(each.released - each.acquired) for each in found.tenures[:3]] == [1, 1, 1]
     assert len(found.latencies) == 3
 
 
 def test_a_restarted_launcher_leaves_a_gap_and_a_stalled_cron_a_burst_of_which_one_has_the_lease() -> None:
     def run(outage: Outage) -> Figures:
-        return record("debian-cron", STEADY, Rules(), HOUR / 3, outages=[outage]).figures()
+        return record("debian-cron", STEADY, rules_as_set(), HOUR / 3, outages=[outage]).figures()
 
     restarted, stalled = run(Outage(590.0, 890.0, restarted=True)), run(Outage(590.0, 890.0))
     assert 300.0 < restarted.gap.most < 310.0

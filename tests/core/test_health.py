@@ -9,6 +9,7 @@ import pytest
 from pollconsumer.core.health.facts import Expected, Facts, QueueFacts, RecurrenceFacts, ServerFacts
 from pollconsumer.core.health.findings import findings_of
 from pollconsumer.core.health.groups import groups_of
+from tests.as_set import expected_as_set
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,7 +50,7 @@ def facts(
         recurrences,
         launches() if ledger is None else ledger,
         {"consumer:mail": slowest or {}},
-        expected or Expected(period=MINUTE),
+        expected or expected_as_set(period=MINUTE),
     )
 
 
@@ -114,7 +115,7 @@ def test_what_the_server_could_not_write_is_named() -> None:
 
 
 def test_missing_and_lagging_replicas_are_found_where_producers_wait_for_them() -> None:
-    waits = Expected(period=MINUTE, replicas=2)
+    waits = expected_as_set(period=MINUTE, replicas=2)
     assert names(facts(ServerFacts(replica_lags=(0.0,)), expected=waits)) == ["replication"]
     assert names(facts(ServerFacts(replica_lags=(0.0, 1.0)), expected=waits)) == []
     assert names(facts(ServerFacts(replica_lags=(0.0,)))) == []
@@ -174,22 +175,22 @@ def test_a_launch_that_is_there_is_not_missed_however_long_it_works() -> None:
 
 
 def test_how_often_launches_come_is_learned_so_that_nightly_ones_are_not_missed_by_day() -> None:
-    assert names(facts(ledger=launches(ago=20 * HOUR, every=DAY), expected=Expected())) == []
-    assert names(facts(ledger=launches(ago=4 * DAY, every=DAY), expected=Expected())) == ["launch_absent"]
+    assert names(facts(ledger=launches(ago=20 * HOUR, every=DAY), expected=expected_as_set())) == []
+    assert names(facts(ledger=launches(ago=4 * DAY, every=DAY), expected=expected_as_set())) == ["launch_absent"]
 
 
 def test_a_few_launches_do_not_tell_how_often_they_come() -> None:
-    unscheduled = Expected()
+    unscheduled = expected_as_set()
     assert names(facts(ledger=launches(ago=1100, every=5, count=2), expected=unscheduled)) == []
     assert names(facts(ledger=launches(ago=1300, every=5, count=2), expected=unscheduled)) == ["launch_absent"]
 
 
 def test_the_schedule_tells_how_often_launches_come_from_the_first_one_on() -> None:
     first = launches(ago=185, count=1)
-    (found,) = findings_of(facts(ledger=first, expected=Expected(period=MINUTE)))
+    (found,) = findings_of(facts(ledger=first, expected=expected_as_set(period=MINUTE)))
     assert (found.name, found.value) == ("launch_absent", "last seen 3m 5s ago, every 1m before")
-    assert names(facts(ledger=first, expected=Expected(period=HOUR))) == []
-    others = Expected(queues=("reports",), period=MINUTE)
+    assert names(facts(ledger=first, expected=expected_as_set(period=HOUR))) == []
+    others = expected_as_set(queues=("reports",), period=MINUTE)
     assert names(facts(ledger=first, expected=others)) == []
 
 
@@ -213,13 +214,13 @@ def test_recent_dead_letters_and_skipped_occurrences_are_found_and_old_ones_are_
     (found,) = findings_of(facts(queues=[skipped]))
     assert (found.name, found.value) == ("occurrences_skipped", "7 so far, the last one 59m 59s ago")
     assert names(facts(queues=[skipped._replace(skipped_ago=HOUR)])) == []
-    assert names(facts(queues=[skipped], expected=Expected(period=MINUTE, recent=0.0))) == []
+    assert names(facts(queues=[skipped], expected=expected_as_set(period=MINUTE, recent=0.0))) == []
 
 
 def test_instances_are_not_taken_for_launches_that_come_twice_as_often() -> None:
     beside = [each | {"lineage": "consumer:mail:1", "started_ms": each["started_ms"] + 1} for each in launches()]
     both = sorted([*launches(), *beside], key=lambda each: -each["started_ms"])
-    (group,) = groups_of(both, NOW, Expected())
+    (group,) = groups_of(both, NOW, expected_as_set())
     assert group.period == MINUTE
 
 
@@ -230,7 +231,7 @@ def test_a_queue_that_was_given_up_is_not_missed_for_ever() -> None:
     assert names(facts(queues=[QueueFacts("new"), QueueFacts("old", scheduled=1)], ledger=[*new, *old])) == [
         "launch_absent"
     ]
-    named = Expected(queues=("old",), period=MINUTE)
+    named = expected_as_set(queues=("old",), period=MINUTE)
     assert names(facts(queues=queues, ledger=[*new, *old], expected=named)) == ["launch_absent"]
     assert names(facts(queues=queues, ledger=[*new, *launches(ago=HOUR, queues=["old"])])) == ["launch_absent"]
 
@@ -309,7 +310,7 @@ def test_overruns_are_found_if_they_are_twice_as_frequent_as_their_target() -> N
     handed_over = launches(**late, stop_reason="handed_over")
     assert names(facts(ledger=handed_over)) == []
     assert names(facts(ledger=launches(count=19, **late))) == []
-    strict = Expected(period=MINUTE, overrun_target=0.01)
+    strict = expected_as_set(period=MINUTE, overrun_target=0.01)
     assert names(facts(ledger=[*launches(count=3, **late), *launches(ago=185)], expected=strict)) == ["overruns"]
 
 
@@ -320,15 +321,15 @@ def test_a_target_follows_from_the_launcher_that_the_ledger_names() -> None:
 
 
 def test_a_grace_that_is_longer_than_a_period_is_found() -> None:
-    assert names(facts(expected=Expected(period=MINUTE, grace=61))) == ["grace_exceeds_period"]
-    assert names(facts(expected=Expected(grace=59))) == []
+    assert names(facts(expected=expected_as_set(period=MINUTE, grace=61))) == ["grace_exceeds_period"]
+    assert names(facts(expected=expected_as_set(grace=59))) == []
 
 
 def test_handlers_that_outlast_margin_and_grace_or_a_whole_launch_are_found() -> None:
     assert names(facts(slowest={"report": 14.9})) == []
     assert names(facts(slowest={"report": 15.1})) == ["handler_slower_than_grace"]
     assert names(facts(slowest={"report": 71.0})) == ["handler_too_slow"]
-    elsewhere = Expected(queues=("other",), period=MINUTE)
+    elsewhere = expected_as_set(queues=("other",), period=MINUTE)
     assert names(facts(slowest={"report": 71.0}, expected=elsewhere)) == []
 
 

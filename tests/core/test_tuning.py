@@ -49,10 +49,11 @@ from pollconsumer.core.tuning.proposal import (
 )
 from pollconsumer.core.tuning.replay import Remembered, Replay
 from pollconsumer.interface.settings.model import ConsumerSettings, Settings
-from pollconsumer.interface.settings.rules import validate
+from pollconsumer.interface.settings.rules import check_given
+from tests.as_set import rules_as_set
 
 DROP = Found("supercronic", LauncherRule.DROP)
-RULES = Rules(overrun_target=0.1)
+RULES = rules_as_set(overrun_target=0.1)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -307,7 +308,7 @@ def test_a_proposal_is_valid_and_never_worse_by_its_own_measure(
         overrun_target=proposed.rules.overrun_target,
         concurrency=proposed.rules.slots,
     )
-    validate(Settings(consumer=consumer))
+    check_given(Settings(consumer=consumer), [f"consumer.{key}" for key in vars(consumer)])
     values = {each.setting: each for each in proposed.changes}
     for name in Rules._fields:
         before, after = getattr(rules, name), getattr(proposed.rules, name)

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from pollconsumer.interface.platform_files.installation import STORE, File, Installation
 from pollconsumer.interface.platform_files.platform_modules import PLATFORMS, files_of
 from pollconsumer.interface.settings.load import read_settings
+from pollconsumer.interface.settings.model import changed
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -21,11 +21,11 @@ URL = "rediss://:change-me@redis.example.org:6379/0"
 
 
 def installation(platform: str) -> Installation:
-    settings = replace(read_settings(ROOT / "config.toml"), config=CONFIG, directory=CONFIG.parent)
+    settings = changed(read_settings(ROOT / "config.toml"), config=CONFIG, directory=CONFIG.parent)
     program, user, data = ("/opt/pollconsumer/bin/pollconsumer",), "pollconsumer", HOME / ".local/share/pollconsumer"
     if platform not in REMOTE:
         return Installation(settings, program, user, queues=("default",), data=data)
-    return Installation(replace(settings, store=URL), program, user, environment={STORE: URL})
+    return Installation(changed(settings, store=URL), program, user, environment={STORE: URL})
 
 
 def deployed() -> dict[Path, File]:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from starlette.testclient import TestClient
 
-from pollconsumer.core.health.facts import Expected
 from pollconsumer.interface.dashboard.access import DashboardAccess
 from pollconsumer.interface.dashboard.page_actions import PageActions
 from pollconsumer.interface.dashboard.page_reader import PageReader
 from pollconsumer.interface.dashboard.server import Dashboard
+from tests.as_set import expected_as_set
 from tests.conftest import NAMESPACE
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Document(HTMLParser):
 
 
 def reading(wire: Wire) -> PageReader:
-    return PageReader(wire, NAMESPACE, Expected(), None)
+    return PageReader(wire, NAMESPACE, expected_as_set(), None)
 
 
 def application(wire: Wire, *, token: str | None = None, acts: bool = False) -> App:

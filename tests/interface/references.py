@@ -1,33 +1,39 @@
-"""What ``docs/reference/`` holds, made from the program: commands, settings, the API, keys of ``--json``.
+"""What ``docs/reference/`` holds, made from the program: commands, settings, the API, keys of ``--json``; and what
+config.toml says of its keys.
 
 ``python -m tests.interface.references`` writes it again.
 """
 
 from __future__ import annotations
 
-import ast
-import dataclasses
 import inspect
 import json
+import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import click
 
 import pollconsumer
 from pollconsumer.interface.cli.group import group
-from pollconsumer.interface.settings import model
-from pollconsumer.interface.settings.rules import variable
+from pollconsumer.interface.settings.declared import Settings
+from pollconsumer.interface.settings.field_table import described
+from pollconsumer.interface.settings.fields import READ_DURATION
+from pollconsumer.interface.settings.names import variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from pydantic.fields import FieldInfo
+
+    from pollconsumer.interface.settings.fields import Setting
     from tests.site import Site
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+CONFIG = Path(__file__).parents[2] / "config.toml"
 MADE = "Made by `python -m tests.interface.references`.\n"
 WIDTH = 110
 PRINTING = {
@@ -59,7 +65,7 @@ def references(site: Site) -> dict[Path, str]:
     words = [sys.executable, "-c", "from tests.interface.references import commands; print(commands(), end='')"]
     told = subprocess.run(words, cwd=REFERENCE.parents[1], capture_output=True, text=True, check=True).stdout
     pages = {"commands": told, "settings": settings(), "api": api(), "json": json_keys(site)}
-    return {REFERENCE / f"{name}.md": text for name, text in pages.items()}
+    return {REFERENCE / f"{name}.md": text for name, text in pages.items()} | {CONFIG: config()}
 
 
 def commands() -> str:
@@ -79,41 +85,64 @@ def _helps(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
 
 
 def settings() -> str:
-    parts = [f"# Settings\n\n{MADE}\nHow they are given: [settings](../settings.md).", _section("", model.Settings)]
-    parts += [_section(name, kind) for name, kind in model.SECTIONS.items()]
-    parts += [_section(f"{name}.NAME", kind) for name, kind in model.TABLES.items()]
+    parts = [f"# Settings\n\n{MADE}\nHow they are given: [settings](../settings.md)."]
+    for name, fields in declared().items():
+        lines = [f"## `[{name}]`" if name else "## At the top", ""]
+        lines += ["| Key | Default | Values | Variable | |", "|---|---|---|---|---|"]
+        lines += [_row(f"{name}.{key}".lstrip("."), field) for key, field in fields.items()]
+        parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
 
 
-def _section(path: str, kind: Any) -> str:
-    said = meanings(kind)
-    lines = [f"## `[{path}]`" if path else "## At the top", "", "| Key | Default | Variable | |", "|---|---|---|---|"]
-    for each in dataclasses.fields(kind):
-        if each.name in (*model.SECTIONS, *model.TABLES, *model.PLACE):
-            continue
-        name = variable(f"{path}.{each.name}".lstrip("."))
-        lines.append(f"| `{each.name}` | {_default(each)} | `{name}` | {said[each.name]} |")
-    return "\n".join(lines)
-
-
-def _default(field: dataclasses.Field[Any]) -> str:
-    value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-    if value is dataclasses.MISSING or value in (None, "", (), {}):
-        return ""
-    if "Duration" in str(field.type):
-        return f"`{value:g}s`"
-    return f"`{json.dumps(value)}`"
-
-
-def meanings(kind: Any) -> dict[str, str]:
-    """By field, the text that follows it in the source."""
-    (parsed,) = ast.parse(inspect.getsource(kind)).body
-    assert isinstance(parsed, ast.ClassDef)
-    found = {}
-    for before, after in zip(parsed.body, parsed.body[1:], strict=False):
-        if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name) and isinstance(after, ast.Expr):
-            found[before.target.id] = _prose(ast.literal_eval(after.value))
+def declared() -> dict[str, dict[str, FieldInfo]]:
+    """The fields of each section, of the file itself under the empty name, of tables under ``table.NAME``."""
+    found: dict[str, dict[str, FieldInfo]] = {"": {}}
+    for name, field in Settings.model_fields.items():
+        kind: Any = field.annotation
+        if get_origin(kind) is dict:
+            found[f"{name}.NAME"] = get_args(kind)[1].model_fields
+        elif hasattr(kind, "model_fields"):
+            found[name] = kind.model_fields
+        else:
+            found[""][name] = field
     return found
+
+
+def _row(path: str, field: FieldInfo) -> str:
+    setting = described().find(path)
+    assert setting is not None
+    values = ", ".join(f"`{word}`" for word in setting.words) or setting.range
+    default = written(setting)
+    key, said = setting.key, field.description
+    return f"| `{key}` | {default and f'`{default}`'} | {values} | `{variable(path)}` | {said} |"
+
+
+def written(setting: Setting) -> str:
+    """The default as the file would have it; empty if there is none."""
+    if setting.default in (None, "", (), {}):
+        return ""
+    return f'"{setting.default:g}s"' if setting.reads == READ_DURATION else json.dumps(setting.default)
+
+
+def config() -> str:
+    """config.toml, whose choice of keys and whose examples stand; defaults and comments are those of the fields."""
+    section, lines = "", list[str]()
+    for line in CONFIG.read_text("utf-8").splitlines():
+        if header := re.match(r"(?:# )?\[(\w+)(\.\w+)?]", line):
+            section = header[1] + (".NAME" if header[2] else "")
+        key = re.match(r"(# )?(\w+) = ((?:[^#\"]|\"[^\"]*\")*)", line)
+        lines.append(_commented(section, line, key) if key else line)
+    return "\n".join(lines) + "\n"
+
+
+def _commented(section: str, line: str, key: re.Match[str]) -> str:
+    off, name, value = key[1] or "", key[2], key[3].strip()
+    setting = described().find(f"{section}.{name}".lstrip("."))
+    assert setting is not None, line
+    if not off and (default := written(setting)):
+        value = default
+    said = (declared()[section][name].description or "").replace("`", "")
+    return f"{f'{off}{name} = {value}':<34} # {said}"
 
 
 def json_keys(site: Site) -> str:

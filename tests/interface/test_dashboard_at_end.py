@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 import threading
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pollconsumer.interface.dashboard import at_end, files
-from pollconsumer.interface.settings.model import Settings
+from pollconsumer.interface.settings.model import Settings, changed
 from tests.interface.pages import Document
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def test_what_takes_too_long_is_left_to_the_next_launch(
     go_on = threading.Event()
     monkeypatch.setattr(files, "write_pages", lambda *_: go_on.wait(90))
     monkeypatch.setattr(at_end, "PAGES_WITHIN", 0.01)
-    wait = at_end.write_at_end(replace(Settings(), store="redis://nowhere.invalid", directory=tmp_path), "pages")
+    wait = at_end.write_at_end(changed(Settings(), store="redis://nowhere.invalid", directory=tmp_path), "pages")
     wait(lambda: 60.0)
     go_on.set()
     assert "static pages: not written within 0.01s" in caplog.text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import Any
 from unittest import mock
 
@@ -13,9 +12,9 @@ from hypothesis import strategies as st
 from pollconsumer.core.choices import HandOff
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.interface.cli import group, kinds, launch_command
-from pollconsumer.interface.cli.flags import COMMON, FLAGS, Flag, Given, read
+from pollconsumer.interface.cli.flags import SECTIONS, Flag, Given, common_flags, flags_of, read
 from pollconsumer.interface.settings.load import with_flags
-from pollconsumer.interface.settings.model import Settings
+from pollconsumer.interface.settings.model import Settings, changed
 
 VALUES = {
     "name": st.sampled_from(["default", "mail", "a b", "", "x" * 65]),
@@ -58,8 +57,8 @@ def given_flags(draw: st.DrawFn, flags: tuple[Flag, ...]) -> list[str]:
 
 @st.composite
 def command_lines(draw: st.DrawFn) -> list[str]:
-    command = draw(st.sampled_from([*FLAGS]))
-    before, after = draw(given_flags(COMMON)), draw(given_flags((*COMMON, *FLAGS[command])))
+    command = draw(st.sampled_from([*SECTIONS]))
+    before, after = draw(given_flags(common_flags())), draw(given_flags((*common_flags(), *flags_of(command))))
     words = [*draw(st.lists(st.sampled_from(["-v", "-q"]), max_size=1)), *before, command, *after]
     if draw(st.integers(0, 4)) == 0:
         words.insert(draw(st.integers(0, len(words))), draw(JUNK))
@@ -189,11 +188,11 @@ def values_of(flag: Flag) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize(("command", "section"), [("run", "consumer"), ("move", "mover")])
 def test_what_the_file_says_stands_where_no_flag_is_given_and_a_flag_overrules_it(command: str, section: Any) -> None:
-    own = {each.name for each in fields(getattr(Settings(), section))}
-    flags = [flag for flag in FLAGS[command] if flag.name in own]
-    assert len(flags) == len(FLAGS[command]) - 3 * (command == "run")
+    own = vars(getattr(Settings(), section))
+    flags = [flag for flag in flags_of(command) if flag.name in own]
+    assert len(flags) == len(flags_of(command)) - 3 * (command == "run")
     of_file = {flag.name: values_of(flag)[0] for flag in flags}
-    settings = replace(Settings(), **{section: replace(getattr(Settings(), section), **of_file)})
+    settings = changed(Settings(), **{section: changed(getattr(Settings(), section), **of_file)})
     quick = read([command])
     for plain in (quick, by_click([command])):
         assert plain is not None
@@ -201,5 +200,5 @@ def test_what_the_file_says_stands_where_no_flag_is_given_and_a_flag_overrules_i
         assert with_flags(settings, section, plain.own) == settings
     for flag in flags:
         wanted = values_of(flag)[1]
-        changed = with_flags(settings, section, {**quick.own, flag.name: wanted})  # type: ignore[union-attr]
-        assert getattr(changed, section) == replace(getattr(settings, section), **{flag.name: wanted})
+        flagged = with_flags(settings, section, {**quick.own, flag.name: wanted})  # type: ignore[union-attr]
+        assert getattr(flagged, section) == changed(getattr(settings, section), **{flag.name: wanted})

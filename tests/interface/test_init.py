@@ -27,7 +27,8 @@ from pollconsumer.interface.cli.group import group
 from pollconsumer.interface.platform_files import calendar
 from pollconsumer.interface.platform_files.installation import PRIVATE, File, Installation
 from pollconsumer.interface.platform_files.platform_modules import PLATFORMS, files_of
-from pollconsumer.interface.settings.model import CommandSettings, ConsumerSettings, MoverSettings, Settings
+from pollconsumer.interface.settings.load import read_settings
+from pollconsumer.interface.settings.model import CommandSettings, ConsumerSettings, MoverSettings, Settings, changed
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.redis_store import RedisStore
@@ -350,7 +351,7 @@ def test_every_command_in_the_files_is_one_that_the_command_line_takes(platform:
 
 def test_times_follow_from_the_configuration() -> None:
     backup = CommandSettings(command=("backup",), timeout=600.0)
-    settings = replace(installed().settings, commands={"backup": backup}, consumer=ConsumerSettings(timeout=840.0))
+    settings = changed(installed().settings, commands={"backup": backup}, consumer=ConsumerSettings(timeout=840.0))
     found = installed(settings, schedule="*/15 * * * *")
     assert "TimeoutStopSec=615\n" in text_of(files_of("systemd", found), ".service")
     assert "TimeoutStartSec=1525\n" in text_of(files_of("systemd", found), ".service")
@@ -373,7 +374,7 @@ def test_each_line_of_a_crontab_tells_its_launches_the_schedule_unless_their_set
 
     unset = installed().settings
     every_minute = "* * * * *"
-    known = replace(unset, consumer=ConsumerSettings(schedule=every_minute), mover=MoverSettings(schedule=every_minute))
+    known = changed(unset, consumer=ConsumerSettings(schedule=every_minute), mover=MoverSettings(schedule=every_minute))
     assert line(every_minute, unset).endswith("--schedule '* * * * *'")
     assert "--schedule" not in line(every_minute, known)
     assert line("*/5 * * * *", known).endswith("--schedule '*/5 * * * *'")
@@ -546,6 +547,31 @@ def test_a_pod_is_not_root_and_leaves_it_to_the_cluster_who_else_it_is(platform:
     assert not re.findall(r"runAsUser|runAsGroup|fsGroup|supplementalGroups", pod)
     image = text_of(files_of("docker", installed(settings)), "Dockerfile")
     assert re.search(r"^USER [1-9][0-9]*:", image, re.MULTILINE), "by number, so that runAsNonRoot can be verified"
+
+
+def test_an_image_keeps_from_its_build_what_starts_would_read_anew(tmp_path: Path) -> None:
+    app, cache = tmp_path / "app", tmp_path / "kept"
+    app.mkdir()
+    config = app / "config.toml"
+    config.write_text('namespace = "built"\n[consumer]\nconcurrency = 3\n')
+    image = text_of(files_of("docker", installed(read_settings(config))), "Dockerfile")
+    run = re.search(r"^ENV XDG_CACHE_HOME=(\S+)\nRUN ((?:.*\\\n)*.*)$", image, re.MULTILINE)
+    assert run is not None
+    line = run[2].replace("/opt/pollconsumer/bin", str(Path(sys.executable).parent)).replace("/app/", f"{app}/")
+    surroundings = {"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(cache), "POLLCONSUMER_DASHBOARD__TOKEN": "s" * 16}
+    subprocess.run(["/bin/sh", "-c", line], env=surroundings, check=True)
+    assert "s" * 16 not in "".join(kept.read_text() for kept in cache.rglob("*.json"))
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from pollconsumer.interface.settings.load import load_settings\n"
+        "found = load_settings(Path(sys.argv[1]))\n"
+        "print(found.namespace, found.consumer.concurrency, found.store, 'pydantic' in sys.modules)\n"
+    )
+    surroundings["POLLCONSUMER_STORE"] = "redis://:password@h"
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(config)], env=surroundings, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "built 3 redis://:password@h False\n"
 
 
 def test_keda_asks_the_nodes_of_a_cluster() -> None:

@@ -212,8 +212,8 @@ def test_the_shell_takes_a_key_and_a_rate_in_an_argument_or_a_line(site: Site) -
 @pytest.mark.parametrize(
     ("section", "problem"),
     [
-        ('[queues.mail]\nrate = "60"', "queues.mail: rate: 60; write messages / period, as in 60/1h"),
-        ('[queues.mail]\nrate = "9999/1h"', "queues.mail: rate: 9999/1h; at most 1000 messages"),
+        ('[queues.mail]\nrate = "60"', "queues.mail.rate: 60; write messages / period, as in 60/1h"),
+        ('[queues.mail]\nrate = "9999/1h"', "queues.mail.rate: 9999/1h; at most 1000 messages"),
         ('[commands.b]\ncommand = ["true"]\nrate = "60"', "commands.b.rate: 60; write messages / period, as in 60/1h"),
         ('[commands.b]\ncommand = ["true"]\nrate_key = ""', "commands.b.rate_key: ; name a member"),
     ],

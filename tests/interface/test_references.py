@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.interface.settings import model
 from tests.interface import references
 
 if TYPE_CHECKING:
@@ -18,10 +16,3 @@ if TYPE_CHECKING:
 def test_the_references_are_those_that_the_program_makes_now(site: Site) -> None:
     stale = [path.name for path, text in references.references(site).items() if path.read_text("utf-8") != text]
     assert stale == [], "python -m tests.interface.references writes them again"
-
-
-@pytest.mark.parametrize("kind", [model.Settings, *model.SECTIONS.values(), *model.TABLES.values()])
-def test_every_setting_says_what_it_is(kind: Any) -> None:
-    sections = {*model.SECTIONS, *model.TABLES, *model.PLACE}
-    names = {each.name for each in dataclasses.fields(kind)} - sections
-    assert names - references.meanings(kind).keys() == set()

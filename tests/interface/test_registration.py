@@ -64,7 +64,7 @@ def test_a_function_that_yields_is_no_handler_and_no_hook(app: PollConsumer, fun
     for register in (app.handler("x"), app.handler("x", isolation="process"), app.every("1h", name="x"), app.on_launch):
         with pytest.raises(ConfigurationError, match="a call of a function that yields runs nothing of it: have it"):
             register(function)
-    assert app.handlers == app.recurring == {}
+    assert (app.handlers, app.recurring) == ({}, {})
 
 
 class Calm:

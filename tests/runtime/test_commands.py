@@ -46,7 +46,7 @@ def run(tmp_path: Path) -> Run:
 
     def run_it(*argv: str, payload: dict[str, Any] | None = None, **options: Any) -> str:
         programs = Programs(tmp_path / "programs", pytest.fail)
-        command = Command(argv, programs, **{"directory": tmp_path, **options})
+        command = Command(argv, programs, **{"directory": tmp_path, "kill_after": 5.0, **options})
         result = command(payload or {}, context())
         assert result["exit_code"] == 0
         assert list((tmp_path / "programs").iterdir()) == []
@@ -285,7 +285,8 @@ from pollconsumer.runtime.programs.notes import Programs
 from tests.runtime.test_commands import DELIVERY, context
 place = Path(sys.argv[1])
 delivery = DELIVERY._replace(fence=int(sys.argv[2]))
-Command(("/bin/sh", "-c", sys.argv[3]), Programs(place / "programs", print), directory=place)({}, context(delivery))
+programs = Programs(place / "programs", print)
+Command(("/bin/sh", "-c", sys.argv[3]), programs, directory=place, kill_after=5.0)({}, context(delivery))
 """
 
 
@@ -449,7 +450,7 @@ def test_where_notes_cannot_be_kept_programs_run_without_after_one_warning(tmp_p
     programs = Programs(place, warnings.append)
     programs.clear()
     for _ in range(2):
-        Command(("/bin/true",), programs, directory=tmp_path)({}, context())
+        Command(("/bin/true",), programs, directory=tmp_path, kill_after=5.0)({}, context())
     programs.clear(os.getpid())
     assert len(warnings) == 1
     assert "cannot be noted" in warnings[0]

@@ -12,12 +12,12 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from pollconsumer.core.choices import HandOff
-from pollconsumer.core.forecast.consumer_rules import Rules
 from pollconsumer.core.forecast.distributions import Arrival, Demand, Uniform
 from pollconsumer.core.forecast.figures import Figures
 from pollconsumer.core.forecast.forecast import Forecast
 from pollconsumer.core.forecast.launchers import CronDaemon, Decision, LaunchedProcess
 from pollconsumer.core.forecast.platforms import Platform
+from tests.as_set import rules_as_set
 from tests.cron.produce import AHEAD, LASTING, LASTS, PERIOD, SCHEDULED
 from tests.simulation.measuring import Measured
 from tests.simulation.table import HEADINGS, LINE, row
@@ -54,7 +54,7 @@ def main() -> int:
     parser.add_argument("--start-up", type=float, default=0.5, help="seconds from there until it asks for the lease")
     given = parser.parse_args()
     platform = Platform(lambda _: ObservedCron(given.offsets), Uniform(0.9 * given.start_up, 1.1 * given.start_up))
-    rules, seconds = Rules(HandOff(given.handoff)), given.launches * 60.0
+    rules, seconds = rules_as_set(HandOff(given.handoff)), given.launches * 60.0
     print(LINE.format(*HEADINGS))
     for what, figures in (
         ("simulated", Measured(given.seed, platform, rules, mixed(seconds), seconds).run().figures()),

@@ -30,6 +30,7 @@ from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Reservation
 from pollconsumer.store.scripts import Scripts
+from tests.as_set import rules_as_set
 from tests.faults.history import Execution, History, Ran
 from tests.faults.recording import digest
 from tests.simulation.hosts.children import around
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 
 NAMESPACE = "simulated"
 QUEUES = ("default", "second")
-RULES = Rules(timeout=55.0, grace=5.0, idle_time=4.0, estimated_duration=1.0, tolerance_factor=2.0)
+RULES = rules_as_set(timeout=55.0, grace=5.0, idle_time=4.0, estimated_duration=1.0, tolerance_factor=2.0)
 MAX_ATTEMPTS = 4
 LONGEST_SETTLING = int((RULES.timeout + RULES.grace) * 1000)
 """Milliseconds: a launch settles until its hard end."""

@@ -19,6 +19,7 @@ from pollconsumer.core.forecast.distributions import Bimodal, Distribution, Expo
 from pollconsumer.core.forecast.figures import Record
 from pollconsumer.core.forecast.forecast import Forecast
 from pollconsumer.core.forecast.platforms import PLATFORMS
+from tests.as_set import rules_as_set
 
 
 class Within(NamedTuple):
@@ -40,9 +41,9 @@ DISTRIBUTIONS: dict[str, Distribution] = {
 }
 SLOTS = (1, 4)
 MARGINS = {
-    "article": Rules(loop=Loop.ARTICLE, min_margin=0.0),
-    "mean": Rules(overrun_target=1.0),
-    "excess": Rules(),
+    "article": rules_as_set(loop=Loop.ARTICLE, min_margin=0.0),
+    "mean": rules_as_set(overrun_target=1.0),
+    "excess": rules_as_set(),
 }
 LAUNCHERS = {"parallel": "debian-cron", "queue": "systemd", "drop": "supercronic"}
 TARGETS = (1.0, 0.3, 0.1, 0.05, 0.02, 0.01, 0.005)
@@ -98,7 +99,7 @@ def print_targets(count: int, seed: int) -> None:
     for (launcher, platform), target in product(LAUNCHERS.items(), TARGETS):
         cells = []
         for durations, slots in product(DISTRIBUTIONS.values(), SLOTS):
-            rules = Rules(overrun_target=target, slots=slots)
+            rules = rules_as_set(overrun_target=target, slots=slots)
             cells.append(cost(launches(platform, durations, rules, count, seed), rules))
         columns = list(zip(*cells, strict=True))
         shares = [f"{sum(each) / len(each):.1%} {max(each):.1%}" for each in columns[:3]]

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.choices import Missed
-from pollconsumer.core.health.facts import Expected, ServerFacts
+from pollconsumer.core.health.facts import ServerFacts
 from pollconsumer.core.health.of_server import of_server
 from pollconsumer.core.recurrence import MOST_CAUGHT_UP, Recurrence
 from pollconsumer.interface.testing.fake_store import DirectConnection
@@ -20,6 +20,7 @@ from pollconsumer.store.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.reading.ledger import launches_of
 from pollconsumer.store.redis_store import RedisStore
+from tests.as_set import expected_as_set
 from tests.simulation.hosts.process import Process
 from tests.simulation.hosts.server import BEGINS
 from tests.simulation.installation import NAMESPACE, SCRIPTS, Installation, Opener
@@ -157,7 +158,8 @@ class Stepping(Installation):
             "memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(self.server.store.execute), scripts=SCRIPTS
         )
         told = {
-            each.name for each in of_server(ServerFacts(set_back=Leases(wire, NAMESPACE).set_back_by()), Expected())
+            each.name
+            for each in of_server(ServerFacts(set_back=Leases(wire, NAMESPACE).set_back_by()), expected_as_set())
         }
         if ("clock_set_back" in told) != (self.step.seconds < -SMALL):
             yield f"doctor says {', '.join(sorted(told)) or 'nothing'}"

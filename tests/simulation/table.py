@@ -13,12 +13,12 @@ from itertools import product
 
 from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.durations import OVERRUN_TARGETS
-from pollconsumer.core.forecast.consumer_rules import Rules
 from pollconsumer.core.forecast.distributions import Bimodal, Constant, Exponential, Lognormal, Pareto, Workload
 from pollconsumer.core.forecast.figures import Figures, Spread
 from pollconsumer.core.forecast.forecast import Forecast
 from pollconsumer.core.forecast.platforms import PLATFORMS, Platform
 from pollconsumer.core.launcher.detection import given_launcher
+from tests.as_set import rules_as_set
 from tests.simulation.measuring import Measured
 
 AHEAD = 3.35
@@ -66,8 +66,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--forecast", action="store_true", help="without a store")
     parser.add_argument("--min-margin", type=float, help="learned, if it is not given")
     parser.add_argument("--launcher", choices=[*LauncherRule], default=LauncherRule.AUTO)
-    parser.add_argument("--idle-time", type=float, default=Rules().idle_time)
-    parser.add_argument("--tolerance-factor", type=float, default=Rules().tolerance_factor)
+    parser.add_argument("--idle-time", type=float, default=rules_as_set().idle_time)
+    parser.add_argument("--tolerance-factor", type=float, default=rules_as_set().tolerance_factor)
     parser.add_argument("--overrun-target", type=float, help="that of the launcher's rule, if it is not given")
     parser.add_argument("--slots", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
@@ -77,7 +77,7 @@ def arguments() -> argparse.Namespace:
 def cell(given: argparse.Namespace, platform: Platform, handoff: HandOff, workload: Workload) -> Figures:
     seconds = given.minutes * 60 if given.hours is None else given.hours * 3600
     rule = given_launcher(LauncherRule(given.launcher), platform.found).rule
-    rules = Rules(
+    rules = rules_as_set(
         handoff,
         timeout=platform.period,
         min_margin=given.min_margin,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.choices import HandOff, Missed
-from pollconsumer.core.forecast.consumer_rules import Rules
 from pollconsumer.core.forecast.platforms import PLATFORMS
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.core.retry import Backoff
@@ -18,6 +17,7 @@ from pollconsumer.runtime.consuming.consumer_options import ConsumerOptions
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.redis_store import RedisStore
+from tests.as_set import rules_as_set
 from tests.leaving_out import long
 from tests.simulation.hosts.process import Process
 from tests.simulation.hosts.server import BEGINS
@@ -44,7 +44,7 @@ class Quarters(Installation):
     """``late``: for each kind, when a message was due, and how long after it was begun."""
 
     def __init__(self, handoff: HandOff) -> None:
-        super().__init__(1, PLATFORMS["cpanel-15m"], Rules(handoff, timeout=TIMEOUT))
+        super().__init__(1, PLATFORMS["cpanel-15m"], rules_as_set(handoff, timeout=TIMEOUT))
         self.late: dict[str, list[tuple[float, float]]] = {"due": [], "again": [], "occur": []}
         self.failed: dict[str, float] = {}
         self.held: list[tuple[float, float]] = []

@@ -14,6 +14,7 @@ from pollconsumer.core.forecast.forecast import Forecast
 from pollconsumer.core.forecast.platforms import PLATFORMS
 from pollconsumer.core.launcher.detection import UNKNOWN
 from pollconsumer.core.launcher.observed import TIMES
+from tests.as_set import rules_as_set
 from tests.leaving_out import long
 from tests.simulation import table
 from tests.simulation.hosts.world import World
@@ -45,7 +46,7 @@ def forecast(name: str, rules: Rules) -> Figures:
     ],
 )
 def test_a_forecast_has_the_figures_of_the_simulation(name: str, handoff: HandOff) -> None:
-    rules = Rules(handoff)
+    rules = rules_as_set(handoff)
     one, other = simulated(name, rules), forecast(name, rules)
     assert (one.launches, one.windows, one.dropped) == (other.launches, other.windows, other.dropped)
     assert one.coverage == pytest.approx(other.coverage, abs=0.02)
@@ -59,14 +60,14 @@ def test_a_launcher_that_nothing_names_is_known_by_the_ticks_that_it_drops(name:
     that, seven ticks of fifteen would be dropped."""
     unnamed = PLATFORMS[name]._replace(found=UNKNOWN)
     messages = SPARSE.messages(random.Random(1), 0.0, 3 * SECONDS)
-    dropped = Measured(1, unnamed, Rules(HandOff.BATON), messages, 3 * SECONDS).run().figures().dropped
+    dropped = Measured(1, unnamed, rules_as_set(HandOff.BATON), messages, 3 * SECONDS).run().figures().dropped
     assert 0 < dropped <= 2 * TIMES
 
 
 def test_a_launcher_that_nothing_names_and_that_starts_launches_beside_others_may_go_on() -> None:
     unnamed = PLATFORMS["debian-cron"]._replace(found=UNKNOWN)
     messages = SPARSE.messages(random.Random(1), 0.0, 2 * SECONDS)
-    figures = Measured(1, unnamed, Rules(HandOff.BATON), messages, 2 * SECONDS).run().figures()
+    figures = Measured(1, unnamed, rules_as_set(HandOff.BATON), messages, 2 * SECONDS).run().figures()
     assert figures.coverage > 0.999
 
 

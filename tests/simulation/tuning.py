@@ -33,6 +33,7 @@ from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.reading.inspector import Inspector
+from tests.as_set import rules_as_set
 from tests.simulation.installation import NAMESPACE, SCRIPTS
 from tests.simulation.measuring import Measured
 from tests.simulation.table import text
@@ -101,7 +102,7 @@ def main() -> int:
     for name in given.workloads:
         for launcher in given.launchers:
             platform, workload, seconds = PLATFORMS[launcher], WORKLOADS[name], given.minutes * 60.0
-            today = Rules(overrun_target=OVERRUN_TARGETS[platform.found.rule])
+            today = rules_as_set(overrun_target=OVERRUN_TARGETS[platform.found.rule])
             proposal = proposal_for(recorded(given.seed, platform, workload, today, seconds), platform, today)
             for what, rules in (("today", today), ("proposed", proposal.rules)):
                 record = recorded(given.seed + 1, platform, workload, rules, seconds).record

@@ -9,7 +9,7 @@ import pytest
 
 from pollconsumer.core.choices import Missed
 from pollconsumer.core.events import Event, OccurrencesSkipped
-from pollconsumer.core.health.facts import Expected, Facts, RecurrenceFacts
+from pollconsumer.core.health.facts import Facts, RecurrenceFacts
 from pollconsumer.core.histogram import BOUNDS, Histogram
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.connecting.patience import Budget
@@ -18,6 +18,7 @@ from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.launch_recurrences import LaunchRecurrences as Recurrences
 from pollconsumer.store.leases import Acquired, Group, Leases
 from pollconsumer.store.reading.examiner import UNREADABLE_READ, Examiner
+from tests.as_set import expected_as_set
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, park
 from tests.store.servers import server_ms, snapshot
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from tests.store.servers import Server
 
 
-EXPECTED = Expected(recent=60.0)
+EXPECTED = expected_as_set(recent=60.0)
 
 
 @pytest.fixture

@@ -82,13 +82,13 @@ class Expected(NamedTuple):
     launches by ``consumer.schedule``. ``window``: of a launch. ``replicas``: that producers wait for, None for none.
     ``recent``: for how long dead letters and skipped occurrences are findings."""
 
-    queues: tuple[str, ...] = ()
-    period: float | None = None
-    window: float = 60.0
-    grace: float = 10.0
-    overrun_target: float | None = None
-    replicas: int | None = None
-    recent: float = 3600.0
+    queues: tuple[str, ...]
+    period: float | None
+    window: float
+    grace: float
+    overrun_target: float | None
+    replicas: int | None
+    recent: float
 
     def concerns(self, role: str, queues: Sequence[str]) -> bool:
         """Whether the settings are those of launches of this role that serve these queues."""

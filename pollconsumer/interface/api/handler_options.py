@@ -9,6 +9,7 @@ from typing import Any, Literal, NoReturn, TypedDict
 
 from pollconsumer.core.errors import ConfigurationError, unknown_options
 from pollconsumer.core.message import check_queue
+from pollconsumer.core.message_options import MOST_ATTEMPTS
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.core.retry import Backoff, RetryPolicy
 from pollconsumer.interface.settings.values import parse_timeout
@@ -46,8 +47,8 @@ def check_options(options: HandlerOptions) -> dict[str, Any]:
     if unknown := options.keys() - known:
         raise unknown_options(unknown, known)
     max_attempts = options.get("max_attempts", MAX_ATTEMPTS)
-    if not isinstance(max_attempts, int) or isinstance(max_attempts, bool) or not 1 <= max_attempts <= 10_000:
-        raise ConfigurationError("max_attempts", repr(max_attempts), "a whole number from 1 to 10000")
+    if not isinstance(max_attempts, int) or isinstance(max_attempts, bool) or not 1 <= max_attempts <= MOST_ATTEMPTS:
+        raise ConfigurationError("max_attempts", repr(max_attempts), f"a whole number from 1 to {MOST_ATTEMPTS}")
     retry = options.get("retry")
     if retry is not None:
         check_retry(retry)

@@ -32,8 +32,6 @@ def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> lis
     chosen = registry.recurrences() | settings.recurrences
     if not chosen:
         return []
-    from dataclasses import asdict
-
     from pollconsumer.core.notation.timespan import parse_duration
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.interface.settings.recurrence_rules import check_recurrence
@@ -47,7 +45,7 @@ def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> lis
             raise ConfigurationError(f"recurrences.{name}: {error}") from None
         handler = handlers.get(given.handler)
         defaults = Defaults() if handler is None else handler.defaults
-        fields = asdict(given) | {
+        fields = vars(given) | {
             "every": None if given.every is None else parse_duration(given.every),
             "queue": given.queue or defaults.queue,
             "occurrence_wanted": handler is not None and handler.takes_occurrence,

@@ -14,7 +14,7 @@ from pollconsumer.interface import logs
 from pollconsumer.interface.cli.flags import read
 from pollconsumer.interface.cli.launch_command import start
 from pollconsumer.interface.command_line import LAUNCHES, command_in
-from pollconsumer.interface.settings.model import PREFIX
+from pollconsumer.interface.settings.names import PREFIX
 from pollconsumer.runtime.launch.process_exit import finish
 from pollconsumer.runtime.own_files import OwnFiles, state_directories
 from pollconsumer.runtime.system_limits import met_by

@@ -1,4 +1,4 @@
-"""The flags of ``run`` and ``move``, and a quick way to read a launch's command line.
+"""The flags of ``run`` and ``move``, most of them settings, and a quick way to read a launch's command line.
 
 Importing click and having it read a command line are a ninth of a launch's start. What a platform launches is plain:
 flags, each given once, with a valid value. `read` reads that; everything else, as help or an error, is click's, whose
@@ -8,9 +8,10 @@ options are made of the same flags (`declared` in ``types.py``).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
-from pollconsumer.core.choices import HandOff, LauncherRule, Loop
+from pollconsumer.core import choices
 from pollconsumer.interface.cli.kinds import (
     BYTES,
     CRON,
@@ -22,6 +23,11 @@ from pollconsumer.interface.cli.kinds import (
     WordKind,
     duration,
 )
+from pollconsumer.interface.settings.fields import CHECK_CRON, CHECK_NAME, READ_DURATION, READ_MEMORY, Setting
+from pollconsumer.interface.settings.model import declared_fields
+
+KINDS: dict[str, Kind] = {CHECK_CRON: CRON, READ_MEMORY: BYTES, CHECK_NAME: NAME_OF_NAMESPACE}
+"""What a setting of a validator is on the command line."""
 
 
 class Flag(NamedTuple):
@@ -33,6 +39,8 @@ class Flag(NamedTuple):
     help: str
     name_of_values: str = ""
     metavar: str | None = None
+    default: Any = None
+    """Of its setting."""
 
     @property
     def name(self) -> str:
@@ -45,56 +53,60 @@ class Flag(NamedTuple):
         return () if self.name_of_values else None
 
 
-COMMON = (
-    Flag("--config", PlainKind(str), "Configuration file, else POLLCONSUMER_CONFIG or config.toml.", metavar="PATH"),
-    Flag(
-        "--store",
-        PlainKind(str),
-        "embedded, redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://.",
-        metavar="URL",
+OWN = {
+    "run": (
+        Flag("--until-empty", None, "Stop when there is nothing to handle."),
+        Flag("--max-messages", Whole(1), "Stop after so many messages."),
+        Flag("--linger", duration(), "With --until-empty: stay until there was nothing for so long."),
     ),
-    Flag("--namespace", NAME_OF_NAMESPACE, "Prefix of every key in the store."),
-)
-"""Allowed before and after every command."""
-_TIMEOUT = Flag("--timeout", duration(positive=True), "Longest running time.")
-_SCHEDULE = Flag("--schedule", CRON, "When the platform launches: stop before the next time.")
-_HANDOFF = Flag("--handoff", WordKind(HandOff), "When to make way for the next launch.")
-_LAUNCHER = Flag("--launcher", WordKind(LauncherRule), "What the platform does while one runs.")
-RUN = (
-    Flag(
-        "--queue",
-        NAME_OF_QUEUE,
-        "Queue to serve, in this order; repeatable. Without it those of the handlers.",
-        name_of_values="queues",
-    ),
-    _TIMEOUT,
-    _SCHEDULE,
-    Flag("--idle-time", duration(positive=True), "Longest wait between polls."),
-    Flag("--estimated-duration", duration(), "Handling duration assumed before any is measured."),
-    Flag("--tolerance-factor", PlainKind(float), "Average duration times this is the margin."),
-    Flag("--min-margin", duration(), "Least margin. Unset: learned."),
-    Flag("--overrun-target", PlainKind(float), "Share of launches that may outlast their window. Unset: by launcher."),
-    Flag("--concurrency", Whole(1, 256), "Messages handled at one time."),
-    Flag("--grace", duration(), "The watchdog ends the process this long after its window."),
-    _HANDOFF,
-    Flag("--loop", WordKind(Loop), "How the loop decides: as it is, or as in its source."),
-    _LAUNCHER,
-    Flag("--instances", Whole(1, 64), "Launches that may share the queues."),
-    Flag("--memory-limit", BYTES, "Stop when resident memory exceeds it."),
-    Flag("--until-empty", None, "Stop when there is nothing to handle."),
-    Flag("--max-messages", Whole(1), "Stop after so many messages."),
-    Flag("--linger", duration(), "With --until-empty: stay until there was nothing for so long."),
-)
-MOVE = (
-    _TIMEOUT,
-    _SCHEDULE,
-    Flag("--idle-time", duration(positive=True), "Longest wait between looks at the schedule."),
-    Flag("--min-margin", duration(), "Time for the exit. Unset: learned."),
-    Flag("--batch-size", Whole(1, 500), "Messages promoted in one step."),
-    _HANDOFF,
-    _LAUNCHER,
-)
-FLAGS = {"run": RUN, "move": MOVE}
+    "move": (),
+}
+"""The flags of a launch that are no settings."""
+SECTIONS = {"run": "consumer", "move": "mover"}
+
+
+@cache
+def common_flags() -> tuple[Flag, ...]:
+    """Allowed before and after every command."""
+    config = "Configuration file, else POLLCONSUMER_CONFIG or config.toml."
+    return (Flag("--config", PlainKind(str), config, metavar="PATH"), *_of_settings(""))
+
+
+@cache
+def flags_of(command: str) -> tuple[Flag, ...]:
+    """Those of a launch."""
+    return (*_of_settings(SECTIONS[command]), *OWN[command])
+
+
+def _of_settings(section: str) -> Iterator[Flag]:
+    for key, setting in declared_fields().section(section).items():
+        if setting.flag is not None:
+            default = None if setting.default is None else setting.restored(setting.default)
+            yield Flag(
+                setting.flag,
+                _kind_of(setting),
+                setting.help.replace("`", ""),
+                name_of_values=key if setting.kind == "tuple" else "",
+                metavar="URL" if key == "store" else None,
+                default=default,
+            )
+
+
+def _kind_of(setting: Setting) -> Kind | None:
+    if setting.kind == "bool":
+        return None
+    if setting.enum:
+        return WordKind(getattr(choices, setting.enum))
+    if setting.reads == READ_DURATION:
+        return duration(positive=setting.over is not None)
+    if setting.kind == "int" and setting.least is not None:
+        return Whole(int(setting.least), None if setting.most is None else int(setting.most))
+    if setting.items is not None:
+        return NAME_OF_QUEUE
+    for name in (setting.reads, *setting.checks):
+        if name in KINDS:
+            return KINDS[name]
+    return PlainKind(float if setting.kind == "float" else str)
 
 
 class Given(NamedTuple):
@@ -109,7 +121,7 @@ class Given(NamedTuple):
 
 def read(arguments: Sequence[str]) -> Given | None:
     """What ``arguments`` give for a launch; None if only click can tell."""
-    known = {flag.flag: flag for flag in COMMON}
+    known = {flag.flag: flag for flag in common_flags()}
     command, values, switches = "", dict[str, Any](), {"-v": 0, "-q": 0}
     words = iter(arguments)
     try:
@@ -119,17 +131,17 @@ def read(arguments: Sequence[str]) -> Given | None:
                 _take(known[flag], value if equals else None, words, values)
             elif not command and word in switches:
                 switches[word] += 1
-            elif not command and word in FLAGS:
+            elif not command and word in SECTIONS:
                 command = word
-                known |= {flag.flag: flag for flag in FLAGS[command]}
+                known |= {flag.flag: flag for flag in flags_of(command)}
             else:
                 return None
     except ValueError:
         return None
     if not command or all(switches.values()):
         return None
-    common = {flag.name: values.pop(flag.name, None) for flag in COMMON}
-    unset = {flag.name: flag.unset for flag in FLAGS[command] if flag.name not in values}
+    common = {flag.name: values.pop(flag.name, None) for flag in common_flags()}
+    unset = {flag.name: flag.unset for flag in flags_of(command) if flag.name not in values}
     return Given(command, switches["-v"], bool(switches["-q"]), common, values | unset)
 
 

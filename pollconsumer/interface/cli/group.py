@@ -13,12 +13,13 @@ import click
 from pollconsumer.core.errors import UsageError, shown, suggestion
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.cli.examples import below_options
-from pollconsumer.interface.cli.flags import COMMON
+from pollconsumer.interface.cli.flags import common_flags
 from pollconsumer.interface.cli.launch_command import set_verbosity, settings_of
 from pollconsumer.interface.cli.output import print_help
 from pollconsumer.interface.cli.types import Once, declared, type_of
 from pollconsumer.interface.command_line import LAUNCHES
-from pollconsumer.interface.settings.model import VERSION, Settings
+from pollconsumer.interface.settings.model import Settings
+from pollconsumer.interface.settings.names import VERSION
 from pollconsumer.runtime.launch.start_limit import lift, limit
 
 if TYPE_CHECKING:
@@ -80,9 +81,9 @@ class Commands(click.Group):
 
 def _complete(command: click.Command, path: str) -> None:
     """Add to a command, and to those in it, the common options, and what its help shows below them."""
-    if any(flag.flag in parameter.opts for parameter in command.params for flag in COMMON):
+    if any(flag.flag in parameter.opts for parameter in command.params for flag in common_flags()):
         return  # a second look-up in one process
-    for flag in COMMON:
+    for flag in common_flags():
         kind = flag.kind and type_of(flag.kind)
         option = Once([flag.flag], type=kind, hidden=True, expose_value=False, callback=_take_common_option)
         command.params.append(option)
@@ -124,7 +125,7 @@ def _take_common_option(context: click.Context, option: click.Parameter, value: 
     epilog=below_options(""),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@declared(COMMON)
+@declared(common_flags())
 @click.option("-v", "verbosity", count=True, help="Log more; -vv for everything.")
 @click.option("-q", "quiet", is_flag=True, help="Log errors only.")
 @click.version_option(VERSION, message="%(prog)s %(version)s")

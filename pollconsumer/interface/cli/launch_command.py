@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +13,7 @@ from pollconsumer.interface import logs
 from pollconsumer.interface.cli.flags import Given
 from pollconsumer.interface.log_direction import direct_log
 from pollconsumer.interface.settings.load import load_settings, with_flags
-from pollconsumer.interface.settings.model import Settings
+from pollconsumer.interface.settings.model import Settings, changed
 
 
 def start(given: Given) -> None:
@@ -71,8 +70,7 @@ def _settings_of_launch(
         logs.speak()
     direct_log(settings)
     if attended and flags["schedule"] is None:
-        role = getattr(settings, section)
-        settings = replace(settings, **{section: replace(role, schedule=None)})
+        settings = changed(settings, **{section: changed(getattr(settings, section), schedule=None)})
     return settings, attended
 
 

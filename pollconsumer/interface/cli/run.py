@@ -7,14 +7,13 @@ from typing import Any
 import click
 
 from pollconsumer.interface.cli import launch_command
-from pollconsumer.interface.cli.flags import RUN
+from pollconsumer.interface.cli.flags import flags_of
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.types import declared
-from pollconsumer.interface.settings.model import ConsumerSettings
 
 
 @click.command()
-@declared(RUN, ConsumerSettings())
+@declared(flags_of("run"))
 def run(**flags: Any) -> None:
     """One bounded launch of the consumer.
 

@@ -109,32 +109,34 @@ class WordType(click.Choice[str]):
         return self._words[super().convert(value, param, ctx)]
 
 
-def declared(flags: Sequence[Flag], section: object = None) -> Callable[[Function], Function]:
-    """Gives a command these flags as options. ``section``: the settings that they override, with their defaults."""
+def declared(flags: Sequence[Flag]) -> Callable[[Function], Function]:
+    """Gives a command these flags as options."""
 
     def declare(function: Function) -> Function:
         for flag in reversed(flags):
-            function = _option_of(flag, section)(function)
+            function = _option_of(flag)(function)
         return function
 
     return declare
 
 
-def _option_of(flag: Flag, section: object) -> Callable[[Function], Function]:
-    told = flag.help + _default(flag, getattr(section, flag.name, None))
+def _option_of(flag: Flag) -> Callable[[Function], Function]:
+    told = flag.help + _default(flag)
     if flag.kind is None:
         return click.option(flag.flag, flag.name, is_flag=True, default=None, help=told)
     kind, metavar = type_of(flag.kind), flag.metavar
     if flag.name_of_values:
+        told += "  [repeatable]"
         return click.option(flag.flag, flag.name, type=kind, multiple=True, metavar=metavar, help=told)
     return click.option(flag.flag, flag.name, cls=Once, type=kind, metavar=metavar, help=told)
 
 
-def _default(flag: Flag, value: Any) -> str:
+def _default(flag: Flag) -> str:
     """Of the setting; nothing where it is unset."""
-    if value in (None, ()):
+    value = flag.default
+    if value in (None, (), False):
         return ""
-    if isinstance(flag.kind, Text):
+    if isinstance(flag.kind, Text) and isinstance(value, float):
         value = format_duration(value)
     return f"  [default: {value:g}]" if isinstance(value, float) else f"  [default: {value}]"
 

@@ -19,7 +19,7 @@ from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.launch_roles import served_queues
 from pollconsumer.interface.log_direction import direct_log
 from pollconsumer.interface.log_records import identify
-from pollconsumer.interface.settings.load import from_values
+from pollconsumer.interface.settings.model import settings_of
 from pollconsumer.interface.streaks import LaunchStreaks
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
@@ -42,7 +42,8 @@ def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
     connection = FrameConnection(launch)
     logs.configure(introduction["verbosity"], quiet=introduction["quiet"])
     config = introduction["config"]
-    settings = from_values(introduction["settings"], Path(introduction["directory"]), Path(config) if config else None)
+    directory = Path(introduction["directory"])
+    settings = settings_of(introduction["settings"], directory, Path(config) if config else None, lenient=True)
     direct_log(settings)
     identify(*introduction["identity"])
     if (damping := introduction["streaks"]) is not None:

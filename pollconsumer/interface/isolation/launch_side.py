@@ -10,8 +10,7 @@ from pathlib import Path
 
 from pollconsumer.interface.log_records import identity
 from pollconsumer.interface.logs import damped_by, log
-from pollconsumer.interface.settings.load import as_values
-from pollconsumer.interface.settings.model import Settings
+from pollconsumer.interface.settings.model import Settings, as_values
 from pollconsumer.interface.settings.shadowed import shadowed
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.isolation.pool import Processes

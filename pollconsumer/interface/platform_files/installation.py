@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.text import printable
-from pollconsumer.interface.settings.model import VERSION, Settings
+from pollconsumer.interface.settings.model import Settings
+from pollconsumer.interface.settings.names import VERSION
 
 EVERY_MINUTE = "* * * * *"
 ENVIRONMENT_FILE = "pollconsumer.env"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pollconsumer.core.errors import CannotCreate, ConfigurationError, PermissionDenied
-from pollconsumer.interface.settings.model import Settings
-from pollconsumer.interface.settings.rules import validate, variable
+from pollconsumer.interface.settings.model import Settings, changed
+from pollconsumer.interface.settings.names import variable
+from pollconsumer.interface.settings.rules import check_given
 
 
 def edit_consumer(settings: Settings, values: Mapping[str, float | int | str], read: Mapping[str, Any]) -> Path:
@@ -25,7 +25,7 @@ def edit_consumer(settings: Settings, values: Mapping[str, float | int | str], r
     for name in map(variable, (f"consumer.{key}" for key in values)):
         if given := os.environ.get(name):
             raise ConfigurationError(name, given, "it overrides the file: unset it, and apply again")
-    validate(replace(settings, consumer=replace(settings.consumer, **read)))
+    check_given(changed(settings, consumer=changed(settings.consumer, **read)), [f"consumer.{key}" for key in read])
     path = settings.config.resolve()
     text = path.read_bytes().decode()
     ends = "\r\n" if "\r\n" in text else "\n"

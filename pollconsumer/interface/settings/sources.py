@@ -1,106 +1,67 @@
-"""Settings read and type-checked by pydantic-settings. Slow to import: only for settings that are not cached."""
+"""Settings read and checked by pydantic-settings. Slow to import: only for a file that is not known yet, and to say
+what is wrong."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Strict, ValidationError, create_model
-from pydantic_settings import BaseSettings, InitSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic import ValidationError
+from pydantic_settings import InitSettingsSource, TomlConfigSettingsSource
 
 from pollconsumer.core.errors import ConfigurationError, suggestion
-from pollconsumer.interface.settings.environment import keys_of, optional, with_environment
-from pollconsumer.interface.settings.model import SECTIONS, TABLES, Settings
+from pollconsumer.interface.settings.declared import Settings
+from pollconsumer.interface.settings.environment import with_environment
+from pollconsumer.interface.settings.field_table import described
+from pollconsumer.interface.settings.fields import EXPECTED
 from pollconsumer.interface.settings.rules import refusal
 
-EXPECTED = {
-    "bool_type": "expected true or false",
-    "int_type": "expected an integer",
-    "float_type": "expected a number",
-    "string_type": "expected text",
-    "tuple_type": "expected a list",
-    "dict_type": "expected a table",
-    "model_type": "expected a section of keys",
-}
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+TYPES = {f"{kind}_type": rule for kind, rule in EXPECTED.items()} | {"model_type": "expected a section of keys"}
+RANGES = ("greater_than", "greater_than_equal", "less_than_equal")
+"""pydantic's names of what is not of the declared type, or out of the declared range."""
 
 
 def read(path: Path | None, variables: Mapping[str, str]) -> dict[str, Any]:
-    """The values of all settings by name, sections as dicts, with checked types and unchecked ranges.
+    """The values that are given, by name, sections as dicts, each checked alone.
 
     ``path`` is an existing TOML file; ``variables`` are those of the environment that begin with POLLCONSUMER_.
     ConfigurationError names the first invalid key or variable.
     """
-
-    class Sources(BaseSettings):
-        model_config = SettingsConfigDict(extra="forbid", case_sensitive=True)
-
-        @classmethod
-        def settings_customise_sources(cls, settings_cls: type[BaseSettings], *_: Any, **__: Any) -> tuple[Any, ...]:
-            file = TomlConfigSettingsSource(settings_cls, path).toml_data
-            return (InitSettingsSource(settings_cls, with_environment(file, variables)),)
-
     if path is not None and not path.is_file():
         raise ConfigurationError("configuration file is not a regular file", path, "copy it into one")
+    make: Any = Settings
     try:
-        return _model(Settings, Sources)().model_dump()
+        return dict(make(source=_Source(path, variables)).model_dump(exclude_unset=True))
     except ValidationError as failure:
         raise _refused(failure.errors(include_url=False)[0]) from None
     except (ValueError, RecursionError) as failure:  # from the TOML parser
         raise _not_toml(path, failure) from None
 
 
-def _model(kind: type, base: type[BaseModel]) -> type[BaseModel]:
-    """A model with the names, types and defaults of the dataclass ``kind``."""
-    names: dict[str, Any] = {}
-    for name, hint, default in keys_of(kind):
-        if name in SECTIONS and kind is Settings:
-            section = _model(hint, _Section)
-            names[name] = (section, section())
-        elif name in TABLES and kind is Settings:
-            names[name] = (dict[str, _model(TABLES[name], _Section)], {})  # type: ignore[misc]  # made just now
-        else:
-            names[name] = (_read_as(hint), default)
-    return create_model(kind.__name__, __base__=base, **names)
+class _Source(InitSettingsSource):
+    """The file with the variables laid over it, under the names that the file has. A variable takes the place of a
+    whole table, where sources of pydantic-settings would merge the two; and the same code reads those that a launch
+    lays over what it has kept."""
 
-
-def _read_as(hint: Any) -> Any:
-    if get_origin(hint) is Annotated:
-        kind, parse = get_args(hint)
-        return Annotated[kind, BeforeValidator(_scalars_only(parse))]
-    kind, may_be_none = optional(hint)
-    if kind in (bool, int, float):
-        return Annotated[kind, Strict()] | None if may_be_none else Annotated[kind, Strict()]
-    return hint
-
-
-def _scalars_only(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def read_scalar(value: Any) -> Any:
-        try:
-            return parse(value)
-        except (TypeError, OverflowError):
-            raise ValueError("expected a number, or text with a unit") from None
-
-    return read_scalar
+    def __init__(self, path: Path | None, variables: Mapping[str, str]) -> None:
+        file = TomlConfigSettingsSource(Settings, path).toml_data
+        super().__init__(Settings, with_environment(file, variables, described()))
 
 
 def _refused(error: Any) -> ConfigurationError:
     """One of pydantic's errors as our error line."""
-    path = ".".join(part for part in error["loc"] if isinstance(part, str))
+    path, table = ".".join(part for part in error["loc"] if isinstance(part, str)), described()
     if error["type"] == "extra_forbidden":
         section, _, key = path.rpartition(".")
-        table = TABLES.get(section.partition(".")[0])
-        kind = table or (SECTIONS[section] if section else Settings)
-        siblings = [name for name, _, _ in keys_of(kind)]
-        return ConfigurationError("unknown key", path, suggestion(key, siblings))
-    rule = EXPECTED.get(error["type"]) or error["msg"].removeprefix("Value error, ").replace(
-        "Input should be", "expected"
-    )
+        name = section.partition(".")[0]
+        known = [*table.section(name), *([] if name else [*table.sections, *table.tables])]
+        return ConfigurationError("unknown key", path, suggestion(key, [each for each in known if each]))
+    rule = TYPES.get(error["type"]) or error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+    setting = table.find(path)
+    if error["type"] in RANGES and setting is not None:
+        rule = f"must be {setting.range}"
     refused = refusal(path, error["input"], rule)
     assert isinstance(refused, ConfigurationError)
     return refused

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from enum import StrEnum
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from pollconsumer.core.notation.timespan import YEAR, parse_duration
 
+R = TypeVar("R")
 W = TypeVar("W", bound="StrEnum")
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 NAME_RULE = "use 1 to 64 of the characters A-Z a-z 0-9 _ . -"
+VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
+LEAST_TOKEN = 16
 MEBIBYTE = 1024**2
 SCHEMES = ("redis", "rediss", "unix")
 STORE_RULE = "use embedded, redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://"
@@ -24,6 +29,23 @@ CRON_FIELDS = (
 )
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven")
 _MEMORY = r"(?i)(\d+(?:\.\d+)?)\s*(?:([KMG])(i?)B?|B?)"
+
+
+def read_duration(value: object) -> float:
+    """Seconds in ``value``. ValueError also for what is neither a number nor text."""
+    return _read_scalar(parse_duration, value)
+
+
+def read_memory(value: object) -> int:
+    """Bytes in ``value``. ValueError also for what is neither a number nor text."""
+    return _read_scalar(parse_memory, value)
+
+
+def _read_scalar(parse: Callable[[Any], R], value: object) -> R:
+    try:
+        return parse(value)
+    except (TypeError, OverflowError):
+        raise ValueError("expected a number, or text with a unit") from None
 
 
 def parse_memory(value: str | int) -> int:
@@ -55,18 +77,78 @@ def parse_word(kind: type[W], key: str, value: str) -> W:
         raise ValueError(f"{key}: {value!r}; one of {', '.join(kind)}") from None
 
 
-def check_argv(value: object) -> object:
+def read_argv(value: object) -> object:
     """``value``, if it is a list; ValueError for a command line, which would need a shell."""
     if not isinstance(value, list | tuple):
         raise ValueError('need argv list, as in ["/usr/local/bin/backup", "--incremental"]; there is no shell')
     return value
 
 
-def check_exit_codes(value: object) -> object:
+def read_exit_codes(value: object) -> object:
     """``value``, if it is a list of exit codes other than 0."""
     if not isinstance(value, list | tuple) or not all(type(code) is int and 1 <= code <= 255 for code in value):
         raise ValueError("expected a list of exit codes from 1 to 255, as in [64, 65]")
     return value
+
+
+def check_name(name: str) -> None:
+    """ValueError for a name that queues and namespaces cannot have."""
+    if not NAME.fullmatch(name):
+        raise ValueError(NAME_RULE)
+
+
+def check_shared_directory(data: str) -> None:
+    """ValueError for what cannot be a directory of several users."""
+    if not data.strip() or "\0" in data or data[0] == "~":
+        raise ValueError("name a directory that its users share, none of a home")
+
+
+def check_directory(directory: str) -> None:
+    """ValueError for what cannot be a directory, such as that of an unknown user."""
+    try:
+        if directory and "\0" not in directory and Path(directory).expanduser():
+            return
+    except RuntimeError:  # no home to expand ~ with
+        pass
+    raise ValueError("name a directory")
+
+
+def check_state(state: str) -> None:
+    """ValueError for what cannot be a directory, nor ``none``."""
+    try:
+        check_directory(state)
+    except ValueError as error:
+        raise ValueError(f"{error}, or none to keep nothing") from None
+
+
+def check_token(token: str) -> None:
+    """ValueError for a token that is short, or that no header of HTTP carries."""
+    if len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        raise ValueError(f"must be {LEAST_TOKEN} or more printable ASCII characters without spaces")
+
+
+def check_log_target(target: str) -> None:
+    """ValueError for what cannot be a file."""
+    if not target or "\0" in target:
+        raise ValueError("write stderr, syslog, or a file's path")
+
+
+def check_argument(word: str) -> None:
+    """ValueError for what no program can be given."""
+    if "\0" in word:
+        raise ValueError("no argument can hold a NUL character")
+
+
+def check_member(name: str) -> None:
+    """ValueError for an empty name."""
+    if not name:
+        raise ValueError("name a member of the payload")
+
+
+def check_variable(name: str) -> None:
+    """ValueError for what is no name of a variable."""
+    if not re.fullmatch(VARIABLE, name):
+        raise ValueError("name variables to pass on, without values")
 
 
 def check_store(url: str) -> None:

@@ -53,7 +53,7 @@ class Command:
         *,
         directory: Path,
         timeout: float | None = None,
-        kill_after: float = 5.0,
+        kill_after: float,
         fatal: Collection[int] = (),
         environment: Collection[str] = (),
     ) -> None:

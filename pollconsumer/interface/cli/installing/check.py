@@ -30,7 +30,7 @@ from pollconsumer.interface.cli.output import print_json, print_table
 from pollconsumer.interface.configured_store import opener_of
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.settings.load import django_site
-from pollconsumer.interface.settings.model import NO_STATE
+from pollconsumer.interface.settings.names import NO_STATE
 from pollconsumer.interface.settings.owners import REMEDY, another_store, others_among
 from pollconsumer.interface.settings.writable import group_writable
 from pollconsumer.runtime.launch.watchdog import Watchdog

@@ -26,7 +26,8 @@ from pollconsumer.interface.platform_files.installation import EVERY_MINUTE, PRI
 from pollconsumer.interface.platform_files.platform_modules import PLATFORMS, files_of
 from pollconsumer.interface.settings.environment import SERVICE_LINK
 from pollconsumer.interface.settings.load import environment_in_force, read_settings
-from pollconsumer.interface.settings.model import PREFIX, Settings
+from pollconsumer.interface.settings.model import Settings
+from pollconsumer.interface.settings.names import PREFIX
 from pollconsumer.store.connecting.several_hosts import several_hosts
 
 PROJECT = "project"

@@ -14,7 +14,7 @@ from pollconsumer.interface.platform_files.file_text import crontab
 from pollconsumer.interface.platform_files.installation import Installation
 from pollconsumer.interface.platform_files.users_crontab import UsersCrontab, block_of, with_block
 from pollconsumer.interface.settings.load import absolute
-from pollconsumer.interface.settings.model import CONFIG_VARIABLE
+from pollconsumer.interface.settings.names import CONFIG_VARIABLE
 
 
 def install(installation: Installation) -> None:

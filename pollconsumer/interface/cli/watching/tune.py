@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import click
 
+from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.durations import OVERRUN_TARGETS
 from pollconsumer.core.forecast.consumer_rules import Rules
 from pollconsumer.core.histogram import Histogram
-from pollconsumer.core.launcher.detection import Found
 from pollconsumer.core.notation.text import counted
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.tuning.launch_facts import LaunchFacts, launcher_of, launches_of, lineage_to_tune
@@ -81,7 +81,7 @@ def tune(apply: bool, as_json: bool) -> None:
     group = (lineage or "").rpartition(":")[0]
     for each in opened(Leases).remembered(group).values():
         durations.include(each)
-    facts = LaunchFacts(launches_of(entries, lineage), durations, _rules(settings.consumer, found), found)
+    facts = LaunchFacts(launches_of(entries, lineage), durations, rules_of(settings.consumer, found.rule), found)
     proposal = propose(facts, lambda: Random(SEED))
     applied = None
     if apply and proposal.changes:
@@ -95,7 +95,8 @@ def tune(apply: bool, as_json: bool) -> None:
         _print(facts, proposal, queues, applied)
 
 
-def _rules(consumer: ConsumerSettings, found: Found) -> Rules:
+def rules_of(consumer: ConsumerSettings, launcher: LauncherRule) -> Rules:
+    """Of a forecast of launches with these settings."""
     target = consumer.overrun_target
     return Rules(
         handoff=consumer.handoff,
@@ -105,7 +106,7 @@ def _rules(consumer: ConsumerSettings, found: Found) -> Rules:
         estimated_duration=consumer.estimated_duration,
         tolerance_factor=consumer.tolerance_factor,
         min_margin=consumer.min_margin,
-        overrun_target=OVERRUN_TARGETS[found.rule] if target is None else target,
+        overrun_target=OVERRUN_TARGETS[launcher] if target is None else target,
         slots=consumer.concurrency,
         loop=consumer.loop,
         scheduled=consumer.schedule is not None,

@@ -1,0 +1,53 @@
+"""What launches keep of their settings in the user's cache directory: JSON that only the user can have written."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pollconsumer.core.notation.digests import sha256
+from pollconsumer.interface.settings.names import VERSION
+from pollconsumer.runtime.own_files import CarriedFiles, OwnFiles, cache_directory
+
+READERS = ("declared.py", "fields.py", "values.py", "rules.py", "recurrence_rules.py", "sources.py", "environment.py")
+"""Modules that declare settings and read them: a change of one makes all that was kept worthless."""
+REMEMBERED = 8
+"""Maximum number of what is kept under one name."""
+
+
+def key_of(name: str, *depends: object) -> str | None:
+    """The file for what depends on this version, these modules and ``depends``; None if they cannot be looked at."""
+    try:
+        found = [Path(__file__).with_name(reader).stat() for reader in READERS]
+    except OSError:
+        return None
+    stamps = [(int(each.st_mtime), each.st_size) for each in found]  # as Python compares what it compiled
+    return f"{name}-{sha256(repr((VERSION, sys.version, stamps, *depends)).encode())}.json"
+
+
+def recalled(key: str | None) -> Any:
+    """What was kept; None if nothing was, or others may have written it."""
+    directory = cache_directory()
+    content = None if directory is None or key is None else CarriedFiles([directory]).read(key)
+    digest, _, kept = (content or b"").partition(b"\n")
+    try:
+        return json.loads(kept) if digest == sha256(kept).encode() else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def remember(key: str | None, value: Any) -> None:
+    """Keep ``value``, if possible, and the last ones beside it."""
+    directory = cache_directory()
+    kept = json.dumps(value).encode()
+    content = b"%b\n%b" % (sha256(kept).encode(), kept)
+    if directory is None or key is None or not OwnFiles([directory]).write(key, content):
+        return
+    with suppress(OSError):
+        alike = directory.glob(f"{key.partition('-')[0]}-*.json")
+        entries = sorted(alike, key=lambda entry: entry.stat().st_mtime_ns, reverse=True)
+        for entry in entries[REMEMBERED:]:
+            entry.unlink(missing_ok=True)

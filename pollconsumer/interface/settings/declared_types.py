@@ -1,0 +1,50 @@
+"""Types of declared settings: how each is read, and checked, by functions that a launch finds by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Strict
+
+from pollconsumer.core.notation.addresses import check_address
+from pollconsumer.core.notation.quota import parse_quota
+from pollconsumer.core.rates import parse_rate
+from pollconsumer.interface.settings import values
+
+
+def checked(check: Callable[[Any], object]) -> AfterValidator:
+    """A validator that refuses what ``check`` raises a ValueError for."""
+
+    @wraps(check)
+    def keep(value: Any) -> Any:
+        check(value)
+        return value
+
+    return AfterValidator(keep)
+
+
+Switch = Annotated[bool, Strict()]
+Whole = Annotated[int, Strict()]
+Number = Annotated[float, Strict()]
+Duration = Annotated[float, BeforeValidator(values.read_duration)]
+"""Seconds, written as a number or with units."""
+Memory = Annotated[int, BeforeValidator(values.read_memory)]
+"""Bytes, written as a number or with a unit."""
+Name = Annotated[str, checked(values.check_name)]
+Cron = Annotated[str, checked(values.check_cron)]
+Rate = Annotated[str, checked(parse_rate)]
+Keep = Annotated[str, checked(values.parse_keep)]
+Place = Annotated[str, checked(values.check_directory)]
+Token = Annotated[str, checked(values.check_token)]
+MonitorUrl = Annotated[str, checked(check_address)]
+LogTarget = Annotated[str, checked(values.check_log_target)]
+Quota = Annotated[str, checked(parse_quota)]
+MemberName = Annotated[str, checked(values.check_member)]
+VariableName = Annotated[str, checked(values.check_variable)]
+StoreUrl = Annotated[str, checked(values.check_store)]
+SharedDirectory = Annotated[str, checked(values.check_shared_directory)]
+StateDirectory = Annotated[str, checked(values.check_state)]
+Argv = Annotated[tuple[Annotated[str, checked(values.check_argument)], ...], BeforeValidator(values.read_argv)]
+ExitCodes = Annotated[tuple[int, ...], BeforeValidator(values.read_exit_codes)]

@@ -1,0 +1,166 @@
+"""What a launch knows of the declared settings without pydantic: how each is read from text, checked, and restored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from pollconsumer.core import choices
+from pollconsumer.core.notation.timespan import format_duration
+
+READ_ARGV, READ_DURATION, READ_MEMORY, CHECK_NAME, CHECK_CRON = (
+    f"pollconsumer.interface.settings.values:{name}"
+    for name in ("read_argv", "read_duration", "read_memory", "check_name", "check_cron")
+)
+EXPECTED = {
+    "bool": "expected true or false",
+    "int": "expected an integer",
+    "float": "expected a number",
+    "string": "expected text",
+    "tuple": "expected a list",
+    "dict": "expected a table",
+}
+KINDS: dict[str, type | tuple[type, ...]] = {
+    "bool": bool,
+    "int": int,
+    "float": (int, float),
+    "string": str,
+    "tuple": (list, tuple),
+    "dict": dict,
+}
+
+
+class Setting(NamedTuple):
+    """A declared field, in values that JSON has. Of its functions, named ``module:function``, ``reads`` makes a value
+    of what is written, ``checks`` refuse one with a ValueError."""
+
+    key: str
+    kind: str
+    default: Any
+    may_be_none: bool = False
+    reads: str = ""
+    checks: tuple[str, ...] = ()
+    items: Setting | None = None
+    """Of a list, what each of its values is."""
+    words: tuple[str, ...] = ()
+    enum: str = ""
+    """Of ``core/choices.py``, whose members the words are."""
+    over: float | None = None
+    least: float | None = None
+    most: float | None = None
+    flag: str | None = None
+    help: str = ""
+    secret: bool = False
+
+    @property
+    def range(self) -> str:
+        """In words; empty without one."""
+        shown = _duration if self.reads == READ_DURATION else "{:.15g}".format
+        if self.over is not None:
+            return f"> {shown(self.over)}" + (f", and at most {shown(self.most)}" if self.most is not None else "")
+        if self.least is None or self.most is None:
+            return ""
+        if self.kind == "int":
+            return f"{self.least}-{self.most}"
+        return f"between {shown(self.least)} and {shown(self.most)}"
+
+    def decoded(self, text: str) -> Any:
+        """``text`` of a variable as the corresponding TOML value, or unchanged, to be refused, if it is invalid.
+
+        A list is written ``a,b`` or ``["a", "b"]``, a command in the second form only; a table as a JSON object.
+        """
+        try:
+            if self.items is not None and self.reads != READ_ARGV and not text.startswith("["):
+                return [int(part) if self.items.kind == "int" else part.strip() for part in text.split(",")]
+            if self.kind in ("tuple", "dict"):
+                return json.loads(text)
+            if self.kind == "bool":
+                return {"true": True, "false": False}.get(text.lower(), text)
+            if self.kind in ("int", "float") and not self.reads:
+                return int(text) if self.kind == "int" else float(text)
+        except (ValueError, RecursionError):
+            pass
+        return text
+
+    def accepted(self, written: Any) -> Any:
+        """The setting's value for a written one, or for itself. ValueError with the rule that it breaks."""
+        value = _called(self.reads, written) if self.reads else written
+        if not self._is_of_kind(value):
+            raise ValueError(EXPECTED[self.kind])
+        if self.words and value not in self.words:
+            raise ValueError(f"expected {', '.join(map(repr, self.words))}")
+        if self.items is not None:
+            value = tuple(self.items.accepted(each) for each in value)
+        if self.kind == "float":
+            value = float(value)
+        if not self._is_in_range(value):
+            raise ValueError(f"must be {self.range}")
+        for check in self.checks:
+            _called(check, value)
+        return self.restored(value)
+
+    def _is_of_kind(self, value: object) -> bool:
+        return isinstance(value, KINDS[self.kind]) and (self.kind == "bool" or not isinstance(value, bool))
+
+    def _is_in_range(self, value: Any) -> bool:
+        """Not-a-number is in none."""
+        return (
+            (self.over is None or value > self.over)
+            and (self.least is None or value >= self.least)
+            and (self.most is None or value <= self.most)
+        )
+
+    def restored(self, value: Any) -> Any:
+        """A valid value from JSON, which has neither tuples nor enums. ValueError for a word that is none."""
+        if self.enum:
+            return getattr(choices, self.enum)(value)
+        return tuple(value) if self.kind == "tuple" else dict(value) if self.kind == "dict" else value
+
+
+def _called(function: str, value: Any) -> Any:
+    module, _, name = function.partition(":")
+    return getattr(import_module(module), name)(value)
+
+
+def _duration(seconds: float) -> str:
+    return format_duration(seconds) if seconds else "0"
+
+
+class Table(NamedTuple):
+    """All declared settings: of each section by key, of the file itself under the empty name; and of the sections whose
+    keys are chosen by the user."""
+
+    sections: Mapping[str, Mapping[str, Setting]]
+    tables: Mapping[str, Mapping[str, Setting]]
+
+    def section(self, name: str) -> Mapping[str, Setting]:
+        return self.sections[name] if name in self.sections else self.tables[name]
+
+    def find(self, path: str) -> Setting | None:
+        """The setting at a path such as ``consumer.timeout`` or ``queues.mail.quota``."""
+        section, _, key = path.rpartition(".")
+        name = section.partition(".")[0]
+        if name in self.tables and section != name:
+            return self.tables[name].get(key)
+        return self.sections.get(section, {}).get(key)
+
+
+def as_json(table: Table) -> Any:
+    return [{name: [*section.values()] for name, section in part.items()} for part in table]
+
+
+def table_of(written: Any) -> Table:
+    """What `as_json` made. TypeError or ValueError for something else."""
+    sections, tables = ({name: _section(entries) for name, entries in part.items()} for part in written)
+    return Table(sections, tables)
+
+
+def _section(entries: Any) -> dict[str, Setting]:
+    return {entry[0]: _setting(entry) for entry in entries}
+
+
+def _setting(entry: Any) -> Setting:
+    setting = Setting(*entry)
+    return setting if setting.items is None else setting._replace(items=Setting(*setting.items))

@@ -1,0 +1,13 @@
+"""The version, and what settings are called outside of the file: their variables, and the sections that hold them."""
+
+from __future__ import annotations
+
+VERSION = "0.1.0"
+PREFIX = "POLLCONSUMER_"
+CONFIG_VARIABLE = f"{PREFIX}CONFIG"
+NO_STATE = "none"
+
+
+def variable(path: str) -> str:
+    """The environment variable of the setting at ``path``, such as ``consumer.timeout``."""
+    return PREFIX + path.replace(".", "__").upper()

@@ -1,0 +1,40 @@
+"""Where settings were found, and where what outlives a launch is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.interface.named_files import other_than_directory
+from pollconsumer.interface.settings.names import NO_STATE
+from pollconsumer.runtime.own_files import OwnFiles, data_directory, state_directories
+
+if TYPE_CHECKING:
+    from pollconsumer.runtime.new_messages import Defaults
+
+
+class Placed:
+    """What follows from all settings. ``directory`` is that of the configuration file ``config``, else the current
+    one."""
+
+    def defaults_of(self: Any, handler: str) -> Defaults:
+        """Of messages whose producer does not know the handler."""
+        from pollconsumer.runtime.new_messages import Defaults  # a mover needs none of it
+
+        command = self.commands.get(handler)
+        return Defaults() if command is None else Defaults(command.queue, command.rate, command.rate_key)
+
+    def data_directory(self: Any) -> Path:
+        """Of the embedded server: the users' who share ``data``, or this user's. CannotCreate without a home."""
+        return data_directory() if self.data is None else Path(self.directory) / self.data
+
+    def state_files(self: Any) -> OwnFiles:
+        """Files that outlive a launch: below ``state``, unless that is none, or in the user's directories.
+        ConfigurationError if it is something else than a directory."""
+        if self.state is None or self.state == NO_STATE:
+            return OwnFiles([] if self.state else state_directories())
+        directory = self.directory / Path(self.state).expanduser()
+        if (found := other_than_directory(directory)) is not None:
+            raise ConfigurationError("state", directory, f"is {found}: name a directory, or {NO_STATE}")
+        return OwnFiles([directory])

@@ -1,0 +1,23 @@
+"""What follows from settings that are left as they are, changed where a test says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pollconsumer.core.choices import HandOff, LauncherRule
+from pollconsumer.core.forecast.consumer_rules import Rules
+from pollconsumer.core.health.facts import Expected
+from pollconsumer.interface.cli.watching.tune import rules_of
+from pollconsumer.interface.settings.expected import expected_of
+from pollconsumer.interface.settings.model import Settings, changed
+
+
+def rules_as_set(handoff: HandOff = HandOff.DEADLINE, **changes: Any) -> Rules:
+    """Of a forecast."""
+    rules = rules_of(changed(Settings().consumer, handoff=handoff, overrun_target=0.01), LauncherRule.AUTO)
+    return rules._replace(scheduled=True)._replace(**changes)
+
+
+def expected_as_set(**changes: Any) -> Expected:
+    """Of the running system."""
+    return expected_of(Settings())._replace(**changes)
