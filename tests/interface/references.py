@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
-    from pollconsumer.interface.settings.fields import Setting
+    from pollconsumer.interface.settings.fields import DeclaredField
     from tests.site import Site
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
@@ -117,7 +117,7 @@ def _row(path: str, field: FieldInfo) -> str:
     return f"| `{key}` | {default and f'`{default}`'} | {values} | `{variable(path)}` | {said} |"
 
 
-def written(setting: Setting) -> str:
+def written(setting: DeclaredField) -> str:
     """The default as the file would have it; empty if there is none."""
     if setting.default in (None, "", (), {}):
         return ""

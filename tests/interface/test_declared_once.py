@@ -21,7 +21,7 @@ from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.settings import sources
 from pollconsumer.interface.settings.declared import LaunchSettings
 from pollconsumer.interface.settings.field_table import described
-from pollconsumer.interface.settings.fields import READ_DURATION, Setting, as_json, table_of
+from pollconsumer.interface.settings.fields import READ_DURATION, DeclaredField, as_json, table_of
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.settings.model import settings_of
 from pollconsumer.interface.settings.names import variable
@@ -42,7 +42,7 @@ GUIDES = sorted(
 INHERITED = LaunchSettings.model_fields.keys()
 
 
-def fields() -> Iterator[tuple[str, Any, Setting]]:
+def fields() -> Iterator[tuple[str, Any, DeclaredField]]:
     """Path, declared field, and what a launch knows of it; of those that consumer and mover share, once."""
     for section, found in declared().items():
         for key, field in found.items():

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pollconsumer.interface.settings.fields import Setting
+    from pollconsumer.interface.settings.fields import DeclaredField
 
 WRITTEN = {
     "namespace": ('"other"', "other"),
@@ -67,7 +67,7 @@ WRITTEN = {
 ENTRIES = {"queues": "mail", "recurrences": "nightly", "commands": "backup"}
 
 
-def spellings(setting: Setting) -> tuple[str, str]:
+def spellings(setting: DeclaredField) -> tuple[str, str]:
     """Of a value of the declared type that is not the default."""
     if setting.reads == READ_DURATION:
         return '"7s"', "7s"

@@ -23,7 +23,7 @@ from pollconsumer.interface.cli.kinds import (
     WordKind,
     duration,
 )
-from pollconsumer.interface.settings.fields import CHECK_CRON, CHECK_NAME, READ_DURATION, READ_MEMORY, Setting
+from pollconsumer.interface.settings.fields import CHECK_CRON, CHECK_NAME, READ_DURATION, READ_MEMORY, DeclaredField
 from pollconsumer.interface.settings.model import declared_fields
 
 KINDS: dict[str, Kind] = {CHECK_CRON: CRON, READ_MEMORY: BYTES, CHECK_NAME: NAME_OF_NAMESPACE}
@@ -92,7 +92,7 @@ def _of_settings(section: str) -> Iterator[Flag]:
             )
 
 
-def _kind_of(setting: Setting) -> Kind | None:
+def _kind_of(setting: DeclaredField) -> Kind | None:
     if setting.kind == "bool":
         return None
     if setting.enum:

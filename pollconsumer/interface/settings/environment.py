@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pollconsumer.core.errors import ConfigurationError, suggestion
-from pollconsumer.interface.settings.fields import Setting, Table
+from pollconsumer.interface.settings.fields import DeclaredField, FieldTable
 from pollconsumer.interface.settings.names import CONFIG_VARIABLE, PREFIX, variable
 
 SERVICE_LINK = re.compile(
@@ -17,7 +17,7 @@ SERVICE_LINK = re.compile(
 """Variables that Kubernetes sets in every container if there is a Service named pollconsumer: not ours."""
 
 
-def with_environment(file: dict[str, Any], variables: Mapping[str, str], table: Table) -> dict[str, Any]:
+def with_environment(file: dict[str, Any], variables: Mapping[str, str], table: FieldTable) -> dict[str, Any]:
     """The values of ``file`` overridden by ``variables``. ConfigurationError for an unknown variable."""
     for path, _, value in overrides(file, variables, table):
         put(file, path, value)
@@ -25,8 +25,8 @@ def with_environment(file: dict[str, Any], variables: Mapping[str, str], table: 
 
 
 def overrides(
-    file: Mapping[str, Any], variables: Mapping[str, str], table: Table
-) -> Iterator[tuple[tuple[str, ...], Setting | None, Any]]:
+    file: Mapping[str, Any], variables: Mapping[str, str], table: FieldTable
+) -> Iterator[tuple[tuple[str, ...], DeclaredField | None, Any]]:
     """Of each variable the path in ``file``, which is to have those before, the setting, None for a key within one, and
     the value as the file would have it. An empty variable counts as unset. ConfigurationError for an unknown one."""
     paths = dict(_paths(table))
@@ -47,7 +47,7 @@ def put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     values[path[-1]] = value
 
 
-def _paths(table: Table) -> Iterator[tuple[str, tuple[tuple[str, ...], Setting]]]:
+def _paths(table: FieldTable) -> Iterator[tuple[str, tuple[tuple[str, ...], DeclaredField]]]:
     """The settings outside tables: variable → path, such as ``consumer``, ``timeout``, and setting."""
     for name, section in table.sections.items():
         for key, setting in section.items():
@@ -55,7 +55,9 @@ def _paths(table: Table) -> Iterator[tuple[str, tuple[tuple[str, ...], Setting]]
             yield variable(".".join(path)), (path, setting)
 
 
-def _path_in_table(name: str, file: Mapping[str, Any], table: Table) -> tuple[tuple[str, ...], Setting | None] | None:
+def _path_in_table(
+    name: str, file: Mapping[str, Any], table: FieldTable
+) -> tuple[tuple[str, ...], DeclaredField | None] | None:
     """Path and setting of variable ``TABLE__NAME__KEY``, or, if that key is a table, path of
     ``TABLE__NAME__KEY__KEY``."""
     begin, *rest = name.removeprefix(PREFIX).split("__")
@@ -95,7 +97,7 @@ def _spelled(name: str, written: str, known: Iterable[str]) -> str:
     return written if written in alike else alike[0] if alike else written.lower()
 
 
-def _known_beside(name: str, paths: Iterable[str], table: Table) -> list[str]:
+def _known_beside(name: str, paths: Iterable[str], table: FieldTable) -> list[str]:
     """Variables of which ``name`` may be a misspelling."""
     parts = name.split("__")
     entry = parts[1] if len(parts) > 2 else "NAME"

@@ -11,13 +11,13 @@ from pydantic import AfterValidator, BeforeValidator
 from pydantic.fields import FieldInfo
 
 from pollconsumer.interface.settings.declared import LaunchSettings, Section, Settings
-from pollconsumer.interface.settings.fields import Setting, Table
+from pollconsumer.interface.settings.fields import DeclaredField, FieldTable
 
 
-def described() -> Table:
+def described() -> FieldTable:
     """The declared fields as a launch knows them."""
-    sections: dict[str, dict[str, Setting]] = {"": {}}
-    tables: dict[str, dict[str, Setting]] = {}
+    sections: dict[str, dict[str, DeclaredField]] = {"": {}}
+    tables: dict[str, dict[str, DeclaredField]] = {}
     for name, field in Settings.model_fields.items():
         kind: Any = field.annotation
         if get_origin(kind) is dict:
@@ -29,7 +29,7 @@ def described() -> Table:
             }
         else:
             sections[""][name] = _setting(name, field, _extra(field).get("flag"))
-    return Table(sections, tables)
+    return FieldTable(sections, tables)
 
 
 def _flag(key: str, field: FieldInfo, section: str) -> str | None:
@@ -43,14 +43,14 @@ def _extra(field: FieldInfo) -> dict[str, Any]:
     return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
 
-def _setting(key: str, field: FieldInfo, flag: str | None = None) -> Setting:
+def _setting(key: str, field: FieldInfo, flag: str | None = None) -> DeclaredField:
     setting = _of_type(field.annotation, field.metadata)._replace(
         key=key, default=field.default, secret=not field.repr, flag=flag
     )
     return setting if flag is None else setting._replace(help=field.description or "")
 
 
-def _of_type(kind: Any, metadata: Iterable[Any] = ()) -> Setting:
+def _of_type(kind: Any, metadata: Iterable[Any] = ()) -> DeclaredField:
     kinds = [each for each in get_args(kind) if each is not type(None)]
     optional = get_origin(kind) in (Union, UnionType) and len(kinds) == 1
     if optional:
@@ -67,7 +67,7 @@ def _of_type(kind: Any, metadata: Iterable[Any] = ()) -> Setting:
     enum = isinstance(kind, type) and issubclass(kind, StrEnum)
     words = [*kind] if enum else get_args(kind) if get_origin(kind) is Literal else ()
     plain = str if words else get_origin(kind) or kind
-    return Setting(
+    return DeclaredField(
         key="",
         kind={str: "string"}.get(plain, plain.__name__),
         default=None,

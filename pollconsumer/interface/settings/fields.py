@@ -32,7 +32,7 @@ KINDS: dict[str, type | tuple[type, ...]] = {
 }
 
 
-class Setting(NamedTuple):
+class DeclaredField(NamedTuple):
     """A declared field, in values that JSON has. Of its functions, named ``module:function``, ``reads`` makes a value
     of what is written, ``checks`` refuse one with a ValueError."""
 
@@ -42,7 +42,7 @@ class Setting(NamedTuple):
     may_be_none: bool = False
     reads: str = ""
     checks: tuple[str, ...] = ()
-    items: Setting | None = None
+    items: DeclaredField | None = None
     """Of a list, what each of its values is."""
     words: tuple[str, ...] = ()
     enum: str = ""
@@ -128,17 +128,17 @@ def _duration(seconds: float) -> str:
     return format_duration(seconds) if seconds else "0"
 
 
-class Table(NamedTuple):
+class FieldTable(NamedTuple):
     """All declared settings: of each section by key, of the file itself under the empty name; and of the sections whose
     keys are chosen by the user."""
 
-    sections: Mapping[str, Mapping[str, Setting]]
-    tables: Mapping[str, Mapping[str, Setting]]
+    sections: Mapping[str, Mapping[str, DeclaredField]]
+    tables: Mapping[str, Mapping[str, DeclaredField]]
 
-    def section(self, name: str) -> Mapping[str, Setting]:
+    def section(self, name: str) -> Mapping[str, DeclaredField]:
         return self.sections[name] if name in self.sections else self.tables[name]
 
-    def find(self, path: str) -> Setting | None:
+    def find(self, path: str) -> DeclaredField | None:
         """The setting at a path such as ``consumer.timeout`` or ``queues.mail.quota``."""
         section, _, key = path.rpartition(".")
         name = section.partition(".")[0]
@@ -147,20 +147,20 @@ class Table(NamedTuple):
         return self.sections.get(section, {}).get(key)
 
 
-def as_json(table: Table) -> Any:
+def as_json(table: FieldTable) -> Any:
     return [{name: [*section.values()] for name, section in part.items()} for part in table]
 
 
-def table_of(written: Any) -> Table:
+def table_of(written: Any) -> FieldTable:
     """What `as_json` made. TypeError or ValueError for something else."""
     sections, tables = ({name: _section(entries) for name, entries in part.items()} for part in written)
-    return Table(sections, tables)
+    return FieldTable(sections, tables)
 
 
-def _section(entries: Any) -> dict[str, Setting]:
+def _section(entries: Any) -> dict[str, DeclaredField]:
     return {entry[0]: _setting(entry) for entry in entries}
 
 
-def _setting(entry: Any) -> Setting:
-    setting = Setting(*entry)
-    return setting if setting.items is None else setting._replace(items=Setting(*setting.items))
+def _setting(entry: Any) -> DeclaredField:
+    setting = DeclaredField(*entry)
+    return setting if setting.items is None else setting._replace(items=DeclaredField(*setting.items))

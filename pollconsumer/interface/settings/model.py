@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.settings.cache import key_of, recalled, remember
-from pollconsumer.interface.settings.fields import Table, as_json, table_of
+from pollconsumer.interface.settings.fields import FieldTable, as_json, table_of
 from pollconsumer.interface.settings.places import Placed
 
 S = TypeVar("S")
 
 
 @cache
-def declared_fields() -> Table:
+def declared_fields() -> FieldTable:
     """From the cache; once for each version as declared, which imports pydantic."""
     key = key_of("fields")
     try:
