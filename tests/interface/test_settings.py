@@ -447,9 +447,11 @@ def test_remembered_settings_equal_those_that_were_read(text: str) -> None:
 KEPT = 'store = "embedded"\n[consumer]\nidle_time = 4\nhandoff = "deadline"\n'
 
 
-def signed(cached: bytes) -> bytes:
-    """As one who makes such a file by intent would write it."""
-    return b"%b\n%b" % (hashlib.sha256(cached).hexdigest().encode(), cached)
+class Signed(bytes):
+    """Content that is to be written as one who makes such a file by intent would."""
+
+    def with_digest_in(self, file: Path) -> bytes:
+        return b"%b\n%b" % (hashlib.sha256(b"%b\n%b" % (file.name.encode(), self)).hexdigest().encode(), self)
 
 
 @pytest.mark.parametrize(
@@ -461,11 +463,11 @@ def signed(cached: bytes) -> bytes:
         lambda text: text.partition(b"\n")[2],
         lambda _: b"",
         lambda _: b"[" * 100_000,
-        lambda _: signed(b"[" * 100_000),
-        lambda _: signed(b"Infinity"),
-        lambda _: signed(b'{"consumer": [], "store": NaN}'),
-        lambda _: signed(b'{"consumer": {"unknown": 1}}'),
-        lambda _: signed(b"[]"),
+        lambda _: Signed(b"[" * 100_000),
+        lambda _: Signed(b"Infinity"),
+        lambda _: Signed(b'{"consumer": [], "store": NaN}'),
+        lambda _: Signed(b'{"consumer": {"unknown": 1}}'),
+        lambda _: Signed(b"[]"),
     ],
 )
 def test_remembered_settings_that_are_damaged_are_read_anew(
@@ -474,9 +476,24 @@ def test_remembered_settings_that_are_damaged_are_read_anew(
     (place / "config.toml").write_text(KEPT)
     first = load_settings()
     (file,) = remembered(tmp_path)
-    file.write_bytes(damage(file.read_bytes()))
+    damaged = damage(file.read_bytes())
+    file.write_bytes(damaged.with_digest_in(file) if isinstance(damaged, Signed) else damaged)
     reads.clear()
     assert load_settings() == first
+    assert len(reads) == 1
+
+
+def test_what_was_kept_of_one_file_is_not_taken_for_another(
+    place: Path, tmp_path: Path, reads: list[Path | None]
+) -> None:
+    for namespace in ("a", "b"):
+        (place / "config.toml").write_text(f'namespace = "{namespace}"')
+        load_settings()
+    kept = {entry: entry.read_bytes() for entry in remembered(tmp_path)}
+    for entry, other in zip(kept, reversed(kept), strict=True):
+        entry.write_bytes(kept[other])
+    reads.clear()
+    assert load_settings().namespace == "b"
     assert len(reads) == 1
 
 

@@ -34,7 +34,7 @@ def recalled(key: str | None) -> Any:
     content = None if directory is None or key is None else CarriedFiles([directory]).read(key)
     digest, _, kept = (content or b"").partition(b"\n")
     try:
-        return json.loads(kept) if digest == sha256(kept).encode() else None
+        return json.loads(kept) if digest == _digest(key, kept) else None
     except (ValueError, RecursionError):
         return None
 
@@ -43,7 +43,7 @@ def remember(key: str | None, value: Any) -> None:
     """Keep ``value``, if possible, and the last ones beside it."""
     directory = cache_directory()
     kept = json.dumps(value).encode()
-    content = b"%b\n%b" % (sha256(kept).encode(), kept)
+    content = b"%b\n%b" % (_digest(key, kept), kept)
     if directory is None or key is None or not OwnFiles([directory]).write(key, content):
         return
     with suppress(OSError):
@@ -51,3 +51,7 @@ def remember(key: str | None, value: Any) -> None:
         entries = sorted(alike, key=lambda entry: entry.stat().st_mtime_ns, reverse=True)
         for entry in entries[REMEMBERED:]:
             entry.unlink(missing_ok=True)
+
+
+def _digest(key: str | None, kept: bytes) -> bytes:
+    return sha256(b"%b\n%b" % (str(key).encode(), kept)).encode()
