@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from lupa.lua51 import LuaRuntime
@@ -9,12 +10,15 @@ from lupa.lua51 import LuaRuntime
 MOST_UPVALUES, MOST_LOCALS = 60, 200
 _INT, _SIZE, _INSTRUCTION, _NUMBER = 7, 8, 9, 10  # in the header: how many bytes each takes
 _HEADER_BYTES = 12
+_NAMED = re.compile(r"\bfunction (\w+)\(|(\w+) = function\(")
 _BOOLEAN, _IS_NUMBER, _TEXT = 1, 3, 4
 
 
 class Function(NamedTuple):
-    """A function: the line where it begins, the names that it uses of what is around it, its most locals at once."""
+    """A function, or the script itself: the line where it begins, see tests/store/script.py; the names that it uses of
+    what is around it; its most locals at once."""
 
+    name: str
     line: int
     upvalues: int
     locals: int
@@ -23,14 +27,15 @@ class Function(NamedTuple):
 def functions(code: bytes) -> list[Function]:
     lua = LuaRuntime(encoding="latin-1")
     dump = lua.eval("function(code) return string.dump(assert(loadstring(code))) end")
-    reader = _Reader(dump(code.decode("latin-1")).encode("latin-1"))
+    text = code.decode("latin-1")
+    reader = _Reader(dump(text).encode("latin-1"), text.split("\n"))
     reader.function()
     return reader.found
 
 
 class _Reader:
-    def __init__(self, dumped: bytes) -> None:
-        self._dumped, self._at = dumped, _HEADER_BYTES
+    def __init__(self, dumped: bytes, lines: list[str]) -> None:
+        self._dumped, self._at, self._lines = dumped, _HEADER_BYTES, lines
         self.found: list[Function] = []
 
     def function(self) -> None:
@@ -48,7 +53,11 @@ class _Reader:
         for _ in range(self._integer()):
             self._skip_text()
         most = max((sum(begin <= first < end for begin, end in lives) for first, _ in lives), default=0)
-        self.found.append(Function(line, upvalues, most))
+        self.found.append(Function(self._name(line), line, upvalues, most))
+
+    def _name(self, line: int) -> str:
+        found = line and _NAMED.search(self._lines[line - 1])
+        return (found[1] or found[2]) if found else "" if line else "the script itself"
 
     def _integer(self, width: int = _INT) -> int:
         self._at += self._dumped[width]

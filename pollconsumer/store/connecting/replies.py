@@ -73,8 +73,8 @@ def raise_if_error(answer: Any) -> None:
     if missing := _UNKNOWN.match(text):
         fix = "have it enabled under its own name; docs/store.md lists all that is needed"
         raise StoreRefused("server without a command", missing[1], fix) from None
-    if "user_script" in text:  # a bug of ours
-        raise PollConsumerError("the store refused a command", text.removeprefix("ERR ")) from None
+    if "user_script" in text:  # a bug of ours, which is shown whole
+        raise PollConsumerError(f"the store refused a command: {text.removeprefix('ERR ')}") from None
     fix = "is it a Redis or a Valkey? docs/store.md lists what it must know"
     raise StoreRefused("the store refused a command", text.removeprefix("ERR "), fix) from None
 
