@@ -204,6 +204,23 @@ def test_what_a_launch_gives_back_is_not_charged_but_what_it_had_begun_is(store:
     assert handed(look, store) == [1]
 
 
+@pytest.mark.parametrize("way", ["expired", "stopped, and given back"])
+def test_one_that_was_not_begun_is_not_charged_if_its_end_drops_its_record(
+    store: RedisStore, look: Looking, person: Interventions, way: str
+) -> None:
+    store.enqueue([message("large", payload=b'{"x":"%b"}' % (b"x" * 2000), rate_key="k", rate=TWO_AN_HOUR)])
+    launch = Launch(store)
+    (reservation,) = launch.reserve()
+    assert handed(look, store) == [1]
+    if way == "expired":
+        launch.settle(expire(reservation))
+    else:
+        person.stop(QUEUE, "large")
+        store.unreserve(launch.holder, QUEUE, keep=[])
+    assert look.hash("records") == {}
+    assert handed(look, store) == [0]
+
+
 @pytest.mark.parametrize("settle", [retry, die])
 def test_each_attempt_is_charged(
     store: RedisStore, look: Looking, person: Interventions, settle: Callable[[Reservation], Settlement]

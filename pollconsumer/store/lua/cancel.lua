@@ -1,7 +1,7 @@
 -- Cancel a message that is not reserved yet.
 -- KEYS records rows ready ready_by_priority schedule unique_keys counters cancelled parked places_taken
 -- KEYS waiting_for_place checkpoints ready_marker
--- NEEDS removal unique_keys
+-- NEEDS removal ended
 -- ARGV id
 -- Returns '' when cancelled; its state when it is too late; 'newer' when its record is of a newer version; nil when there
 --   is no such message
@@ -15,14 +15,8 @@ local state = state_of(row)
 if state ~= 'scheduled' and state ~= 'ready' then return state end  -- GUARD state
 -- EXPECT cancelled ready ready_marker counters ready_by_priority waiting_for_place
 remove(ARGV[1], row, record, state)
-local flags = without_flag(without_flag(byte(row, FLAGS), WAITING), BOOKED)  -- GUARD booked no longer
-if has_flag(flags, PARKED) then
-  redis.call('SREM', parked, ARGV[1])
-  flags = flags - PARKED
-end
-if has_flag(flags, UNIQUE) and record then free_keys({ARGV[1]}, {unique_key(record)}) end
-if has_flag(flags, LARGE) then redis.call('HDEL', records, ARGV[1]) end
-if has_flag(flags, CHECKPOINT) then redis.call('HDEL', checkpoints, ARGV[1]) end
-redis.call('HSET', rows, ARGV[1], set(row, FLAGS, char(flags) .. 'x', STARTED, NEVER, ENDED, be6(now_ms())))
-redis.call('RPUSH', cancelled, ARGV[1])
+local flags = byte(row, FLAGS)
+if has_flag(flags, PARKED) then redis.call('SREM', parked, ARGV[1]) end
+if has_flag(flags, CHECKPOINT) then redis.call('HDEL', checkpoints, ARGV[1]) end  -- GUARD the checkpoint is dropped
+end_as_cancelled(ARGV[1], row, record, now_ms())
 return ''

@@ -25,23 +25,10 @@ local order = by_reservation(ids, redis.call('HMGET', rows, unpack(ids)))
 local orphans, returning, freed, dead = {}, {}, {}, {}
 local at_most_once = 'skipped: its process died after it was recorded as begun, and it is delivered at most once'
 
-local function record_of(id)
-  return readable(redis.call('HGET', records, id))
-end
-
 local function skip(id, row)
-  local record = has_flag(byte(row, FLAGS), UNIQUE) and record_of(id)
-  if record then free_keys({id}, {unique_key(record)}) end
-  local _, key = concurrency(has_flag(byte(row, FLAGS), CONCURRENCY) and record_of(id))
-  if key then
-    free_place(key)
-    freed[#freed + 1] = key
-  end
-  redis.call('HSET', rows, id, set(row, ENDING, 'd', ENDED, be6(now)))
-  redis.call('HSET', errors, id, at_most_once)
-  redis.call('ZADD', dead_letters, now, id)
   redis.call('HINCRBY', counters, 'skipped', 1)
   count_settled(row, 'dead', 1)
+  end_as_dead(id, row, without_place(id, row, freed), now, at_most_once)
   dead[#dead + 1] = id
   dead[#dead + 1] = row
   dead[#dead + 1] = at_most_once
@@ -51,7 +38,7 @@ for i = #order, 1, -1 do
   local id, row = order[i].id, order[i].row
   if not row then
     -- The step that pops it handles the missing row.
-    local _, key = concurrency(record_of(id))
+    local _, key = concurrency(readable(redis.call('HGET', records, id)))
     if key then free_place(key) end
     redis.call('ZREM', in_flight, id)
     redis.call('LPUSH', ready, id)

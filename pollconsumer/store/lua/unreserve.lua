@@ -1,7 +1,7 @@
 -- Release a launch's reservations: the reply to its step was lost, or it died.
 -- KEYS records rows ready ready_by_priority in_flight counters announced ready_marker places_taken waiting_for_place
 -- KEYS unique_keys stops cancelled rates totals
--- NEEDS fences stops reservations
+-- NEEDS fences stops reservations refunds
 -- ARGV lineage, fence, fence in 6 bytes; and, each list but the last after its length, ids whose handler has ended, those
 --   whose last attempt this was, those that are recorded as begun at most once and were not, ids to keep reserved
 -- Returns messages released
@@ -28,21 +28,19 @@ for _, id in ipairs(redis.call('ZRANGE', in_flight, 0, -1)) do
     ids[#ids + 1], found_rows[#found_rows + 1] = id, row
   end
 end
-local order, returning, freed, uncharged, now = by_reservation(ids, found_rows), {}, {}, {}, now_ms()
+local order, returning, freed, now = by_reservation(ids, found_rows), {}, {}, now_ms()
+local rated = redis.call('EXISTS', rates) == 1
 for i = #order, 1, -1 do
   local id, row = order[i].id, order[i].row
   local attempts, crashes = attempts_of(row), spent[id] and SPENT or byte(row, CRASHES)
   if not ended[id] and not spent[id] then
     attempts = math.max(attempts - 1, 0)
-    uncharged[#uncharged + 1], uncharged[#uncharged + 2] = id, six(row, RESERVED)
+    if rated then take_back_charge(id, six(row, RESERVED)) end  -- GUARD charges taken back
   end
   redis.call('ZREM', in_flight, id)  -- GUARD removed from flight
   local flags = char(without_flag(byte(row, FLAGS), BEGUN))  -- GUARD what is given back has not begun
   row = set(row, FLAGS, flags, ATTEMPTS, attempts_bytes(attempts), CRASHES, char(crashes), RESERVED, NEVER, STARTED, NEVER)
   if not stops_here(id, row, now, freed) then returning[#returning + 1], returning[#returning + 2] = id, row end
-end
-if #uncharged > 0 and redis.call('EXISTS', rates) == 1 then  -- GUARD charges taken back
--- PART refunds
 end
 for i = #freed, 1, -1 do offer_places(freed[i]) end
 for i = 1, #returning, 2 do return_to_queue(returning[i], returning[i + 1]) end

@@ -1,8 +1,5 @@
--- What settled messages held: charges of rates, unique keys, places; and those released return to their queue.
+-- What settled messages held: unique keys, places, large records; and those released return to their queue.
 
-if #uncharged > 0 and redis.call('EXISTS', rates) == 1 then  -- GUARD charges taken back
--- PART refunds
-end
 if #unique > 0 then free_keys(holders, unique) end  -- GUARD unique key freed at the end
 -- Places are written once it is known which are taken again, unless they are to be offered.
 if #counted > 0 and (#released > 0 or redis.call('ZCARD', waiting_for_place) > 0) then

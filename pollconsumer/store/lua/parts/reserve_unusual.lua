@@ -4,18 +4,10 @@ local duplicates, waiting_rows, entries, number, newer_ids = 0, {}, {}, nil, {}
 
 local function make_dead(id, row, record, problem)
   row = row or record and fresh_row(record) or '\0\0\128\0\0\0\0\0' .. string.rep(NEVER, 9)
-  local flags = byte(row, FLAGS)
-  if has_flag(flags, PARKED) then
-    redis.call('SREM', parked, id)
-    flags = flags - PARKED
-  end
-  if record and has_flag(flags, UNIQUE) then free_keys({id}, {unique_key(record)}) end
-  row = set(row, FLAGS, char(flags) .. 'd', STARTED, NEVER, ENDED, be6(now))
-  problem = 'malformed: ' .. problem
-  redis.call('HSET', rows, id, row)
-  redis.call('HSET', errors, id, problem)
-  redis.call('ZADD', dead_letters, now, id)
+  if has_flag(byte(row, FLAGS), PARKED) then redis.call('SREM', parked, id) end
   count_settled(row, 'dead', 1)
+  problem = 'malformed: ' .. problem
+  row = end_as_dead(id, row, record, now, problem)
   local at = #malformed
   malformed[at + 1], malformed[at + 2], malformed[at + 3] = id, row, problem
 end

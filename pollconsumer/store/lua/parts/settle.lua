@@ -1,6 +1,6 @@
 -- The first part of a step: settle. Its ARGV are a step's.
 
--- Unique keys that are freed, and the ids of their holders. Ids whose large record is dropped.
+-- Of completions: unique keys that are freed, and the ids of their holders; ids whose large record is dropped.
 local holders, unique, dropped = {}, {}, {}
 
 -- Hot path: completions. Those with keys, a result or follow-ups cost more, and leave the others as quick.
@@ -64,10 +64,10 @@ if completions > 0 then
   end
 end
 
-local released, uncharged = {}, {}  -- uncharged: see refunds.lua
+local released = {}
 if others <= #ARGV then
 -- PART settle_otherwise
 end
-if #uncharged + #unique + #counted + #dropped + #released > 0 then
+if #unique + #counted + #dropped + #released > 0 then
 -- PART let_go
 end

@@ -1,0 +1,44 @@
+-- NEEDS unique_keys
+-- How a message ends that is not completed; `settle.lua` and `begin.lua` complete messages together. docs/architecture.md
+-- has a table of what each end frees and keeps. A message enters its list first: if that fails, it has not ended.
+
+-- The record of a message with a key, which its end needs.
+local function keyed_record(id, row)
+  local flags = byte(row, FLAGS)
+  return (has_flag(flags, UNIQUE) or has_flag(flags, CONCURRENCY)) and readable(redis.call('HGET', records, id))
+end
+
+-- What all ends have in common. Unless the row says already that it has ended so, as that of a launch does: now, or at the
+-- instant that it has. Returns the new row.
+local function ended(id, row, record, ending, now)
+  local flags = byte(row, FLAGS)
+  if sub(row, ENDING, ENDING) ~= ending then
+    -- GUARD booked no longer; parked no longer
+    local still, instant = without_flag(without_flag(without_flag(flags, PARKED), WAITING), BOOKED), six(row, ENDED)
+    if instant == NEVER then instant = be6(now) end  -- GUARD the instant of the row
+    if six(row, RESERVED) == NEVER then row = set(row, NUMBER_IN_LINE, NEVER) end  -- GUARD no start while it is in line
+    row = set(row, FLAGS, char(still) .. ending, ENDED, instant)
+  end
+  redis.call('HSET', rows, id, row)
+  if record and has_flag(flags, UNIQUE) then free_keys({id}, {unique_key(record)}) end  -- GUARD the unique key is freed
+  -- GUARD a large record is dropped; a dead letter keeps its record
+  if ending ~= 'd' and has_flag(flags, LARGE) then redis.call('HDEL', records, id) end
+  return row
+end
+
+local function end_as_dead(id, row, record, now, why)
+  local instant = number6(row, ENDED)
+  redis.call('ZADD', dead_letters, instant > 0 and instant or now, id)
+  if why then redis.call('HSET', errors, id, why) end
+  return ended(id, row, record, 'd', now)
+end
+
+local function end_as_cancelled(id, row, record, now)
+  redis.call('RPUSH', cancelled, id)
+  ended(id, row, record, 'x', now)
+end
+
+local function end_as_expired(id, row, record, now)
+  redis.call('RPUSH', expired, id)
+  ended(id, row, record, 'e', now)
+end
