@@ -25,6 +25,7 @@ _PART = re.compile(r"-- PART (\w+)(?=\n)")
 _EXPECT = re.compile(r"-- EXPECT (.+)")
 _CONSTANTS = re.compile(r"\nlocal ([A-Z][A-Z0-9_]*(?:, [A-Z][A-Z0-9_]*)*) = ([^\n]*?)(?:  --.*)?(?=\n)")
 _KEY = re.compile(r"', [a-z_]+(?=[,)])")
+_WOKEN = re.compile(r"wake\([a-z_]+(?=\))")
 _NAME = re.compile(r"([A-Z][A-Z0-9_]+)\b")
 _FUNCTION = re.compile(r"\nlocal function (\w+).*?\nend(?=\n)", re.DOTALL)
 _BEGIN, _END = "\1", "\2"
@@ -62,8 +63,9 @@ class Script:
         needed, _, code = _compiled(source)
         placed = _placed([piece for part in needed.values() for piece in part.pieces], code)
         if rarely:
-            by_number = {f"', {word}": f"', {numbers[word]}" for word in rarely}
-            placed = _KEY.sub(lambda found: by_number.get(found[0], found[0]), placed)
+            by_number = {f"{use}{word}": f"{use}{numbers[word]}" for use in ("', ", "wake(") for word in rarely}
+            for pattern in (_KEY, _WOKEN):  # a search for either at once takes seven times as long
+                placed = pattern.sub(lambda found: by_number.get(found[0], found[0]), placed)
         self.code = (flags + binding + placed).encode()
         self.sha = sha1(self.code).encode()
 

@@ -70,8 +70,10 @@ local function last_place(ledger)
   return be6(before + ledger.period), #ledger.booked + 1
 end
 
+rate = {}
+
 -- Move a message into the schedule, if it must wait. Returns whether it must. One that waited has been booked before.
-waits_for_rate = function(id, row, record)
+rate.waits = function(id, row, record)
   local ledger, waited = ledger_of(record), has_flag(byte(row, FLAGS), BOOKED)
   if not ledger then return false end
   -- GUARD most of a rate; places that are booked
@@ -93,7 +95,7 @@ waits_for_rate = function(id, row, record)
 end
 
 -- Charge a message that is handed out. Returns its row.
-charged = function(row, record)
+rate.charge = function(row, record)
   local ledger, waited = ledger_of(record), has_flag(byte(row, FLAGS), BOOKED)
   if ledger then
     ledger.handed = ledger.handed .. stamp
@@ -103,7 +105,7 @@ charged = function(row, record)
 end
 
 -- Of fields, those looked at are twice as many as the new ones; what does not count any more is forgotten.
-keep_ledgers = function()
+rate.keep_ledgers = function()
   local kept = {}
   for field, ledger in pairs(ledgers) do
     local last, last_booked = sub(ledger.handed, -6), sub(ledger.booked, -6)

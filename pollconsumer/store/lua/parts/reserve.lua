@@ -73,7 +73,7 @@ local function later_row(row)
   return later_rows[head] .. sub(row, ENDED)
 end
 
-local waits_for_rate, charged, keep_ledgers = nil, nil, nil  -- once a message has a rate
+local rate = nil  -- its functions, once a message has one
 
 -- Returns whether any of `ids` could not be reserved: another may take its place.
 local function reserve_popped(ids)
@@ -152,5 +152,5 @@ if count > 0 then
   if count > FEW then redis.call('ZREM', in_flight, LONG) end
   if sixtieth then redis.call('HINCRBY', handed_out, decimal(floor(now / sixtieth)), count) end  -- GUARD quota counted
 end
-if keep_ledgers then keep_ledgers() end
+if rate then rate.keep_ledgers() end
 standing = standing - looked

@@ -54,10 +54,10 @@ look_at = function(i, id, row, record, ends, handler_begins)
     if was_in_line then duplicates = duplicates + 1 end
     local rated, rate_allows = has_flag(byte(record, RECORD_FLAGS), RATE), true
     if rated then
-      if not charged then
+      if not rate then
 -- PART rates
       end
-      rate_allows = not waits_for_rate(id, row or fresh_row(record), record)
+      rate_allows = not rate.waits(id, row or fresh_row(record), record)
     end
     if not rate_allows then
       has_place = false
@@ -80,7 +80,7 @@ look_at = function(i, id, row, record, ends, handler_begins)
     if not has_place then
       passed_over = true
     else
-      if rated then row = charged(row or fresh_row(record), record) end
+      if rated then row = rate.charge(row or fresh_row(record), record) end
       hand_out(id, row and later_row(row) or first_row(record, ends, handler_begins), record)
     end
   end
