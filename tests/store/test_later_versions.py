@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from pollconsumer.core import message_options
+from pollconsumer.core.errors import Conflict
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.message import NewMessage, digest_of
 from pollconsumer.core.message_options import Options, decoded
@@ -21,7 +22,7 @@ from pollconsumer.store.moving.store_closer import StoreCloser
 from pollconsumer.store.reports import read_progress
 from pollconsumer.store.steps import Settlement
 from tests.conftest import NAMESPACE
-from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names, unattended
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, chosen, message, names, unattended
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -229,6 +230,21 @@ def test_a_record_of_letter_c_that_was_cut_short_harms_no_other(store: RedisStor
     launch = Launch(store)
     launch.complete(*launch.reserve(9))
     assert look.listed("completed") == ["b"]
+
+
+def test_what_a_row_has_after_its_digest_is_no_part_of_it(
+    store: RedisStore, look: Looking, inspector: Inspector
+) -> None:
+    large = chosen("m", b'{"x":"%b"}' % (b"x" * 2000))
+    store.enqueue([large])
+    launch = Launch(store)
+    launch.complete(*launch.reserve())
+    assert look.hash("records") == {}
+    store.wire.command("HSET", look.key("rows"), "m", look.hash("rows")["m"] + b"\1")
+    assert store.enqueue([large])[0].duplicate
+    with pytest.raises(Conflict):
+        store.enqueue([chosen("m", b'{"x":"%b"}' % (b"y" * 2000))])
+    assert inspector.message("m").row.handler == "handler"
 
 
 # Outboxes

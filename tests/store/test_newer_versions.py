@@ -142,3 +142,45 @@ def test_a_first_byte_that_is_no_version_is_malformed(store: RedisStore, look: L
     store.wire.command("HSET", look.key("records"), "broken", b"{no record of ours\n")
     assert Launch(store).reserve() == []
     assert look.ranked("dead_letters") == ["broken"]
+
+
+FLAGGED = b"C\x8a\x80\0%b\1k\1\1c\1\0\2{}handler\n{}" % bytes(6)
+"""The record of a message with the keys k and c, of letter C, with a flag that is not known here."""
+
+
+@pytest.mark.parametrize("record", [RECORD, FLAGGED])
+@pytest.mark.parametrize("way", ["reserved", "begun at most once", "to stop"])
+def test_what_its_launch_left_in_flight_stays_there_until_a_newer_launch_comes(
+    store: RedisStore, look: Looking, person: Interventions, way: str, record: bytes
+) -> None:
+    store.enqueue([message("newer", key="k", concurrency="c"), message("plain")])
+    launch = Launch(store)
+    reserved = launch.reserve(2)
+    if way == "begun at most once":
+        launch.begin(reserved[0])
+    elif way == "to stop":
+        person.stop(QUEUE, "newer")
+    row, readable = look.hash("rows")["newer"], look.hash("records")["newer"]
+    store.wire.command("HSET", look.key("records"), "newer", record)
+    launch = Launch(store, fence=2)
+    assert (launch.recovered, names(launch.reserve(9))) == (1, ["plain"])
+    assert look.ranked("in_flight") == ["newer", "plain"]
+    assert look.hash("rows")["newer"] == row
+    assert (look.hash("places_taken"), look.hash("unique_keys")) == ({"c": b"1"}, {"k": b"newer"})
+    store.wire.command("HSET", look.key("records"), "newer", readable)  # as to a newer version it is
+    launch = Launch(store, fence=3)
+    assert names(launch.reserve(9)) == (["newer", "plain"] if way == "reserved" else ["plain"])
+    assert (look.ranked("dead_letters"), look.listed("cancelled")) == (
+        ["newer"] if way == "begun at most once" else [],
+        ["newer"] if way == "to stop" else [],
+    )
+
+
+def test_a_place_that_it_takes_is_offered_to_no_other(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message("newer", key="k", concurrency="c"), message("next", concurrency="c")])
+    launch = Launch(store)
+    assert names(launch.reserve(9)) == ["newer"]
+    store.wire.command("HSET", look.key("records"), "newer", FLAGGED)
+    assert store.offer_places(QUEUE) == 0
+    assert look.hash("places_taken") == {"c": b"1"}
+    assert launch.reserve(9) == []

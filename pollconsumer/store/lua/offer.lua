@@ -14,7 +14,10 @@ if redis.call('ZCARD', in_flight) <= tonumber(ARGV[1]) then
   for _, id in ipairs(redis.call('ZRANGE', in_flight, 0, -1)) do
     local row = well_formed(redis.call('HGET', rows, id))
     if row and has_flag(byte(row, FLAGS), CONCURRENCY) then
-      local _, key = concurrency(readable(redis.call('HGET', records, id)))
+      -- A newer version's message takes its place, too: whatever flags follow, letter C has its keys where others have them.
+      local record = redis.call('HGET', records, id)
+      -- GUARD places of a newer version
+      local _, key = concurrency(byte(record or '', RECORD_VERSION) == FLAGGED_VERSION and record or readable(record))
       if key then counts[key] = (counts[key] or 0) + 1 end
     end
   end

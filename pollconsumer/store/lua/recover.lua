@@ -7,6 +7,7 @@
 -- Returns ids of the orphans, messages examined, and of new dead letters id, row, problem
 -- The attempt, counted when it was reserved, stays charged, and the death of the process is counted: a message that kills
 -- it must run out of attempts. One that was to stop is cancelled; one that was begun at most once becomes a dead letter.
+-- What a newer version wrote stays in flight, for a launch that can read what its return or its end must do.
 
 local now = now_ms()
 -- EXPECT ready ready_marker counters places_taken ready_by_priority waiting_for_place cancelled
@@ -46,7 +47,8 @@ for i = #order, 1, -1 do
   else
     local fence = six(row, FENCE)
     local late = ARGV[3] == '1' and hard_ends[id] <= now and not live[fence]  -- GUARD live fences
-    if late or not valid[fence] then  -- GUARD orphans alone
+    -- GUARD orphans alone; records of a newer version
+    if (late or not valid[fence]) and not newer(redis.call('HGET', records, id)) then
       redis.call('ZREM', in_flight, id)  -- GUARD removed from flight
       row = set(row, CRASHES, char(math.min(byte(row, CRASHES) + 1, 255)))  -- GUARD deaths counted
       local waiting = set(row, RESERVED, NEVER, STARTED, NEVER)

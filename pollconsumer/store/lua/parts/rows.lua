@@ -120,7 +120,7 @@ end
 local function digest_of(row, record)
   if row and has_flag(byte(row, FLAGS) or 0, LARGE) then
     local zero = find(row, '\0', HANDLER, true)
-    return zero and sub(row, zero + 1)
+    return zero and sub(row, zero + 1, zero + DIGEST_BYTES)
   end
   if not readable(record) or not has_flag(byte(record, RECORD_FLAGS), DIGEST) then return nil end
   local at = after_keys(record)
