@@ -315,11 +315,11 @@ def test_options_that_make_no_sense_alone_are_refused(site: Site) -> None:
 @pytest.mark.parametrize(
     ("section", "problem"),
     [
-        ('[queues.mail]\nquota = "100"', "queues.mail: quota: 100; write messages / period, as in 100/1m"),
-        ('[queues.mail]\nquota = "0/1m"', "queues.mail: quota: 0/1m; write messages / period, as in 100/1m"),
-        ('[queues.mail]\nquota = "5/1ms"', "queues.mail: quota: 5/1ms; its period must be between 100ms and 31d"),
-        ("[queues.mail]\nmax_in_flight = 0", "queues.mail: max_in_flight: 0; must be 1-1000000"),
-        ("[queues.mail]\nweight = 0", "queues.mail: weight: 0; must be 1-1000"),
+        ('[queues.mail]\nquota = "100"', "queues.mail.quota: 100; write messages / period, as in 100/1m"),
+        ('[queues.mail]\nquota = "0/1m"', "queues.mail.quota: 0/1m; write messages / period, as in 100/1m"),
+        ('[queues.mail]\nquota = "5/1ms"', "queues.mail.quota: 5/1ms; its period must be between 100ms and 31d"),
+        ("[queues.mail]\nmax_in_flight = 0", "queues.mail.max_in_flight: 0; must be 1-1000000"),
+        ("[queues.mail]\nweight = 0", "queues.mail.weight: 0; must be 1-1000"),
         ("[queues.mail]\nqouta = 1", "unknown key: queues.mail.qouta; did you mean quota?"),
         ('[queues."a b"]\nweight = 1', "queues.a b: its name; use 1 to 64 of the characters A-Z a-z 0-9 _ . -"),
     ],
