@@ -43,6 +43,23 @@ def hidden(tmp_path: Path) -> Path:
     return private / "daemon"
 
 
+def test_a_parent_of_a_relative_name_is_known_by_it_where_the_current_directory_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "release"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    monkeypatch.setattr(process, "_stat", lambda _: [b"S", b"0", *[b"1"] * 30])
+    monkeypatch.setattr(process, "_command", lambda _: ("bin/daemon", "serve"))
+
+    def no_link(_: Path) -> Path:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "readlink", no_link)
+    assert [*process.ancestors()] == [Ancestor("daemon", ("bin/daemon", "serve"))]
+
+
 def test_a_parent_whose_program_is_hidden_has_the_name_by_which_it_was_called(
     hidden: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,7 +91,8 @@ def _executable(pid: int, command: tuple[str, ...]) -> str:
         called = command[0].lstrip("-") if command else ""
         places = (os.path.join(directory, called) for directory in SYSTEM_PATH)  # noqa: PTH118  for those of os.path
         # Those of os.path do not raise for a place into which this user may not look.
-        path = Path(os.path.realpath(next(filter(os.path.exists, places), called)))
+        found = next(filter(os.path.exists, places), None)
+        path = Path(called if found is None else os.path.realpath(found))
     return path.name.removesuffix(" (deleted)")
 
 
