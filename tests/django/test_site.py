@@ -98,6 +98,28 @@ def test_plain_handlers_of_a_site_may_use_its_models_and_need_no_framework(djang
     assert django_site.notes() == ["contenttypes.ContentType"]
 
 
+def test_handlers_that_configure_django_themselves_leave_no_transaction_open_for_the_next(site: Site) -> None:
+    (site.directory / "handlers.py").write_text(
+        "from pathlib import Path\n"
+        "from django.conf import settings\n"
+        "settings.configure(DATABASES={'default': {'ENGINE': 'django.db.backends.sqlite3', 'NAME': 'db.sqlite3'}})\n"
+        "from django.db import connection, transaction\n"
+        "from pollconsumer import PollConsumer\n"
+        "app = PollConsumer()\n"
+        "@app.handler\n"
+        "def enters():\n"
+        "    transaction.atomic().__enter__()\n"
+        "@app.handler\n"
+        "def looks():\n"
+        "    Path('seen').write_text(str(connection.in_atomic_block))\n"
+    )
+    for name in ("enters", "looks"):
+        site.enqueue(name)
+    done = site.drain()
+    assert (site.directory / "seen").read_text() == "False"
+    assert "enters left a transaction of database default open: rolled back" in done.stderr
+
+
 def test_connections_are_closed_between_messages_as_django_does_between_requests(django_site: DjangoSite) -> None:
     django_site.append(
         "shop/tasks.py",

@@ -61,11 +61,17 @@ def import_handlers(settings: Settings) -> dict[str, Handler]:
             import_module(module)
     handlers = {name: with_hooks(each.definition, each.app.hooks) for name, each in registry.handlers().items()}
     registry.imported = {*handlers, *settings.commands} if modules or settings.commands else None
-    if site is None or registry.stand_in is not None:  # a test's connections are in a transaction of its own
-        return handlers
+    if not (site or _has_database_of_django()) or registry.stand_in is not None:
+        return handlers  # a test's connections are in a transaction of its own
     from pollconsumer.django.connections import closing_connections
 
     return {name: handler.wrapped(closing_connections) for name, handler in handlers.items()}
+
+
+def _has_database_of_django() -> bool:
+    """Whether the user's modules have configured Django themselves, and imported its database."""
+    found = sys.modules.get("django.conf")
+    return found is not None and "django.db" in sys.modules and bool(found.settings.configured)
 
 
 def _import_site(site: str, settings: Settings) -> None:
