@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
@@ -109,10 +110,27 @@ async def leaving_task(n: int = 0) -> Awaitable[int]:
     return asyncio.ensure_future(returns_async(n))
 
 
+@contextmanager
+def managing(n: int = 0) -> Iterator[int]:
+    yield n
+
+
+@asynccontextmanager
+async def managing_async(n: int = 0) -> AsyncIterator[int]:
+    yield n
+
+
+def mapping(n: int = 0) -> Any:
+    return map(abs, [n])
+
+
 RETURNS = {
+    managing: "it returned a context manager, which nobody enters; use it in a with statement",
+    managing_async: "it returned a context manager, which nobody enters",
+    mapping: "it returned a map, which nobody runs; loop over it in the handler",
     leaving: "it returned a generator, which nobody runs; loop over it in the handler",
     leaving_within: "it returned a generator, which nobody runs",
-    making_async: "it returned a async_generator, which nobody runs",
+    making_async: "it returned an async_generator, which nobody runs",
     forgetting: "it returned a coroutine; await it, in a handler declared with async def",
     forgetting_within: "it returned a coroutine; await it",
     leaving_task: "it returned a ",

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import CoroutineType, GeneratorType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, NamedTuple
 
 from pollconsumer.core.message import Malformed
@@ -31,6 +31,7 @@ made: Callable[[tuple[BaseException | None, Any]], Outcome] = partial(tuple.__ne
 """`Outcome` of its fields, in a quarter of the time."""
 
 
+_LAZY = frozenset({GeneratorType, map, filter})
 _OF_JSON = frozenset({str, int, float, bool, dict, list, tuple})
 
 
@@ -49,12 +50,18 @@ def refuse_unbegun(result: Any) -> None:
     """TypeError for a result whose code nobody runs: a generator, or what waits for an ``await``. A message that is
     completed with it has not been handled."""
     kind = type(result)
-    if kind is GeneratorType or hasattr(kind, "__anext__"):
-        raise TypeError(f"it returned a {kind.__name__}, which nobody runs; loop over it in the handler")
+    if kind in _LAZY or hasattr(kind, "__anext__"):
+        raise TypeError(f"it returned {_a(kind)}, which nobody runs; loop over it in the handler")
+    if isinstance(getattr(result, "gen", None), GeneratorType | AsyncGeneratorType):  # of contextlib's decorators
+        raise TypeError("it returned a context manager, which nobody enters; use it in a with statement")
     if hasattr(kind, "__await__"):
         if kind is CoroutineType:
             result.close()  # else the interpreter warns that it was never awaited
-        raise TypeError(f"it returned a {kind.__name__}; await it, in a handler declared with async def")
+        raise TypeError(f"it returned {_a(kind)}; await it, in a handler declared with async def")
+
+
+def _a(kind: type) -> str:
+    return f"{'an' if kind.__name__[0] in 'aeiou' else 'a'} {kind.__name__}"
 
 
 class Dropped:

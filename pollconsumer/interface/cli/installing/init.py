@@ -85,6 +85,8 @@ def init(
     for option in [name for name, given in (("--install", installs), ("--uninstall", uninstalls)) if given]:
         if platform != "cron":
             raise UsageError(option, platform, "only cron has a crontab of yours")
+    if installs and directory is not None:
+        raise UsageError("--install", fix="it writes to your crontab: leave --write away")
     if uninstalls:
         if installs or force or directory or schedule:
             raise UsageError("--uninstall", fix="it goes with no other option")
