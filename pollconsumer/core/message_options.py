@@ -16,7 +16,7 @@ from pollconsumer.core.notation.timespan import YEAR
 
 MAX_HEADERS_BYTES = 4096
 MOST_ATTEMPTS = 10_000
-_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_HEADER_NAME = r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}"
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -109,7 +109,7 @@ def check_headers(headers: object) -> dict[str, str]:
     if not isinstance(headers, Mapping):
         raise BadData("headers", repr(headers), "a mapping of names to text")
     for name, value in headers.items():
-        if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
+        if not isinstance(name, str) or not re.fullmatch(_HEADER_NAME, name):
             raise BadData("header name", repr(name), "1 to 100 letters, digits or any of !#$%&'*+-.^_`|~")
         if not isinstance(value, str) or not value.isprintable():
             raise BadData(f"header {name}", repr(value), "printable text")

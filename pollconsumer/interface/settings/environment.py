@@ -11,9 +11,7 @@ from pollconsumer.core.errors import ConfigurationError, suggestion
 from pollconsumer.interface.settings.fields import DeclaredField, FieldTable
 from pollconsumer.interface.settings.names import CONFIG_VARIABLE, PREFIX, variable
 
-SERVICE_LINK = re.compile(
-    PREFIX + r"(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
-)
+SERVICE_LINK = PREFIX + r"(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 """Variables that Kubernetes sets in every container if there is a Service named pollconsumer: not ours."""
 
 
@@ -35,7 +33,7 @@ def overrides(
         if found is not None and variables[name]:
             path, setting = found
             yield path, setting, _as_json(variables[name]) if setting is None else setting.decoded(variables[name])
-        elif found is None and name != CONFIG_VARIABLE and not SERVICE_LINK.fullmatch(name):
+        elif found is None and name != CONFIG_VARIABLE and not re.fullmatch(SERVICE_LINK, name):
             raise ConfigurationError("unknown variable", name, suggestion(name, _known_beside(name, paths, table)))
 
 

@@ -21,7 +21,6 @@ from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.frame import Frame
 from pollconsumer.runtime.launch.heartbeat import GONE, Heartbeat
 from pollconsumer.runtime.launch.held import Attendance, Launch, LaunchPlan
-from pollconsumer.runtime.launch.holders import is_gone, place_of, projects_beside
 from pollconsumer.runtime.launch.host import Host, ThisProcess
 from pollconsumer.runtime.launch.shared_memory.launch_progress import EMPTIED, ROLLED_BACK
 from pollconsumer.runtime.launch.tenure import Tenure
@@ -117,6 +116,8 @@ def _take_lease(frame: Frame, group: Group, heartbeat: Heartbeat) -> HeldLaunch 
         answer = leases.acquire(group, frame.id, identity.description(), entry, dead=dead)
         if isinstance(answer, Acquired):
             break
+        from pollconsumer.runtime.launch.holders import is_gone, place_of, projects_beside  # few launches wait
+
         came, waited = not waited, True
         for config in projects_beside(identity, answer.holders) if came else ():
             frame.emit(NamespaceShared(config))

@@ -21,9 +21,8 @@ PORT = 6379
 KEPT_ALIVE_EVERY = 60
 """Seconds: proxies forget connections that are idle for some minutes, often without a word to either end."""
 HIGHEST_PORT = 65535
-_HOST = re.compile(r"[\w.:%-]{1,255}", re.ASCII)
-"""Names and addresses: nothing that means something in a URL."""
-_PORT = re.compile("[0-9]{1,5}")
+_HOST, _PORT = r"(?a:[\w.:%-]{1,255})", "[0-9]{1,5}"
+"""Names and addresses: nothing that means something in a URL. Compiled where one is read: few launches do."""
 _IDLE: int = getattr(socket, "TCP_KEEPIDLE", 0) or getattr(socket, "TCP_KEEPALIVE", 0)
 """Linux's name, or that of macOS."""
 
@@ -73,7 +72,7 @@ def place_in(said: Any) -> tuple[str, int] | None:
     if not isinstance(said, list | tuple) or len(said) != 2:
         return None
     host, port = (each.decode("ascii", "replace") if isinstance(each, bytes) else str(each) for each in said)
-    if not _HOST.fullmatch(host) or not _PORT.fullmatch(port) or not 0 < int(port) <= HIGHEST_PORT:
+    if not re.fullmatch(_HOST, host) or not re.fullmatch(_PORT, port) or not 0 < int(port) <= HIGHEST_PORT:
         return None
     return host, int(port)
 

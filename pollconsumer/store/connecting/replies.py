@@ -18,7 +18,7 @@ LOGIN_REFUSED = ("NOAUTH", "WRONGPASS", "ERR AUTH")
 _MISREAD = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, struct.error)
 """What reading an answer of another form than the one that was asked for ends with."""
 _READERS = ("pollconsumer.store.", "pollconsumer.core.")
-_UNKNOWN = re.compile(r"ERR unknown (?:sub)?command '([^']+)'")
+_UNKNOWN = r"ERR unknown (?:sub)?command '([^']+)'"
 _NO_MORE_CLIENTS = "ERR max number of clients reached"
 
 
@@ -70,7 +70,7 @@ def raise_if_error(answer: Any) -> None:
         raise StoreRefused("key is not ours", rest, "another program writes to our namespace; choose another") from None
     if "WRONGTYPE" in text:
         raise StoreRefused("key of a wrong type", text, "another program uses our namespace; choose another") from None
-    if missing := _UNKNOWN.match(text):
+    if missing := re.match(_UNKNOWN, text):
         fix = "have it enabled under its own name; docs/store.md lists all that is needed"
         raise StoreRefused("server without a command", missing[1], fix) from None
     if "user_script" in text:  # a bug of ours, which is shown whole

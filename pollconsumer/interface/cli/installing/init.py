@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,7 +112,7 @@ def _installation(platform: str, schedule: str | None, image: str | None, direct
     settings = current_settings()
     for problem in _problems(platform, settings):
         log.warning("%s", problem)
-    variables = {name: value for name, value in environment_in_force().items() if not SERVICE_LINK.fullmatch(name)}
+    variables = {name: value for name, value in environment_in_force().items() if not re.fullmatch(SERVICE_LINK, name)}
     given = click.get_current_context().find_root().params
     flags = {PREFIX + name.upper(): given[name] for name in ("store", "namespace") if given[name] is not None}
     user, home = _user()
