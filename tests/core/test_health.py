@@ -325,6 +325,14 @@ def test_a_grace_that_is_longer_than_a_period_is_found() -> None:
     assert names(facts(expected=expected_as_set(grace=59))) == []
 
 
+def test_how_often_launches_are_started_until_nothing_is_left_is_no_period() -> None:
+    soon: dict[str, Any] = {"every": 6.0, "running_seconds": 0.4}
+    assert names(facts(ledger=launches(**soon), expected=expected_as_set(grace=10))) == ["grace_exceeds_period"]
+    by_hand = launches(**soon, stop_reason="empty")
+    assert names(facts(ledger=by_hand, expected=expected_as_set(grace=10))) == []
+    assert names(facts(ledger=by_hand, expected=expected_as_set(period=6.0, grace=10))) == ["grace_exceeds_period"]
+
+
 def test_handlers_that_outlast_margin_and_grace_or_a_whole_launch_are_found() -> None:
     assert names(facts(slowest={"report": 14.9})) == []
     assert names(facts(slowest={"report": 15.1})) == ["handler_slower_than_grace"]

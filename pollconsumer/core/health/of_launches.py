@@ -10,7 +10,7 @@ from typing import Any
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.durations import OVERRUN_TARGETS
 from pollconsumer.core.health.facts import Expected, Facts, Finding
-from pollconsumer.core.health.groups import LaunchGroup
+from pollconsumer.core.health.groups import LOOKED_AT, LaunchGroup
 from pollconsumer.core.launcher.past import past_launch
 from pollconsumer.core.notation.timespan import DAY, format_duration
 from pollconsumer.core.window import StopReason
@@ -114,7 +114,9 @@ def _target(launches: Sequence[Mapping[str, Any]]) -> float:
 def _of_lengths(group: LaunchGroup, facts: Facts, queues: str) -> Iterator[Finding]:
     """Period, window and grace against each other, and against the slowest handlers."""
     expected = facts.expected
-    period = expected.period or group.period
+    # Launches that end as soon as nothing is left are started by hand: how soon after each other tells nothing.
+    by_hand = any(each["stop_reason"] == StopReason.EMPTY for each in group.launches[:LOOKED_AT])
+    period = expected.period or (None if by_hand else group.period)
     if period is not None and expected.grace > period:
         yield Finding(
             "grace_exceeds_period", queues, f"grace is longer than the time between launches ({queues})",
