@@ -140,6 +140,17 @@ def test_while_another_loop_runs_each_coroutine_fails_and_those_afterwards_do_no
     executor.close()
 
 
+def test_a_loop_that_was_made_before_another_runs_fails_the_coroutine_and_goes_on_afterwards(loop: EventLoop) -> None:
+    async def answer() -> int:
+        return 1
+
+    async def within() -> Outcome:
+        return loop.handle(answer(), of())
+
+    assert isinstance(asyncio.run(within()).error, RuntimeError)
+    assert loop.handle(answer(), of()).result == 1
+
+
 def handled_in_one_slot(begins: list[Callable[[], Coroutine[Any, Any, Any]]]) -> list[Outcome]:
     """The outcomes of coroutines that the loop's thread handles, each as soon as the one before has ended."""
     loop, ended = EventLoop(thread=True), threading.Event()

@@ -81,8 +81,9 @@ class EventLoop:
         return Outcome(intruder) if intruder is not None and outcome.error is not None else outcome
 
     def _run_to_end(self, task: asyncio.Task[Any], *, cancelling: bool) -> BaseException | None:
-        """Turn until the task has ended, or descriptors of the loop were closed. Returns SystemExit or
-        KeyboardInterrupt of another task; ``cancelling``, it cancels this one."""
+        """Turn until the task has ended, or the loop cannot turn: its descriptors were closed, or another loop runs
+        here. Returns that RuntimeError, or SystemExit or KeyboardInterrupt of another task, which, with ``cancelling``,
+        cancels this one."""
         intruder: BaseException | None = None
         while not task.done():
             try:
@@ -90,8 +91,10 @@ class EventLoop:
             except OSError:
                 self._replace()
                 break
-            except RuntimeError:
-                pass  # a handler, or what an earlier message left there, stopped the loop
+            except RuntimeError as error:
+                if _running_loop() is not None:
+                    return error  # within another loop this one does not turn
+                # A handler, or what an earlier message left there, stopped the loop.
             except BaseException as error:
                 if not task.done():
                     intruder = intruder or error
