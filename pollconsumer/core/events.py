@@ -46,8 +46,8 @@ class LaunchWaits(Event):
 
 
 class NamespaceShared(Event):
-    """On this host another project's launch holds the lease: one of the configuration ``config``, with other
-    handlers."""
+    """A launch of another project on this host holds the lease: its configuration is ``config``, and its handlers are
+    others."""
 
     config: str
 

@@ -48,8 +48,8 @@ class ProcessDied(Exception):
 
 
 class NotBegun(Exception):
-    """In the place of an outcome: the system refused what the handler runs in, and nothing of it has run. It is not
-    charged to the message."""
+    """The system refused the process or thread in which the handler would run. Nothing of the handler has run: the
+    message is not charged an attempt."""
 
 
 class TimeIsUp(BaseException):

@@ -145,7 +145,7 @@ def listener() -> Callable[[Event], None]:
 
 
 def _plainly(event: Event) -> tuple[str, str]:
-    """For one without a text: a listener ends no launch for it."""
+    """A line for an event that has no text: its name and its fields. Logging it must not end a launch."""
     name = type(event).__name__
     return name, ", ".join([name, *(f"{field} {{{field}}}" for field in event.fields())])
 

@@ -40,8 +40,8 @@ def open_incoming(path: str) -> int:
 
 
 def open_passing(path: Path) -> int | None:
-    """A descriptor of what passes on whatever is written to it: a pipe that somebody reads, or a device, which may be
-    named by a link, as /dev/fd/63. None if there is no such. OSError, as for a pipe that nobody reads."""
+    """Open a pipe that has a reader, or a device, for writing; ``path`` may be a link to it, as /dev/fd/63. None if it
+    is neither. OSError, as for a pipe that nobody reads."""
     try:
         kind = stat.S_IFMT(path.stat().st_mode)
     except FileNotFoundError:

@@ -40,7 +40,7 @@ class Flag(NamedTuple):
     name_of_values: str = ""
     metavar: str | None = None
     default: Any = None
-    """Of its setting."""
+    """The flag of a setting."""
 
     @property
     def name(self) -> str:
@@ -74,7 +74,7 @@ def common_flags() -> tuple[Flag, ...]:
 
 @cache
 def flags_of(command: str) -> tuple[Flag, ...]:
-    """Those of a launch."""
+    """All flags of a launch command: those of its settings, and its own."""
     return (*_of_settings(SECTIONS[command]), *OWN[command])
 
 

@@ -68,12 +68,12 @@ def print_notice(text: str) -> None:
 
 
 def print_help(text: str) -> None:
-    """On standard error, for somebody who has named no command."""
+    """Print the help on standard error, where no command was named."""
     click.echo(text, err=True)
 
 
 def ask(question: str) -> None:
-    """Of a person at a terminal, who ends the command unless the answer is yes; nobody else is asked."""
+    """Ask a person at a terminal, and abort the command unless the answer is yes; without a terminal, go on."""
     if is_terminal(sys.stdin) and is_terminal(sys.stderr):
         lift()
         click.confirm(question, abort=True, err=True)

@@ -174,6 +174,6 @@ def _due_time(text: str) -> int:
 DUE_TIME = Value(Text("time", _due_time))
 NAMED_PATH = Value(Text("path", named_path))
 NAMED_FILE = Value(Text("path", lambda text: text if named_path(text) else ""))
-"""As it is written: ``./-`` is a file, ``-`` is none."""
+"""A path as it was written: ``./-`` is a file, ``-`` is standard input or output."""
 CRON, MEMORY_SIZE = Value(kinds.CRON), Value(kinds.BYTES)
 QUEUE_NAME, HANDLER_NAME, RECURRENCE_NAME = QueueName(), HandlerName(), RecurrenceName()

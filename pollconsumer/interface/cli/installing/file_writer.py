@@ -35,7 +35,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def _replace(path: Path, file: File) -> None:
-    """At once: what reads the file finds the old one or the new one."""
+    """Replace the file at once: a reader finds the old content or the new one."""
     path.parent.mkdir(0o755, parents=True, exist_ok=True)
     descriptor, name = mkstemp(dir=path.parent, prefix=f"{path.name}.")
     os.close(descriptor)

@@ -96,7 +96,7 @@ def tune(apply: bool, as_json: bool) -> None:
 
 
 def rules_of(consumer: ConsumerSettings, launcher: LauncherRule) -> Rules:
-    """Of a forecast of launches with these settings."""
+    """The rules of a forecast of launches with these settings."""
     target = consumer.overrun_target
     return Rules(
         handoff=consumer.handoff,
