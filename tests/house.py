@@ -7,6 +7,7 @@ being taken out.
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
 import tempfile
@@ -103,11 +104,12 @@ def _is_gerund(word: str) -> bool:
 
 def gerund_classes() -> list[str]:
     """Whose last word is one: a role is a noun."""
-    words = ((name, path, _words(name)[-1]) for name, path in classes())
+    words = ((name, path, words_of(name)[-1]) for name, path in classes())
     return [f"{name} in {path}" for name, path, last in words if _is_gerund(last)]
 
 
-def _words(name: str) -> list[str]:
+def words_of(name: str) -> list[str]:
+    """Of a class, in small letters."""
     spaced = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name.lstrip("_"))
     return spaced.split()
 
@@ -227,6 +229,7 @@ def imports_of_wings() -> list[str]:
 
 
 HANDLERS = """
+import json
 import sys
 
 from pollconsumer import PollConsumer
@@ -253,7 +256,7 @@ def noting(function):
             return function(*arguments)
         finally:
             sys.setprofile(None)
-            print(len({{file for file, _ in entered}}), len(entered), flush=True)
+            print(json.dumps(sorted(entered)), flush=True)
 
     return noted
 
@@ -266,7 +269,8 @@ if __name__ == "__main__":
 """
 
 
-def entered_by_a_message() -> Iterator[tuple[str, str]]:
+@cache
+def entered_by_a_message() -> dict[str, list[tuple[str, str]]]:
     """The files and functions of the product that a warm ``enqueue`` enters, and a launch's loop with one message."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
@@ -280,8 +284,21 @@ def entered_by_a_message() -> Iterator[tuple[str, str]]:
             handled = _printed(directory, *program, "run", "--until-empty")
         finally:
             _printed(directory, *program, "store", "stop")
-    for what, printed in (("enqueue", enqueued), ("handle", handled)):
-        yield f"files, functions that one {what} enters", printed.strip().splitlines()[-1].replace(" ", ", ")
+    last_lines = {"enqueue": enqueued, "handle": handled}
+    return {
+        what: [(file, function) for file, function in json.loads(printed.strip().splitlines()[-1])]
+        for what, printed in last_lines.items()
+    }
+
+
+def classes_of_a_message() -> set[str]:
+    """Those of which it enters a method."""
+    return {
+        function.rpartition("<locals>.")[2].partition(".")[0]
+        for entered in entered_by_a_message().values()
+        for _, function in entered
+        if "." in function.rpartition("<locals>.")[2]
+    }
 
 
 def _printed(directory: Path, *words: str) -> str:
@@ -305,7 +322,8 @@ def report() -> Iterator[tuple[str, Any]]:
     yield "classes named by a gerund", len(gerund_classes())
     yield "files named by a gerund", len(gerund_files())
     yield "circles of files", len(circles())
-    yield from entered_by_a_message()
+    for what, entered in entered_by_a_message().items():
+        yield f"files, functions that one {what} enters", f"{len({file for file, _ in entered})}, {len(entered)}"
     yield "imports for types", imports_for_types()
     yield "private imports of other packages", len(private_imports())
     yield "modules of the house that import a wing", len(imports_of_wings())
