@@ -1,7 +1,7 @@
 """docs/architecture.md says what the code does: its tables, its picture of a message's life, its quoted loop, its
 words.
 
-So does docs/messages.md: its states and options.
+So does docs/messages.md: its states and options. Decisions begin with what holds today.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,12 +20,16 @@ from pollconsumer.runtime.new_messages import SendOptions
 from tests import house
 from tests.store.commands_used import PACKAGE
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 ROOT = PACKAGE.parent
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 PATHS = re.compile(r"`((?:\w+/)+(?:\w+\.(?:py|lua))?)`")
 SECTIONS = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 WHERE = ("A timeout: where it comes from, who enforces it", "To change …, start here")
 """Sections with a table whose rows name files, and what is in them."""
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 
 
 def table(section: str, first: str) -> list[list[str]]:
@@ -75,6 +80,14 @@ def test_every_name_in_a_row_is_in_a_file_of_that_row(line: str) -> None:
     texts = [path.read_text("utf-8") for path in paths if path.is_file()]
     names = re.findall(r"`(\w+)`", where)
     assert [name for name in names if not any(re.search(rf"\b{name}\b", text) for text in texts)] == []
+
+
+@pytest.mark.parametrize("path", DECISIONS, ids=[path.stem for path in DECISIONS])
+def test_a_decision_begins_with_what_holds_today_in_three_sentences_at_most(path: Path) -> None:
+    title, holds, *_ = path.read_text("utf-8").split("\n\n")
+    assert re.fullmatch(rf"# {int(path.name[:4])}\. [^\n]+", title)
+    assert holds.startswith("**Holds today:** ")
+    assert len(re.findall(r"[.?!](?=\s|$)", holds)) <= 3
 
 
 @pytest.mark.parametrize("page", ["docs/architecture.md", "docs/reference/keyspace.md", "CONTRIBUTING.md"])
