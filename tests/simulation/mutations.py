@@ -2,7 +2,7 @@
 violates an invariant.
 
 The guards are those of `tests.faults.mutation_table`; each is taken out of a copy. Prints a line for each, or with
-``--table`` the table of docs/simulation.md. Ends with 1 if one was not caught that should be.
+``--table`` a table of all. Ends with 1 if one was not caught that should be.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=[""], metavar="NAME", help="parts of the mutations' names")
     parser.add_argument("--minutes", type=float, default=60.0, help="of stories, in virtual time, for each")
     parser.add_argument("--processes", type=int, default=1, help="at once")
-    parser.add_argument("--table", action="store_true", help="print the table of docs/simulation.md")
+    parser.add_argument("--table", action="store_true", help="print a table of all")
     given = parser.parse_args()
     chosen = [each for each in MUTATIONS if any(name in each.name for name in given.only)]
     if not chosen:
