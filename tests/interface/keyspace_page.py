@@ -219,7 +219,7 @@ def _row() -> Iterator[str]:
 
 
 def _record() -> Iterator[str]:
-    constants = _constants_of_records()
+    constants = constants_of_records()
     yield "## A record"
     yield (
         "What a message was enqueued with; written once. A program that finds a later letter, or a flag or an option "
@@ -242,8 +242,8 @@ def _record() -> Iterator[str]:
     yield table("Flag | Value | What stands there", flags)
 
 
-def _constants_of_records() -> dict[str, int]:
-    """Of the scripts' part on rows and records."""
+def constants_of_records() -> dict[str, int]:
+    """Those of the scripts' part on rows and records."""
     text = (LUA / "parts" / "rows.lua").read_text("utf-8")
     found: dict[str, int] = {}
     for names, values in re.findall(r"^local ([A-Z][A-Z_, ]*) = ([\d, ]+\d)", text, re.MULTILINE):
