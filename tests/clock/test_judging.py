@@ -48,6 +48,10 @@ def test_what_goes_on_as_it_should_breaks_no_promise(seconds: float) -> None:
     assert judge(seen(seconds)) == []
 
 
+def test_what_a_clock_of_two_days_has_the_store_forget_is_not_demanded() -> None:
+    assert judge(seen(172_800.0, completed=seen().completed[3:])) == []
+
+
 RIGHT = seen()
 NAME = NAMES[0]
 OF_ONE = [each for each in RIGHT.begun if each[0].startswith(NAME)]
@@ -66,6 +70,7 @@ OF_ONE = [each for each in RIGHT.begun if each[0].startswith(NAME)]
         ("no clock was set", {"begun": [each for each in RIGHT.begun if each[1] < FIRST or "all" not in each[0]]}),
         ("messages with a rate were handed out within", {"begun": [*RIGHT.begun, ("rated-8", 1.1), ("rated-9", 1.2)]}),
         ("of 8 messages with a rate", {"begun": [each for each in RIGHT.begun if each[0] != "rated-5"]}),
+        ("are not listed", {"completed": RIGHT.completed[1:]}),
         ("due soon", {"begun": [each for each in RIGHT.begun if each[0] != "soon"]}),
         ("due tomorrow", {"begun": [*RIGHT.begun, ("tomorrow", FIRST + 1)]}),
         ("the ledger has 12", {"ledger": RIGHT.ledger[1:]}),
