@@ -94,6 +94,12 @@ class Leases:
         self.rollback: tuple[int, int] | None = None
         """The mark that the store had reached, and the one that the last renewal found, where that was lower."""
 
+    def demand_rights(self) -> None:
+        """PermissionDenied if a launch's are missing."""
+        if not self._allowed:
+            demand(self._wire, LAUNCH, self._keys.control("fences"))  # GUARD rights of a launch
+            self._allowed = True
+
     def acquire(
         self, group: Group, launch: str, holder: str, entry: str, *, dead: Iterable[str] = ()
     ) -> Acquired | LeasesOfOthers | TurnedAway:
@@ -103,10 +109,8 @@ class Leases:
         renewal is overdue by the caller's clock: their leases are taken over regardless of the server's expiry.
         PermissionDenied if a launch's rights are missing.
         """
+        self.demand_rights()
         control = self._keys.control
-        if not self._allowed:
-            demand(self._wire, LAUNCH, control("fences"))  # GUARD rights of a launch
-            self._allowed = True
         lineages = [f"{group.name}:{slot}" for slot in range(group.slots)]
         keys = [
             control("fences"), control(f"next:{group.name}"), control(f"baton:{group.name}"), control("leases"),

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import signal
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.runtime.new_messages import new_message
+from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import TTL
+from pollconsumer.store.reading.ledger import launches_of
 from pollconsumer.store.redis_store import RedisStore
+from tests.simulation.hosts.network import Network
 from tests.simulation.hosts.process import Machine, Process
+from tests.simulation.hosts.server import BEGINS
 from tests.simulation.hosts.world import World
 from tests.simulation.installation import NAMESPACE, Installation, Opener
 from tests.simulation.launching import Host
+
+if TYPE_CHECKING:
+    from random import Random
 
 
 @pytest.fixture
@@ -175,3 +185,32 @@ def test_a_wait_ends_by_the_servers_clock(installation: Installation, by: float,
     installation.server.set_clock(by)
     installation.world.run_until(60.0)
     assert ended == [pytest.approx(ends, abs=0.1)]
+
+
+class Slow(Network):
+    """Each way takes as long."""
+
+    def latency(self, stream: Random) -> float:  # noqa: ARG002  of its base
+        return 0.1
+
+
+def test_the_instants_of_a_launch_in_the_ledger_are_not_early_by_the_reply_that_gave_it_the_lease(
+    installation: Installation,
+) -> None:
+    installation.server.network = Slow()
+    first = launched(installation)  # which loads the scripts
+    first.signals.signal = signal.SIGTERM
+    installation.world.run_for(20.0)
+    assert first.code == 0
+    second = launched(installation)
+    found: list[dict[str, Any]] = []
+
+    def read(process: Process) -> int:
+        wire = Opener(installation.server, process).wire()
+        found.extend(launches_of(wire, Keys(NAMESPACE), 2))
+        return 0
+
+    Process(installation.machines[1], "reader", read)
+    installation.world.run_for(10.0)
+    assert found[0]["started_ms"] == pytest.approx((BEGINS + second.began) * 1000, abs=5)
+    assert found[0]["ended_ms"] - found[0]["started_ms"] == pytest.approx(1000 * found[0]["running_seconds"], abs=5)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable
@@ -30,6 +31,7 @@ from pollconsumer.store.connecting.replies import RESTORE
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.leases import TTL, Acquired, Group, Leases, TurnedAway
 from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.server_clock import ServerClock
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.launch.pinger import Pinger
@@ -109,8 +111,9 @@ def _take_lease(frame: Frame, group: Group, heartbeat: Heartbeat) -> HeldLaunch 
     first_seen: dict[str, float] = {}
     gone: list[str] = []
     waited, called = False, 0
+    leases.demand_rights()
     while True:
-        asked, asked_at = host.boot_time(), host.monotonic()
+        asked, asked_at, loads = host.boot_time(), host.monotonic(), store.wire.scripts.loads
         dead = [sign for sign, at in first_seen.items() if asked - at > THOUGHT_DEAD_AFTER]
         dead += gone
         answer = leases.acquire(group, frame.id, identity.description(), entry, dead=dead)
@@ -136,17 +139,19 @@ def _take_lease(frame: Frame, group: Group, heartbeat: Heartbeat) -> HeldLaunch 
             leases.call_for_hand_over(group, newest, left)
             called = newest
         leases.wait(group, min(REFRESH, left, max(0.01, answer.lapses_in)))
-    now, since = host.monotonic(), host.boot_time()
+    now, boot_now = host.monotonic(), host.boot_time()
+    several = store.wire.repeated or store.wire.scripts.loads != loads
+    began = ServerClock().shown_at(group.name, answer.at, -inf if several else asked_at, now)
     past = past_launches(answer.recent, group.name, own=frame.id)
     # A launch of another slot, maybe elsewhere, tells nothing about a tick.
     if frame.plan.observes and group.slots == 1:
-        began = Began(answer.at / 1000 - (now - frame.window.start), frame.launch_offset)
-        seen = observed(past[0] if past else None, began, learned(past, launcher.rule).offset)
+        ours = Began(answer.at / 1000 - (began - frame.window.start), frame.launch_offset)
+        seen = observed(past[0] if past else None, ours, learned(past, launcher.rule).offset)
         launcher = launcher._replace(rule=seen.decides)
         identity = identity._replace(launcher=launcher.rule, observed=seen)
     frame.learn(learned(past, launcher.rule, frame.launch_offset), launcher.rule)
     hard_end = now + frame.window.left(now) + frame.plan.grace
-    tenure = Tenure(identity, answer, now - frame.window.start, asked, since, hard_end)
+    tenure = Tenure(identity, answer, began - frame.window.start, asked, boot_now - (now - began), hard_end)
     return HeldLaunch(frame, store, leases, tenure, heartbeat, Attendance(answer.at, asked_at), waited=waited)
 
 
