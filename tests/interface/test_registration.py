@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial, wraps
+from multiprocessing.pool import AsyncResult
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -124,7 +127,43 @@ def mapping(n: int = 0) -> Any:
     return map(abs, [n])
 
 
+def handing_over() -> Any:
+    return Future[int]()
+
+
+async def handing_over_within() -> Any:
+    return Future[int]()
+
+
+def handing_to_a_pool() -> Any:
+    return AsyncResult(SimpleNamespace(_cache={}), None, None)  # type: ignore[arg-type]  # of a pool
+
+
+def failing_elsewhere() -> Any:
+    future = Future[int]()
+    future.set_exception(ValueError("no such mailbox"))
+    return future
+
+
+def exiting_elsewhere() -> Any:
+    future = Future[int]()
+    future.set_exception(SystemExit(3))
+    return future
+
+
+def leaving_elsewhere(n: int = 0) -> Any:
+    future = Future[Any]()
+    future.set_result(yields(n))
+    return future
+
+
 RETURNS = {
+    handing_over: "it returned a Future that is not done; return its .result()",
+    handing_over_within: "it returned a Future that is not done; return its .result()",
+    handing_to_a_pool: "it returned an ApplyResult that is not done; return its .get()",
+    failing_elsewhere: "ValueError: no such mailbox",
+    exiting_elsewhere: "SystemExit: 3",
+    leaving_elsewhere: "it returned a generator, which nobody runs",
     managing: "it returned a context manager, which nobody enters; use it in a with statement",
     managing_async: "it returned a context manager, which nobody enters",
     mapping: "it returned a map, which nobody runs; loop over it in the handler",
@@ -154,15 +193,35 @@ def test_what_returns_unbegun_code_has_not_handled_its_message(
     assert after == []
 
 
+@pytest.mark.parametrize("hooked", [False, True])
+def test_the_result_of_work_elsewhere_that_is_done_is_the_handlers(
+    app: PollConsumer, sandbox: Sandbox, hooked: bool
+) -> None:
+    after: list[Any] = []
+    if hooked:
+        app.after(lambda _, result: after.append(result))
+
+    @app.handler("x", result_ttl="1h")
+    def count() -> Any:
+        future = Future[int]()
+        future.set_result(7)
+        return future
+
+    handle = app.enqueue("x")
+    sandbox.run()
+    assert (handle.state, handle.wait()) == ("completed", 7)
+    assert after == [7] * hooked
+
+
 def test_in_slots_and_in_processes_of_their_own_neither(site: Site) -> None:
     (site.directory / "handlers.py").write_text(
-        "from pollconsumer import PollConsumer\napp = PollConsumer()\n"
+        "from concurrent.futures import Future\nfrom pollconsumer import PollConsumer\napp = PollConsumer()\n"
         "def yields():\n    yield\nasync def returns(): ...\nasync def forgets():\n    return returns()\n"
-        "for name, function in {'a': lambda: yields(), 'b': lambda: returns(), 'c': forgets}.items():\n"
+        "for name, function in {'a': lambda: yields(), 'b': lambda: returns(), 'c': forgets, 'd': Future}.items():\n"
         "    app.handler(name, max_attempts=1, result_ttl=0)(function)\n"
         "    app.handler(f'{name}.isolated', max_attempts=1, result_ttl=0, isolation='process')(function)\n"
     )
-    names = [*"abc", "a.isolated", "b.isolated", "c.isolated"]
+    names = [*"abcd", "a.isolated", "b.isolated", "c.isolated", "d.isolated"]
     messages = [site.enqueue(name) for name in names]
     assert site.drain("--concurrency", "3").returncode == 0
     assert [site.state(message) for message in messages] == ["dead"] * len(names)

@@ -10,7 +10,7 @@ from pollconsumer.core.events import Event, PingFailed
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.pings import Ping, RunEnd, dialect_of, first, last
 from pollconsumer.runtime.handling.hooks import Hooks
-from pollconsumer.runtime.handling.outcome import refuse_unbegun
+from pollconsumer.runtime.handling.outcome import done_result
 from pollconsumer.runtime.launch.pinger import Failed, Sender, delivered
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class _AttemptWatch:
         return self._completed(await coroutine)
 
     def _completed(self, result: Any) -> Any:
-        refuse_unbegun(result)
+        result = done_result(result)
         self._end(0, "completed")
         return result
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.runtime.handling.context import Context
-from pollconsumer.runtime.handling.outcome import describe, refuse_unbegun
+from pollconsumer.runtime.handling.outcome import describe, done_result
 from pollconsumer.runtime.handling.own_context import own_context
 from pollconsumer.runtime.handling.stray_forks import end_stray
 
@@ -110,8 +110,7 @@ def hooked(run: Run, hooks: Hooks, timeout: float | None) -> Run:
         hooks.call("before", context)
         if timeout is not None:
             context.limit(timeout)
-        result = run(payload, context)
-        refuse_unbegun(result)
+        result = done_result(run(payload, context))
         hooks.call("after", context, result)
         return result
 
@@ -129,8 +128,7 @@ def hooked_coroutine(run: RunAsync, hooks: Hooks, timeout: float | None) -> RunA
 
             context.limit(timeout)
             restart_timeout()
-        result = await run(payload, context)
-        refuse_unbegun(result)
+        result = done_result(await run(payload, context))
         hooks.call("after", context, result)
         return result
 

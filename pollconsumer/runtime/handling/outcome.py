@@ -40,15 +40,17 @@ def returned(result: Any) -> Outcome:
     if type(result) in _OF_JSON:
         return made((None, result))
     try:
-        refuse_unbegun(result)
-    except Exception as error:
+        return made((None, done_result(result)))
+    except BaseException as error:
         return Outcome(error)
-    return made((None, result))
 
 
-def refuse_unbegun(result: Any) -> None:
-    """TypeError for a result whose code nobody runs: a generator, or what waits for an ``await``. A message that is
-    completed with it has not been handled."""
+def done_result(result: Any) -> Any:
+    """``result``, or what it holds, if it is of a thread or process that is done; raises what that raised.
+
+    TypeError for one whose code nobody runs, as a generator or what waits for an ``await``, or whose code still runs: a
+    message that is completed with it has not been handled.
+    """
     kind = type(result)
     if kind in _LAZY or hasattr(kind, "__anext__"):
         raise TypeError(f"it returned {_a(kind)}, which nobody runs; loop over it in the handler")
@@ -58,10 +60,21 @@ def refuse_unbegun(result: Any) -> None:
         if kind is CoroutineType:
             result.close()  # else the interpreter warns that it was never awaited
         raise TypeError(f"it returned {_a(kind)}; await it, in a handler declared with async def")
+    if hasattr(kind, "add_done_callback"):  # of concurrent.futures and its like
+        return _from_elsewhere(kind, result.done, result.result)
+    if kind.__module__ == "multiprocessing.pool" and hasattr(kind, "ready"):
+        return _from_elsewhere(kind, result.ready, result.get)
+    return result
+
+
+def _from_elsewhere(kind: type, is_done: Callable[[], bool], value: Callable[[], Any]) -> Any:
+    if not is_done():
+        raise TypeError(f"it returned {_a(kind)} that is not done; return its .{value.__name__}()")
+    return done_result(value())
 
 
 def _a(kind: type) -> str:
-    return f"{'an' if kind.__name__[0] in 'aeiou' else 'a'} {kind.__name__}"
+    return f"{'an' if kind.__name__[0] in 'aeiouAEIOU' else 'a'} {kind.__name__}"
 
 
 class Dropped:
