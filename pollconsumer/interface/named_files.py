@@ -90,6 +90,13 @@ def other_than_directory(path: Path) -> str | None:
     return None if kind == stat.S_IFDIR else KINDS.get(kind, "a file")
 
 
+def make_directory(path: Path) -> None:
+    """Make a directory that is not there, as ``mkdir`` does without -p: a missing parent is a misspelt one. OSError."""
+    if not path.is_dir():
+        path.parent.stat()
+        path.mkdir(0o755, exist_ok=True)
+
+
 def named_path(text: str) -> Path:
     """Of an option of the command line. ValueError if it names nothing."""
     if not text or "\0" in text:

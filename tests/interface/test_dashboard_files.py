@@ -43,20 +43,18 @@ def names(directory: Path) -> set[str]:
 def test_every_link_leads_to_a_file_from_the_first_page_on(wire: Wire, read: PageReader, tmp_path: Path) -> None:
     usual(Scene(wire, NAMESPACE, share=0.01))
     attack(wire)
-    write_pages(read, tmp_path / "a" / "b")
-    written = names(tmp_path / "a" / "b")
+    write_pages(read, tmp_path / "a")
+    written = names(tmp_path / "a")
     linked, ahead = set(), {"index.html"}
     while ahead:
         page = ahead.pop()
         linked.add(page)
-        document = Document((tmp_path / "a" / "b" / page).read_text("utf-8"))
+        document = Document((tmp_path / "a" / page).read_text("utf-8"))
         assert document.all("form") == []
         ahead |= {link for link in document.links() if link != "#content"} - linked
     assert linked | {"style.css", "icon.svg", LIST} == written
     assert {name.partition("-")[0] for name in linked} == {"index.html", "message", "queue", "handler", "recurrence"}
-    assert any(
-        "late" + HOSTILE[:8] in Document((tmp_path / "a" / "b" / page).read_text("utf-8")).text for page in linked
-    )
+    assert any("late" + HOSTILE[:8] in Document((tmp_path / "a" / page).read_text("utf-8")).text for page in linked)
 
 
 def test_pages_of_what_is_gone_are_removed_and_files_of_others_stay(

@@ -88,10 +88,20 @@ def test_a_file_that_is_there_is_kept_and_no_other_written(site: Site, there: st
     assert as_link or (place / there).read_text() == "mine"
 
 
-def test_it_needs_no_valid_configuration_and_makes_the_directories_that_are_missing(site: Site) -> None:
+def test_it_needs_no_valid_configuration_and_makes_its_directory(site: Site) -> None:
     (site.directory / "config.toml").write_text("namespace =")
-    assert site.command("init", "project", "a/b").returncode == 0
-    assert sorted(path.name for path in (site.directory / "a" / "b").iterdir()) == WRITTEN
+    assert site.command("init", "project", "a").returncode == 0
+    assert sorted(path.name for path in (site.directory / "a").iterdir()) == WRITTEN
+
+
+@pytest.mark.parametrize(
+    "arguments", [("init", "project"), ("init", "cron", "--write"), ("dashboard", "--static")], ids=" ".join
+)
+def test_a_directory_whose_parent_is_not_there_is_not_made(site: Site, arguments: tuple[str, ...]) -> None:
+    done = site.command(*arguments, "misspelt/a")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (73, "", 1)
+    assert re.search(r": (no such directory|pages): misspelt; ", done.stderr)
+    assert not (site.directory / "misspelt").exists()
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.interface.dashboard import links
 from pollconsumer.interface.dashboard.page_reader import Front, OfMessage, PageReader
 from pollconsumer.interface.dashboard.pages import Pages, static_file
+from pollconsumer.interface.named_files import make_directory
 from pollconsumer.store.reading.messages import Message
 
 LIST = ".pollconsumer-pages"
@@ -26,8 +27,9 @@ QUEUES, HANDLERS, RECURRENCES = 20, 50, 100
 
 
 def write_pages(reading: PageReader, directory: Path) -> None:
-    """Write the pages to ``directory``, which is created. CannotCreate if that is not possible, or it has files of the
-    same names that are not ours. A browser sees each page as it was or as it is, never half of one."""
+    """Write the pages to ``directory``, which is made if its parent is there. CannotCreate if that is not possible, or
+    it has files of the same names that are not ours. A browser sees each page as it was or as it is, never half of
+    one."""
     contents = {page: text.encode("utf-8", "backslashreplace") for page, text in _pages(reading)}
     contents |= {name: static_file(name) for name in (links.STYLE, links.ICON)}
     try:
@@ -72,7 +74,7 @@ def _of_parts(reading: PageReader, front: Front) -> dict[str, Make]:
 
 
 def _publish(directory: Path, contents: Mapping[str, bytes]) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     with _locked(directory) as ours:
         if not ours:
             return  # another process is writing the same
