@@ -45,6 +45,7 @@ def main() -> NoReturn:
     """Run the command that ``sys.argv`` names and end with its code."""
     with suppress(OSError):
         _open_standard_descriptors()
+    standard_error.remember()
     limit_start()
     os.umask(os.umask(OTHERS_MAY_WRITE) | OTHERS_MAY_WRITE)
     _refuse_few_descriptors()

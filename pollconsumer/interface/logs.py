@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager, suppress
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from pollconsumer.core.errors import ConfigurationError, LeaseLost, PollConsumerError, StoreUnreachable, UsageError
 from pollconsumer.core.notation.text import printable, printable_lines
@@ -38,6 +38,8 @@ _streaks: LaunchStreaks | None = None
 Line = Callable[[str, str, Mapping[str, Any]], str]
 """Of a level, a text, and fields about the record."""
 Copy = Callable[[str, str, Mapping[str, Any]], None]
+_output: Callable[[str], object] | None = None
+"""Takes each line on standard error, with its line feed; None until `configure` is called."""
 _line: Line | None = None
 """How lines on standard error look; None for text."""
 _copy: Copy | None = None
@@ -50,7 +52,7 @@ def about(*subject: str, kind: str = MET) -> dict[str, Any]:
 
 
 class _Lines(logging.Handler):
-    """Records as single lines on the current standard error, from ``threshold`` up. Never raises."""
+    """Records as single lines on standard error, from ``threshold`` up. Never raises."""
 
     def __init__(self, threshold: int) -> None:
         super().__init__(threshold)
@@ -120,6 +122,8 @@ log = _OwnLogger()
 def configure(verbosity: int = 0, *, quiet: bool = False) -> None:
     """Print warnings and errors; also INFO for a ``verbosity`` of 1 and DEBUG from 2; errors only when ``quiet``.
     Handlers' modules log in the same form, from warnings up. Calling it again replaces what was set up before."""
+    global _output  # one for the process, like the level
+    _output = _output_of(sys.stderr)
     level = logging.ERROR if quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbosity, 2)]
     root = logging.getLogger()
     for handler in [handler for handler in root.handlers if isinstance(handler, _Lines)]:
@@ -273,13 +277,28 @@ def _without_numbers(text: str) -> str:
 
 def _write(text: str) -> None:
     """Does nothing if standard error is closed, full, or has a reader no more, or one that does not read."""
-    if sys.stderr is None:
-        return
     with suppress(Exception):  # of the system's, or of a user's object
         try:
-            descriptor = sys.stderr.fileno()
-        except (AttributeError, OSError):  # one that a test, or a module of the user's, has put in its place
-            sys.stderr.write(text + "\n")
-            sys.stderr.flush()
+            (_output or _output_of(sys.stderr))(f"{text}\n")
+        except ValueError:  # it was closed, as by the end of a test
+            _output_of(sys.stderr)(f"{text}\n")
+
+
+def _output_of(stream: TextIO | None) -> Callable[[str], object]:
+    """What writes to standard error, for which ``stream`` stands now: handlers may put another one in its place, but a
+    test, or a program that calls a command, may have done so before that."""
+    if stream is None:
+        return lambda _: None
+    if stream is sys.__stderr__:
+        return lambda text: standard_error.write(text.encode(errors="backslashreplace"))
+
+    def write(text: str) -> None:
+        try:
+            descriptor = stream.fileno()
+        except (AttributeError, OSError):
+            stream.write(text)
+            stream.flush()
         else:
-            standard_error.write(f"{text}\n".encode(errors="backslashreplace"), descriptor)
+            standard_error.write(text.encode(errors="backslashreplace"), descriptor)
+
+    return write

@@ -51,7 +51,7 @@ def files(tmp_path: Path) -> OwnFiles:
 
 
 @pytest.fixture(autouse=True)
-def _logging() -> Iterator[None]:
+def _logging(capsys: pytest.CaptureFixture[str]) -> Iterator[None]:  # noqa: ARG001  our lines go to it
     logs.configure()
     yield
     logs.damp(None)

@@ -186,6 +186,95 @@ def test_what_others_attach_to_our_logger_has_our_records(site: Site) -> None:
     assert {(site.directory / name).read_text() for name in ("ours", "roots")} == {f"{said}\n"}
 
 
+STREAMS = """
+import io, logging, os, sys
+from pollconsumer import PollConsumer
+
+app = PollConsumer()
+OURS = sys.stderr
+
+class Wrapper:
+    def __init__(self, stream):
+        self.stream = stream
+    def __getattr__(self, name):
+        return getattr(self.stream, name)
+    def write(self, text):
+        pass
+
+class Nothing:
+    pass
+
+def replaced(stream):
+    sys.stdout = sys.stderr = stream
+
+def closed():
+    OURS.close()
+    replaced(OURS)
+
+def led_elsewhere():
+    descriptor = os.open("elsewhere", os.O_WRONLY | os.O_CREAT)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+
+WAYS = {
+    "None": lambda: replaced(None),
+    "StringIO": lambda: replaced(io.StringIO()),
+    "wrapper": lambda: replaced(Wrapper(OURS)),
+    "nothing": lambda: replaced(Nothing()),
+    "file": lambda: replaced(open("elsewhere", "w")),
+    "closed": closed,
+    "closed file": lambda: replaced(open(os.devnull, "w")) or sys.stderr.close(),
+    "closed descriptor": lambda: os.close(2),
+    "led elsewhere": led_elsewhere,
+}
+
+@app.handler(max_attempts=1)
+def fails() -> None:
+    raise ValueError("no")
+
+@app.handler(max_attempts=1)
+def spoils(way: str) -> None:
+    WAYS[way]()
+    raise ValueError("no")
+
+@app.handler(isolation="process")
+def spoils_alone(way: str) -> None:
+    WAYS[way]()
+    logging.getLogger("mine").warning("careful")
+"""
+STREAM_WAYS = [line.split('"')[1] for line in STREAMS.partition("WAYS")[2].splitlines() if line.startswith('    "')]
+
+
+@pytest.mark.parametrize("in_module", [False, True])
+@pytest.mark.parametrize("way", STREAM_WAYS)
+def test_whatever_stands_in_the_place_of_standard_error_our_lines_are_printed(
+    site: Site, way: str, in_module: bool
+) -> None:
+    (site.directory / "handlers.py").write_text(STREAMS)
+    handler = "fails" if in_module else "spoils"
+    messages = [site.enqueue(handler, **({} if in_module else {"way": way})) for _ in range(2)]
+    if in_module:
+        (site.directory / "handlers.py").write_text(f'{STREAMS}\nWAYS["{way}"]()\n')
+    done = site.drain()
+    said = [f"pollconsumer: warning: dead letter: {each} ({handler}), attempt 1: ValueError: no" for each in messages]
+    lines = [line for line in done.stderr.splitlines() if "descriptors closed" not in line]
+    assert (done.returncode, lines) == (0, said)
+
+
+def test_nor_does_it_hide_those_of_a_process_of_its_own(site: Site) -> None:
+    (site.directory / "handlers.py").write_text(STREAMS)
+    messages = [site.enqueue("spoils_alone", way="None") for _ in range(2)]
+    said = [f"pollconsumer: warning: careful (message {each}, spoils_alone, attempt 1)" for each in messages]
+    assert site.drain().stderr.splitlines() == said
+
+
+def test_a_module_that_replaces_the_streams_hides_neither_ids_nor_errors_of_a_command(site: Site) -> None:
+    (site.directory / "handlers.py").write_text(f'{STREAMS}\nWAYS["StringIO"]()\n')
+    assert len(site.enqueue("fails")) > 8
+    refused = site.command("enqueue", "fails", '{"extra": 1}')
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (65, "", 1)
+
+
 FORKING = """
 import multiprocessing, os, signal, time
 from pathlib import Path

@@ -30,6 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     errors are printed in one line; other exceptions are bugs, and raised."""
     logs.configure()
     logs.damp(_streaks(arguments))
+    streams = sys.stdout, sys.stderr  # handlers' modules may put others in their place
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     failure: OSError | None = None
@@ -50,15 +51,15 @@ def main(arguments: Sequence[str]) -> int:
             raise
         else:
             code = 1
-    failure = failure or _flushed(sys.stdout)
+    failure = failure or _flushed(streams[0])
     if failure is not None and not isinstance(failure, BrokenPipeError):  # a reader that closes the pipe is no error
         undelivered = CannotCreate("standard output", failure.strerror, "check where it goes")
         logs.write_error(undelivered)
         code = code or undelivered.exit_code
     finish(code)
     logs.close_streaks(code)
-    for stream in (sys.stdout, sys.stderr):
-        if _flushed(stream) is not None:
+    for stream in streams:
+        if stream is not None and _flushed(stream) is not None:
             discard(stream)
     return code
 

@@ -27,6 +27,7 @@ from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.stray_forks import end_stray, handle_signals_plainly_in_forks
 from pollconsumer.runtime.handling.waits import ServedQueues, serve_here
 from pollconsumer.runtime.isolation.protocol import FrameConnection, decode_refusal, encode_messages, encode_outcome
+from pollconsumer.runtime.launch import standard_error
 from pollconsumer.runtime.launch.signals import SIGNALS
 from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.runtime.own_threads import start_thread
@@ -40,6 +41,7 @@ def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
     """Until the launch hangs up."""
     handle_signals_plainly_in_forks(SIGNALS)
     connection = FrameConnection(launch)
+    standard_error.remember()
     logs.configure(introduction["verbosity"], quiet=introduction["quiet"])
     config = introduction["config"]
     directory = Path(introduction["directory"])

@@ -199,7 +199,7 @@ def _tell_that_it_runs() -> None:
         tell(f"info: still running after {seconds:g}s", output=1)
 
 
-def tell(line: str, output: int = 2) -> None:
+def tell(line: str, output: int | None = None) -> None:
     with suppress(OSError):
         standard_error.write(f"pollconsumer: {line}\n".encode(), output, TELL_WITHIN)
 

@@ -24,7 +24,6 @@ class Watchdog:
         """Strikes after ``seconds``, unless disarmed. ``last_act`` is called then, and returns the line above the
         stacks."""
         self._last_act = last_act
-        self._log = os.dup(2)  # one of its own: a handler may close the other
         unblocked = standard_error.unblocked()
         faulthandler.enable(file=unblocked)  # a handler may crash in C
         self._disarmed = threading.Event()
@@ -48,6 +47,6 @@ class Watchdog:
     def _strike(self) -> None:
         message = f"pollconsumer: error: {self._last_act()}; its stacks follow\n"
         try:
-            standard_error.write_stacks(message, self._log)
+            standard_error.write_stacks(message)
         finally:
             os._exit(EXIT_CODE)

@@ -6,6 +6,7 @@ handler's output, and a number is closed only while it is still the same file.
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,12 @@ from threading import Lock
 from typing import NamedTuple
 
 STANDARD = (0, 1, 2)
+HIGHEST = 8192
+"""Copies get numbers just below this, or just below a lower limit: code that closes all descriptors often stops
+earlier. Not higher, since each fork copies the table of descriptors up to the highest number."""
+COPIES = 16
+LOWEST = 64
+"""With a limit of at most this many descriptors, none is copied or reserved."""
 
 changing_standard = Lock()
 """Held while one of them is opened."""
@@ -41,6 +48,16 @@ class Opened(NamedTuple):
         """Close it, unless it was closed or is another file by now."""
         if self.is_open():
             os.close(self.number)
+
+
+def high_copy(number: int) -> Opened | None:
+    """A copy of one of the standard three; None if it is closed, or fewer descriptors are allowed."""
+    limit = os.sysconf("SC_OPEN_MAX")
+    highest = min(limit, HIGHEST) if limit >= 0 else HIGHEST
+    try:
+        return Opened.now(fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, max(LOWEST, highest - COPIES)))
+    except OSError:
+        return None
 
 
 def is_open(number: int) -> bool:

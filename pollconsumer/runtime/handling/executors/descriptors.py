@@ -10,14 +10,16 @@ import fcntl
 import os
 from contextlib import suppress
 
-from pollconsumer.store.connecting.own_descriptors import STANDARD, Opened, above_standard, changing_standard, is_open
+from pollconsumer.store.connecting.own_descriptors import (
+    LOWEST,
+    STANDARD,
+    Opened,
+    above_standard,
+    changing_standard,
+    high_copy,
+    is_open,
+)
 
-HIGHEST = 8192
-"""Copies get numbers just below this, or just below a lower limit: code that closes all descriptors often stops
-earlier. Not higher, since each fork copies the table of descriptors up to the highest number."""
-COPIES = 16
-LOWEST = 64
-"""With a limit of at most this many descriptors, none is copied or reserved."""
 RESERVED = 8
 USED_UP = (errno.EMFILE, errno.ENFILE)
 
@@ -26,13 +28,7 @@ class Outputs:
     """Copies of standard output and error, to restore them when they are closed, but not when they are replaced."""
 
     def __init__(self) -> None:
-        self._copies: dict[int, Opened] = {}
-        limit = os.sysconf("SC_OPEN_MAX")
-        highest = min(limit, HIGHEST) if limit >= 0 else HIGHEST
-        for number in (1, 2):
-            with suppress(OSError):  # closed, or fewer descriptors are allowed
-                copy = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, max(LOWEST, highest - COPIES))
-                self._copies[number] = Opened.now(copy)
+        self._copies = {number: copy for number in (1, 2) if (copy := high_copy(number)) is not None}
 
     def restore(self) -> bool:
         """Reopen those that were closed. Returns whether any was."""
