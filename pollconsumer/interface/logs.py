@@ -22,7 +22,7 @@ from pollconsumer.interface.log_records import about_message
 from pollconsumer.runtime.launch import standard_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from pollconsumer.interface.streaks import LaunchStreaks
 
@@ -185,6 +185,13 @@ def warn_of_store(text: str) -> None:
 def tell_of_store(text: str) -> None:
     """Log a warning about what has happened to the store, each time."""
     log.warning("%s", text, extra=NEWS)
+
+
+def warn_of_lost_output(problems: Iterable[tuple[str, str]]) -> None:
+    """Of handlers, at the end: they may have printed within a handler of ``logging``."""
+    for stream, problem in problems:
+        text = "%s: %s; what handlers print there is lost: redirect it to a file, or into a program that reads it"
+        log.warning(text, stream, problem, extra=about(stream, kind=STANDING))
 
 
 def damp(streaks: LaunchStreaks | None) -> None:

@@ -14,6 +14,8 @@ from pollconsumer.interface.cli.flags import Given
 from pollconsumer.interface.log_direction import direct_log
 from pollconsumer.interface.settings.load import load_settings, with_flags
 from pollconsumer.interface.settings.model import Settings, changed
+from pollconsumer.runtime.launch.handlers_output import outlast_readers
+from pollconsumer.runtime.launch.process_exit import before_exit
 
 
 def start(given: Given) -> None:
@@ -30,6 +32,8 @@ def run(
     if linger is not None and not until_empty:
         raise UsageError("--linger needs --until-empty", fix="see 'pollconsumer run --help'")
     settings, attended = _settings_of_launch(settings, "consumer", flags)
+    problems = outlast_readers()
+    before_exit(lambda _: logs.warn_of_lost_output(problems()))
     launch_consumer(
         settings, until_empty=bool(until_empty), linger=linger or 0.0, max_messages=max_messages, attended=attended
     )

@@ -28,6 +28,7 @@ from pollconsumer.runtime.handling.stray_forks import end_stray, handle_signals_
 from pollconsumer.runtime.handling.waits import ServedQueues, serve_here
 from pollconsumer.runtime.isolation.protocol import FrameConnection, decode_refusal, encode_messages, encode_outcome
 from pollconsumer.runtime.launch import standard_error
+from pollconsumer.runtime.launch.handlers_output import outlast_readers
 from pollconsumer.runtime.launch.signals import SIGNALS
 from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.runtime.own_threads import start_thread
@@ -42,6 +43,7 @@ def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
     handle_signals_plainly_in_forks(SIGNALS)
     connection = FrameConnection(launch)
     standard_error.remember()
+    lost_output = outlast_readers()
     logs.configure(introduction["verbosity"], quiet=introduction["quiet"])
     config = introduction["config"]
     directory = Path(introduction["directory"])
@@ -60,6 +62,7 @@ def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
         return
     connection.send({"ready": True})
     server.serve()
+    logs.warn_of_lost_output(lost_output())
 
 
 REPORT_EVERY = 0.2
