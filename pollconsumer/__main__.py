@@ -55,6 +55,8 @@ def main() -> NoReturn:
         from pollconsumer.runtime.launch.process_exit import leave
 
         leave(code)
+    except KeyboardInterrupt:  # after the command has ended, or while what it raised was reported
+        code = 130
     except BaseException:
         _say(BEYOND_REPORTING)
     finally:  # Python's own exit would wait for threads of handlers
@@ -72,8 +74,6 @@ def _ran() -> int:
                 signal.signal(number, _leave)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, NEEDED)
             gc.disable()  # until the heartbeat is forked: modules stay, so that there is nothing to collect
-        elif signal.getsignal(signal.SIGINT) is _leave:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
         from pollconsumer.interface.cli import main as run_command
 
         return run_command(sys.argv[1:])

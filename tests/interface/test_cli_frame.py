@@ -365,6 +365,63 @@ def test_ctrl_c_before_the_command_is_known_prints_nothing(tmp_path: Path) -> No
     assert (done.returncode, done.stderr) == (130, "")
 
 
+INTERRUPTED_IN_A_FINALISER = """
+import os, sys
+
+class Finalised:
+    def __del__(self):
+        os.kill(os.getpid(), 2)
+        [None for _ in range(100)]
+
+class Interrupting:
+    def find_spec(self, name, path, target=None):
+        if name == os.environ["AT"]:
+            Finalised()
+
+sys.meta_path.insert(0, Interrupting())
+"""
+INTERRUPTED_AT_A_RETURN = """
+import os, sys
+
+def profile(frame, event, _):
+    at = frame.f_code.co_filename.rpartition("/")[2], frame.f_code.co_name
+    if event == "return" and ":".join(at) == os.environ["AT"]:
+        os.kill(os.getpid(), 2)
+
+sys.setprofile(profile)
+"""
+
+
+def interrupted(directory: Path, program: str, at: str) -> subprocess.CompletedProcess[str]:
+    """A command that prints a line, interrupted at one instant: the program is imported when the interpreter starts.
+    What comes while it imports other modules that are installed, before ours, is the interpreter's to say."""
+    (directory / "sitecustomize.py").write_text(program)
+    command = [sys.executable, "-c", "from pollconsumer.__main__ import main; main()", "store", "path"]
+    environment = {**os.environ, "PYTHONPATH": str(directory), "AT": at}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    "module", ["pollconsumer.interface.cli", "click", "pollconsumer.interface.cli.installing.store"]
+)
+def test_ctrl_c_where_python_would_print_and_ignore_it_ends_a_command_that_has_not_begun(
+    module: str, tmp_path: Path
+) -> None:
+    done = interrupted(tmp_path, INTERRUPTED_IN_A_FINALISER, module)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize("at", ["__init__.py:_invoke", "__init__.py:main", "__main__.py:_ran"])
+def test_ctrl_c_after_a_command_has_printed_its_results_prints_nothing(at: str, tmp_path: Path) -> None:
+    done = interrupted(tmp_path, INTERRUPTED_AT_A_RETURN, at)
+    assert (done.returncode, done.stdout.count("\n"), done.stderr) == (130, 1, "")
+
+
+def test_ctrl_c_while_a_command_leaves_changes_neither_its_code_nor_what_it_prints(tmp_path: Path) -> None:
+    done = interrupted(tmp_path, INTERRUPTED_AT_A_RETURN, "process_exit.py:_limit")
+    assert (done.returncode, done.stdout.count("\n"), done.stderr) == (0, 1, "")
+
+
 @pytest.mark.parametrize("command", ["run", "status"])
 def test_a_limit_of_open_files_with_which_nothing_works_is_named(command: str) -> None:
     script = f"ulimit -n 6; exec {sys.executable} -m pollconsumer {command}"

@@ -20,7 +20,7 @@ from pollconsumer.interface.cli.types import Once, declared, type_of
 from pollconsumer.interface.command_line import LAUNCHES
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import VERSION
-from pollconsumer.runtime.launch.start_limit import lift, limit
+from pollconsumer.runtime.launch.start_limit import lift, limit, raise_interrupts
 
 if TYPE_CHECKING:
     from pollconsumer.store.connecting.wire import Wire
@@ -72,6 +72,8 @@ class Commands(click.Group):
         command = getattr(import_module(f"{__package__}.{module}"), attribute)
         assert isinstance(command, click.Command)
         _complete(command, cmd_name)
+        if cmd_name not in LAUNCHES:
+            raise_interrupts()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  # click's

@@ -43,6 +43,13 @@ def limit(seconds: float | None = None, what: str = NOT_READ) -> None:
     signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
+def raise_interrupts() -> None:
+    """From now on Ctrl-C raises KeyboardInterrupt in the command's process, which it has ended at once while modules
+    were imported: they are left half done by an exception, and some swallow it."""
+    if _ours and signal.getsignal(signal.SIGINT) not in (signal.SIG_IGN, signal.SIG_DFL):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def lift() -> None:
     """Nothing bounds the command's process from now on."""
     if _ours:
