@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.lifecycle import State, Timestamps
-from pollconsumer.interface.cli.messages.chosen import AT_ONCE
+from pollconsumer.interface.cli.messages.chosen import MANY
 from tests.site import wait_until
 
 if TYPE_CHECKING:
@@ -85,10 +85,10 @@ def test_the_overview_is_watched_on_a_terminal_until_it_is_interrupted(site: Sit
 
 
 def test_many_messages_are_acted_on_with_a_progress_bar_on_a_terminal_alone(site: Site) -> None:
-    lines = ['{"handler": "record", "payload": {"name": "a"}}'] * (AT_ONCE + 1)
+    lines = ['{"handler": "record", "payload": {"name": "a"}}'] * (MANY + 1)
     (site.directory / "lines").write_text("\n".join(lines))
-    for count in (AT_ONCE + 1, AT_ONCE):
-        assert site.command("enqueue", "--ndjson", "lines", "--skip", str(AT_ONCE + 1 - count)).returncode == 0
+    for count in (MANY + 1, MANY):
+        assert site.command("enqueue", "--ndjson", "lines", "--skip", str(MANY + 1 - count)).returncode == 0
         ours, theirs = os.openpty()
         command = [sys.executable, "-m", "pollconsumer", "queue", "purge", "default", "--yes"]
         done = subprocess.run(
@@ -101,7 +101,7 @@ def test_many_messages_are_acted_on_with_a_progress_bar_on_a_terminal_alone(site
         os.close(theirs)
         os.close(ours)
         assert (done.returncode, done.stdout) == (0, f"{count} purged\n".encode())
-        assert (b"100%" in shown) == (count > AT_ONCE)
+        assert (b"100%" in shown) == (count > MANY)
         assert site.json("status")["queues"][0]["ready"] == 0
 
 

@@ -7,9 +7,10 @@ terminal tables wrap within its width; elsewhere a row is one line.
 from __future__ import annotations
 
 import json
+import select
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from traceback import walk_tb
 from typing import Any, BinaryIO, TextIO
@@ -49,8 +50,16 @@ def print_table(headers: Sequence[object], rows: Sequence[Sequence[object]]) -> 
 
 
 def print_lines(lines: Iterable[object], *, as_json: bool = False) -> None:
-    """Each of ``lines`` on one line, as text or as JSON; all of them at once."""
-    click.echo("\n".join(_json(line) if as_json else printable(str(line)) for line in lines))
+    """Each of ``lines`` on one line, as text or as JSON; as many at once as a pipe takes whole, so that Ctrl-C breaks
+    none of them."""
+    together = ""
+    for line in lines:
+        text = (_json(line) if as_json else printable(str(line))) + "\n"
+        if together and len((together + text).encode(errors="replace")) > select.PIPE_BUF:
+            click.echo(together, nl=False)
+            together = ""
+        together += text
+    click.echo(together, nl=False)
 
 
 def print_line(text: object = "") -> None:
@@ -65,6 +74,16 @@ def print_quoted(text: str) -> None:
 def print_notice(text: str) -> None:
     """A line on standard error for a person at the terminal."""
     click.echo(f"pollconsumer: {printable(text)}", err=True)
+
+
+@contextmanager
+def telling_when_interrupted(done: Callable[[], str]) -> Iterator[None]:
+    """Around what lasts and changes the store: at Ctrl-C a line on standard error says what was ``done`` by then."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print_notice(f"interrupted: {done()}")
+        raise
 
 
 def print_help(text: str) -> None:

@@ -23,6 +23,7 @@ from pollconsumer.interface.cli.output import (
     print_notice,
     print_table,
     progress_bar,
+    telling_when_interrupted,
     write_json,
 )
 from pollconsumer.interface.cli.types import NAMED_FILE
@@ -35,6 +36,7 @@ from pollconsumer.store.moving.store_closer import StoreCloser
 from pollconsumer.store.moving.store_export import export
 from pollconsumer.store.moving.store_import import Import
 
+NOT_SERVED = "elements read, nothing is served before all are there: give the same export again"
 LOOK_EVERY = 0.2
 """Seconds between looks at the leases that are held."""
 
@@ -67,6 +69,9 @@ def export_(file: str, yes: bool, as_json: bool) -> None:
                     if "values" in line:
                         bar.update(count_of(line["type"], line["values"]))
         complete = True
+    except KeyboardInterrupt:
+        closed = closed or closing.is_exported()  # the answer that it is closed may not have been read
+        raise
     finally:
         if closed and not complete:
             print_notice("the store stays closed: export it again, or reopen it: pollconsumer store reopen --yes")
@@ -89,11 +94,18 @@ def import_(file: str, restart: bool, as_json: bool) -> None:
     """
     opener = _opener()
     closing = _closing(opener)
-    with opened_export(file) as lines:
+    taken = 0
+
+    def advance(elements: int) -> None:
+        nonlocal taken
+        taken += elements
+        bar.update(elements)
+
+    with telling_when_interrupted(lambda: f"{taken} {NOT_SERVED}"), opened_export(file) as lines:
         _, header = next(lines, (0, {}))
         length = header.get("elements")
         with progress_bar(length if isinstance(length, int) else None, shown=True) as bar:
-            importing = Import(closing, bar.update)
+            importing = Import(closing, advance)
             importing.begin(header, restart=restart)
             end: object = None
             for number, line in lines:

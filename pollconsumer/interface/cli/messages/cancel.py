@@ -8,6 +8,7 @@ from pollconsumer.core.errors import BadData, NotFound, PollConsumerError, Usage
 from pollconsumer.core.notation.instants import ceil_ms
 from pollconsumer.interface.cli.messages.chosen import each_queue, report, would
 from pollconsumer.interface.cli.opened import opened
+from pollconsumer.interface.cli.output import telling_when_interrupted
 from pollconsumer.interface.cli.types import DUE_TIME, HANDLER_NAME, QUEUE_NAME, RECURRENCE_NAME, Duration, Once
 from pollconsumer.interface.logs import write_error
 from pollconsumer.runtime.new_messages import LONGEST_DELAY
@@ -50,7 +51,8 @@ def cancel(
     selection = Selection(queue=queue, handler=handler, key=key, recurrence=recurrence)
     asked = unreserved(opened(MessageSelector), selection)
     if yes:
-        report("cancelled", each_queue(asked, opened(Interventions).cancel_all), asked, "reserved by now", as_json)
+        done = each_queue("cancelled", (asked, opened(Interventions).cancel_all))
+        report("cancelled", done, asked, "reserved by now", as_json)
     else:
         would("cancelled", len(asked), as_json)
 
@@ -60,13 +62,16 @@ def _cancel_each(ids: tuple[str, ...], queue: str | None, *, running: bool) -> N
     inspector, interventions = opened(Inspector), opened(Interventions)
     act = interventions.stop if running else interventions.cancel
     refused: PollConsumerError | None = None
-    for message_id in ids:
-        try:
-            act(inspector.message(message_id, queue).queue, message_id)
-        except (BadData, NotFound) as error:
-            if refused is not None:
-                write_error(refused)
-            refused = error
+    asked = 0
+    with telling_when_interrupted(lambda: f"{asked} of {len(ids)} asked for, and perhaps the next"):
+        for message_id in ids:
+            try:
+                act(inspector.message(message_id, queue).queue, message_id)
+            except (BadData, NotFound) as error:
+                if refused is not None:
+                    write_error(refused)
+                refused = error
+            asked += 1
     if refused is not None:
         raise refused
 

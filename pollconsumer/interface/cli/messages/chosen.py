@@ -5,22 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pollconsumer.interface.cli.output import print_json, print_line, progress_bar
+from pollconsumer.interface.cli.output import print_json, print_line, progress_bar, telling_when_interrupted
+from pollconsumer.store.interventions import MAX_BATCH_IDS
 from pollconsumer.store.reading.message_selector import Chosen, by_queue
 
-AT_ONCE = 1000
-"""Messages between two steps of a progress bar."""
+MANY = 1000
+"""Messages for which there is a progress bar."""
+AT_ONCE = MAX_BATCH_IDS
+"""Messages between two of its steps."""
 
 
-def each_queue(chosen: Chosen, act: Callable[[str, list[str]], list[str]]) -> list[str]:
-    """``act`` on the ids of each queue, with a progress bar if they are many. Returns the ids that it did, too."""
+def each_queue(what: str, *acts: tuple[Chosen, Callable[[str, list[str]], list[str]]]) -> list[str]:
+    """Act on the ids of each queue, with a progress bar if they are many. Returns the ids that it did, too; ``what``
+    is what they are then."""
     done: list[str] = []
-    with progress_bar(len(chosen), shown=len(chosen) > AT_ONCE) as bar:
-        for queue, ids in by_queue(chosen).items():
-            for first in range(0, len(ids), AT_ONCE):
-                part = ids[first : first + AT_ONCE]
-                done += act(queue, part)
-                bar.update(len(part))
+    count = sum(len(chosen) for chosen, _ in acts)
+    with (
+        telling_when_interrupted(lambda: f"{len(done)} of {count} {what}, and perhaps some of the next {AT_ONCE}"),
+        progress_bar(count, shown=count > MANY) as bar,
+    ):
+        for chosen, act in acts:
+            for queue, ids in by_queue(chosen).items():
+                for first in range(0, len(ids), AT_ONCE):
+                    part = ids[first : first + AT_ONCE]
+                    done += act(queue, part)
+                    bar.update(len(part))
     return done
 
 

@@ -67,7 +67,7 @@ def show(message_id: str, queue: str | None, as_json: bool) -> None:
 def redrive(ids: tuple[str, ...], every: bool, handler: str | None, queue: str | None, as_json: bool) -> None:
     """Return dead letters to their queue, in a new generation with all attempts again."""
     letters = _chosen(ids, every, handler, queue)
-    returned = each_queue(letters, opened(Interventions).redrive)
+    returned = each_queue("redriven", (letters, opened(Interventions).redrive))
     report("redriven", returned, letters, WHY_LEFT, as_json)
 
 
@@ -82,7 +82,7 @@ def purge(ids: tuple[str, ...], every: bool, handler: str | None, queue: str | N
         raise UsageError(
             "nothing purged", f"{len(letters)} dead letter{'' if len(letters) == 1 else 's'} would be", "give --yes"
         )
-    forgotten = each_queue(letters, opened(Interventions).purge)
+    forgotten = each_queue("purged", (letters, opened(Interventions).purge))
     report("purged", forgotten, letters, WHY_LEFT, as_json)
 
 

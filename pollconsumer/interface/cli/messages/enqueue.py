@@ -30,7 +30,13 @@ from pollconsumer.interface.cli import discard
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.kinds import Text
 from pollconsumer.interface.cli.opened import producer
-from pollconsumer.interface.cli.output import is_terminal, print_lines, print_notice, progress_bar
+from pollconsumer.interface.cli.output import (
+    is_terminal,
+    print_lines,
+    print_notice,
+    progress_bar,
+    telling_when_interrupted,
+)
 from pollconsumer.interface.cli.types import (
     DUE_TIME,
     HANDLER_NAME,
@@ -107,9 +113,10 @@ def enqueue(
         given = [name for name, value in options.items() if value is not None]
         if handler is not None or given:
             raise UsageError("--ndjson", handler or given[0], "give handler and options as keys of each line")
-        report = Report(as_json, counting=is_terminal(sys.stdout))
+        report = Report(as_json, counting=is_terminal(sys.stdout), line=skip)
         try:
-            _enqueue_lines(ndjson, skip, report)
+            with telling_when_interrupted(report.so_far):
+                _enqueue_lines(ndjson, skip, report)
         finally:
             report.end()
         return
@@ -180,7 +187,7 @@ def _enqueue_lines(source: str, skip: int, report: Report) -> None:
 
 
 def _enqueue_batch(store: Producer, messages: list[NewMessage], lines: list[int], report: Report) -> None:
-    before = report.accepted
+    before, report.unanswered = report.accepted, lines[: len(messages)]
     try:
         for enqueued in store.enqueue_batches(messages):
             report.show(enqueued)
@@ -189,7 +196,7 @@ def _enqueue_batch(store: Producer, messages: list[NewMessage], lines: list[int]
             report.show(enqueued)
         raise _refused(error, lines[error.at], report.accepted) from None
     except StoreUnreachable as error:
-        raise _cut_off(error, lines[report.accepted - before :], report.accepted) from None
+        raise _cut_off(error, report.unanswered, report.accepted) from None
 
 
 def _refused(error: BadData, line: int, accepted: int) -> BadData:
@@ -264,14 +271,28 @@ class Report:
     """Prints the ids, or with ``counting`` their number, for a person at a terminal. Progress is shown on a terminal
     that does not also show the ids."""
 
-    def __init__(self, as_json: bool, *, counting: bool = False) -> None:
+    def __init__(self, as_json: bool, *, counting: bool = False, line: int = 0) -> None:
+        """``line``: the last one that is passed over."""
         self._as_json, self._counting = as_json, counting and not as_json
         self.shows_progress = self._counting or not is_terminal(sys.stdout)
         self._duplicates = 0
-        self.accepted = 0
+        self.accepted, self._line = 0, line
+        self.unanswered: list[int] = []
+        """Lines that are being enqueued, and not known to be accepted yet."""
+
+    def so_far(self) -> str:
+        """What was accepted, and how to go on."""
+        text = f"{self.accepted} accepted, up to line {self._line}"
+        if not self.unanswered:
+            return f"{text}: go on with --skip {self._line}"
+        perhaps = f"perhaps some of lines {self.unanswered[0]} to {self.unanswered[-1]}"
+        return f"{text}, and {perhaps}: those with an id may be repeated, with --skip {self._line}"
 
     def show(self, enqueued: list[Enqueued]) -> None:
         self.accepted += len(enqueued)
+        if self.unanswered:
+            self._line = self.unanswered[len(enqueued) - 1]
+            self.unanswered = self.unanswered[len(enqueued) :]
         self._duplicates += sum(entry.duplicate for entry in enqueued)
         if self._as_json:
             self._print({"id": entry.id, "duplicate": entry.duplicate} for entry in enqueued)

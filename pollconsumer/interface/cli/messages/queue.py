@@ -54,7 +54,7 @@ def purge(name: str, yes: bool, as_json: bool) -> None:
     asked = unreserved(selecting, Selection(queue=name))
     dead = dead_letters(selecting, Selection(queue=name))
     if yes:
-        done = [*each_queue(asked, interventions.cancel_all), *each_queue(dead, interventions.purge)]
+        done = each_queue("purged", (asked, interventions.cancel_all), (dead, interventions.purge))
         report("purged", done, [*asked, *dead], "reserved by now", as_json)
     else:
         would("purged", len(asked) + len(dead), as_json)

@@ -1,0 +1,170 @@
+"""What a command that changes the store says when it is interrupted: a line on standard error, and 130."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.exits import PATCHED
+from tests.site import PATIENCE
+
+if TYPE_CHECKING:
+    from tests.site import Site
+    from tests.store.servers import Server
+
+INTERRUPTED = """
+import os, sys
+from pollconsumer.store.{module} import {kind}
+original, calls = {kind}.{method}, 0
+
+def interrupted(*args, **named):
+    global calls
+    calls += 1
+    if {after} and calls == {at}:
+        original(*args, **named)
+    if calls == {at}:
+        os.kill(os.getpid(), 2)
+    return original(*args, **named)
+
+{kind}.{method} = interrupted
+sys.argv[1:] = {arguments!r}
+from pollconsumer.__main__ import main
+main()
+"""
+
+
+def interrupted(
+    site: Site, module: str, kind: str, method: str, *arguments: str, at: int, after: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """A command that is interrupted before, or after, a call of a method, the ``at``-th."""
+    text = INTERRUPTED.format(module=module, kind=kind, method=method, at=at, after=after, arguments=[*arguments])
+    (site.directory / PATCHED).write_text(text)
+    process = site.start_program([sys.executable, PATCHED])
+    output, errors = process.communicate(timeout=PATIENCE)
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+
+def write_lines(site: Site, count: int) -> None:
+    lines = ["", *(json.dumps({"handler": "record", "payload": {"name": str(n)}}) for n in range(count))]
+    (site.directory / "lines").write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_enqueueing_lines_says_which_are_accepted_and_how_to_go_on(site: Site, after: bool) -> None:
+    write_lines(site, 2500)
+    done = interrupted(site, "producer", "Producer", "_send", "enqueue", "--ndjson", "lines", at=3, after=after)
+    accepted = len(done.stdout.split())
+    line = accepted + 1  # the first is empty
+    assert done.returncode == 130
+    assert done.stderr == (
+        f"pollconsumer: interrupted: {accepted} accepted, up to line {line}, and perhaps some of lines {line + 1} to "
+        f"{2001 if accepted >= 1000 else 1001}: those with an id may be repeated, with --skip {line}\n"
+    )
+    assert 0 < accepted < 2500
+    known = site.json("status")["queues"][0]["ready"]
+    assert known == accepted if not after else accepted < known
+
+
+def test_between_two_batches_it_is_known_which(site: Site) -> None:
+    os.mkfifo(site.directory / "pipe")
+    write_lines(site, 1000)
+    lines = (site.directory / "lines").read_text()
+    process = site.start_program([sys.executable, "-m", "pollconsumer", "enqueue", "--ndjson", "pipe"])
+    assert process.stdout is not None
+    with (site.directory / "pipe").open("w") as pipe:
+        pipe.write(lines)
+        pipe.flush()
+        ids = [process.stdout.readline() for _ in range(1000)]
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, rest, len(set(ids))) == (130, "", 1000)
+    assert errors == "pollconsumer: interrupted: 1000 accepted, up to line 1001: go on with --skip 1001\n"
+
+
+def test_ids_that_are_printed_are_whole_though_a_pipe_is_full(site: Site) -> None:
+    lines = (json.dumps({"handler": "record", "payload": {"name": ""}, "id": f"{n:0128}"}) for n in range(1000))
+    (site.directory / "lines").write_text("\n".join(lines))
+    read, write = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pollconsumer", "enqueue", "--ndjson", "lines"],
+        cwd=site.directory,
+        env=site.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while select.select([], [write], [], 0)[1]:
+        assert process.poll() is None
+    os.close(write)
+    process.send_signal(signal.SIGINT)
+    with os.fdopen(read) as pipe:
+        printed = pipe.read()
+    errors = process.communicate(timeout=PATIENCE)[1]
+    assert printed.endswith("\n")
+    assert {*printed.split()} <= {each["id"] for each in site.json("list", "--limit", "1000")}
+    assert process.returncode == 130
+    assert errors.startswith("pollconsumer: interrupted: ")
+
+
+@pytest.mark.parametrize(
+    ("command", "method", "said"),
+    [
+        (["cancel", "--handler", "record", "--yes"], "cancel_all", "100 of 250 cancelled"),
+        (["queue", "purge", "default", "--yes"], "cancel_all", "100 of 250 purged"),
+        (["dead", "redrive", "--all"], "redrive", "100 of 250 redriven"),
+        (["dead", "purge", "--all", "--yes"], "purge", "100 of 250 purged"),
+    ],
+)
+def test_what_is_done_to_many_messages_says_how_many_are_done(
+    site: Site, command: list[str], method: str, said: str
+) -> None:
+    write_lines(site, 250)
+    site.command("enqueue", "--ndjson", "lines")
+    if command[0] == "dead":
+        (site.directory / "handlers.py").write_text(
+            "from pollconsumer import PollConsumer\napp = PollConsumer()\n"
+            "@app.handler(max_attempts=1)\ndef record(name: str) -> None:\n    raise ValueError(name)\n"
+        )
+        assert site.drain().returncode == 0
+    done = interrupted(site, "interventions", "Interventions", method, *command, at=2)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == f"pollconsumer: interrupted: {said}, and perhaps some of the next 100\n"
+
+
+def test_of_ids_that_are_named_it_says_how_many_were_asked_for(site: Site) -> None:
+    ids = [site.enqueue("record", name=name) for name in "abc"]
+    done = interrupted(site, "interventions", "Interventions", "cancel", "cancel", *ids, at=3)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "pollconsumer: interrupted: 2 of 3 asked for, and perhaps the next\n"
+
+
+@pytest.mark.parametrize(("kind", "method"), [("StoreCloser", "close"), ("StoreCloser", "closed_places")])
+def test_an_export_that_has_closed_the_store_says_so(site: Site, kind: str, method: str) -> None:
+    site.enqueue("record", name="a")
+    done = interrupted(
+        site, "moving.store_closer", kind, method, "store", "export", "moved", "--yes", at=1, after=method == "close"
+    )
+    said = "pollconsumer: the store stays closed: export it again, or reopen it: pollconsumer store reopen --yes\n"
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", said)
+    assert site.command("status").returncode == 69
+    assert [path.name for path in site.directory.glob("moved*")] == []
+
+
+def test_an_import_says_that_nothing_is_served_from_it(site: Site, valkey: Server) -> None:
+    site.enqueue("record", name="a")
+    assert site.command("store", "export", "moved").returncode == 0
+    command = ("--store", valkey.url, "store", "import", "moved")
+    done = interrupted(site, "moving.store_import", "Import", "take", *command, at=5)
+    assert (done.returncode, done.stdout) == (130, "")
+    end = " elements read, nothing is served before all are there: give the same export again\n"
+    assert done.stderr.startswith("pollconsumer: interrupted: ")
+    assert done.stderr.endswith(end)
+    assert site.command(*command).returncode == 0
