@@ -181,6 +181,9 @@ def test_a_configuration_of_another_user_than_the_store_is_said_with_the_remedie
     commands = [("enqueue", "hello", '{"name": "a"}'), ("run", "--until-empty"), ("check",), ("doctor", "--quiet")]
     for command in commands:
         assert "belongs to" not in shared.users.run("ada", *command, config=shared.config).stderr, "root's alone"
+    for user in ("web", "ada"):
+        shown = json.loads(shared.users.run(user, "check", "--json", config=shared.config).stdout)
+        assert shown["data"] == str(shared.users.place / user / ".local/share/pollconsumer"), "check names each's own"
     os.chown(shared.config, UIDS["web"], APP)
     for command in commands:
         said = [shared.users.run("ada", *command, config=shared.config).stderr for _ in range(3)]
