@@ -36,6 +36,20 @@ async def awaiting(queue: str | None = None) -> int:
 @app.handler(isolation="process", **RETRY)
 def isolated(queue: str | None = None) -> int:
     return awaited(queue)
+
+@app.handler(isolation="process", **RETRY)
+def dies() -> None:
+    from pollconsumer.runtime.handling.waits import slot_waits
+    slot_waits().begin()
+    os._exit(9)
+
+@app.handler(**RETRY)
+def after(message: str) -> bool:
+    from pollconsumer.runtime.handling.waits import slot_waits
+    while app.message(message).state != "scheduled":
+        time.sleep(0.01)
+    waits = slot_waits()
+    return waits.may_be_stuck(waits.begin(), "default", "a third one")
 """
 KINDS = pytest.mark.parametrize("handler", ["plain", "awaiting", "isolated"])
 
@@ -67,13 +81,25 @@ def test_a_handler_in_the_only_slot_fails_at_once_and_the_message_that_it_waits_
     assert site.state(awaited) == "completed"
 
 
-@pytest.mark.parametrize("handler", ["plain", "awaiting"])
-def test_of_several_that_wait_in_all_slots_one_fails_and_the_others_get_their_results(site: Site, handler: str) -> None:
-    messages = [site.enqueue(handler) for _ in range(3)]
+@pytest.mark.parametrize(
+    "handlers", [["plain"] * 3, ["awaiting"] * 3, ["isolated"] * 3, ["plain", "awaiting", "isolated"]], ids="-".join
+)
+def test_of_several_that_wait_in_all_slots_one_fails_and_the_others_get_their_results(
+    site: Site, handlers: list[str]
+) -> None:
+    messages = [site.enqueue(handler) for handler in handlers]
     assert site.drain("--concurrency", "3", "--timeout", "10m").returncode == 0
     found = [site.json("status", message) for message in messages]
     ends = sorted((each["state"], each["attempts"], each["result"]) for each in found)
     assert ends == [("completed", 1, 2), ("completed", 1, 2), ("scheduled", 1, None)]
+
+
+def test_a_wait_whose_process_died_keeps_no_other_one_from_its_result(site: Site) -> None:
+    died = site.enqueue("dies")
+    later = site.enqueue("after", message=died)
+    assert site.drain("--queue", "default", "--concurrency", "2", "--timeout", "10m").returncode == 0
+    assert site.json("status", later)["result"] is False
+    assert site.json("status", died)["last_error"].startswith("ProcessDied: ")
 
 
 @KINDS

@@ -56,7 +56,7 @@ def launch_consumer(
         from pollconsumer.runtime.consumer_role import consume
         from pollconsumer.runtime.handling.executors.executor import executor_of
         from pollconsumer.runtime.handling.stray_forks import handle_signals_plainly_in_forks
-        from pollconsumer.runtime.handling.waits import ServedQueues, serve_here
+        from pollconsumer.runtime.handling.waits import ServedQueues, SlotWaits, serve_here
 
         handle_signals_plainly_in_forks((*SIGNALS, CALL))
         handlers = load_handlers(settings, programs)
@@ -83,7 +83,8 @@ def launch_consumer(
             )
             options = options._replace(new_monitors=lambda: _monitors(settings, launch))
             until, in_hand = launch.window.stop_before, launch.progress.flight.in_hand
-            serve_here(ServedQueues(launch.id, queues, chosen.concurrency, until, chosen.instances > 1, in_hand))
+            serving = ServedQueues(launch.id, queues, chosen.concurrency, until, chosen.instances > 1, in_hand)
+            serve_here(SlotWaits(serving))
             begin_hooks()
             with _ready(handlers, settings, programs, launch.check_lease) as ready:
                 learned = options._replace(min_margin=launch.min_margin)

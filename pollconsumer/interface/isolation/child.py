@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.interface import logs
 from pollconsumer.interface.assembly.handlers import load_handlers
-from pollconsumer.interface.assembly.launch_roles import served_queues
 from pollconsumer.interface.log_direction import direct_log
 from pollconsumer.interface.log_records import identify
 from pollconsumer.interface.settings.model import settings_of
@@ -25,7 +24,7 @@ from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.stray_forks import end_stray, handle_signals_plainly_in_forks
-from pollconsumer.runtime.handling.waits import ServedQueues, serve_here
+from pollconsumer.runtime.handling.waits import ServedQueues, SlotWaits, serve_here
 from pollconsumer.runtime.isolation.protocol import FrameConnection, decode_refusal, encode_messages, encode_outcome
 from pollconsumer.runtime.launch import standard_error
 from pollconsumer.runtime.launch.handlers_output import outlast_readers
@@ -35,6 +34,8 @@ from pollconsumer.runtime.own_threads import start_thread
 from pollconsumer.runtime.system_limits import start_refused
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pollconsumer.core.progress import Progress
 
 
@@ -54,9 +55,7 @@ def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
         logs.damp(LaunchStreaks(damping["name"], settings.state_files(), launch=damping["launch"]))
     try:
         handlers = load_handlers(settings)
-        chosen, queues = settings.consumer, served_queues(settings, handlers)
-        serving = ServedQueues(introduction["identity"][0], queues, chosen.concurrency, 0.0, chosen.instances > 1, list)
-        server = _ChildServer(connection, handlers, introduction["defaults"], serving)
+        server = _ChildServer(connection, handlers, introduction["defaults"], introduction["identity"][0])
     except (PollConsumerError, MemoryError, RuntimeError, OSError) as error:
         connection.send({"unready": start_refused(error)})
         return
@@ -110,13 +109,34 @@ class Handed(NamedTuple):
     attempt: int
 
 
+class _WaitsTold(SlotWaits):
+    """Those of all handlers of the launch, which counts them, and is told of this one's."""
+
+    def __init__(self, launch: str, stop_before: float, handed: Handed, tell: Callable[..., bool]) -> None:
+        super().__init__(ServedQueues(launch, (), 0, stop_before, True, list))
+        self._handed, self._tell = handed, tell
+
+    def begin(self) -> Handed:
+        self._tell("begin")
+        return self._handed
+
+    def end(self, _: object) -> None:
+        self._tell("end")
+
+    def may_be_stuck(self, _: object, queue: str, awaited: str) -> bool:
+        return self._tell("may_be_stuck", queue, awaited)
+
+    def give_up(self, _: object, queue: str, awaited: str) -> bool:
+        return self._tell("give_up", queue, awaited)
+
+
 class _ChildServer:
     def __init__(
         self,
         connection: FrameConnection,
         handlers: dict[str, Handler],
         defaults: dict[str, list[Any]],
-        launch: ServedQueues,
+        launch: str,
     ) -> None:
         self._connection, self._handlers, self._defaults, self._launch = connection, handlers, defaults, launch
         self._attempts: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
@@ -159,7 +179,7 @@ class _ChildServer:
         handed = Handed(*given["message"]) if "message" in given else None
         IN_SLOT.set(handed)
         if handed is not None and "deadline" in given:
-            serve_here(self._launch._replace(stop_before=given["deadline"], in_hand=lambda: [handed]))
+            serve_here(_WaitsTold(self._launch, given["deadline"], handed, self._tell_of_wait))
         handler = self._handlers[given["handler"]]
         if given["timeout"] != handler.timeout:
             handler = handler.with_timeout(given["timeout"])  # the message's own
@@ -184,11 +204,18 @@ class _ChildServer:
         return encode_outcome(outcome, handler.fatal) | {"enqueued": enqueued, "last": last}
 
     def _save(self, _message: object, state: bytes) -> None:
-        with self._asking:
-            self._connection.send({"checkpoint": json.loads(state)})
-            reply = self._replies.get()
+        reply = self._ask({"checkpoint": json.loads(state)})
         if "refused" in reply:
             raise decode_refusal(reply["refused"])
+
+    def _tell_of_wait(self, *what: str) -> bool:
+        stuck: bool = self._ask({"waits": what})["stuck"]
+        return stuck
+
+    def _ask(self, frame: dict[str, Any]) -> dict[str, Any]:
+        with self._asking:
+            self._connection.send(frame)
+            return self._replies.get()
 
     def _defaults_of(self, handler: str) -> Defaults:
         return Defaults(*self._defaults.get(handler, ()))

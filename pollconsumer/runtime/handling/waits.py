@@ -48,6 +48,11 @@ class SlotWaits:
                 self._waiting[waiting] -= 1
                 self._waiting += Counter()  # without those of 0
 
+    def forget(self, waiting: InHand) -> None:
+        """It waits no more, in whatever way its handler has ended."""
+        with self._lock:
+            self._waiting.pop(waiting, None)
+
     def seconds_left(self) -> float:
         """Of the launch's window."""
         return self.serving.stop_before - time.monotonic()
@@ -72,10 +77,10 @@ class SlotWaits:
 _of_launch: SlotWaits | None = None
 
 
-def serve_here(serving: ServedQueues | None) -> None:
+def serve_here(waits: SlotWaits | None) -> None:
     """From now on this process handles messages for that launch."""
     global _of_launch  # one for the process
-    _of_launch = None if serving is None else SlotWaits(serving)
+    _of_launch = waits
 
 
 def slot_waits() -> SlotWaits | None:

@@ -26,7 +26,8 @@ from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.outcome import Outcome, signal_name
-from pollconsumer.runtime.isolation.protocol import FrameConnection, decode_messages, decode_outcome, encode_refusal
+from pollconsumer.runtime.isolation.answers import forget_waits, keep, report, wait_known
+from pollconsumer.runtime.isolation.protocol import FrameConnection, decode_messages, decode_outcome
 from pollconsumer.runtime.system_limits import limits, start_refused
 
 READY_WITHIN = 60.0
@@ -236,17 +237,21 @@ class _ChildProcess:
                 elif "began" in answer:
                     self.began = True
                 elif "progress" in answer:
-                    _report(context, answer)
+                    report(context, answer)
                 elif "checkpoint" in answer:
-                    self._send(_keep(context, answer["checkpoint"]), until)
+                    self._send(keep(context, answer["checkpoint"]), until)
+                elif "waits" in answer:
+                    self._send(wait_known(message, *answer["waits"]), until)
                 else:
-                    _report(context, answer["last"])
+                    report(context, answer["last"])
                     if context is not None:
                         context.enqueued += decode_messages(answer["enqueued"])
                     self.used = True
                     return decode_outcome(answer)
         except TimeoutError:  # of the connection
             pass
+        finally:
+            forget_waits(message)
         assert handler.timeout is not None
         raise HandlerTimeout(handler.timeout)
 
@@ -317,17 +322,3 @@ class _ChildProcess:
         if code is not None and code < 0:
             return ProcessDied(f"signal {signal_name(-code).removeprefix('signal ')}")
         return ProcessDied(f"exit code {code}")
-
-
-def _report(context: Context | None, frame: dict[str, Any]) -> None:
-    if context is not None and frame:
-        context.progress(*frame["progress"])
-
-
-def _keep(context: Context | None, state: dict[str, Any]) -> dict[str, Any]:
-    try:
-        if context is not None:
-            context.checkpoint(state)
-    except PollConsumerError as error:
-        return {"refused": encode_refusal(error)}
-    return {"kept": True}

@@ -1,0 +1,44 @@
+"""What a launch does about what a handler in another process tells it, and answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.runtime.handling.waits import slot_waits
+from pollconsumer.runtime.isolation.protocol import encode_refusal
+
+if TYPE_CHECKING:
+    from pollconsumer.runtime.handling.context import Context
+    from pollconsumer.runtime.handling.in_hand import InHand
+
+
+def report(context: Context | None, frame: dict[str, Any]) -> None:
+    if context is not None and frame:
+        context.progress(*frame["progress"])
+
+
+def keep(context: Context | None, state: dict[str, Any]) -> dict[str, Any]:
+    try:
+        if context is not None:
+            context.checkpoint(state)
+    except PollConsumerError as error:
+        return {"refused": encode_refusal(error)}
+    return {"kept": True}
+
+
+def wait_known(message: InHand | None, what: str, *awaited: str) -> dict[str, bool]:
+    """Of a wait that begins or ends, or that may be stuck, or is given up: among all those of the launch."""
+    waits, stuck = slot_waits(), False
+    if waits is not None and what == "begin":
+        waits.begin()
+    elif waits is not None and what == "end":
+        waits.end(message)
+    elif waits is not None:
+        stuck = (waits.give_up if what == "give_up" else waits.may_be_stuck)(message, *awaited)
+    return {"stuck": stuck}
+
+
+def forget_waits(message: InHand | None) -> None:
+    if message is not None and (waits := slot_waits()) is not None:
+        waits.forget(message)
