@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -86,6 +87,19 @@ def test_between_two_batches_it_is_known_which(site: Site) -> None:
         rest, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, rest, len(set(ids))) == (130, "", 1000)
     assert errors == "pollconsumer: interrupted: 1000 accepted, up to line 1001: go on with --skip 1001\n"
+
+
+def test_where_ids_cannot_be_printed_it_says_which_are_accepted(site: Site) -> None:
+    write_lines(site, 2500)
+    script = f"exec {sys.executable} -m pollconsumer enqueue --ndjson lines >/dev/full"
+    process = site.start_program(["/bin/sh", "-c", script])
+    first, *rest = process.communicate(timeout=PATIENCE)[1].splitlines()
+    assert process.returncode == 73
+    assert rest == ["pollconsumer: error: standard output: No space left on device; check where it goes"]
+    said = r"pollconsumer: interrupted: (\d+) accepted, up to line \d+, and perhaps some of lines \d+ to 1001: "
+    found = re.match(said, first)
+    assert found is not None
+    assert 0 < int(found[1]) <= site.json("status")["queues"][0]["ready"] <= 1000
 
 
 def test_ids_that_are_printed_are_whole_though_a_pipe_is_full(site: Site) -> None:

@@ -78,10 +78,11 @@ def print_notice(text: str) -> None:
 
 @contextmanager
 def telling_when_interrupted(done: Callable[[], str]) -> Iterator[None]:
-    """Around what lasts and changes the store: at Ctrl-C a line on standard error says what was ``done`` by then."""
+    """Around what lasts and changes the store: at Ctrl-C, or where input or output fails, a line on standard error says
+    what was ``done`` by then."""
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, OSError):
         print_notice(f"interrupted: {done()}")
         raise
 
