@@ -31,7 +31,7 @@ def interrupted(*args, **named):
     if {after} and calls == {at}:
         original(*args, **named)
     if calls == {at}:
-        os.kill(os.getpid(), 2)
+        os.kill(os.getpid(), {number})
     return original(*args, **named)
 
 {kind}.{method} = interrupted
@@ -42,10 +42,19 @@ main()
 
 
 def interrupted(
-    site: Site, module: str, kind: str, method: str, *arguments: str, at: int, after: bool = False
+    site: Site,
+    module: str,
+    kind: str,
+    method: str,
+    *arguments: str,
+    at: int,
+    after: bool = False,
+    number: int = signal.SIGINT,
 ) -> subprocess.CompletedProcess[str]:
     """A command that is interrupted before, or after, a call of a method, the ``at``-th."""
-    text = INTERRUPTED.format(module=module, kind=kind, method=method, at=at, after=after, arguments=[*arguments])
+    text = INTERRUPTED.format(
+        module=module, kind=kind, method=method, at=at, after=after, arguments=[*arguments], number=int(number)
+    )
     (site.directory / PATCHED).write_text(text)
     process = site.start_program([sys.executable, PATCHED])
     output, errors = process.communicate(timeout=PATIENCE)
@@ -160,16 +169,28 @@ def test_of_ids_that_are_named_it_says_how_many_were_asked_for(site: Site) -> No
     assert done.stderr == "pollconsumer: interrupted: 2 of 3 asked for, and perhaps the next\n"
 
 
-@pytest.mark.parametrize(("kind", "method"), [("StoreCloser", "close"), ("StoreCloser", "closed_places")])
-def test_an_export_that_has_closed_the_store_says_so(site: Site, kind: str, method: str) -> None:
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)], ids=str
+)
+@pytest.mark.parametrize("method", ["close", "closed_places"])
+def test_an_export_that_has_closed_the_store_says_so_and_leaves_no_part(
+    site: Site, method: str, number: int, code: int
+) -> None:
     site.enqueue("record", name="a")
-    done = interrupted(
-        site, "moving.store_closer", kind, method, "store", "export", "moved", "--yes", at=1, after=method == "close"
-    )
+    command, after = ("store", "export", "moved", "--yes"), method == "close"
+    done = interrupted(site, "moving.store_closer", "StoreCloser", method, *command, at=1, after=after, number=number)
     said = "pollconsumer: the store stays closed: export it again, or reopen it: pollconsumer store reopen --yes\n"
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", said)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", said)
     assert site.command("status").returncode == 69
     assert [path.name for path in site.directory.glob("moved*")] == []
+
+
+def test_a_program_that_ends_a_command_with_sigterm_is_told_as_a_person_is(site: Site) -> None:
+    write_lines(site, 2500)
+    command = ("enqueue", "--ndjson", "lines")
+    done = interrupted(site, "producer", "Producer", "_send", *command, at=3, number=signal.SIGTERM)
+    assert done.returncode == 143
+    assert done.stderr.startswith(f"pollconsumer: interrupted: {len(done.stdout.split())} accepted, up to line ")
 
 
 def test_an_import_says_that_nothing_is_served_from_it(site: Site, valkey: Server) -> None:

@@ -16,6 +16,7 @@ from pollconsumer.interface.cli.launch_command import start
 from pollconsumer.interface.command_line import LAUNCHES, command_in
 from pollconsumer.interface.settings.names import PREFIX
 from pollconsumer.runtime.launch.process_exit import finish
+from pollconsumer.runtime.launch.signals import Terminated
 from pollconsumer.runtime.own_files import OwnFiles, state_directories
 from pollconsumer.runtime.system_limits import met_by
 
@@ -39,8 +40,8 @@ def main(arguments: Sequence[str]) -> int:
     except PollConsumerError as error:
         logs.write_error(error)
         code = error.exit_code
-    except KeyboardInterrupt:
-        code = 130
+    except KeyboardInterrupt as interruption:
+        code = 143 if isinstance(interruption, Terminated) else 130
     except Exception as error:
         if isinstance(error, OSError) and _was_printing(error):
             code, failure = 0, error

@@ -19,6 +19,7 @@ import click
 
 from pollconsumer.core.notation.text import printable, printable_lines
 from pollconsumer.interface.cli.table import lay_out
+from pollconsumer.runtime.launch.signals import raising_terminations
 from pollconsumer.runtime.launch.start_limit import lift
 
 _DELETE = "\x7f"
@@ -78,10 +79,11 @@ def print_notice(text: str) -> None:
 
 @contextmanager
 def telling_when_interrupted(done: Callable[[], str]) -> Iterator[None]:
-    """Around what lasts and changes the store: at Ctrl-C, or where input or output fails, a line on standard error says
-    what was ``done`` by then."""
+    """Around what lasts and changes the store: at Ctrl-C, SIGTERM or SIGHUP, or where input or output fails, a line on
+    standard error says what was ``done`` by then."""
     try:
-        yield
+        with raising_terminations():
+            yield
     except (KeyboardInterrupt, OSError):
         print_notice(f"interrupted: {done()}")
         raise

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import inf
 from types import FrameType
+from typing import NoReturn
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 ALARM = signal.SIGALRM
@@ -16,6 +20,29 @@ CALL = signal.SIGURG
 has replaced the launch."""
 LOOK_EVERY = 0.1
 """Seconds between looks for the file: the loop asks between any two messages."""
+
+
+class Terminated(KeyboardInterrupt):
+    """A signal other than Ctrl-C has asked a command to end."""
+
+
+@contextmanager
+def raising_terminations() -> Iterator[None]:
+    """In this block SIGTERM and SIGHUP raise as Ctrl-C does, where they would end the process at once: what was begun
+    is to be cleared away, or told."""
+    in_main = threading.current_thread() is threading.main_thread()
+    plain = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
+
+    def terminate(*_: object) -> NoReturn:
+        raise Terminated
+
+    for number in plain if in_main else ():
+        signal.signal(number, terminate)
+    try:
+        yield
+    finally:
+        for number in plain if in_main else ():
+            signal.signal(number, signal.SIG_DFL)
 
 
 class StopRequest:

@@ -29,6 +29,7 @@ from pollconsumer.interface.cli.output import (
 from pollconsumer.interface.cli.types import NAMED_FILE
 from pollconsumer.interface.configured_store import opener_of
 from pollconsumer.interface.named_files import open_passing, refuse_to_replace
+from pollconsumer.runtime.launch.signals import raising_terminations
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.moving.contents import count_of
@@ -58,7 +59,7 @@ def export_(file: str, yes: bool, as_json: bool) -> None:
     closing, said = _closing(_opener()), _WaitNotice()
     closed = complete = False
     try:
-        with _written(file) as output:
+        with raising_terminations(), _written(file) as output:
             lines = export(closing, closing.close(os.urandom(8).hex(), said.pause))
             closed = True
             header = next(lines)
