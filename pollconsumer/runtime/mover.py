@@ -34,7 +34,7 @@ class MoverOptions(NamedTuple):
     """Durations in seconds."""
 
     idle_time: float
-    batch_size: int
+    page_size: int
     margin: float = MARGIN
     """Before the window's end at which the mover stops."""
     keeping: Mapping[str, Retention] = MappingProxyType({})
@@ -73,12 +73,12 @@ class Mover:
         return StopReason.NO_TIME_TO_IDLE
 
     def promote(self) -> tuple[int, float | None]:
-        """One batch of every queue. Returns messages moved, and seconds until the next is due, or None."""
+        """One page of every queue. Returns messages moved, and seconds until the next is due, or None."""
         moved, soonest = 0, None
         self._to_repair = []
         for queue in self.queues():
             with self._leaving_out(queue):
-                promoted = self._store.promote(self._holder, queue, self.options.batch_size)
+                promoted = self._store.promote(self._holder, queue, self.options.page_size)
                 moved += promoted.moved
                 if promoted.next_due is not None and (soonest is None or promoted.next_due < soonest):
                     soonest = promoted.next_due

@@ -133,7 +133,8 @@ def test_what_is_read_quickly_is_what_click_reads(arguments: list[str]) -> None:
             ["run", "--schedule", "* * * * *", "--memory-limit", "1MiB"],
             {"schedule": "* * * * *", "memory_limit": 1024**2},
         ),
-        (["move", "--batch-size", "9", "--store", "redis://db"], {"batch_size": 9}),
+        (["move", "--page-size", "9", "--store", "redis://db"], {"page_size": 9}),
+        (["move", "--batch-size=9"], {"page_size": 9}),
     ],
 )
 def test_a_plain_command_line_of_a_launch_is_read_quickly(arguments: list[str], own: dict[str, Any]) -> None:
@@ -153,6 +154,7 @@ def test_a_plain_command_line_of_a_launch_is_read_quickly(arguments: list[str], 
         ["run", "--timeout"],
         ["run", "--timeout", "-5s"],
         ["run", "--timeout", "1s", "--timeout", "1s"],
+        ["move", "--page-size", "9", "--batch-size", "9"],
         ["run", "--until-empty=1"],
         ["-q", "-v", "run"],
         ["-vv", "run"],

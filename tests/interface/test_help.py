@@ -67,7 +67,7 @@ def test_the_help_of_the_program_has_every_exit_code_of_an_error(run: Any) -> No
         ("run", "--min-margin", None),
         ("run", "--until-empty", None),
         ("move", "--idle-time", "1s"),
-        ("move", "--batch-size", "250"),
+        ("move", "--page-size", "250"),
     ],
 )
 def test_an_option_of_a_launch_shows_the_default_of_its_setting(

@@ -202,7 +202,8 @@ def test_a_printed_settings_object_does_not_show_the_store() -> None:
         ("[consumer]\nconcurrency = 0", "consumer.concurrency: 0; must be 1-256"),
         ("[consumer]\nconcurrency = 100000", "consumer.concurrency: 100000; must be 1-256"),
         ("[consumer]\ninstances = 65", "consumer.instances: 65; must be 1-64"),
-        ("[mover]\nbatch_size = 501", "mover.batch_size: 501; must be 1-500"),
+        ("[mover]\nbatch_size = 9\npage_size = 9", "unknown key: mover.batch_size"),
+        ("[mover]\npage_size = 501", "mover.page_size: 501; must be 1-500"),
         ("[strict]\nreplicas = 0", "strict.replicas: 0; must be 1-99"),
         ("[strict]\nreplicas = 1", "strict.replicas: 1; the embedded server has none"),
         ("[strict]\naof = true", "strict.aof: True; the embedded server writes through anyway"),
@@ -324,7 +325,7 @@ def test_a_current_directory_that_is_gone_is_refused(place: Path, tmp_path: Path
         ("consumer", {"min_margin": 60.0}, UsageError, "--min-margin: 60; no time left to work, as timeout is 60s"),
         ("consumer", {"timeout": 5.0, "min_margin": 5.0}, UsageError, "--min-margin: 5; no time left to work"),
         ("consumer", {"schedule": "* * *"}, UsageError, "--schedule: * * *; three fields, need five"),
-        ("mover", {"batch_size": 0}, UsageError, "--batch-size: 0; must be 1-500"),
+        ("mover", {"page_size": 0}, UsageError, "--page-size: 0; must be 1-500"),
     ],
 )
 def test_what_a_flag_sets_is_refused_under_its_name(
@@ -427,7 +428,7 @@ files = st.builds(
         memory_limit=st.just('"256MB"') | st.integers(2**20, 2**60).map(str),
         handoff=handoffs,
     ),
-    sections(timeout=durations, schedule=schedules, batch_size=st.integers(1, 500).map(str), handoff=handoffs),
+    sections(timeout=durations, schedule=schedules, page_size=st.integers(1, 500).map(str), handoff=handoffs),
 )
 
 

@@ -130,6 +130,18 @@ def test_every_key_can_be_set_by_a_variable(path: str, place: Path, monkeypatch:
     assert as_values(found) != as_values(Settings())
 
 
+def test_a_key_that_was_renamed_is_known_by_its_former_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "config.toml").write_text("[mover]\nbatch_size = 7\n")
+    found = [load_settings().mover.page_size, load_settings().mover.page_size]  # as it was remembered, too
+    monkeypatch.setenv("POLLCONSUMER_MOVER__BATCH_SIZE", "8")
+    found.append(load_settings().mover.page_size)
+    (place / "config.toml").write_text("[mover]\npage_size = 6\n")
+    found.append(load_settings().mover.page_size)
+    monkeypatch.setenv("POLLCONSUMER_MOVER__PAGE_SIZE", "9")
+    found.append(load_settings().mover.page_size)
+    assert found == [7, 7, 8, 8, 9]
+
+
 def test_a_variable_goes_before_the_file_key_by_key(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "config.toml").write_text(
         '[queues.default]\nquota = "1/1m"\nweight = 3\n[queues.other]\nweight = 4\n'

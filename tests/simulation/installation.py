@@ -235,7 +235,7 @@ class Installation:
         process.sleep(draw(self.platform.start_up, process.stream))
 
         def move_for(launch: Launch) -> StopReason:
-            return move(launch, MoverOptions(idle_time=1.0, batch_size=100, margin=launch.min_margin))
+            return move(launch, MoverOptions(idle_time=1.0, page_size=100, margin=launch.min_margin))
 
         plan = self._plan(process, self.mover_handoff or self.rules.handoff)
         return self._run(process, plan, Group("mover", (), 1), move_for)

@@ -210,7 +210,7 @@ def launcher_of(chosen: ConsumerSettings | MoverSettings) -> Found:
 def mover_options(settings: Settings) -> MoverOptions:
     from pollconsumer.runtime.mover import MoverOptions
 
-    return MoverOptions(settings.mover.idle_time, settings.mover.batch_size, keeping=_keeping(settings))
+    return MoverOptions(settings.mover.idle_time, settings.mover.page_size, keeping=_keeping(settings))
 
 
 def _limits(table: QueueSettings) -> Limits:

@@ -41,6 +41,8 @@ class Flag(NamedTuple):
     metavar: str | None = None
     default: Any = None
     """The flag of a setting."""
+    former: str = ""
+    """Accepted as well, and shown nowhere."""
 
     @property
     def name(self) -> str:
@@ -89,6 +91,7 @@ def _of_settings(section: str) -> Iterator[Flag]:
                 name_of_values=key if setting.kind == "tuple" else "",
                 metavar="URL" if key == "store" else None,
                 default=default,
+                former=f"--{setting.former.replace('_', '-')}" if setting.former else "",
             )
 
 
@@ -133,7 +136,7 @@ def read(arguments: Sequence[str]) -> Given | None:
                 switches[word] += 1
             elif not command and word in SECTIONS:
                 command = word
-                known |= {flag.flag: flag for flag in flags_of(command)}
+                known |= {name: flag for flag in flags_of(command) for name in (flag.former, flag.flag) if name}
             else:
                 return None
     except ValueError:

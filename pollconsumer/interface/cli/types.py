@@ -31,12 +31,18 @@ _LONG_YEAR = re.compile(r"\+?\d{5,}-")
 
 
 class Once(click.Option):
-    """An option that may be given only once, instead of silently using the last value."""
+    """An option that may be given only once, instead of silently using the last value; under a ``former`` name, too,
+    which is shown nowhere."""
+
+    def __init__(self, *given: Any, former: str = "", **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.former = [former] if former else []
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        self.multiple = True  # only so that the parser keeps every value
+        shown = self.opts
+        self.opts, self.multiple = shown + self.former, True  # only so that the parser knows all, and keeps every value
         super().add_to_parser(parser, ctx)
-        self.multiple = False
+        self.opts, self.multiple = shown, False
 
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> Any:
         given = opts.get(self.name or "", ())
@@ -128,7 +134,7 @@ def _option_of(flag: Flag) -> Callable[[Function], Function]:
     if flag.name_of_values:
         told += "  [repeatable]"
         return click.option(flag.flag, flag.name, type=kind, multiple=True, metavar=metavar, help=told)
-    return click.option(flag.flag, flag.name, cls=Once, type=kind, metavar=metavar, help=told)
+    return click.option(flag.flag, flag.name, cls=Once, former=flag.former, type=kind, metavar=metavar, help=told)
 
 
 def _default(flag: Flag) -> str:

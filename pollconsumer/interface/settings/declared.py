@@ -4,9 +4,9 @@ Import this where settings are read or documented, not on the path of a launch: 
 the fields from the cache (``fields.py``), and its settings are plain objects (``model.py``), which type checkers take
 for instances of these classes.
 
-Every key of ``[consumer]`` and ``[mover]`` is a flag of ``run`` or ``move``, but those of another section only. A field
-that is not shown (``repr=False``) may hold a secret. Validators are functions of ``values.py``, where a launch finds
-them.
+Every key of ``[consumer]`` and ``[mover]`` is a flag of ``run`` or ``move``, but those of another section only. A
+``former`` name is accepted, and shown nowhere. A field that is not shown (``repr=False``) may hold a secret. Validators
+are functions of ``values.py``, where a launch finds them.
 """
 
 from __future__ import annotations
@@ -103,7 +103,13 @@ class MoverSettings(LaunchSettings):
     idle_time: kinds.Duration = Field(
         default=1.0, gt=0, le=YEAR, description="Longest pause between looks at the schedule."
     )
-    batch_size: kinds.Whole = Field(default=250, ge=1, le=500, description="Messages promoted in one step.")
+    page_size: kinds.Whole = Field(
+        default=250,
+        ge=1,
+        le=500,
+        description="Messages promoted in one step.",
+        json_schema_extra={"former": "batch_size"},
+    )
 
 
 class StrictSettings(Section):

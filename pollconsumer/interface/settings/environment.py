@@ -17,6 +17,8 @@ SERVICE_LINK = PREFIX + r"(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_(TCP|
 
 def with_environment(file: dict[str, Any], variables: Mapping[str, str], table: FieldTable) -> dict[str, Any]:
     """The values of ``file`` overridden by ``variables``. ConfigurationError for an unknown variable."""
+    for name, section in table.sections.items():
+        _rename(_at(file, name) if name else file, section.values())
     for path, _, value in overrides(file, variables, table):
         put(file, path, value)
     return file
@@ -28,13 +30,22 @@ def overrides(
     """Of each variable the path in ``file``, which is to have those before, the setting, None for a key within one, and
     the value as the file would have it. An empty variable counts as unset. ConfigurationError for an unknown one."""
     paths = dict(_paths(table))
-    for name in sorted(variables, key=lambda name: name.count("__")):  # lists and whole tables before what is in them
+    order = {name: place for place, name in enumerate(paths)}
+    # Lists and whole tables before what is in them, and former names before those that replaced them.
+    for name in sorted(variables, key=lambda name: (name.count("__"), order.get(name, 0))):
         found = paths.get(name) or _path_in_table(name, file, table)
         if found is not None and variables[name]:
             path, setting = found
             yield path, setting, _as_json(variables[name]) if setting is None else setting.decoded(variables[name])
         elif found is None and name != CONFIG_VARIABLE and not re.fullmatch(SERVICE_LINK, name):
             raise ConfigurationError("unknown variable", name, suggestion(name, _known_beside(name, paths, table)))
+
+
+def _rename(section: Any, settings: Iterable[DeclaredField]) -> None:
+    """Give keys the names that they have now; one of both stays, to be refused."""
+    for setting in settings:
+        if setting.former and setting.former in section and setting.key not in section:
+            section[setting.key] = section.pop(setting.former)
 
 
 def put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
@@ -50,7 +61,8 @@ def _paths(table: FieldTable) -> Iterator[tuple[str, tuple[tuple[str, ...], Decl
     for name, section in table.sections.items():
         for key, setting in section.items():
             path = (name, key) if name else (key,)
-            yield variable(".".join(path)), (path, setting)
+            for spelled in filter(None, (setting.former, key)):
+                yield variable(".".join((*path[:-1], spelled))), (path, setting)
 
 
 def _path_in_table(

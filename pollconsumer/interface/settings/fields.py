@@ -53,6 +53,8 @@ class DeclaredField(NamedTuple):
     flag: str | None = None
     help: str = ""
     secret: bool = False
+    former: str = ""
+    """The key by which it was known before."""
 
     @property
     def range(self) -> str:
