@@ -1,4 +1,4 @@
-"""Average durations, and the margin and batch size derived from them. All in seconds."""
+"""Average durations, and the margin and page size derived from them. All in seconds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The polling consumer: the loop of one launch.
 
 Source: Mark Seemann, "Faking a continuously Polling Consumer with scheduled tasks", 2014. What is added to his
-recursion: idling is a blocking wait, messages are reserved and settled in batches, and there may be several slots.
+recursion: idling is a blocking wait, messages are reserved and settled in pages, and there may be several slots.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pollconsumer.runtime.consuming.consumer_options import ConsumerOptions
 from pollconsumer.runtime.consuming.contexts import Deliveries
 from pollconsumer.runtime.consuming.exchange import Exchange
 from pollconsumer.runtime.consuming.message_stopper import MessageStopper
-from pollconsumer.runtime.consuming.pace import HORIZON, MAX_BATCH_MESSAGES, Pace
+from pollconsumer.runtime.consuming.pace import HORIZON, MAX_PAGE_MESSAGES, Pace
 from pollconsumer.runtime.consuming.plain import PlainPath
 from pollconsumer.runtime.consuming.predecessors import Predecessors
 from pollconsumer.runtime.consuming.progress_reporter import ProgressReporter
@@ -60,7 +60,7 @@ class Consumer:
         self._pace = Pace(options, launch, executor, learned)
         self.margin = self._pace.margin
         turns = Turns(options.queues, options.weights)
-        self._exchange = exchange(launch, self._settling, turns, options.limits, self._batch, reporting)
+        self._exchange = exchange(launch, self._settling, turns, options.limits, self._page_size, reporting)
         predecessors.ahead = self._exchange.reserved
         self._stopping = MessageStopper(launch, executor, self._exchange, options.queues)
         brief = durations.brief(options, executor.slots)
@@ -222,7 +222,7 @@ class Consumer:
         margin = self.margin()
         if margin != self.options.min_margin:
             return False
-        most = (self.options.max_messages or MAX_BATCH_MESSAGES + self._taken) - self._taken
+        most = (self.options.max_messages or MAX_PAGE_MESSAGES + self._taken) - self._taken
         handled = self._plain.handle(self._exchange.reserved, most, margin)
         if handled:
             self._taken += handled
@@ -324,5 +324,5 @@ class Consumer:
         with self._exchange.passing:  # slots take some of them meanwhile
             self._pace.look_at(self._exchange.reserved)
 
-    def _batch(self) -> int:
-        return 1 if self._handling_suspect else self._pace.batch(len(self._exchange.reserved), self._taken)
+    def _page_size(self) -> int:
+        return 1 if self._handling_suspect else self._pace.page_size(len(self._exchange.reserved), self._taken)

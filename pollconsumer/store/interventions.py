@@ -12,7 +12,7 @@ from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED
 from pollconsumer.store.rights import OPERATOR, demand
 
-MAX_BATCH_IDS = 100
+MAX_PAGE_IDS = 100
 _NEXT = {b"scheduled": "cancel", b"ready": "cancel", b"reserved": "stop"}
 """The script that stops a message, by the state that it has by now."""
 
@@ -56,10 +56,10 @@ class Interventions:
         script = self._wire.scripts["cancel"]
         keys = self._keys.of_script(script, queue)
         cancelled: list[str] = []
-        for first in range(0, len(ids), MAX_BATCH_IDS):
-            batch = ids[first : first + MAX_BATCH_IDS]
-            states = self._wire.all([self._wire.script(script, keys, [id_bytes(message_id)]) for message_id in batch])
-            cancelled += [each for each, state in zip(batch, states, strict=True) if state in (b"", b"cancelled")]
+        for first in range(0, len(ids), MAX_PAGE_IDS):
+            page = ids[first : first + MAX_PAGE_IDS]
+            states = self._wire.all([self._wire.script(script, keys, [id_bytes(message_id)]) for message_id in page])
+            cancelled += [each for each, state in zip(page, states, strict=True) if state in (b"", b"cancelled")]
         return cancelled
 
     def reschedule(self, queue: str, message_id: str, *, due: int | None = None, delay: int | None = None) -> None:
@@ -76,15 +76,15 @@ class Interventions:
         """
         rows_key = self._keys.queue(queue, "rows")
 
-        def with_generations(batch: list[bytes]) -> list[bytes | int]:
-            found = self._wire.command("HMGET", rows_key, *batch)
-            return [part for pair in zip(batch, map(rows.generation, found), strict=True) for part in pair]
+        def with_generations(page: list[bytes]) -> list[bytes | int]:
+            found = self._wire.command("HMGET", rows_key, *page)
+            return [part for pair in zip(page, map(rows.generation, found), strict=True) for part in pair]
 
-        return self._in_batches("redrive", queue, list(dict.fromkeys(ids)), with_generations)
+        return self._in_pages("redrive", queue, list(dict.fromkeys(ids)), with_generations)
 
     def purge(self, queue: str, ids: Sequence[str]) -> list[str]:
         """Forget dead letters, except their ids. Returns the ids that were purged."""
-        return self._in_batches("purge", queue, ids, lambda batch: [ID_MEMORY_MS, MOST_REMEMBERED, *batch])
+        return self._in_pages("purge", queue, ids, lambda page: [ID_MEMORY_MS, MOST_REMEMBERED, *page])
 
     def pause(self, queue: str, *, paused: bool) -> None:
         """Pause or resume ``queue``. An unknown queue can be paused, before the first message; resuming it is
@@ -120,12 +120,12 @@ class Interventions:
         if state:
             raise BadData(f"cannot {name}", message_id, f"it is {state.decode()} already")
 
-    def _in_batches(
+    def _in_pages(
         self, name: str, queue: str, ids: Sequence[str], arguments: Callable[[list[bytes]], Sequence[bytes | int]]
     ) -> list[str]:
         self._demand(queue)
         done: list[str] = []
-        for first in range(0, len(ids), MAX_BATCH_IDS):
-            batch = [id_bytes(message_id) for message_id in ids[first : first + MAX_BATCH_IDS]]
-            done += map(id_text, self._wire.run(name, self._keys, queue, arguments(batch)))
+        for first in range(0, len(ids), MAX_PAGE_IDS):
+            page = [id_bytes(message_id) for message_id in ids[first : first + MAX_PAGE_IDS]]
+            done += map(id_text, self._wire.run(name, self._keys, queue, arguments(page)))
         return done

@@ -22,7 +22,7 @@ from pollconsumer.store.recurrence_reader import read_definition, read_instant, 
 from pollconsumer.store.reservations import Holder
 from pollconsumer.store.server import count_of, now_ms
 
-MAX_BATCH_RECURRENCES = 200
+MAX_PAGE_RECURRENCES = 200
 """Recurrences that are ticked in a round trip, each by a script of its own."""
 MOST_ANEW = 10_000
 """Recurrences of a queue that a launch looks at after the clock was set back, the last ones due first."""
@@ -116,7 +116,7 @@ class LaunchRecurrences(Recurrences):
 
         An unreadable recurrence is set aside until `try_again`.
         """
-        now, *due = self._wire.run("due", self._keys, queue, [MAX_BATCH_RECURRENCES])
+        now, *due = self._wire.run("due", self._keys, queue, [MAX_PAGE_RECURRENCES])
         attended_since_ms = attended_since(now)
         commands: list[tuple[Any, ...]] = []
         unreadable: list[bytes] = []
@@ -143,15 +143,15 @@ class LaunchRecurrences(Recurrences):
         farthest = ("+inf", f"({now}", "BYSCORE", "REV", "LIMIT", 0, MOST_ANEW, "WITHSCORES")
         found = self._wire.command("ZRANGE", key("next_instants"), *farthest)
         coming = list(zip(found[::2], found[1::2], strict=True))
-        for at in range(0, len(coming), MAX_BATCH_RECURRENCES):
-            batch = coming[at : at + MAX_BATCH_RECURRENCES]
-            names = [name for name, _ in batch]
+        for at in range(0, len(coming), MAX_PAGE_RECURRENCES):
+            page = coming[at : at + MAX_PAGE_RECURRENCES]
+            names = [name for name, _ in page]
             counts = [b"%b:%b" % (name, what) for name in names for what in (b"enqueued", b"skipped")]
             definitions, counted = self._wire.all(
                 [("HMGET", key("recurrences"), *names), ("HMGET", key("recurrence_counters"), *counts)]
             )
             commands = []
-            of_each = zip(batch, definitions, counted[::2], counted[1::2], strict=True)
+            of_each = zip(page, definitions, counted[::2], counted[1::2], strict=True)
             for (name, instant), definition, *before in of_each:
                 with suppress(ValueError):  # unreadable, which its instant will show
                     recurrence, due = read_definition(queue, name, definition), read_instant(instant)

@@ -18,11 +18,11 @@ from pollconsumer.store.rights import PRODUCER
 from pollconsumer.store.server import TIME, to_ms
 
 Trip = list[list[NewMessage]]
-"""Batches, each for one queue, sent in one write."""
+"""Pages, each for one queue, sent in one write."""
 
-ENQUEUE_BATCH = 75
+ENQUEUE_PAGE = 75
 """Messages per script: a hundred scheduled ones may block the server for more than 5 ms, while its tables grow."""
-ENQUEUE_BATCHES = 4
+ENQUEUE_PAGES = 4
 """Scripts per round trip."""
 ENQUEUE_BYTES = 1 << 20
 ID_MEMORY_MS = 600_000
@@ -85,10 +85,10 @@ class Producer:
         return self._held(trip, trip[0], held, 0, repeated=self.wire.repeated)[0]
 
     def enqueue(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> list[Enqueued]:
-        """Accept messages, in order, as `enqueue_batches` does. An error's ``accepted`` are those before it."""
+        """Accept messages, in order, as `enqueue_pages` does. An error's ``accepted`` are those before it."""
         results: list[Enqueued] = []
         try:
-            for accepted in self.enqueue_batches(messages, origin):
+            for accepted in self.enqueue_pages(messages, origin):
                 results += accepted
         except (StoreUnreachable, Conflict) as error:
             error.accepted = [entry.id for entry in results]
@@ -97,61 +97,61 @@ class Producer:
 
     def enqueue_alike(self, messages: Alike) -> Iterable[tuple[str, bool]]:
         """`enqueue` them: id, and whether it is a duplicate, of each. Hot path: as `enqueue_one`, in one round trip."""
-        batches = [messages[at : at + ENQUEUE_BATCH] for at in range(0, len(messages), ENQUEUE_BATCH)]
-        if not 0 < len(batches) <= ENQUEUE_BATCHES or sum(map(len, messages.payloads)) > ENQUEUE_BYTES:
+        pages = [messages[at : at + ENQUEUE_PAGE] for at in range(0, len(messages), ENQUEUE_PAGE)]
+        if not 0 < len(pages) <= ENQUEUE_PAGES or sum(map(len, messages.payloads)) > ENQUEUE_BYTES:
             return self.enqueue(messages)
         self.register(messages.queue)
         script, record = self.wire.scripts["enqueue_alike"], rows.new_record(messages[0]._replace(payload=b""))
         head = self.wire.script(script, self.keys.of_script(script, messages.queue), [record])
-        commands = [(*head, *chain.from_iterable(zip(each.ids, each.payloads, strict=True))) for each in batches]
-        answers = self._call(commands, lambda: [list(each) for each in batches], None, 0)
-        if answers == [b""] * len(batches):
+        commands = [(*head, *chain.from_iterable(zip(each.ids, each.payloads, strict=True))) for each in pages]
+        answers = self._call(commands, lambda: [list(each) for each in pages], None, 0)
+        if answers == [b""] * len(pages):
             self.wire.witness = messages.queue, messages.ids[-1], False, self._clocks.monotonic()
             return zip(messages.ids, repeat(False))
         results, repeated = list[Enqueued](), self.wire.repeated
-        trip = [list(each) for each in batches]
-        for batch, answer in zip(trip, answers, strict=True):
+        trip = [list(each) for each in pages]
+        for page, answer in zip(trip, answers, strict=True):
             if isinstance(answer, bytes):
-                results += self.enqueue(batch) if answer else [Enqueued(each.id, False) for each in batch]
+                results += self.enqueue(page) if answer else [Enqueued(each.id, False) for each in page]
             else:
-                results += self._held(trip, batch, answer, len(results), repeated=repeated)
+                results += self._held(trip, page, answer, len(results), repeated=repeated)
         return results
 
-    def enqueue_batches(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> Iterator[list[Enqueued]]:
-        """Accept messages, in order; each batch for one queue is atomic.
+    def enqueue_pages(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> Iterator[list[Enqueued]]:
+        """Accept messages, in order; each page for one queue is atomic.
 
         Accepting is idempotent, so it is repeated after a lost reply. OutcomeUnknown has the ids of a round trip that
         was not answered within the budget; StoreUnreachable if nothing was sent; NotReplicated if they are accepted,
         but too few replicas confirmed in time. Conflict if an id belongs to a message with another handler or payload:
-        its batch, and later ones, are not accepted.
+        its page, and later ones, are not accepted.
         """
         done = 0
         for trip in _round_trips(messages):
-            for batch in trip:
-                self.register(batch[0].queue)
+            for page in trip:
+                self.register(page[0].queue)
             answers = self._send(trip, origin, done)
             repeated = self.wire.repeated
-            for batch, held in zip(trip, answers, strict=True):
-                results = self._held(trip, batch, held, done, repeated=repeated)
-                self.wire.witness = batch[-1].queue, results[-1].id, False, self._clocks.monotonic()
+            for page, held in zip(trip, answers, strict=True):
+                results = self._held(trip, page, held, done, repeated=repeated)
+                self.wire.witness = page[-1].queue, results[-1].id, False, self._clocks.monotonic()
                 yield results
-                done += len(batch)
+                done += len(page)
 
     def _held(
-        self, trip: Trip, batch: list[NewMessage], held: int | list[bytes], done: int, *, repeated: bool
+        self, trip: Trip, page: list[NewMessage], held: int | list[bytes], done: int, *, repeated: bool
     ) -> list[Enqueued]:
-        """What the answer of `enqueue.lua` for a batch says. Raises what `enqueue_batches` does."""
+        """What the answer of `enqueue.lua` for a page says. Raises what `enqueue_pages` does."""
         if held == 0:
             raise OutcomeUnknown(ids_of(trip))
         if isinstance(held, int):
-            conflicting = batch[held - 1].id
+            conflicting = page[held - 1].id
             error = Conflict("message id", conflicting, "it has another handler or payload: choose another id")
             error.id, error.at = conflicting, done + held - 1
             raise error
         if not any(held):
-            return list(map(Enqueued._make, zip([message.id for message in batch], repeat(False))))
+            return list(map(Enqueued._make, zip([message.id for message in page], repeat(False))))
         results = []
-        for message, holder in zip(batch, held, strict=True):
+        for message, holder in zip(page, held, strict=True):
             id_held = holder.decode()
             again = id_held == message.id and repeated
             results.append(Enqueued(id_held or message.id, bool(id_held) and not again))
@@ -194,11 +194,11 @@ class Producer:
 
     def _commands(self, trip: Trip, origin: Origin | None, done: int, bound: str) -> list[tuple[Any, ...]]:
         script, commands = self.wire.scripts["enqueue"], []
-        for batch in trip:
+        for page in trip:
             source = f"{origin.queue} {origin.number} {origin.place + done}" if origin else bound
-            names = self.keys.of_script(script, batch[0].queue)
-            commands.append(self.wire.script(script, names if origin else names[:-1], _as_arguments(batch, source)))
-            done += len(batch)
+            names = self.keys.of_script(script, page[0].queue)
+            commands.append(self.wire.script(script, names if origin else names[:-1], _as_arguments(page, source)))
+            done += len(page)
         return commands
 
     def register(self, queue: str, rights: str | None = None) -> None:
@@ -216,13 +216,13 @@ class Producer:
 
 
 def ids_of(trip: Trip) -> list[str]:
-    return [message.id for batch in trip for message in batch]
+    return [message.id for page in trip for message in page]
 
 
-def _as_arguments(batch: Sequence[NewMessage], origin: str) -> list[Any]:
+def _as_arguments(page: Sequence[NewMessage], origin: str) -> list[Any]:
     """As `enqueue.lua` takes them."""
-    arguments: list[Any] = [len(batch), origin]
-    for message in batch:
+    arguments: list[Any] = [len(page), origin]
+    for message in page:
         if message[OPTIONS] == NO_OPTIONS:
             arguments += (message.id, "", "", 0, rows.new_record(message))
             continue
@@ -233,30 +233,28 @@ def _as_arguments(batch: Sequence[NewMessage], origin: str) -> list[Any]:
 
 
 def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Trip]:
-    """A batch that may be refused ends its round trip, so that no later one is accepted."""
+    """A page that may be refused ends its round trip, so that no later one is accepted."""
     trip: Trip = []
-    for batch in _batches(messages):
-        trip.append(batch)
-        if len(trip) == ENQUEUE_BATCHES or any(message.digest for message in batch):
+    for page in _pages(messages):
+        trip.append(page)
+        if len(trip) == ENQUEUE_PAGES or any(message.digest for message in page):
             yield trip
             trip = []
     if trip:
         yield trip
 
 
-def _batches(messages: Sequence[NewMessage]) -> Iterator[list[NewMessage]]:
+def _pages(messages: Sequence[NewMessage]) -> Iterator[list[NewMessage]]:
     """Runs for one queue, of bounded number and size."""
-    batch: list[NewMessage] = []
+    page: list[NewMessage] = []
     size = 0
     for message in messages:
-        if batch and (
-            message.queue != batch[0].queue
-            or len(batch) == ENQUEUE_BATCH
-            or size + len(message.payload) > ENQUEUE_BYTES
+        if page and (
+            message.queue != page[0].queue or len(page) == ENQUEUE_PAGE or size + len(message.payload) > ENQUEUE_BYTES
         ):
-            yield batch
-            batch, size = [], 0
-        batch.append(message)
+            yield page
+            page, size = [], 0
+        page.append(message)
         size += len(message.payload)
-    if batch:
-        yield batch
+    if page:
+        yield page

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pollconsumer.store.connecting.strict import Strict
     from pollconsumer.store.reading.messages import Message
 
-PUT_BATCH, AT_ONCE = 50, 500
+PUT_PAGE, AT_ONCE = 50, 500
 """Recurrences in a script, about a millisecond of the server; in a round trip."""
 TAKEN = "a configuration defines one of that name; choose another name, or change it there"
 Put = tuple[Recurrence, First]
@@ -66,14 +66,14 @@ class Recurrences(RecurrenceReader):
                 begins = due
             none = "" if not recurrence.enabled else "ended"
             limits = ["" if limit is None else limit for limit in (recurrence.until, recurrence.times)]
-            batches = arguments.setdefault(recurrence.queue, [[]])
-            if len(batches[-1]) == 7 * PUT_BATCH:
-                batches.append([])
-            batches[-1] += (recurrence.name, text, head, none if begins is None else begins, *limits, before)
+            pages = arguments.setdefault(recurrence.queue, [[]])
+            if len(pages[-1]) == 7 * PUT_PAGE:
+                pages.append([])
+            pages[-1] += (recurrence.name, text, head, none if begins is None else begins, *limits, before)
         commands = [
-            self._wire.script(script, self._keys.of_script(script, queue), batch)
-            for queue, batches in arguments.items()
-            for batch in batches
+            self._wire.script(script, self._keys.of_script(script, queue), page)
+            for queue, pages in arguments.items()
+            for page in pages
         ]
         for taken in self._wire.all(commands):
             _refuse(taken)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pollconsumer.store.connecting.wire import Wire
     from pollconsumer.store.reports import Reports
 
-PROMOTE_BATCH = 250
+PROMOTE_PAGE = 250
 """A millisecond of the server, and a few on a slow one."""
 
 
@@ -90,7 +90,7 @@ class RedisStore(Upkeep):
         before = len(commands)
         if promoting:
             promote = scripts["promote"]
-            args = [holder.lineage, holder.fence, PROMOTE_BATCH]
+            args = [holder.lineage, holder.fence, PROMOTE_PAGE]
             commands += [self.wire.script(promote, self.keys.of_script(promote, queue), args) for queue in promoting]
         for share in shares:
             commands.append(self._step_of(holder, share, lasts_ms))

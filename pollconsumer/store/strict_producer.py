@@ -44,7 +44,7 @@ class StrictProducer(Producer):
     def _send(self, trip: Trip, origin: Origin | None, done: int) -> list[Any]:
         """NotReplicated if messages are accepted, but too few replicas confirmed in time."""
         strict, commands = self._strict, self._commands(trip, origin, done, "")
-        awaiting = strict.awaiting(self.wire.replicas, [self.keys.queue(batch[0].queue, "counters") for batch in trip])
+        awaiting = strict.awaiting(self.wire.replicas, [self.keys.queue(page[0].queue, "counters") for page in trip])
         answers = self._call(commands + awaiting, lambda: trip, origin, done, awaiting, strict.within)
         if awaiting and (problem := strict.shortfall(answers[-1], self.wire.replicas)):
             self.wire.close()  # the server may not be the primary any more

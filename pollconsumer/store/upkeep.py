@@ -15,15 +15,15 @@ from pollconsumer.store.reservations import DeadLetter, Holder, dead_letters_of
 from pollconsumer.store.rights import LAUNCH
 from pollconsumer.store.scripts import Script
 
-RECOVER_BATCH = 200
-CONVERT_BATCH = 1000
+RECOVER_PAGE = 200
+CONVERT_PAGE = 1000
 """Due times of an earlier version."""
 AUDIT_PAGE = 50
 AUDIT_PAGES = 40
 MOST_COUNTED = 1000
 MOST_LINES = 100
 """Concurrency keys examined per call."""
-TRIM_BATCH = 400
+TRIM_PAGE = 400
 """More than a consumer completes between two calls, so that trimming catches up."""
 KEEP_FINISHED = 10_000
 KEEP_FINISHED_MS = 24 * 3600 * 1000
@@ -56,8 +56,8 @@ class Upkeep(Producer):
             call,
             *(self.keys.queue(queue, name) for name in ("served", "schedule")),
         ]
-        args = [holder.lineage, holder.fence, int(served_for * 1000), CONVERT_BATCH]
-        while self.wire.call("announce", keys, args) == CONVERT_BATCH:
+        args = [holder.lineage, holder.fence, int(served_for * 1000), CONVERT_PAGE]
+        while self.wire.call("announce", keys, args) == CONVERT_PAGE:
             pass
         return self.recover(queue, on_dead_letter=on_dead_letter)
 
@@ -76,12 +76,12 @@ class Upkeep(Producer):
         recovered = standing = 0
         late = [0] if live_fences is None else [1, *live_fences]
         while True:  # in reverse order, since each is pushed to the head
-            orphans, looked, dead = self.wire.run("recover", self.keys, queue, [standing, RECOVER_BATCH, *late])
+            orphans, looked, dead = self.wire.run("recover", self.keys, queue, [standing, RECOVER_PAGE, *late])
             recovered += len(orphans)
             for dead_letter in dead_letters_of(queue, dead):
                 on_dead_letter(dead_letter)
             standing += looked - len(orphans)
-            if looked < RECOVER_BATCH:
+            if looked < RECOVER_PAGE:
                 return recovered
 
     def audit(self, queue: str) -> int:
@@ -109,18 +109,18 @@ class Upkeep(Producer):
         script, left = self.wire.scripts["reschedule"], 0
         keys, schedule = self.keys.of_script(script, queue), self.keys.queue(queue, "schedule")
         while True:
-            beyond = (f"({reached_ms * 1000}", "+inf", "BYSCORE", "LIMIT", left, RECOVER_BATCH)
+            beyond = (f"({reached_ms * 1000}", "+inf", "BYSCORE", "LIMIT", left, RECOVER_PAGE)
             ids = self.wire.command("ZRANGE", schedule, *beyond)
             found = self.wire.command("HMGET", self.keys.queue(queue, "rows"), *ids) if ids else []
             booked = [each for each, row in zip(ids, found, strict=True) if row and row[rows.FLAGS] & rows.BOOKED]
             if booked:
                 self.wire.all([self.wire.script(script, keys, [each, "+0"]) for each in booked])
             left += len(ids) - len(booked)
-            if len(ids) < RECOVER_BATCH:
+            if len(ids) < RECOVER_PAGE:
                 return
 
     def trim(self, queue: str) -> int:
-        """Forget a batch of finished messages beyond the limits of number and age, except their ids. Returns how
+        """Forget a page of finished messages beyond the limits of number and age, except their ids. Returns how
         many."""
         return int(self.wire.call(*self.trimming(queue)))
 
@@ -129,7 +129,7 @@ class Upkeep(Producer):
         keeping, script = self.keeping.get(queue) or Retention(), self.wire.scripts["trim"]
         finished = keeping.finished or Kept(KEEP_FINISHED, KEEP_FINISHED_MS)
         limits = ["" if limit is None else limit for limit in (*finished, *keeping.dead)]
-        return script, self.keys.of_script(script, queue), [TRIM_BATCH, ID_MEMORY_MS, MOST_REMEMBERED, *limits]
+        return script, self.keys.of_script(script, queue), [TRIM_PAGE, ID_MEMORY_MS, MOST_REMEMBERED, *limits]
 
     def owns_recurrences(self, owner: str) -> bool:
         """Whether an earlier launch of this group defined any."""

@@ -1,4 +1,4 @@
-"""Averages, the margin that they call for, and the batch that fits beside it."""
+"""Averages, the margin that they call for, and the page that fits beside it."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_while_nothing_is_known_nothing_is_reserved_ahead() -> None:
     assert ahead(None, horizon=10, left=60, concurrency=3, most=128) == 0
 
 
-def test_messages_that_take_no_time_come_in_the_largest_batch() -> None:
+def test_messages_that_take_no_time_come_in_the_largest_page() -> None:
     assert ahead(0.0, horizon=0.01, left=60, concurrency=1, most=128) == 128
 
 

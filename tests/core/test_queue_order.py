@@ -19,14 +19,14 @@ def test_without_weights_the_order_never_changes() -> None:
 
 
 @given(WEIGHTS, st.integers(1, 5))
-def test_queues_with_a_backlog_are_served_in_proportion_to_their_weights(weights: dict[str, int], batch: int) -> None:
+def test_queues_with_a_backlog_are_served_in_proportion_to_their_weights(weights: dict[str, int], page: int) -> None:
     turns, served = Turns(sorted(weights), weights), Counter[str]()
     for _ in range(1000):
         queue = turns.order()[0]
-        turns.served(queue, batch)
-        served[queue] += batch
+        turns.served(queue, page)
+        served[queue] += page
     shares = {queue: served[queue] / weights[queue] for queue in weights}
-    assert max(shares.values()) - min(shares.values()) <= 2 * batch
+    assert max(shares.values()) - min(shares.values()) <= 2 * page
 
 
 @given(WEIGHTS, st.integers(1, 500))

@@ -27,19 +27,19 @@ COVERING: dict[str, tuple[tuple[str, ...], ...]] = {
     "a stale launch that checkpoints changes nothing": (("checkpoint: fence compare", "checkpoint: row compare"),),
     "a stale launch that gives back changes nothing": (("unreserve: fence compare", "unreserve: fence of the row"),),
     "an id enqueued again is handed out once": (
-        ("enqueue: id in the store", "reserve: an id that stands twice in a batch"),
+        ("enqueue: id in the store", "reserve: an id that stands twice in a page"),
         ("enqueue: id in the store", "reserve_unusual: id popped twice"),
     ),
     "an id twice in a call is handed out once": (
-        ("enqueue: id in the batch", "reserve: an id that stands twice in a batch"),
-        ("enqueue: id in the batch", "reserve_unusual: id popped twice"),
+        ("enqueue: id in the page", "reserve: an id that stands twice in a page"),
+        ("enqueue: id in the page", "reserve_unusual: id popped twice"),
     ),
     "an id enqueued again after its end is not handed out again": (
         ("enqueue: id in the store", "reserve_unusual: state of what is popped"),
         ("recover: orphans alone", "settle: completed leaves flight", "reserve_unusual: state of what is popped"),
     ),
     "an entry of an outbox sent again is handed out once": (
-        ("enqueue: id in the store", "enqueue: received before", "reserve: an id that stands twice in a batch"),
+        ("enqueue: id in the store", "enqueue: received before", "reserve: an id that stands twice in a page"),
         ("enqueue: id in the store", "enqueue: received before", "reserve_unusual: id popped twice"),
     ),
     "an entry sent again after its end is not handed out again": (

@@ -77,7 +77,7 @@ def _without_markers(store: RedisStore) -> dict[str, Any]:
 
 
 def _handed_out(store: RedisStore, *, fence: int = 1) -> list[str]:
-    """What one launch is given, one batch after the other, and completes."""
+    """What one launch is given, one page after the other, and completes."""
     launch, handed_out = Launch(store, fence), []
     for most in (9, 9):
         reserved = launch.reserve(most)

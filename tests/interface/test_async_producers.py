@@ -15,7 +15,7 @@ import pytest
 from pollconsumer import Conflict, NotCompleted, NotFound, OutcomeUnknown, PollConsumer, StoreUnreachable
 from pollconsumer.interface.api import handler_function
 from pollconsumer.store.connecting.patience import STEP
-from pollconsumer.store.producer import ENQUEUE_BATCH, ENQUEUE_BATCHES
+from pollconsumer.store.producer import ENQUEUE_PAGE, ENQUEUE_PAGES
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.testing import Sandbox
 from tests.conftest import NAMESPACE
@@ -116,7 +116,7 @@ def test_many_are_enqueued_in_order_and_a_conflict_is_counted_from_the_first(app
     app.enqueue("other", id="m400")
     with pytest.raises(Conflict) as caught:
         run(app.enqueue_messages_async(messages))
-    assert (caught.value.at, len(caught.value.accepted)) == (400, 400 - 400 % ENQUEUE_BATCH)
+    assert (caught.value.at, len(caught.value.accepted)) == (400, 400 - 400 % ENQUEUE_PAGE)
 
 
 def test_loops_one_after_another_and_in_two_threads_use_one_application(app: PollConsumer, valkey: Server) -> None:
@@ -212,7 +212,7 @@ def test_replies_after_a_cancellation_are_those_of_their_calls(app: PollConsumer
 def test_a_bulk_enqueue_that_is_cancelled_sends_no_more() -> None:
     gate = Gate()
     app = application(
-        Clock(), 5.0, lambda: Connection(lambda timeout: [b""] * ENQUEUE_BATCH if gate.answer(timeout) else [])
+        Clock(), 5.0, lambda: Connection(lambda timeout: [b""] * ENQUEUE_PAGE if gate.answer(timeout) else [])
     )
     note = noting(app)
 
@@ -225,7 +225,7 @@ def test_a_bulk_enqueue_that_is_cancelled_sends_no_more() -> None:
 
     run(enqueue())
     run(note.enqueue_many_async([]))  # waits until the call under way has ended
-    assert gate.sent == ENQUEUE_BATCHES
+    assert gate.sent == ENQUEUE_PAGES
 
 
 def test_bulk_arguments_are_encoded_between_turns_of_the_loop(

@@ -12,7 +12,7 @@ from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.store_pool import CallPatience
 from pollconsumer.store.connecting.patience import STEP
-from pollconsumer.store.producer import ENQUEUE_BATCH, ENQUEUE_BATCHES
+from pollconsumer.store.producer import ENQUEUE_PAGE, ENQUEUE_PAGES
 from tests.interface.away import Clock, Connection, application
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def test_an_invalid_patience_is_refused(patience: Any, text: str) -> None:
 
 def test_a_bulk_enqueue_has_its_patience_for_each_round_trip_and_says_what_was_accepted() -> None:
     clock = Clock()
-    left = 12 * ENQUEUE_BATCHES
+    left = 12 * ENQUEUE_PAGES
 
     def slow(timeout: float) -> list[bytes]:
         nonlocal left
@@ -99,7 +99,7 @@ def test_a_bulk_enqueue_has_its_patience_for_each_round_trip_and_says_what_was_a
         if left < 0:
             clock.now += timeout
             raise TimeoutError(ETIMEDOUT, "no answer")
-        return [b""] * ENQUEUE_BATCH
+        return [b""] * ENQUEUE_PAGE
 
     app = application(clock, 1.0, lambda: Connection(slow))
 
@@ -112,7 +112,7 @@ def test_a_bulk_enqueue_has_its_patience_for_each_round_trip_and_says_what_was_a
     with pytest.raises(OutcomeUnknown) as caught:
         note.enqueue_many([{"n": n} for n in range(1000)])
     assert (len(caught.value.accepted), len(caught.value.ids)) == (600, 300)
-    assert clock.now <= before + 3 * ENQUEUE_BATCHES * 0.3 + 1.0 + STEP
+    assert clock.now <= before + 3 * ENQUEUE_PAGES * 0.3 + 1.0 + STEP
 
 
 def test_a_conflict_in_a_later_round_trip_is_counted_from_the_first_message(valkey: Server) -> None:

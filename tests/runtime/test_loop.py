@@ -19,7 +19,7 @@ from pollconsumer.core.events import WindowTooShort
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime import consumer
 from pollconsumer.runtime.consuming.exchange import TRIM_EVERY
-from pollconsumer.runtime.consuming.pace import MAX_BATCH_MESSAGES
+from pollconsumer.runtime.consuming.pace import MAX_PAGE_MESSAGES
 from tests.runtime.virtual import TICK, Arrival, Arrivals, Clock, Settings, VirtualLaunch, whole_ticks
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def test_the_loop_decides_like_the_recursion_of_the_article(settings: Settings, 
 
 
 @given(st.lists(ticks(0, 8), min_size=1, max_size=40), PLAIN)
-def test_it_does_so_for_messages_reserved_ahead_in_batches(durations: list[float], settings: Settings) -> None:
+def test_it_does_so_for_messages_reserved_ahead_in_pages(durations: list[float], settings: Settings) -> None:
     script = [Arrival(0.0, duration) for duration in durations]
     launch = VirtualLaunch(settings, script)
     launch.handle_until_stopped()
@@ -288,7 +288,7 @@ def test_finished_messages_are_trimmed_with_a_step_once_so_many_are_completed(mo
     assert sum(completed) == 1200
     between = [later - earlier for earlier, later in pairwise([0, *trimmed])]
     assert len(between) > 1
-    assert all(TRIM_EVERY <= each < TRIM_EVERY + MAX_BATCH_MESSAGES for each in between)
+    assert all(TRIM_EVERY <= each < TRIM_EVERY + MAX_PAGE_MESSAGES for each in between)
 
 
 @pytest.mark.parametrize(("size", "most"), [(10, 192), (8000, 131), (300_000, 3), (2_000_000, 1)])

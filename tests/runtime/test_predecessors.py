@@ -81,7 +81,7 @@ def test_each_occurrence_sees_the_one_before_it_even_if_they_are_reserved_togeth
         put(app, *names)
         sandbox.run()
         sandbox.advance(timedelta(hours=9))
-        app.enqueue("count", {"name": "first"}, priority=-99)  # the first of a batch is handled by the general path
+        app.enqueue("count", {"name": "first"}, priority=-99)  # the first of a page is handled by the general path
         sandbox.run()
         assert returned == {name: [*range(1, 11)] for name in names} | {"first": [1]}
 

@@ -46,7 +46,7 @@ TICK = 2.0**-10
 
 @contextmanager
 def whole_ticks() -> Iterator[None]:
-    """Slices of a wait, and the horizon of a batch, in whole ticks."""
+    """Slices of a wait, and the horizon of a page, in whole ticks."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(collector, "LONGEST_WAIT", 0.75)
         for module in (consumer, collector, pace):

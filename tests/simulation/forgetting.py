@@ -10,7 +10,7 @@ from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.upkeep import KEEP_FINISHED, KEEP_FINISHED_MS, TRIM_BATCH
+from pollconsumer.store.upkeep import KEEP_FINISHED, KEEP_FINISHED_MS, TRIM_PAGE
 from tests.faults import store_view
 from tests.simulation.scene import MOVERS, NAMESPACE, QUEUE, Scene
 from tests.store.acting import Looking, chosen, message
@@ -30,7 +30,7 @@ class ForgettingScene(Scene):
         """Forget; what is gone must have ended a day ago."""
         now_ms = self.stage.clock.now * 1000
         before = store_view.stored(self.store.wire, NAMESPACE)
-        limits = [TRIM_BATCH, ID_MEMORY_MS, most_ids, KEEP_FINISHED, KEEP_FINISHED_MS, "", ""]
+        limits = [TRIM_PAGE, ID_MEMORY_MS, most_ids, KEEP_FINISHED, KEEP_FINISHED_MS, "", ""]
         self.store.wire.run("trim", self.store.keys, QUEUE, limits)
         kept = {each.id for each in store_view.stored(self.store.wire, NAMESPACE)}
         gone = [each for each in before if each.id not in kept]

@@ -90,7 +90,7 @@ def test_a_batch_with_a_conflict_within_itself_is_refused_whole(store: RedisStor
 
 
 def test_nothing_behind_a_batch_with_a_conflict_is_accepted(store: RedisStore) -> None:
-    most = producer.ENQUEUE_BATCH
+    most = producer.ENQUEUE_PAGE
     store.enqueue([chosen("a")])
     wanted = [message(f"m{n}") for n in range(4 * most)]
     wanted[2 * most + 5] = chosen("a", b'{"n":1}')

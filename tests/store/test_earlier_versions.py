@@ -125,7 +125,7 @@ def test_its_recurrences_go_on_before_and_after_they_are_defined_again(earlier: 
 def test_due_times_in_milliseconds_are_converted_whatever_their_number(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pollconsumer.store.upkeep.CONVERT_BATCH", 2)
+    monkeypatch.setattr("pollconsumer.store.upkeep.CONVERT_PAGE", 2)
     store.enqueue([message(f"m{n}", due=4_102_444_800_000 + n) for n in range(5)])
     written = {name: look.score("schedule", name) for name in look.ranked("schedule")}
     for name, score in written.items():

@@ -70,7 +70,7 @@ def test_a_unique_key_in_use_answers_with_the_id_that_holds_it(store: RedisStore
     assert names(Launch(store).reserve(9)) == ["a", "c"]
 
 
-def test_a_unique_key_holds_within_a_batch(store: RedisStore) -> None:
+def test_a_unique_key_holds_within_a_page(store: RedisStore) -> None:
     assert [held.id for held in store.enqueue([message("a", key="k"), message("b", key="k")])] == ["a", "a"]
 
 
@@ -132,12 +132,12 @@ def test_messages_of_several_queues_arrive_in_theirs(store: RedisStore) -> None:
 
 
 def test_more_messages_than_a_batch_holds_are_all_accepted_in_order(store: RedisStore) -> None:
-    ids = [f"m{n:04}" for n in range(2 * producer.ENQUEUE_BATCH + 1)]
+    ids = [f"m{n:04}" for n in range(2 * producer.ENQUEUE_PAGE + 1)]
     assert [held.id for held in store.enqueue([message(name) for name in ids])] == ids
     assert Looking(store).listed("ready") == ids
 
 
-def test_large_payloads_are_sent_in_batches_of_bounded_size(store: RedisStore) -> None:
+def test_large_payloads_are_sent_in_pages_of_bounded_size(store: RedisStore) -> None:
     payload = b'{"x":"%b"}' % (b"x" * 600_000)
     sent: list[int] = []
     call = store.wire.call

@@ -14,7 +14,7 @@ from pollconsumer.core.message import Alike, NewMessage
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.interface.api.store_pool import StorePool
 from pollconsumer.store.connecting.strict import Strict
-from pollconsumer.store.producer import ENQUEUE_BATCH, ENQUEUE_BATCHES, ENQUEUE_BYTES, Enqueued, Producer
+from pollconsumer.store.producer import ENQUEUE_BYTES, ENQUEUE_PAGE, ENQUEUE_PAGES, Enqueued, Producer
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.strict_producer import StrictProducer
 from tests.conftest import NAMESPACE
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 SHORT = "enqueue_alike"
-MOST = ENQUEUE_BATCHES * ENQUEUE_BATCH
+MOST = ENQUEUE_PAGES * ENQUEUE_PAGE
 """In a round trip."""
 
 
@@ -71,7 +71,7 @@ def test_some_hundreds_are_sent_in_one_round_trip_and_are_ready_in_their_order(
     sent = scripts_sent(store, monkeypatch)
     messages = alike(250)
     assert enqueued(store, messages) == accepted(messages)
-    assert sent == [SHORT] * ceil(250 / ENQUEUE_BATCH)
+    assert sent == [SHORT] * ceil(250 / ENQUEUE_PAGE)
     assert look.listed("ready") == ["first", *messages.ids]
     assert names(Launch(store).reserve(251)) == ["first", *messages.ids]
 
@@ -156,6 +156,6 @@ def test_many_calls_of_a_handler_without_options_take_the_short_way(
     store.enqueue([message("first")])
     sent = scripts_sent(store, monkeypatch)
     handles = app.handler(queue=QUEUE)(handler).using(**options).enqueue_many([{"n": n} for n in range(MOST + 1)])
-    assert sent == [script] * (ENQUEUE_BATCHES + 1)
+    assert sent == [script] * (ENQUEUE_PAGES + 1)
     assert len({handle.id for handle in handles}) == MOST + 1
     assert {(handle.queue, handle.duplicate) for handle in handles} == {(QUEUE, False)}

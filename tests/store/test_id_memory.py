@@ -59,7 +59,7 @@ CALLS: dict[str, list[Any]] = {
     "a unique key": [message("a", key="k")],
     "a concurrency key": [message("a", concurrency="c")],
     "a payload that is dropped with its message": [message("a", payload=b'{"x":"%b"}' % (b"x" * 2000))],
-    "a batch": [message("a"), chosen("b"), message("c", priority=1)],
+    "a page": [message("a"), chosen("b"), message("c", priority=1)],
 }
 
 
@@ -253,7 +253,7 @@ def test_more_ids_than_are_remembered_at_most_shorten_the_time(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upkeep, "MOST_REMEMBERED", 20)
-    monkeypatch.setattr(upkeep, "TRIM_BATCH", 10)
+    monkeypatch.setattr(upkeep, "TRIM_PAGE", 10)
     for n in range(100):
         store.enqueue([message(f"m{n}")])
         complete(store, 1)

@@ -124,7 +124,7 @@ def test_recovering_wakes_the_consumer(store: RedisStore, look: Looking) -> None
 def test_more_orphans_than_a_batch_holds_are_all_recovered_in_order(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "RECOVER_BATCH", 4)
+    monkeypatch.setattr(upkeep, "RECOVER_PAGE", 4)
     ids = [f"m{n}" for n in range(11)]
     store.enqueue([message(name) for name in ids])
     Launch(store, fence=1).reserve(11)
@@ -136,7 +136,7 @@ def test_more_orphans_than_a_batch_holds_are_all_recovered_in_order(
 def test_orphans_behind_reservations_that_stand_are_found(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "RECOVER_BATCH", 3)
+    monkeypatch.setattr(upkeep, "RECOVER_PAGE", 3)
     store.enqueue([message(f"m{n:02}") for n in range(12)])
     standing, gone = Launch(store, fence=1, slot=0), Launch(store, fence=2, slot=1)
     kept = []

@@ -23,7 +23,7 @@ from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.store import rows
-from pollconsumer.store.launch_recurrences import MAX_BATCH_RECURRENCES, LaunchRecurrences
+from pollconsumer.store.launch_recurrences import MAX_PAGE_RECURRENCES, LaunchRecurrences
 from pollconsumer.store.occurrences import id_of
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.reservations import Holder
@@ -459,7 +459,7 @@ def test_those_that_cannot_be_read_do_not_starve_those_behind_them(
 ) -> None:
     act.launch(FIRST, HOURLY)
     come_due(look)
-    for n in range(3 * MAX_BATCH_RECURRENCES):
+    for n in range(3 * MAX_PAGE_RECURRENCES):
         garbage(store, look, f"bad{n}", "?", n)
     ticks = 0
     while not act.move():

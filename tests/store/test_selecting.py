@@ -115,7 +115,7 @@ def test_only_what_is_scheduled_or_ready_is_cancelled(
     several: RedisStore, selecting: MessageSelector, interventions: Interventions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del several
-    monkeypatch.setattr(module, "MAX_BATCH_IDS", 2)
+    monkeypatch.setattr(module, "MAX_PAGE_IDS", 2)
     asked = unreserved(selecting, Selection(queue=QUEUE))
     ids = [message_id for _, message_id in asked]
     assert ids[0] == "later"

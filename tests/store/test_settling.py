@@ -147,8 +147,8 @@ def test_each_of_those_completed_at_once_has_its_own_instants_result_and_follow_
     store: RedisStore, look: Looking, together: bool
 ) -> None:
     every = [message(f"m{n}", handler=f"handler {n // 4}") for n in range(8)]
-    for batch in [every] if together else [[each] for each in every]:
-        store.enqueue(batch)
+    for page in [every] if together else [[each] for each in every]:
+        store.enqueue(page)
     launch = Launch(store)
     reserved = launch.reserve(9)
     took = [0.001, 0.001, 0.002, 0.002] * 2

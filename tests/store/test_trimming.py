@@ -82,7 +82,7 @@ def test_an_entry_without_a_message_does_not_keep_those_after_it(
 
 def test_one_call_forgets_a_bounded_number(store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "KEEP_FINISHED", 0)
-    monkeypatch.setattr(upkeep, "TRIM_BATCH", 2)
+    monkeypatch.setattr(upkeep, "TRIM_PAGE", 2)
     complete_ago(store, dict.fromkeys(["a", "b", "c"], 0))
     assert [store.trim(QUEUE) for _ in range(3)] == [2, 1, 0]
     assert look.hash("rows") == {}

@@ -223,9 +223,9 @@ def _looking(queue: str | None, message_id: str) -> Callable[[Wire, str], Messag
 
 def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Sequence[NewMessage]]:
     """At least one, which opens the store."""
-    from pollconsumer.store.producer import ENQUEUE_BATCH, ENQUEUE_BATCHES
+    from pollconsumer.store.producer import ENQUEUE_PAGE, ENQUEUE_PAGES
 
-    most = ENQUEUE_BATCH * ENQUEUE_BATCHES
+    most = ENQUEUE_PAGE * ENQUEUE_PAGES
     for at in range(0, max(1, len(messages)), most):
         yield messages[at : at + most]
 

@@ -36,7 +36,7 @@ trip."""
 
 
 class Exchange:
-    """``batch`` returns the number of messages to reserve."""
+    """``page_size`` returns the number of messages to reserve."""
 
     def __init__(
         self,
@@ -44,10 +44,10 @@ class Exchange:
         settling: Settlements,
         turns: Turns,
         limits: Mapping[str, Limits],
-        batch: Callable[[], int],
+        page_size: Callable[[], int],
         reporting: ProgressReporter,
     ) -> None:
-        self._launch, self._settling, self._turns, self._batch = launch, settling, turns, batch
+        self._launch, self._settling, self._turns, self._page_size = launch, settling, turns, page_size
         self._reporting = reporting
         self._store, self._flight, self._emit = launch.store, launch.progress.flight, launch.emit
         self._limits = {queue: limits[queue].packed() for queue in limits}
@@ -214,7 +214,7 @@ class Exchange:
             self._settling.release(reservation)
 
     def _claim(self, share: Share) -> None:
-        share.claim = self._batch()
+        share.claim = self._page_size()
 
     def _to_promote(self) -> Sequence[str]:
         now = self._launch.clock()

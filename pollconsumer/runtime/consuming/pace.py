@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 HORIZON = 0.01
 """Seconds that messages are reserved ahead, and that an outcome may stay unsettled."""
-MAX_BATCH_MESSAGES = 192
+MAX_PAGE_MESSAGES = 192
 """More would cost each message less, and keep the server from others for longer than 1 to 3 ms."""
-MAX_BATCH_BYTES = 1024 * 1024
+MAX_PAGE_BYTES = 1024 * 1024
 """Of payloads, as far as those reserved last tell."""
 SAMPLED = 16
 """One of so many is looked at, since each look takes time."""
@@ -60,19 +60,19 @@ class Pace:
             horizon=HORIZON,
             left=self._window.left(self._clock()) - self.margin(),
             concurrency=self._executor.slots,
-            most=MAX_BATCH_MESSAGES,
+            most=MAX_PAGE_MESSAGES,
         )
 
     def look_at(self, reserved: Iterable[Reservation]) -> None:
         """Learn from every `SAMPLED`-th one how large the next ones may be."""
         self._largest = max((len(each.payload) for each in islice(reserved, 0, None, SAMPLED)), default=self._largest)
 
-    def batch(self, reserved: int, taken: int) -> int:
+    def page_size(self, reserved: int, taken: int) -> int:
         """How many messages to reserve now, while so many are reserved, and after so many were taken."""
         size = self.ahead() - reserved
         if self._executor.inline is None:
-            size = min(MAX_BATCH_MESSAGES, size + self._executor.slots - self._executor.busy())
-        size = min(size, MAX_BATCH_BYTES // max(1, self._largest))
+            size = min(MAX_PAGE_MESSAGES, size + self._executor.slots - self._executor.busy())
+        size = min(size, MAX_PAGE_BYTES // max(1, self._largest))
         if self._options.max_messages is not None:
             size = min(size, self._options.max_messages - taken)
         return max(1, size)

@@ -54,7 +54,7 @@ for i = 1, count do
   local id, when, key, body = ids[i], ARGV[at + 1], ARGV[at + 2], ARGV[at + 4]
   local record = sub(body, 1, RECORD_SCHEDULED - 1) .. stamp .. sub(body, RECORD_SCHEDULED)
   local chosen = byte(body, RECORD_FLAGS) >= RECORD_ALONE and digest_of(nil, record)  -- that of an id that the user chose
-  local earlier = seen[id]  -- GUARD id in the batch
+  local earlier = seen[id]  -- GUARD id in the page
   local forgotten = younger[i] == 1 or older[i] == 1  -- GUARD id in memory; ids of the generation before
   -- GUARD id in the store; received before
   local holder = (found_rows[i] or found_records[i] or earlier or forgotten or i <= known) and id
@@ -71,7 +71,7 @@ for i = 1, count do
     local colon = find(key, ':', 1, true)
     local lifetime = tonumber(sub(key, 1, colon - 1))
     key = sub(key, colon + 1)
-    holder = keys[key] or holder_of(key, now)  -- GUARD unique key in the store; unique key in the batch
+    holder = keys[key] or holder_of(key, now)  -- GUARD unique key in the store; unique key in the page
     if not holder then
       keys[key] = id
       unique[#unique + 1], unique[#unique + 2] = key, lifetime > 0 and string.format('%s\n%.0f', id, now + lifetime) or id

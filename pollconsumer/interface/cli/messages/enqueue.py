@@ -52,7 +52,7 @@ from pollconsumer.runtime.new_messages import LONGEST_DELAY, SendOptions, millis
 from pollconsumer.store.producer import Enqueued, Producer
 
 BULK = 1000
-"""Lines per batch."""
+"""Lines per page."""
 NAMES = ("handler", "payload", *(name.removesuffix("_") for name in SendOptions.__annotations__))
 """Keys of a line of --ndjson."""
 
@@ -180,19 +180,19 @@ def _enqueue_lines(source: str, skip: int, report: Report) -> None:
                 except BadData as error:
                     refused = error
                     break
-            _enqueue_batch(store, messages, lines, report)
+            _enqueue_page(store, messages, lines, report)
             if refused is not None:
                 raise _refused(refused, lines[len(messages)], report.accepted)
             bar.update(len(part) if size is None else file.tell() - bar.pos)
 
 
-def _enqueue_batch(store: Producer, messages: list[NewMessage], lines: list[int], report: Report) -> None:
+def _enqueue_page(store: Producer, messages: list[NewMessage], lines: list[int], report: Report) -> None:
     before, report.unanswered = report.accepted, lines[: len(messages)]
     try:
-        for enqueued in store.enqueue_batches(messages):
+        for enqueued in store.enqueue_pages(messages):
             report.show(enqueued)
     except Conflict as error:
-        for enqueued in store.enqueue_batches(messages[report.accepted - before : error.at]):
+        for enqueued in store.enqueue_pages(messages[report.accepted - before : error.at]):
             report.show(enqueued)
         raise _refused(error, lines[error.at], report.accepted) from None
     except StoreUnreachable as error:

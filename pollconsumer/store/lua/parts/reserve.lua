@@ -24,7 +24,7 @@ end
 local function hand_out(id, row, record)
   count = count + 1
   new_rows[2 * count - 1], new_rows[2 * count] = id, row
-  flight[2 * count + 1], flight[2 * count + 2] = hard_end + count - 1, id  -- GUARD order within a batch
+  flight[2 * count + 1], flight[2 * count + 2] = hard_end + count - 1, id  -- GUARD order within a page
   reserved_ids[count], reserved_records[count] = id, record
   if row ~= last_row then change_row(row) end
 end
@@ -84,11 +84,11 @@ local function reserve_popped(ids)
   for i = 1, #ids do
     local id, found = ids[i], found_records[i]
     if latest_row and found and not found_rows[i] and #found <= 1024 and sub(found, 1, latest_ends) == latest
-      and not seen[id] then  -- GUARD an id that stands twice in a batch
+      and not seen[id] then  -- GUARD an id that stands twice in a page
       -- Hot path: never reserved before, and like the one before but for its payload. As `hand_out`: a call costs more.
       count = count + 1
       new_rows[2 * count - 1], new_rows[2 * count] = id, latest_row
-      flight[2 * count + 1], flight[2 * count + 2] = hard_end + count - 1, id  -- GUARD order within a batch
+      flight[2 * count + 1], flight[2 * count + 2] = hard_end + count - 1, id  -- GUARD order within a page
       reserved_ids[count], reserved_records[count] = id, found
       if latest_row ~= last_row then change_row(latest_row) end
     else

@@ -1,4 +1,4 @@
--- In a step, what is looked up together for a batch, from the first message with a key on: concurrency keys, whose places are
+-- In a step, what is looked up together for a page, from the first message with a key on: concurrency keys, whose places are
 -- counted, and of messages that were never reserved and have nothing else unusual their rows with the limits of these keys.
 -- Mostly a record differs from an earlier one in keys and payload alone, and its first key is as long.
 
