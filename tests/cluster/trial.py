@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from pollconsumer.core.forecast.distributions import Measured
 from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.keyspace import Keys
 from tests.cluster.producing import ACKNOWLEDGED
@@ -49,7 +50,7 @@ class Result(NamedTuple):
     said: Counter[str]
 
     def quantile(self, share: float) -> float:
-        return self.latencies[min(len(self.latencies) - 1, int(len(self.latencies) * share))]
+        return Measured.values(self.latencies).quantile(share)
 
 
 class Trial:

@@ -21,6 +21,7 @@ from pollconsumer.core.forecast.distributions import (
     Distribution,
     Exponential,
     Lognormal,
+    Measured,
     Uniform,
     draw,
 )
@@ -47,7 +48,7 @@ from pollconsumer.core.tuning.proposal import (
     burden,
     propose,
 )
-from pollconsumer.core.tuning.replay import Remembered, Replay
+from pollconsumer.core.tuning.replay import Replay
 from pollconsumer.interface.settings.model import ConsumerSettings, Settings
 from pollconsumer.interface.settings.rules import check_given
 from tests.as_set import rules_as_set
@@ -237,7 +238,7 @@ def test_messages_that_are_not_begun_at_the_end_have_waited_until_then() -> None
 def test_durations_are_drawn_as_often_as_they_are_remembered(seed: int) -> None:
     original = histogram(Uniform(0.5, 4.0))
     chance, again = random.Random(seed), Histogram()
-    again.add_all([draw(Remembered(original), chance) for _ in range(2000)])
+    again.add_all([draw(Measured.durations(original), chance) for _ in range(2000)])
     assert again.mean == pytest.approx(original.mean, rel=0.1)
     assert again.excess(0.1) == pytest.approx(original.excess(0.1), rel=0.2)
     assert set(again.counts) <= set(original.counts)

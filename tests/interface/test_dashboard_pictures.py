@@ -8,7 +8,7 @@ import pytest
 
 from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.lifecycle import Timestamps
-from pollconsumer.interface.dashboard.charts import of_completions, of_durations, quantile
+from pollconsumer.interface.dashboard.charts import of_completions, of_durations
 from pollconsumer.interface.dashboard.launches_drawn import Drawn, drawn
 from pollconsumer.store.reading.excerpts import Completions
 from pollconsumer.store.reading.ledger import _BLANK
@@ -143,11 +143,9 @@ def test_nothing_completed_is_no_picture() -> None:
     assert of_completions([Completions()], NOW) == []
 
 
-def test_a_handlers_durations_are_bars_and_shares() -> None:
+def test_a_handlers_durations_are_bars() -> None:
     histogram = Histogram()
     histogram.add_all([0.1] * 90 + [2.0] * 10)
-    assert quantile(histogram, 0.5) == pytest.approx(0.1, rel=0.05)
-    assert quantile(histogram, 0.99) == pytest.approx(2.0, rel=0.05)
     image = of_durations(histogram)
     assert [box[3] for box in Document(str(image.image)).boxes("work")] == [90.0, 10.0]
     assert image.top == "90"

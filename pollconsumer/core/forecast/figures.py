@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from pollconsumer.core.forecast.distributions import Measured
+
 
 class Spread(NamedTuple):
     """In seconds; zeros for no values."""
@@ -19,8 +21,8 @@ class Spread(NamedTuple):
 def spread(values: Sequence[float]) -> Spread:
     if not values:
         return Spread()
-    ordered = sorted(values)
-    return Spread(ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)], ordered[-1])
+    measured = Measured.values(values)
+    return Spread(measured.quantile(0.5), measured.quantile(0.99), max(values))
 
 
 class LeaseSpan(NamedTuple):

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate, cycle, islice, pairwise
+from itertools import cycle, islice, pairwise
 from typing import NamedTuple
 
 from pollconsumer.core.choices import LauncherRule, Loop
 from pollconsumer.core.forecast.consumer_rules import Rules
-from pollconsumer.core.forecast.distributions import Arrival, Chance, Demand, Distribution, draw
+from pollconsumer.core.forecast.distributions import Arrival, Chance, Demand, Distribution, Measured, draw
 from pollconsumer.core.forecast.figures import Record, spread
 from pollconsumer.core.forecast.forecast import Forecast
 from pollconsumer.core.forecast.launchers import BusyboxCrond, CronDaemon, Launcher, SystemdTimer, TickDropper
 from pollconsumer.core.forecast.platforms import EXIT, START_UP, Platform
-from pollconsumer.core.histogram import BOUNDS, Histogram
 from pollconsumer.core.tuning.launch_facts import LaunchFacts, Seen, schedule_of
 
 LAUNCHES, FEWEST = 300, 30
@@ -40,32 +38,6 @@ LAUNCHERS: Mapping[LauncherRule, Callable[[float], Launcher]] = {
     LauncherRule.QUEUE: SystemdTimer,
     LauncherRule.DROP: TickDropper,
 }
-
-
-class Remembered:
-    """The durations of a histogram."""
-
-    def __init__(self, histogram: Histogram) -> None:
-        self._buckets = sorted(bucket for bucket, count in histogram.counts.items() if count)
-        self._upto = [*accumulate(histogram.counts[bucket] for bucket in self._buckets)]
-
-    def quantile(self, share: float) -> float:
-        """Evenly spread within a bucket."""
-        rank = share * self._upto[-1]
-        at = min(bisect_left(self._upto, rank), len(self._upto) - 1)
-        bucket, below = self._buckets[at], self._upto[at - 1] if at else 0
-        low = BOUNDS[bucket - 1] if bucket else 0.0
-        return low + (BOUNDS[bucket] - low) * (rank - below) / (self._upto[at] - below)
-
-
-class Measured:
-    """Values as they were measured."""
-
-    def __init__(self, values: Sequence[float]) -> None:
-        self._values = sorted(values)
-
-    def quantile(self, share: float) -> float:
-        return self._values[int(share * len(self._values))]
 
 
 class ReplayOutcome(NamedTuple):
@@ -97,7 +69,7 @@ class Replay:
         cells = [*islice(cycle(_cells(facts.launches[-launches:], period)), launches)]
         self._seconds = sum(seconds for _, seconds in cells)
         together = math.ceil(mean / TOGETHER_FROM) or 1
-        durations = Remembered(facts.durations)
+        durations = Measured.durations(facts.durations)
         self.p99 = durations.quantile(0.99)
         self._messages = [*_messages(cells, durations, chance(), together)]
         self._learned = facts.durations if together == 1 else None
@@ -167,8 +139,8 @@ def _platform(facts: LaunchFacts, schedule: str) -> Platform:
     kind = BusyboxCrond if found.reaped_late else LAUNCHERS[found.rule]
     return Platform(
         lambda _: kind(least),
-        Measured(start_ups) if len(start_ups) >= FEWEST_KNOWN else START_UP,
-        Measured(exits) if len(exits) >= FEWEST_KNOWN else EXIT,
+        Measured.values(start_ups) if len(start_ups) >= FEWEST_KNOWN else START_UP,
+        Measured.values(exits) if len(exits) >= FEWEST_KNOWN else EXIT,
         schedule,
         found=found,
     )

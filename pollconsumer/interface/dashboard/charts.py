@@ -71,16 +71,6 @@ def of_durations(histogram: Histogram) -> DurationsDrawn:
     return DurationsDrawn(picture("durations", last - first + 1, most, boxes, label), f"{most:,}", *ends)
 
 
-def quantile(histogram: Histogram, share: float) -> float:
-    """Seconds that this share of the messages took at most, as its bucket's upper bound."""
-    left = share * histogram.count
-    for bucket in sorted(histogram.counts):
-        left -= histogram.counts[bucket]
-        if left <= 0:
-            return BOUNDS[bucket]
-    return BOUNDS[-1]
-
-
 def _minute(completions: Sequence[Completions], begin: int) -> _Minute:
     end = begin + MINUTE
     completed = sum(each.between(begin, end) for each in completions)

@@ -10,12 +10,14 @@ import jinja2
 from markupsafe import Markup, escape
 
 from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.core.forecast.distributions import Measured
+from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.instants import ago, datetime_of, iso
 from pollconsumer.core.notation.text import printable
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.interface.dashboard.charts import of_completions, of_durations, quantile
+from pollconsumer.interface.dashboard.charts import of_completions, of_durations
 from pollconsumer.interface.dashboard.launches_drawn import drawn
 from pollconsumer.interface.dashboard.page_reader import (
     LOOKED_THROUGH,
@@ -86,7 +88,7 @@ class Pages:
     def handler(self, page: OfHandler) -> str:
         known = page.durations
         chart = None if known is None else of_durations(known)
-        shares = {} if known is None else {name: quantile(known, share) for name, share in _SHARES.items()}
+        shares = {} if known is None else {name: _within(known, share) for name, share in _SHARES.items()}
         return self._render("handler.html", page, chart=chart, shares=shares, looked_through=LOOKED_THROUGH)
 
     def recurrence(self, page: OfRecurrence) -> str:
@@ -97,6 +99,11 @@ class Pages:
 
     def _render(self, template: str, page: Any, done: str | None = None, **more: Any) -> str:
         return self._environment.get_template(template).render(**page._asdict(), done=done, **more)
+
+
+def _within(durations: Histogram, share: float) -> float:
+    """Seconds that this share of the messages took at most."""
+    return Measured.durations(durations).quantile(share)
 
 
 _SHARES = {"half of them": 0.5, "nine of ten": 0.9, "99 of 100": 0.99}
@@ -173,5 +180,5 @@ _FILTERS = {
     "instants": _instants,
     "grouped": lambda number: f"{number:,}",
     "clock": lambda at: datetime_of(at).strftime("%H:%M"),
-    "quantile": quantile,
+    "within": _within,
 }
