@@ -10,8 +10,6 @@ from tests import house
 
 MOST_LINES = 374
 """Of a file."""
-MOST_CIRCLES = 2
-"""Of files that import one another, most of them for types alone."""
 DEFENDED = {
     "__main__.py",  # signal handlers are set before signal's enums are imported
     "interface/api/call_thread.py",  # what a thread that may be thrown out of starts
@@ -34,8 +32,8 @@ def test_classes_and_files_are_named_by_a_role_and_no_gerund() -> None:
     assert house.gerund_classes() + house.gerund_files() == []
 
 
-def test_files_import_one_another_no_more_than_before() -> None:
-    assert len(house.circles()) <= MOST_CIRCLES, house.circles()
+def test_no_files_import_one_another_even_for_types() -> None:
+    assert house.circles() == []
 
 
 def test_nothing_private_of_another_package_is_imported_but_where_it_is_defended() -> None:

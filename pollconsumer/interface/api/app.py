@@ -19,7 +19,7 @@ from pollconsumer.interface.api.handler_options import (
     seconds_of,
 )
 from pollconsumer.interface.api.hook_registration import HookRegistration
-from pollconsumer.interface.api.registry import registry
+from pollconsumer.interface.api.registry import Application, RegisteredHandler, registry
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.settings.model import RecurrenceSettings
@@ -47,7 +47,7 @@ PATIENCE = 5.0
 """Seconds for which a call is repeated while the store does not answer."""
 
 
-class PollConsumer(StoreCalls, HookRegistration):
+class PollConsumer(StoreCalls, HookRegistration, Application):
     """Handlers, and the store of their messages.
 
     Settings are those of the command that imports the module, else read like the command line's from the environment,
@@ -240,7 +240,7 @@ class PollConsumer(StoreCalls, HookRegistration):
         known = self.known(handler)
         return self._settings().defaults_of(handler) if known is None else known.definition.defaults
 
-    def known(self, handler: str, *, anywhere: bool = True) -> HandlerFunction[..., ..., Any, Any] | None:
+    def known(self, handler: str, anywhere: bool = True) -> RegisteredHandler | None:
         """The handler of that name in this process for the same store.
 
         BadData for one that is none of the configuration's, if that was imported whole, unless it may be ``anywhere``.
@@ -260,7 +260,7 @@ class PollConsumer(StoreCalls, HookRegistration):
         """Recurring messages that are put, changed and removed at run time."""
         from pollconsumer.interface.api.app_recurrences import AppRecurrences
 
-        return AppRecurrences(self)
+        return AppRecurrences(self, self.known, self.defaults_of)
 
     def message(self, id: str, *, queue: str | None = None) -> Handle[Any]:  # noqa: A002  as in messages
         """A handle to a message that anybody has enqueued.

@@ -11,7 +11,9 @@ from pollconsumer.store.recurrence_interventions import AT_ONCE, Recurrences
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from pollconsumer.interface.api.app import PollConsumer
+    from pollconsumer.interface.api.registry import RegisteredHandler
+    from pollconsumer.interface.api.store_calls import StoreCalls
+    from pollconsumer.runtime.new_messages import Defaults
     from pollconsumer.store.connecting.strict import Strict
     from pollconsumer.store.connecting.wire import Wire
     from pollconsumer.store.recurrence_interventions import Occurred, Put
@@ -25,8 +27,14 @@ class AppRecurrences:
     ``…_async`` does the same without blocking an event loop.
     """
 
-    def __init__(self, app: PollConsumer) -> None:
-        self._app = app
+    def __init__(
+        self,
+        app: StoreCalls,
+        handler_of: Callable[[str, bool], RegisteredHandler | None],
+        defaults_of: Callable[[str], Defaults],
+    ) -> None:
+        """``handler_of`` returns the handler of a name, or of a name that may be known elsewhere only."""
+        self._app, self._handler_of, self._defaults_of = app, handler_of, defaults_of
 
     def put(self, name: str, /, **options: Unpack[PutOptions]) -> None:
         """Add a recurrence, or replace the one of that name.
@@ -104,8 +112,8 @@ class AppRecurrences:
 
     def _new(self, name: str, options: PutOptions) -> Put:
         handler = options.get("handler", "")
-        known = self._app.known(handler, anywhere=options.get("queue") is not None)
-        return new_put(name, known, self._app.defaults_of(handler), **options)
+        known = self._handler_of(handler, options.get("queue") is not None)
+        return new_put(name, known, self._defaults_of(handler), **options)
 
     def _named(self, options: NamedPutOptions) -> Put:
         given: Any = dict(options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar, cast
 
 from pollconsumer.core.errors import NotCompleted, WaitRefused
 from pollconsumer.core.lifecycle import State
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from pollconsumer.core.progress import Progress
-    from pollconsumer.interface.api.store_calls import StoreCalls
     from pollconsumer.store.connecting.wire import Wire
     from pollconsumer.store.reading.messages import Message
 
 R = TypeVar("R", covariant=True)
+T = TypeVar("T")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.1
 STUCK = (
@@ -31,13 +31,32 @@ STUCK = (
 )
 
 
+class MessageCalls(Protocol):
+    """The calls by which handles reach their messages, and what they do between two."""
+
+    @property
+    def place(self) -> tuple[str | None, str | None]: ...
+
+    def look(self, queue: str | None, message_id: str) -> Message: ...
+
+    async def look_async(self, queue: str | None, message_id: str) -> Message: ...
+
+    def ask(self, question: Callable[[Wire, str], T]) -> T: ...
+
+    async def ask_async(self, question: Callable[[Wire, str], T]) -> T: ...
+
+    def pause(self, seconds: float) -> None: ...
+
+    async def pause_async(self, seconds: float) -> None: ...
+
+
 class Handle(Generic[R]):
     """A message whose handler returns R. ``id``: the message's. ``duplicate``: the store already had it, or its unique
     key. ``listed``: the message as `PollConsumer.message` or `PollConsumer.messages` read it; None after `enqueue`."""
 
     __slots__ = ("_app", "duplicate", "id", "listed", "queue")
 
-    def __init__(self, id: str, queue: str, app: StoreCalls, *, duplicate: bool) -> None:  # noqa: A002  as in messages
+    def __init__(self, id: str, queue: str, app: MessageCalls, *, duplicate: bool) -> None:  # noqa: A002  as in messages
         self.id, self.queue, self._app, self.duplicate = id, queue, app, duplicate
         self.listed: Message | None = None
 
@@ -142,7 +161,7 @@ class Handle(Generic[R]):
 class _LookTimes:
     """When to look at an awaited message again; in a handler, whether that can help."""
 
-    def __init__(self, timeout: str | float | None, app: StoreCalls) -> None:
+    def __init__(self, timeout: str | float | None, app: MessageCalls) -> None:
         self._timeout = timeout
         self._until = None if timeout is None else time.monotonic() + parse_duration(timeout)
         self._pause = FIRST_PAUSE

@@ -7,13 +7,14 @@ from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 from pollconsumer.core.message import NO_OPTIONS, OPTIONS, Alike, NewMessage, digest_of, encode_named
+from pollconsumer.interface.api.registry import RegisteredHandler
 from pollconsumer.runtime.new_messages import SendOptions, new_id, new_ids, new_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from pollconsumer.interface.api.app import PollConsumer
     from pollconsumer.interface.api.handle import Handle
+    from pollconsumer.interface.api.store_calls import StoreCalls
     from pollconsumer.runtime.handling.arguments import Arguments
     from pollconsumer.runtime.handling.handler import Handler
 
@@ -52,12 +53,15 @@ class Args(Generic[P]):
         return f"Args({self.payload!r})"
 
 
-class HandlerFunction(Generic[P, Q, C, R]):
+class HandlerFunction(RegisteredHandler, Generic[P, Q, C, R]):
     """A function that is a handler: still callable, with parameters Q, and returning C; its messages have parameters P
     and the result R."""
 
-    def __init__(self, app: PollConsumer, handler: Handler, function: Callable[Q, C], arguments: Arguments) -> None:
+    function: Callable[Q, C]
+
+    def __init__(self, app: StoreCalls, handler: Handler, function: Callable[Q, C], arguments: Arguments) -> None:
         self.app, self.definition, self.function, self.arguments = app, handler, function, arguments
+        self.hooks = app.hooks
         self.__name__ = getattr(function, "__name__", handler.name)
         self.__doc__, self.__module__ = function.__doc__, function.__module__
         self.__wrapped__ = function

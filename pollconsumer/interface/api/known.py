@@ -11,7 +11,7 @@ from pollconsumer.runtime.handling.argument_errors import BadArguments, refuse_t
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from pollconsumer.interface.api.handler_function import HandlerFunction
+    from pollconsumer.interface.api.registry import RegisteredHandler
 
 ELSEWHERE = "no module or command of this configuration has it; for one of elsewhere name its queue"
 
@@ -21,9 +21,7 @@ def refuse_handler(name: str, known: Collection[str]) -> NoReturn:
     raise BadData("unknown handler", name, suggestion(name, known, ELSEWHERE))
 
 
-def check_arguments(
-    handler: HandlerFunction[..., ..., Any, Any], payload: Mapping[str, Any], *, recurs: bool = False
-) -> None:
+def check_arguments(handler: RegisteredHandler, payload: Mapping[str, Any], *, recurs: bool = False) -> None:
     """BadData if the handler will refuse a JSON ``payload``, an occurrence's if it ``recurs``."""
     arguments, given = handler.arguments, dict(payload)
     if recurs and handler.definition.takes_occurrence:
@@ -37,7 +35,7 @@ def check_arguments(
         refuse_thrown(error, arguments.bind, given)
 
 
-def check_retry(handler: HandlerFunction[..., ..., Any, Any], retry: str | None) -> None:
+def check_retry(handler: RegisteredHandler, retry: str | None) -> None:
     """BadData if the handler's application has no such policy."""
     if retry is not None and retry not in handler.definition.policies:
         known = handler.definition.policies

@@ -11,8 +11,8 @@ from pollconsumer.store.reading.message_selector import MessageSelector, by_queu
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from pollconsumer.interface.api.app import PollConsumer
     from pollconsumer.interface.api.handle import Handle
+    from pollconsumer.interface.api.store_calls import StoreCalls
     from pollconsumer.store.reading.message_selector import Chosen, Selection
     from pollconsumer.store.reading.messages import Message
 
@@ -29,7 +29,7 @@ class Messages:
     queue, StoreUnreachable.
     """
 
-    def __init__(self, app: PollConsumer, selection: Selection) -> None:
+    def __init__(self, app: StoreCalls, selection: Selection) -> None:
         self._app, self._selection = app, selection
 
     def __iter__(self) -> Iterator[Handle[Any]]:

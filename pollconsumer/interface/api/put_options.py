@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pollconsumer.core.recurrence import First
-    from pollconsumer.interface.api.handler_function import HandlerFunction
+    from pollconsumer.interface.api.registry import RegisteredHandler
     from pollconsumer.runtime.new_messages import Defaults
     from pollconsumer.store.recurrence_interventions import Put
 
@@ -73,7 +73,7 @@ _OPTIONS = PutOptions.__annotations__.keys()
 
 def new_put(
     name: str,
-    registered: HandlerFunction[..., ..., Any, Any] | None,
+    registered: RegisteredHandler | None,
     defaults: Defaults,
     /,
     **options: Unpack[PutOptions],
@@ -94,9 +94,7 @@ def new_put(
         raise BadData(f"recurrence {name}: {error}") from None
 
 
-def _new_put(
-    name: str, registered: HandlerFunction[..., ..., Any, Any] | None, defaults: Defaults, given: dict[str, Any]
-) -> Put:
+def _new_put(name: str, registered: RegisteredHandler | None, defaults: Defaults, given: dict[str, Any]) -> Put:
     payload, first, until = given.pop("payload", {}), given.pop("first", "now"), given.pop("until", None)
     times, created_by = given.pop("times", None), given.pop("created_by", None)
     headers = check_new_headers(given.pop("headers", {}))

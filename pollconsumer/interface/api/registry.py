@@ -8,19 +8,38 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pollconsumer.interface.api.handler_options import refuse_second
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-    from pollconsumer.interface.api.app import PollConsumer
-    from pollconsumer.interface.api.handler_function import HandlerFunction
-    from pollconsumer.interface.api.store_calls import StoreCalls
     from pollconsumer.interface.settings.model import RecurrenceSettings, Settings
+    from pollconsumer.runtime.handling.arguments import Arguments
+    from pollconsumer.runtime.handling.handler import Handler
+    from pollconsumer.runtime.handling.hooks import Hooks
     from pollconsumer.store.producer import Producer
+
+
+class RegisteredHandler:
+    """A handler as its application has it; ``hooks`` are the application's."""
+
+    definition: Handler
+    function: Callable[..., Any]
+    arguments: Arguments
+    hooks: Hooks
+
+
+class Application:
+    """What was registered with a `PollConsumer`, and the ``place`` of its store."""
+
+    handlers: Mapping[str, RegisteredHandler]
+    queues: Collection[str]
+    recurring: Mapping[str, RecurrenceSettings]
+    hooks: Hooks
+    place: tuple[str | None, str | None]
 
 
 class StandIn(Protocol):
     """Replaces every application's store, under test."""
 
-    def store_of(self, app: StoreCalls) -> Producer: ...
+    def store_of(self, app: object) -> Producer: ...
 
     def pause(self, seconds: float) -> None:
         """Between polls of an awaited message."""
@@ -28,19 +47,19 @@ class StandIn(Protocol):
 
 class Registry:
     def __init__(self) -> None:
-        self.apps: list[PollConsumer] = []
+        self.apps: list[Application] = []
         self.settings: Settings | None = None
         """Those of the command that imports the modules, for applications without their own store."""
         self.imported: Collection[str] | None = None
         """Names of all handlers and commands of ``settings``, once their modules were imported; None if it has none."""
         self.stand_in: StandIn | None = None
 
-    def add(self, *apps: PollConsumer) -> None:
+    def add(self, *apps: Application) -> None:
         self.apps += [app for app in apps if app not in self.apps]
 
-    def handlers(self) -> dict[str, HandlerFunction[..., ..., Any, Any]]:
+    def handlers(self) -> dict[str, RegisteredHandler]:
         """By name. ConfigurationError for a duplicate name."""
-        found: dict[str, HandlerFunction[..., ..., Any, Any]] = {}
+        found: dict[str, RegisteredHandler] = {}
         for app in self.apps:
             for name, registered in app.handlers.items():
                 if name in found:
@@ -56,7 +75,7 @@ class Registry:
 
     @contextmanager
     def afresh(
-        self, apps: Iterable[PollConsumer] = (), settings: Settings | None = None, stand_in: StandIn | None = None
+        self, apps: Iterable[Application] = (), settings: Settings | None = None, stand_in: StandIn | None = None
     ) -> Iterator[None]:
         """Only these applications until the block ends; then the previous ones, without those made in the block."""
         before = vars(self).copy()

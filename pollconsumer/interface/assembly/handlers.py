@@ -59,7 +59,7 @@ def import_handlers(settings: Settings) -> dict[str, Handler]:
     for module in settings.handlers:
         with importing("handlers", module):
             import_module(module)
-    handlers = {name: with_hooks(each.definition, each.app.hooks) for name, each in registry.handlers().items()}
+    handlers = {name: with_hooks(each.definition, each.hooks) for name, each in registry.handlers().items()}
     registry.imported = {*handlers, *settings.commands} if modules or settings.commands else None
     if not (site or _has_database_of_django()) or registry.stand_in is not None:
         return handlers  # a test's connections are in a transaction of its own

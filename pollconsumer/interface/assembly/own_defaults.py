@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pollconsumer.core.message import NewMessage
-    from pollconsumer.interface.api.handler_function import HandlerFunction
+    from pollconsumer.interface.api.registry import RegisteredHandler
     from pollconsumer.interface.settings.model import Settings
     from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.runtime.new_messages import Defaults
@@ -27,7 +27,7 @@ class OwnDefaults:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._registered: Mapping[str, Handler] | None = None
-        self._functions: Mapping[str, HandlerFunction[..., ..., Any, Any]] = {}
+        self._functions: Mapping[str, RegisteredHandler] = {}
 
     def of(self, handler: str) -> Defaults:
         """Those of ``handler``'s messages; the queue is ``default`` if it is unknown. ConfigurationError if the modules
@@ -54,7 +54,7 @@ class OwnDefaults:
         elif retry is not None and handler in self._settings.commands:
             raise BadData("retry", repr(retry), "a program has no named policies: set retry in its table")
 
-    def function(self, handler: str) -> HandlerFunction[..., ..., Any, Any] | None:
+    def function(self, handler: str) -> RegisteredHandler | None:
         """``handler`` as it is registered; None for a program, or if the configuration names neither handlers nor
         programs. BadData for one that it does not have. Raises as `of`."""
         if self.registered(handler) is not None:

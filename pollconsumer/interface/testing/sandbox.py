@@ -21,7 +21,6 @@ from pollconsumer.core.window import StopReason
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import registry
-from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.interface.assembly.configured_recurrences import load_recurrences
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.launch_roles import MOVER, consumer_options, mover_options, served_queues
@@ -192,7 +191,7 @@ class Sandbox:
         found = self._inspector.messages(wanted, queue, sys.maxsize)
         return [message for message in found if handler is None or message.handler == handler]
 
-    def store_of(self, app: StoreCalls) -> RedisStore:
+    def store_of(self, app: object) -> RedisStore:
         """For ``PollConsumer``: the store that replaces an application's own."""
         store = self._stores.get(id(app))
         if store is None:

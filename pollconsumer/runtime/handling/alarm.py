@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from pollconsumer.core.retry import HandlerTimeout, Stopped, TimeIsUp
-from pollconsumer.runtime.handling.shield import in_force
+from pollconsumer.runtime.handling.shield import Stopper, in_force
 
 REPEAT = 1.0
 """Seconds for cleanup, after which a handler is stopped again."""
@@ -45,10 +45,10 @@ def is_importing(frame: FrameType) -> bool:
     return frame.f_code.co_filename.startswith("<frozen importlib._bootstrap")
 
 
-class Limit:
-    """A timeout in force. It does not stop the handler while it is ``deferred``."""
+class Limit(Stopper):
+    """A timeout in force. An `Alarm` is hastened only in the main thread."""
 
-    __slots__ = ("_when_fired", "deferred", "due", "fired", "hastened", "over", "seconds")
+    __slots__ = ("_when_fired", "due", "fired", "hastened", "over", "seconds")
 
     due: float
     """On the monotonic clock, in seconds."""
@@ -60,15 +60,8 @@ class Limit:
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         raise NotImplementedError
 
-    def hasten(self, seconds: float) -> None:
-        """Stop the handler after so many seconds from now, if not before. An `Alarm` only in the main thread."""
-        raise NotImplementedError
-
     def has_ended(self) -> bool:
         return self.over
-
-    def end(self) -> None:
-        """For one that does not end with `run`: in its own thread."""
 
     def reaches(self, frame: FrameType | None) -> bool:
         """Whether the handler may be stopped where it is."""
@@ -81,9 +74,6 @@ class Limit:
         if not self.fired and self._when_fired is not None:
             self._when_fired()
         self.fired = True
-
-    def defer(self) -> None:
-        self.deferred = True
 
 
 class Alarm(Limit):

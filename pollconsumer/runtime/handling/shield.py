@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from threading import get_ident
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pollconsumer.runtime.handling.alarm import Limit
 
 
-in_force: dict[int, Limit] = {}
+class Stopper:
+    """What stops a handler, but not while it is ``deferred``."""
+
+    __slots__ = ("deferred",)
+    deferred: bool
+
+    def defer(self) -> None:
+        self.deferred = True
+
+    def hasten(self, seconds: float) -> None:
+        """Stop the handler after so many seconds from now, if not before."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """For one that does not end with the handler: in its own thread."""
+
+
+in_force: dict[int, Stopper] = {}
 """By the handler's thread."""
 
 
