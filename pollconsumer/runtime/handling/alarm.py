@@ -174,7 +174,9 @@ class AlarmSignal:
         left = limit.due - time.monotonic()
         if left > 0:
             signal.setitimer(_TIMER, left)
-        elif limit.deferred or not in_handler(frame):
+        elif limit.has_ended():
+            limit.end()
+        elif limit.deferred or not limit.reaches(frame):
             signal.setitimer(_TIMER, SHIELDED_RETRY)
         else:
             signal.setitimer(_TIMER, REPEAT)

@@ -7,15 +7,12 @@ way, beneath `Handler.handle`, which takes what is raised for the handler's erro
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 import time
-from _signal import signal as _set_handler  # type: ignore[import-not-found]  # as in alarm.py
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.retry import TimeIsUp
-from pollconsumer.runtime.handling.alarm import REPEAT, SHIELDED_RETRY, Limit, is_importing
+from pollconsumer.runtime.handling.alarm import Alarm, AlarmSignal, is_importing
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.shield import in_force
 from pollconsumer.runtime.handling.timeouts import Strike, Striker
@@ -35,7 +32,7 @@ def interrupt(seconds: float, in_hand: Callable[[], bool]) -> bool:
     hand. False if there is none that can be."""
     if not _may_be_interrupted(sys._getframe(), even_in_store=True):  # noqa: SLF001  documented
         return False
-    _UntimedAlarm(in_hand).start(seconds)
+    _UntimedAlarm(seconds, in_hand).start()
     return True
 
 
@@ -57,28 +54,29 @@ def _may_be_interrupted(frame: FrameType | None, *, even_in_store: bool = False)
     return False
 
 
-class _UntimedAlarm(Limit):
-    def __init__(self, in_hand: Callable[[], bool]) -> None:
-        super().__init__(0.0, None)
-        self._in_hand, self._thread = in_hand, threading.get_ident()
+class _UntimedAlarm(Alarm):
+    """In force until its message is no longer in hand."""
 
-    def start(self, seconds: float) -> None:
-        in_force[self._thread] = self
-        self._before = _set_handler(int(signal.SIGALRM), self._ring)
-        signal.setitimer(signal.ITIMER_REAL, seconds, REPEAT)
+    def __init__(self, seconds: float, in_hand: Callable[[], bool]) -> None:
+        super().__init__(seconds, None)
+        self._in_hand, self._signals = in_hand, AlarmSignal()
+
+    def start(self) -> None:
+        in_force[threading.get_ident()] = self
+        self._signals.begin(self)
 
     def hasten(self, seconds: float) -> None:
         """It is to stop already."""
 
-    def _ring(self, _number: int, frame: FrameType | None) -> None:
-        if not self._in_hand():
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            in_force.pop(self._thread, None)
-            _set_handler(int(signal.SIGALRM), signal.SIG_DFL if self._before is None else self._before)
-        elif self.deferred or not _may_be_interrupted(frame):
-            signal.setitimer(signal.ITIMER_REAL, SHIELDED_RETRY, REPEAT)
-        else:
-            raise TimeIsUp
+    def has_ended(self) -> bool:
+        return not self._in_hand()
+
+    def reaches(self, frame: FrameType | None) -> bool:
+        return _may_be_interrupted(frame)
+
+    def end(self) -> None:
+        in_force.pop(threading.get_ident(), None)
+        self._signals.end()
 
 
 class _UntimedStrike(Strike):
