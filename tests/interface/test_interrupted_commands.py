@@ -82,7 +82,7 @@ def test_enqueueing_lines_says_which_are_accepted_and_how_to_go_on(site: Site, a
     assert known == accepted if not after else accepted < known
 
 
-def test_between_two_batches_it_is_known_which(site: Site) -> None:
+def test_between_two_pages_it_is_known_which(site: Site) -> None:
     os.mkfifo(site.directory / "pipe")
     write_lines(site, 1000)
     lines = (site.directory / "lines").read_text()

@@ -70,7 +70,7 @@ def test_one_that_is_put_runs_at_once_then_by_its_period_and_is_told_what_the_la
     assert (standing.queue, rule.created_by, rule.created) == ("checks", "ada", int(NOON.timestamp() * 1000))
 
 
-def test_occurrences_that_are_handled_in_one_batch_know_each_other(site: Site) -> None:
+def test_occurrences_that_are_reserved_together_know_each_other(site: Site) -> None:
     site.app.recurrences.put(NAME, every="1m", handler="check", missed="all")
     site.app.recurrences.put("other", every="1m", handler="check", missed="all")
     seen = site.after(minutes=5)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pollconsumer.interface.cli.output import print_json, print_line, progress_bar, telling_when_interrupted
-from pollconsumer.store.interventions import MAX_BATCH_IDS
+from pollconsumer.store.interventions import MAX_PAGE_IDS
 from pollconsumer.store.reading.message_selector import Chosen, by_queue
 
 MANY = 1000
 """Messages for which there is a progress bar."""
-AT_ONCE = MAX_BATCH_IDS
+AT_ONCE = MAX_PAGE_IDS
 """Messages between two of its steps."""
 
 
