@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import decimal
 import json
 import re
 import secrets
 import signal
 from contextlib import suppress
+from contextvars import Context as Variables
+from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -395,3 +398,52 @@ def test_a_message_that_is_not_brief_ends_a_pass_so_that_the_margin_follows_it()
     quickly, generally = (Launched(history, quickly=quickly) for quickly in (True, False))
     assert quickly.left == generally.left
     assert len(quickly.acts) == 9
+
+
+TENANT = ContextVar("tenant", default="none")
+KEPT = ContextVar("kept", default="none")
+
+
+def reset() -> None:
+    TENANT.reset(TENANT.set("of a message"))
+
+
+def change_decimals() -> None:
+    decimal.getcontext().prec = 3
+
+
+CHANGES: dict[str, Callable[[], object]] = {
+    "plain": lambda: TENANT.set("of a message"),
+    "too": reset,
+    "limited": lambda: KEPT.set("of a message"),
+    "async": lambda: TENANT.set("of a message"),
+    "context": change_decimals,
+}
+"""By handler, what it does with variables."""
+
+
+def launched_with_tenant() -> None:
+    TENANT.set("of the launch")
+
+
+def launched_with_decimals() -> None:
+    decimal.getcontext().prec = 20
+
+
+@pytest.mark.parametrize("launched_with", [lambda: None, launched_with_tenant, launched_with_decimals])
+def test_no_message_of_a_pass_sees_a_variable_that_another_has_set(launched_with: Callable[[], None]) -> None:
+    found: list[tuple[str, str, int]] = []
+
+    class Varying(Launched):
+        def _handle(self, payload: dict[str, Any], context: Context | None) -> Any:
+            found.append((TENANT.get(), KEPT.get(), copy_context().run(decimal.getcontext).prec))
+            CHANGES[sent[payload["n"] % 1000].handler]()
+            return super()._handle(payload, context)
+
+    sent = [Sent(handler=handler) for handler in CHANGES for _ in range(6)] * 2
+    launched, own = [], Variables()
+    own.run(launched_with)
+    expected = own.copy().run(lambda: (TENANT.get(), KEPT.get(), decimal.getcontext().prec))
+    own.run(lambda: launched.append(Varying(History(sent), quickly=True)))
+    assert set(found) == {expected}
+    assert launched[0].quick > len(sent) / 2

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextvars import copy_context
-from sys import modules
 from types import CoroutineType, MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,12 +12,10 @@ from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Hooks, Run, hooked, hooked_coroutine
 from pollconsumer.runtime.handling.outcome import DONE, Outcome, returned
-from pollconsumer.runtime.handling.own_context import renew_decimal
+from pollconsumer.runtime.handling.own_context import own_context
 from pollconsumer.runtime.new_messages import Defaults
 
 if TYPE_CHECKING:
-    from contextvars import Context as Variables
-
     from pollconsumer.runtime.drafts import BeforeEnqueue
 
 MAX_ATTEMPTS = 5
@@ -74,16 +70,20 @@ class Handler(NamedTuple):
         return wrap(self)._replace(timed=lambda seconds: self.with_timeout(seconds).wrapped(wrap))
 
     def handle(self, payload: dict[str, Any], context: Context | None = None) -> Outcome:
+        """`handle_here` in a copy of the caller's context: no other message sees the variables that this one sets."""
+        try:
+            return own_context().run(self.handle_here, payload, context)
+        except BaseException as error:  # a stop that comes as it returns
+            return Outcome(error)
+
+    def handle_here(self, payload: dict[str, Any], context: Context | None) -> Outcome:
         """Run it. The outcome holds any exception, so that no handler ends a launch by raising."""
         try:
-            own = copy_context()
-            if "decimal" in modules:
-                renew_decimal(own)
-            result = own.run(self.run if self.timeout is None else self.begin, payload, context)
+            result = self.run(payload, context) if self.timeout is None else self.begin(payload, context)
             if result is None:
                 return DONE
             if self.asynchronous and isinstance(result, CoroutineType):
-                return _on_loop(self, result, own)
+                return _on_loop(self, result)
             return returned(result)
         except BaseException as error:
             return Outcome(error)
@@ -95,7 +95,7 @@ class Handler(NamedTuple):
         return self.run(payload, context)
 
 
-def _on_loop(handler: Handler, coroutine: Coroutine[Any, Any, Any], own: Variables) -> Outcome:
+def _on_loop(handler: Handler, coroutine: Coroutine[Any, Any, Any]) -> Outcome:
     """Run it on a loop made for this message; a caller with a loop calls ``run`` instead."""
     from pollconsumer.runtime.handling.event_loop import EventLoop
     from pollconsumer.runtime.system_limits import start_refused
@@ -108,7 +108,7 @@ def _on_loop(handler: Handler, coroutine: Coroutine[Any, Any, Any], own: Variabl
             raise NotBegun(start_refused(error)) from None
         raise
     try:
-        return loop.handle(coroutine, handler, own)
+        return loop.handle(coroutine, handler)
     finally:
         loop.close()
 

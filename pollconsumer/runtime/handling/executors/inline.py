@@ -47,14 +47,14 @@ class InlineExecutor:
         return 0
 
     def start(self, attempt: Attempt) -> None:
-        IN_SLOT.set(attempt.reservation)
+        token = IN_SLOT.set(attempt.reservation)
         started = self._clock()
         _, handler, payload, context = attempt
         handle = self.turning(handler) if handler.asynchronous else handler.handle
         outcome = handle(payload, context)
         end_stray(self._pid, outcome.error)
         ended = self._clock()
-        IN_SLOT.set(None)
+        IN_SLOT.reset(token)
         closed, leaking = self._checked()
         self.add(Handled(attempt, started, ended, outcome, closed, leaking))
 

@@ -1,7 +1,7 @@
 """Interrupts handlers that have no timeout, when a person asks for their end.
 
 A timeout is armed before each message, which costs each. This is armed when it is asked for: in a handler that is under
-way, beneath `Handler.handle`, which takes what is raised for the handler's error.
+way, beneath `Handler.handle_here`, which takes what is raised for the handler's error.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _may_be_interrupted(frame: FrameType | None, *, even_in_store: bool = False)
     while frame is not None and frame.f_back is not None:
         if is_importing(frame) or str(frame.f_globals.get("__name__")).startswith(spared):
             return False
-        if frame.f_back.f_code is Handler.handle.__code__:
+        if frame.f_back.f_code is Handler.handle_here.__code__:
             return True
         frame = frame.f_back
     return False
