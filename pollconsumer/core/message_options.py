@@ -13,9 +13,9 @@ from pollconsumer.core.message import Malformed, NewMessage
 from pollconsumer.core.notation import strict_json
 from pollconsumer.core.notation.addresses import check_address
 from pollconsumer.core.notation.timespan import YEAR
+from pollconsumer.core.retry import MOST_ATTEMPTS
 
 MAX_HEADERS_BYTES = 4096
-MOST_ATTEMPTS = 10_000
 _HEADER_NAME = r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}"
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 

@@ -27,7 +27,7 @@ from pollconsumer.interface.settings.load import load_settings, with_flags
 from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, Settings, as_values, settings_of
 from pollconsumer.interface.settings.names import VERSION
 from pollconsumer.interface.settings.rules import check_given
-from pollconsumer.interface.settings.values import check_cron, parse_memory
+from pollconsumer.interface.settings.values import check_cron, is_host, parse_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -714,3 +714,27 @@ def test_state_is_kept_in_the_directory_that_is_named_and_nowhere_with_none(
 
 def test_a_state_directory_without_a_name_is_refused(place: Path) -> None:
     assert str(refused('state = ""', place)) == "state: ; name a directory, or none to keep nothing"
+
+
+def is_idna(name: str) -> bool:
+    try:
+        name.encode("idna")
+    except UnicodeError:
+        return False
+    return True
+
+
+@given(st.text(st.sampled_from("a-.ä"), max_size=5) | st.integers(61, 66).map(lambda length: f"a.{'b' * length}.c"))
+def test_a_host_is_one_that_the_codec_takes(name: str) -> None:
+    assert is_host(name) is is_idna(name)
+
+
+@pytest.mark.parametrize("name", ["a" * 63, "a" * 64, f"{'a' * 64}.b", f"b.{'a' * 63}.", "b..c", ""])
+def test_so_are_those_with_a_part_of_an_odd_length(name: str) -> None:
+    assert is_host(name) is is_idna(name)
+
+
+def test_the_codec_of_internationalised_names_is_not_imported_for_another_one() -> None:
+    program = "import sys\nfrom pollconsumer.interface.settings import values\n"
+    program += "values.check_store('redis://example.org:6379')\nassert 'encodings.idna' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -27,6 +27,7 @@ CRON_FIELDS = (
     ("month", "1-12"),
     ("day of week", "0-7"),
 )
+LONGEST_LABEL = 63
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven")
 _MEMORY = r"(?i)(\d+(?:\.\d+)?)\s*(?:([KMG])(i?)B?|B?)"
 
@@ -179,11 +180,8 @@ def check_store(url: str) -> None:
     if not port_fits:
         quoting = ", and write / ? # @ in a password as %2F %3F %23 %40" if "@" in url else ""
         raise ValueError(f"the port must be 1-65535{quoting}")
-    try:
-        if scheme != "unix" and parts.hostname:
-            unquote(parts.hostname).encode("idna")
-    except UnicodeError:
-        raise ValueError("the host is no name: its parts, between dots, have 1 to 63 characters each") from None
+    if scheme != "unix" and parts.hostname and not is_host(unquote(parts.hostname)):
+        raise ValueError("the host is no name: its parts, between dots, have 1 to 63 characters each")
     if scheme == "unix" and (not parts.path or parts.netloc.rpartition("@")[2]):
         raise ValueError("name the socket by its whole path, as in unix:///run/valkey.sock")
     databases = parse_qs(parts.query).get("db", [])
@@ -191,6 +189,18 @@ def check_store(url: str) -> None:
         databases.append(parts.path.removeprefix("/") or "0")
     if not all(database.isdecimal() and database.isascii() for database in databases):
         raise ValueError("the database must be an integer, as in redis://host:6379/0")
+
+
+def is_host(name: str) -> bool:
+    """Whether the codec of internationalised names takes it. That is imported slowly, and for other names alone."""
+    if name.isascii():
+        *parts, last = name.split(".")  # nothing after a dot at the end
+        return all(0 < len(part) <= LONGEST_LABEL for part in parts) and len(last) <= LONGEST_LABEL
+    try:
+        name.encode("idna")
+    except UnicodeError:
+        return False
+    return True
 
 
 def check_cron(expression: str) -> None:

@@ -23,8 +23,8 @@ from pollconsumer.core.errors import (
     suggestion,
 )
 from pollconsumer.core.message import MAX_PRIORITY, NewMessage
-from pollconsumer.core.message_options import MOST_ATTEMPTS
 from pollconsumer.core.notation.instants import datetime_of
+from pollconsumer.core.retry import MOST_ATTEMPTS
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults
 from pollconsumer.interface.cli import discard
 from pollconsumer.interface.cli.group import current_settings
