@@ -225,10 +225,10 @@ class RedisStore(Upkeep):
         runs = [(row, rows.begun(row), [*alike]) for row, alike in groupby(reservations, attrgetter("row"))]
         command = [*head]
         for row, begun, alike in runs:
-            command += (len(alike), row, begun)
+            command += (b"%d" % len(alike), row, begun)
             command += [each.id for each in alike]
         for row, new_row, ids, _ in completed:
-            command += (len(ids), row, new_row)
+            command += (b"%d" % len(ids), row, new_row)
             command += ids
         stale: list[bytes] = self.wire.all([tuple(command)])[0]
         for _, begun, alike in runs:

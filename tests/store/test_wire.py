@@ -7,7 +7,7 @@ import signal
 import socket
 from itertools import chain, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -22,6 +22,7 @@ from pollconsumer.core.errors import (
     StoreRefused,
     StoreUnreachable,
 )
+from pollconsumer.core.message import Alike
 from pollconsumer.store.connecting import patience as module
 from pollconsumer.store.connecting.address import KEPT_ALIVE_EVERY, address_of
 from pollconsumer.store.connecting.patience import Patience
@@ -31,12 +32,12 @@ from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.producer import Enqueued
 from pollconsumer.store.redis_store import RedisStore
 from tests.conftest import NAMESPACE
-from tests.store.acting import QUEUE, Launch, Looking, message, names
+from tests.store.acting import QUEUE, Launch, Looking, message, names, release
 from tests.store.relay import Relay, answering
 from tests.store.servers import Impatient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tests.store.servers import Server
 
@@ -504,3 +505,28 @@ def test_a_connection_does_not_close_the_file_that_has_its_number_since_a_handle
     assert wire.command("PING")
     assert os.fstat(number).st_rdev == Path(os.devnull).stat().st_rdev
     os.close(number)
+
+
+def test_a_script_is_given_text_alone_whatever_a_caller_adds_to_its_command(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers are made text before hiredis sees them, and of scripts that is looked at when their commands are made."""
+    sent: list[tuple[Any, ...]] = []
+    send = type(store.wire).send
+
+    def spied(wire: Wire, commands: Sequence[tuple[Any, ...]]) -> None:
+        sent.extend(commands)
+        send(wire, commands)
+
+    monkeypatch.setattr(type(store.wire), "send", spied)
+    store.enqueue_one(message("a"))
+    store.enqueue([message("b", delay=1, priority=7), message("c", key="c", concurrency="c", limit=2)])
+    store.enqueue_alike(Alike(QUEUE, "handler", ["d", "e"], [b"{}", b"{}"]))
+    launch = Launch(store)
+    first, *others = launch.reserve(9)
+    launch.begin(first, *others[:1])
+    launch.settle(*map(release, others[1:]))
+    launch.step(wait=0.001, plain=True)
+    scripts = [command for command in sent if command[0] == "EVALSHA"]
+    assert len(scripts) > 6
+    assert {type(part) for command in scripts for part in command} == {bytes, str}

@@ -83,8 +83,10 @@ class HandlerFunction(RegisteredHandler, Generic[P, Q, C, R]):
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue a message that calls the function with these arguments. TypeError if they do not fit; other errors
         as of ``PollConsumer.enqueue``."""
-        self._plain = self._plain or self.using()
-        return self._plain.enqueue(*args, **kwargs)
+        plain = self._plain
+        if plain is None:
+            plain = self._plain = self.using()
+        return plain.enqueue(*args, **kwargs)
 
     async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """`enqueue` without blocking the event loop. Messages are enqueued in the order of the calls.
@@ -124,21 +126,22 @@ class BoundHandler(Generic[P, R]):
 
     def __init__(self, handler: HandlerFunction[P, ..., Any, R], options: SendOptions) -> None:
         self._handler, self._options = handler, options
+        self._app, self._arguments = handler.app, handler.arguments  # a handler's attributes are found slowly
         self._first = new_message(handler.definition.name, {}, **options)
         self._defaults = handler.definition.defaults
         self._is_plain = self._defaults[1:] == (None, None) and self._first.retry is None
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue a message. TypeError if the arguments do not fit."""
-        return self._handler.app.enqueue_one(self._message(self._payload(args, kwargs)))
+        return self._app.enqueue_one(self._message(self._payload(args, kwargs)))
 
     def enqueue_many(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[Handle[R]]:
         """Enqueue one message for each set of arguments, a few hundred in a round trip."""
-        return self._handler.app.enqueue_messages(self._messages(self._encoded(payloads)))
+        return self._app.enqueue_messages(self._messages(self._encoded(payloads)))
 
     async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """`enqueue` without blocking the event loop."""
-        return await self._handler.app.enqueue_one_async(self._message(self._payload(args, kwargs)))
+        return await self._app.enqueue_one_async(self._message(self._payload(args, kwargs)))
 
     async def enqueue_many_async(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[Handle[R]]:
         """`enqueue_many` without blocking the event loop."""
@@ -148,10 +151,10 @@ class BoundHandler(Generic[P, R]):
         while part := self._encoded(islice(left, ENCODED_AT_ONCE)):
             encoded += part
             await sleep(0)
-        return await self._handler.app.enqueue_messages_async(self._messages(encoded))
+        return await self._app.enqueue_messages_async(self._messages(encoded))
 
     def _encoded(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[bytes]:
-        arguments, encoded = self._handler.arguments, list[bytes]()
+        arguments, encoded = self._arguments, list[bytes]()
         for given in payloads:
             payload = arguments.of_call((), given) if isinstance(given, dict) else self._checked(given)
             try:
@@ -169,7 +172,7 @@ class BoundHandler(Generic[P, R]):
         return list(map(NewMessage._make, zip(ids, repeat(queue), repeat(handler), encoded, *map(repeat, options))))
 
     def _checked(self, given: Args[P] | Mapping[str, Any]) -> dict[str, Any]:
-        arguments = self._handler.arguments
+        arguments = self._arguments
         if isinstance(given, Args) and given.arguments is arguments:
             return given.payload
         if isinstance(given, Mapping):
@@ -178,7 +181,7 @@ class BoundHandler(Generic[P, R]):
         raise TypeError(f"a message of {name} needs its arguments as a mapping or from its args(), not {kind}")
 
     def _payload(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
-        arguments = self._handler.arguments
+        arguments = self._arguments
         payload = arguments.of_call(args, kwargs)
         try:
             return encode_named(payload)

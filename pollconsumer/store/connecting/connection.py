@@ -24,7 +24,7 @@ MOST_BYTES = 64 * 1024
 """Read at once."""
 _NONE = object()
 """What the reader returns before a reply is complete."""
-TEXT = frozenset({bytes, str})
+_TEXT = frozenset({bytes, str})
 LONGEST_VALUE = 64 << 20
 """Bytes of one value, or of a line: messages have a mebibyte at most, and pages of them are read value by value."""
 _TIME = struct.Struct("ll")
@@ -189,10 +189,17 @@ class SocketConnection:
             raise
 
 
+def as_text(parts: Sequence[Any]) -> Sequence[Any]:
+    """``parts`` of a command, numbers as text: hiredis crashes the interpreter when a signal handler raises while it
+    makes text of a number."""
+    if _TEXT.issuperset(map(type, parts)):
+        return parts
+    return [part if isinstance(part, bytes | str) else str(part) for part in parts]
+
+
 def _packed(command: Command) -> bytes:
-    """hiredis crashes the interpreter when a signal handler raises while it makes text of a number."""
-    if not TEXT.issuperset(map(type, command)):
-        command = tuple(part if isinstance(part, bytes | str) else str(part) for part in command)
+    if command[0] != "EVALSHA":  # of these `Wire.script` has seen to it: commands of messages keep what it made
+        command = tuple(as_text(command))
     packed: bytes = hiredis.pack_command(command)
     return packed
 

@@ -63,7 +63,8 @@ class ServerWire(Wire):
             raise Unanswered(str(error), sent=True) from None
 
     def receive(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
-        answers = self._answers(len(commands), self._bearing().for_one_answer(blocking))
+        patience = self._bearing.call or self.patience()
+        answers = self._answers(len(commands), patience.for_one_answer(blocking))
         for answer in answers:
             if isinstance(answer, ErrorReply):
                 return self._loading(commands, answers, blocking)

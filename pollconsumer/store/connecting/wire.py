@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.core.errors import PollConsumerError, StoreUnreachable
 from pollconsumer.core.message import NewMessage
 from pollconsumer.core.notation.redaction import redacted
-from pollconsumer.store.connecting.connection import Command
+from pollconsumer.store.connecting.connection import Command, as_text
 from pollconsumer.store.connecting.interruption import Interruption
 from pollconsumer.store.connecting.patience import Patience
 from pollconsumer.store.connecting.replies import ErrorReply, OutOfTime, Unanswered, raise_if_error
@@ -95,10 +95,10 @@ class Wire(ABC):
         return self.all([arguments])[0]
 
     def script(self, script: Script | str, keys: Sequence[str], args: Sequence[Any]) -> tuple[Any, ...]:
-        """The command that runs a script, for `all` and `once`."""
+        """The command that runs a script, for `all` and `once`. What a caller adds to it is text."""
         if isinstance(script, str):
             script = self.scripts[script]
-        return ("EVALSHA", script.sha, b"%d" % len(keys), *keys, *args)
+        return ("EVALSHA", script.sha, b"%d" % len(keys), *keys, *as_text(args))
 
     def all(
         self,
