@@ -36,6 +36,9 @@ from tests.store.servers import Impatient, Server
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
+gc.disable()
+"""Until everything is imported and collected: nothing of that is garbage."""
+
 NAMESPACE = "tests"
 HOMES = count()
 
@@ -81,6 +84,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """What was collected stays to the end: no collection of garbage need look at it again."""
     gc.freeze()
+    gc.enable()
 
 
 RUNS.watch()
