@@ -33,6 +33,13 @@ QUICK_LEASES = {"TTL": 4.5, "RENEW_EVERY": 1.5, "TRUSTED_FOR": 3.0, "THOUGHT_DEA
 IMPORTING = frozenset({"run", "move", "check"})
 """Commands that import the user's modules."""
 
+KEEP_SETTINGS = """
+from pollconsumer.interface.settings import load, model
+model.declared_fields.cache_clear()  # known to the process that was forked, and not kept here yet
+load.load_settings()
+"""
+"""What any command does first. After it the next ones import no pydantic: half of a start."""
+
 PATIENCE = 90.0
 """Seconds after which what a test waits for is taken not to happen."""
 
@@ -135,6 +142,7 @@ class Site:
         (self.directory / "config.toml").write_text(f'handlers = ["handlers"]\n{settings}')
         (self.directory / "handlers.py").write_text(HANDLERS)
         self._processes: list[Launch] = []
+        self._kept: dict[Path, bytes] = {}
 
     def close(self) -> None:
         for process in self._processes:
@@ -159,6 +167,7 @@ class Site:
         return process
 
     def start_program(self, command: list[str], **environment: str) -> subprocess.Popen[str]:
+        self.keep_settings()
         process = subprocess.Popen(
             command,
             cwd=self.directory,
@@ -170,6 +179,16 @@ class Site:
         )
         self._processes.append(process)
         return process
+
+    def keep_settings(self, place: Path | None = None) -> None:
+        """As an earlier command in ``place``, the site's directory if None, has kept them for what is not forked. An
+        invalid file is not kept."""
+        place = place or self.directory
+        config = place / "config.toml"
+        written = config.read_bytes() if config.is_file() else b""
+        if written != self._kept.get(place, b""):
+            self._kept[place] = written
+            self.forks.start(("-c", KEEP_SETTINGS), place, self.environment, {}).communicate(PATIENCE)
 
     def command(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
