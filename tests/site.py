@@ -10,10 +10,14 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 from pollconsumer.core.errors import PollConsumerError, StoreUnreachable
+from pollconsumer.interface.settings.model import declared_fields
 from pollconsumer.runtime.embedded.directory import SOCKET
 from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.store.connecting.server_wire import ServerWire
@@ -33,11 +37,7 @@ QUICK_LEASES = {"TTL": 4.5, "RENEW_EVERY": 1.5, "TRUSTED_FOR": 3.0, "THOUGHT_DEA
 IMPORTING = frozenset({"run", "move", "check"})
 """Commands that import the user's modules."""
 
-KEEP_SETTINGS = """
-from pollconsumer.interface.settings import load, model
-model.declared_fields.cache_clear()  # known to the process that was forked, and not kept here yet
-load.load_settings()
-"""
+KEEP_SETTINGS = "from pollconsumer.interface.settings.load import load_settings; load_settings()"
 """What any command does first. After it the next ones import no pydantic: half of a start."""
 
 PATIENCE = 90.0
@@ -123,6 +123,16 @@ def leave(how: str) -> None:
 '''
 
 
+@cache
+def kept_fields() -> tuple[str, bytes]:
+    """The file in which the first command of a user keeps the declared fields, and what it has."""
+    with TemporaryDirectory() as place, mock.patch.dict(os.environ, XDG_CACHE_HOME=place):
+        declared_fields.cache_clear()
+        declared_fields()
+        [file] = Path(place).glob("*/fields-*")
+        return f"{file.parent.name}/{file.name}", file.read_bytes()
+
+
 class Site:
     """Commands are forked, but where the environment says something to the interpreter. ``forks_launches``: whether
     those are, too, that import the user's modules. Otherwise they are started as users start them."""
@@ -141,6 +151,10 @@ class Site:
         }
         (self.directory / "config.toml").write_text(f'handlers = ["handlers"]\n{settings}')
         (self.directory / "handlers.py").write_text(HANDLERS)
+        name, fields = kept_fields()
+        kept = self.directory / "cache" / name  # forked commands have them in memory, and keep no file
+        kept.parent.mkdir(parents=True)
+        kept.write_bytes(fields)
         self._processes: list[Launch] = []
         self._kept: dict[Path, bytes] = {}
 
