@@ -12,8 +12,12 @@ from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING
 
+import fakeredis
 import pytest
+import redis
 from hypothesis import settings
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.interface.api.registry import registry
@@ -21,6 +25,7 @@ from pollconsumer.interface.testing import memory
 from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.interface.testing.memory import SCRIPTS
 from pollconsumer.runtime.embedded.start import find_program
+from pollconsumer.store.brought_client import brought
 from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.leases import Leases
@@ -34,7 +39,9 @@ from tests.site import QUICK_LEASES, Site
 from tests.store.servers import Impatient, Server
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
+
+    from tests.store.servers import MakeWire
 
 gc.disable()
 """Until everything is imported and collected: nothing of that is garbage."""
@@ -63,6 +70,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cluster", action="store_true", help="try the store on a cluster of three nodes")
+    parser.addoption("--client", choices=["redis-py"], help="reach the store by a client of a user's")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -71,6 +79,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     cluster = config.option.cluster
     items[:] = [each for each in items if "fakeredis" not in each.name or not cluster]
     items[:] = [each for each in items if each.path.parent.name != "cluster" or cluster]
+    if config.option.client:
+        items[:] = [each for each in items if not _wants_own_connection(each)]
     parts = getattr(config, "workerinput", {"workercount": 1})["workercount"]
     waiting: list[pytest.Item] = []
     others: list[pytest.Item] = []
@@ -79,6 +89,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (waiting if waits else others).append(item)
     ends = [len(others) * part // parts for part in range(parts + 1)]
     items[:] = [item for part in range(parts) for item in (*waiting[part::parts], *others[ends[part] : ends[part + 1]])]
+
+
+def _wants_own_connection(item: pytest.Item) -> bool:
+    mark = item.get_closest_marker("own_connection")
+    return mark is not None and mark.kwargs.get("server", "") in item.name
 
 
 def pytest_collection_finish() -> None:
@@ -123,9 +138,21 @@ def _quick_sandboxes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(memory, "FakeStore", FastStore)
 
 
+def by_url(url: str) -> MakeWire:
+    """Connections of our own."""
+    return lambda patience, greet: ServerWire(url, patience, greet=greet)
+
+
+def by_client(url: str) -> MakeWire:
+    """Those of a client that a user may have, which decodes, and repeats what it should not."""
+    client = redis.Redis.from_url(url, decode_responses=True, retry=Retry(NoBackoff(), 3), max_connections=1)
+    connect = brought(client).connecting(NAMESPACE)
+    return lambda patience, greet: connect(patience, greet=greet)
+
+
 @contextmanager
-def real_server() -> Iterator[Server]:
-    """One that keeps nothing."""
+def real_server(make: Callable[[str], MakeWire] = by_url) -> Iterator[Server]:
+    """One that keeps nothing. ``make``, given its URL, says how it is connected to."""
     directory = short_directory()
     socket = directory / "s"
     options = ["--port", "0", "--unixsocket", str(socket), "--save", "", "--appendonly", "no", "--dir", str(directory)]
@@ -133,16 +160,16 @@ def real_server() -> Iterator[Server]:
         try:
             url = f"unix://{socket}"
             _await(ServerWire(url, Impatient))
-            yield Server(lambda patience, greet: ServerWire(url, patience, greet=greet), url=url, pid=process.pid)
+            yield Server(make(url), url=url, pid=process.pid)
         finally:
             process.kill()
     shutil.rmtree(directory)
 
 
 @pytest.fixture(scope="session")
-def valkey_process() -> Iterator[Server]:
+def valkey_process(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A real server for all tests."""
-    with real_server() as server:
+    with real_server(by_client if request.config.option.client else by_url) as server:
         yield server
 
 
@@ -168,13 +195,13 @@ def valkey(valkey_process: Server) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def cluster_nodes() -> Iterator[Server]:
+def cluster_nodes(request: pytest.FixtureRequest) -> Iterator[Server]:
     """Three nodes for all tests."""
     from tests.cluster.nodes import Cluster  # few runs need them
     from tests.cluster.tested import cluster_server
 
     cluster = Cluster()
-    yield cluster_server(cluster, NAMESPACE)
+    yield cluster_server(cluster, NAMESPACE, by_client=request.config.option.client is not None)
     cluster.close()
 
 
@@ -191,9 +218,14 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     if request.param == "valkey":
         yield request.getfixturevalue("cluster_server" if request.config.option.cluster else "valkey")
         return
-    server = in_memory()
+    server = in_memory_by_client() if request.config.option.client else in_memory()
     yield server
     server.clear()
+
+
+def in_memory_by_client() -> Server:
+    connect = brought(fakeredis.FakeRedis(server=fakeredis.FakeServer())).connecting(NAMESPACE)
+    return Server(lambda patience, greet: connect(patience, greet=greet))
 
 
 def in_memory() -> Server:

@@ -9,9 +9,9 @@ from django.apps import apps
 from django.conf import settings as django_settings
 from django.db import connections
 
-from pollconsumer.interface.assembly.user_imports import importing
 from pollconsumer.interface.logs import kept
 from pollconsumer.interface.settings.load import DJANGO_VARIABLE
+from pollconsumer.interface.user_imports import importing
 
 if TYPE_CHECKING:
     from pollconsumer.interface.settings.model import Settings

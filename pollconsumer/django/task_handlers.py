@@ -14,9 +14,9 @@ from pollconsumer.django.result import running_result, stored_result, succeed
 from pollconsumer.django.task import PollConsumerTaskContext, find_tasks, modules_of_tasks, task_at
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.interface.api.registry import registry
-from pollconsumer.interface.assembly.user_imports import importing
 from pollconsumer.interface.logs import STANDING, about, log
 from pollconsumer.interface.settings.writable import refuse_writable_modules
+from pollconsumer.interface.user_imports import importing
 from pollconsumer.runtime.handling.context import Context
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def register_tasks(settings: Settings) -> None:
             app.handler(path, **options)(_calling(task, backend))
     app.queues = {queue for backend in backends for queue in backend.queues}
     chosen = [backend.settings() for backend in backends]
-    if all((each.store, each.namespace) != (settings.store, settings.namespace) for each in chosen):
+    if all((each.shown_store, each.namespace) != (settings.shown_store, settings.namespace) for each in chosen):
         log.warning(
             "TASKS: the site sends tasks to another store or namespace than this launch's; name its config in OPTIONS",
             extra=about("TASKS", "another store", kind=STANDING),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,19 +13,21 @@ from pollconsumer.interface.logs import tell_of_store, warn_of_store
 from pollconsumer.interface.named_files import open_plain
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.own_files import OwnFiles
-from pollconsumer.runtime.store_opener import EMBEDDED, StoreOpener
+from pollconsumer.runtime.store_opener import ClientOfUser, StoreOpener
 from pollconsumer.store.connecting.address import TLS_FILES
 from pollconsumer.store.producer import Producer
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.embedded.server import EmbeddedServer
+    from pollconsumer.store.brought_client import BroughtClient
+    from pollconsumer.store.connecting.credentials import CredentialProvider
     from pollconsumer.store.connecting.strict import Strict
     from pollconsumer.store.connecting.wire import Wire
 
 
 def strict_of(settings: Settings) -> Strict | None:
     """What an acknowledgement waits for. The embedded server writes through before it answers."""
-    if settings.durability != "strict" or settings.store == EMBEDDED:
+    if settings.durability != "strict" or settings.is_embedded:
         return None
     from pollconsumer.store.connecting.strict import Strict  # few settings ask for it
 
@@ -63,10 +66,24 @@ def _refuse_odd_files(store: str) -> None:
 
 
 def opener_of(
-    settings: Settings, files: OwnFiles | None = None, warn: Callable[[str], None] = warn_of_store
+    settings: Settings,
+    files: OwnFiles | None = None,
+    warn: Callable[[str], None] = warn_of_store,
+    client: BroughtClient | None = None,
 ) -> StoreOpener:
     """An opener of connections, which opens nothing yet. ``files`` replace those of the settings; ``warn`` is told of
-    what is doubtful about the store."""
+    what is doubtful about the store; ``client`` is used instead of what the settings name."""
+    of_user: ClientOfUser | None = None
+    credentials: Callable[[], CredentialProvider] | None = None
+    if client is not None:
+        of_user = ClientOfUser(client.address, lambda: client)
+    elif settings.client is not None or settings.credentials is not None:
+        from pollconsumer.interface import brought_objects  # few settings name any
+
+        if settings.client is not None:
+            of_user = brought_objects.client_of(settings)
+        else:
+            credentials = partial(brought_objects.credentials_of, settings)
     files = files or settings.state_files()
     if "ssl_" in settings.store:
         _refuse_odd_files(settings.store)
@@ -80,4 +97,6 @@ def opener_of(
         tell=tell_of_store,
         data=None if settings.data is None else settings.data_directory(),
         refuse_rollback=settings.strict.on_rollback == "refuse",
+        client=of_user,
+        credentials=credentials,
     )

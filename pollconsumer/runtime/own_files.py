@@ -16,6 +16,8 @@ from pathlib import Path
 from pollconsumer.core.errors import CannotCreate
 
 NAME = "pollconsumer"
+EMBEDDED = "embedded"
+"""What a configuration calls the server that pollconsumer starts, whose data is in such a directory."""
 ELSEWHERE = "set XDG_DATA_HOME to a directory of your own"
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 OTHERS_IN_IT = stat.S_IWOTH | stat.S_ISVTX

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from pollconsumer.core.errors import CannotCreate
 from pollconsumer.core.notation.digests import sha256
-from pollconsumer.runtime.own_files import OwnFiles, data_directory
+from pollconsumer.runtime.own_files import EMBEDDED, OwnFiles, data_directory
 from pollconsumer.store.connecting.patience import Patience
 from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.connecting.wire import Wire
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pollconsumer.runtime.embedded.server import EmbeddedServer
+    from pollconsumer.store.brought_client import BroughtClient
+    from pollconsumer.store.connecting.credentials import CredentialProvider
     from pollconsumer.store.connecting.strict import Strict
 
-EMBEDDED = "embedded"
 START_BUDGET = 10.0
 """Seconds for starting the embedded server."""
 
@@ -59,6 +60,13 @@ class StoreMemo:
         self._files.write(self._marks, f"{text}\n".encode())
 
 
+class ClientOfUser(NamedTuple):
+    """``make`` returns it, in each process that connects; ``address`` tells its store from others."""
+
+    address: str
+    make: Callable[[], BroughtClient]
+
+
 class StoreOpener:
     """Makes connections to one store, and starts an embedded server lazily."""
 
@@ -74,29 +82,27 @@ class StoreOpener:
         tell: Callable[[str], None] | None = None,
         refuse_rollback: bool = False,
         data: Path | None = None,
+        client: ClientOfUser | None = None,
+        credentials: Callable[[], CredentialProvider] | None = None,
     ) -> None:
         """``files`` remember the id of the store across processes. ``strict``: what launches wait for. ``tell`` is told
         of a store that went back, instead of ``warn``; with ``refuse_rollback`` it is refused. ``data``: the embedded
-        server's directory, where users share one; PermissionDenied if others can write there."""
+        server's directory, where users share one; PermissionDenied if others can write there. ``client`` is used
+        instead of ``store``; ``credentials`` make what is asked for a login."""
+        self._url, self._client, self._credentials = store, client, credentials
         self._revive: Callable[[float], None] | None = None
         self._revive_silently: Callable[[float], None] | None = None
-        self._url = store
-        address = store
-        if store == EMBEDDED:
-            from pollconsumer.runtime.embedded.server import EmbeddedServer  # a user's server needs none of it
-
-            server = EmbeddedServer(data or data_directory(), shared=data is not None)
-            if data is not None:
-                server.check_directory()  # its socket is connected to before anything else is looked at
-            self._url, address = server.url, str(server.directory)
-            self._revive = partial(_revive, server, durability, warn)
-            self._revive_silently = partial(_revive, server, durability, lambda _: None)
-        elif not store.startswith("unix:"):
+        self._connect: Callable[..., Wire] | None = None
+        self._in_memory = False
+        self.namespace = namespace
+        address = self._embedded(durability, warn, data) if client is None and store == EMBEDDED else store
+        if client is not None:
+            address = client.address
+        elif store != EMBEDDED and not store.startswith("unix:"):
             from pollconsumer.store.doubts import doubts
 
             for doubt in doubts(store):
                 warn(doubt)
-        self.namespace = namespace
         self.memo = StoreMemo(address, namespace, files)
         self._strict, self._refuse_rollback = strict, refuse_rollback
         self._rollback = Rollback(
@@ -105,11 +111,18 @@ class StoreOpener:
         self._greet = Suitability(
             namespace, self.memo, warn, aof=strict is not None and strict.aof, rollback=self._rollback
         )
-        self._of_cluster: Callable[..., Wire] | None = None
-        if store.startswith("redis+cluster:"):
-            from pollconsumer.store.cluster.cluster_wire import connecting  # few stores are one
 
-            self._of_cluster = connecting(store, namespace)
+    def _embedded(self, durability: str, warn: Callable[[str], None], data: Path | None) -> str:
+        """The directory of the embedded server, which is revived from now on."""
+        from pollconsumer.runtime.embedded.server import EmbeddedServer  # a user's server needs none of it
+
+        server = EmbeddedServer(data or data_directory(), shared=data is not None)
+        if data is not None:
+            server.check_directory()  # its socket is connected to before anything else is looked at
+        self._url = server.url
+        self._revive = partial(_revive, server, durability, warn)
+        self._revive_silently = partial(_revive, server, durability, lambda _: None)
+        return str(server.directory)
 
     def wire(self, patience: Callable[[], Patience]) -> Wire:
         """A connection that checks the server before its first use."""
@@ -150,9 +163,27 @@ class StoreOpener:
         greet: Callable[[Wire], object] | None = None,
         strict: Strict | None = None,
     ) -> Wire:
-        if self._of_cluster is not None:
-            return self._of_cluster(patience, greet=greet, strict=strict)
-        return ServerWire(self._url, patience, revive=revive, greet=greet, strict=strict)
+        if self._connect is None:
+            self._connect = self._connecting()
+        if self._in_memory:
+            greet = None  # no other process has this server
+        if revive is not None:
+            return self._connect(patience, revive=revive, greet=greet, strict=strict)
+        return self._connect(patience, greet=greet, strict=strict)
+
+    def _connecting(self) -> Callable[..., Wire]:
+        """What makes connections; in a launch it is made once its watchdog is, since it may run code of the user's."""
+        if self._client is not None:
+            client = self._client.make()
+            self._in_memory = client.in_memory
+            return client.connecting(self.namespace)
+        credentials = None if self._credentials is None else self._credentials()
+        if self._url.startswith("redis+cluster:"):
+            from pollconsumer.store.cluster.cluster_address import ClusterAddress  # few stores are one
+            from pollconsumer.store.cluster.cluster_wire import connecting_to
+
+            return connecting_to(ClusterAddress(self._url, credentials), self.namespace)
+        return partial(ServerWire, self._url, credentials=credentials)
 
     def note(self, wire: Wire) -> None:
         """Remember across processes how far the store was, at the end of a launch."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.store.cluster import watch
-from pollconsumer.store.cluster.cluster_wire import ClusterWire, connecting
+from pollconsumer.store.cluster.cluster_address import ClusterAddress
+from pollconsumer.store.cluster.cluster_wire import ClusterWire, connecting_to
 from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.redis_store import RedisStore
@@ -35,7 +36,7 @@ def connect(cluster: Cluster) -> Iterator[Callable[[], ClusterWire]]:
     made: list[ClusterWire] = []
 
     def make() -> ClusterWire:
-        made.append(connecting(cluster.url, NAMESPACE)(lambda: Budget(30)))
+        made.append(connecting_to(ClusterAddress(cluster.url), NAMESPACE)(lambda: Budget(30)))
         return made[-1]
 
     yield make

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import PermissionDenied
-from pollconsumer.store.cluster.cluster_wire import ClusterWire, connecting
+from pollconsumer.store.cluster.cluster_address import ClusterAddress
+from pollconsumer.store.cluster.cluster_wire import ClusterWire, connecting_to
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.suitability import Suitability
@@ -39,7 +40,7 @@ def user(cluster_server: Server) -> Iterator[Callable[[str, str], ClusterWire]]:
             node.command("ACL", "SETUSER", role, "reset", *rules, *also.split())
         url = cluster_server.url.replace("://", f"://{role}:secret@")
         greet = Suitability(NAMESPACE, Memo(), lambda _: None)
-        made.append(connecting(url, NAMESPACE)(lambda: Budget(5), greet=greet))
+        made.append(connecting_to(ClusterAddress(url), NAMESPACE)(lambda: Budget(5), greet=greet))
         return made[-1]
 
     yield make

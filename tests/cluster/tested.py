@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from redis.cluster import RedisCluster
+
+from pollconsumer.store.cluster.client_cluster import ClientCluster
+from pollconsumer.store.cluster.cluster_address import ClusterAddress, NodeAddresses
 from pollconsumer.store.cluster.cluster_wire import ClusterWire
 from pollconsumer.store.cluster.topology import Topology
 from pollconsumer.store.keyspace import Keys
@@ -41,8 +45,12 @@ class TestedWire(ClusterWire):
         return [[each for answer in answers for each in answer]] if commands[0][0] == "KEYS" else [answers[0]]
 
 
-def cluster_server(cluster: Cluster, namespace: str) -> Server:
-    topology, home = Topology(cluster.url), Keys(namespace).control("fences")
+def cluster_server(cluster: Cluster, namespace: str, *, by_client: bool = False) -> Server:
+    address: NodeAddresses = ClusterAddress(cluster.url)
+    if by_client:
+        host, _, port = cluster.url.removeprefix("redis+cluster://").partition(",")[0].partition(":")
+        address = ClientCluster(RedisCluster(host, int(port), decode_responses=True))
+    topology, home = Topology(address), Keys(namespace).control("fences")
 
     def make(patience: Callable[[], Patience], greet: Callable[[Wire], None] | None) -> Wire:
         return TestedWire(cluster.url, topology, home, patience, greet=greet)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 WRITTEN = {
     "namespace": ('"other"', "other"),
     "store": ('"redis://h"', "redis://h"),
+    "client": ('"myapp.redis:client"', "myapp.redis:client"),
+    "credentials": ('"myapp.azure:provider"', "myapp.azure:provider"),
     "handlers": ('["a", "b"]', "a,b"),
     "state": ('"none"', "none"),
     "data": ('"data"', "data"),
@@ -107,8 +109,8 @@ def with_what_it_needs(path: str) -> dict[str, tuple[str, str]]:
     """``path`` and its value, and the other keys without which its entry is refused."""
     table, *rest = path.split(".")
     wanted = {path: WRITTEN[path]}
-    if path in ("strict.replicas", "strict.aof"):
-        wanted = {"store": WRITTEN["store"], path: WRITTEN[path]}  # the embedded server has neither
+    if path in ("strict.replicas", "strict.aof", "credentials"):
+        wanted = {"store": WRITTEN["store"], path: WRITTEN[path]}  # the embedded server has none
     if table in TABLES:
         needed = dict(NEEDED[table])
         if rest[1] == "cron":

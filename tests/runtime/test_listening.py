@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 class Store:
     """A wire: ``requested`` are the ids in the only queue, ``woken`` whether the marker is there."""
+
+    look_every = inf
 
     def __init__(self) -> None:
         self.requested: list[bytes] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 class Slow:
     """A connection, or an executor, in virtual time: to connect takes 0.3 s; nothing ends a wait."""
+
+    look_every = inf
 
     def __init__(self) -> None:
         self.now = 5.0

@@ -52,7 +52,9 @@ def connect() -> Iterator[Callable[..., ClusterWire]]:
     with ExitStack() as stack:
 
         def make(node: ScriptedNode, patience: Callable[[], Patience] = lambda: Budget(10)) -> ClusterWire:
-            return stack.enter_context(closing(ClusterWire(node.url, Topology(node.url), HOME, patience)))
+            return stack.enter_context(
+                closing(ClusterWire(node.url, Topology(ClusterAddress(node.url)), HOME, patience))
+            )
 
         yield make
 
@@ -212,7 +214,7 @@ def test_a_node_that_has_become_a_replica_need_not_wait_for_what_it_redirects(
 
 
 def test_after_each_doubt_another_node_is_asked_since_one_that_is_cut_off_says_what_was() -> None:
-    topology, asked = Topology("redis+cluster://h1,h2"), list[str]()
+    topology, asked = Topology(ClusterAddress("redis+cluster://h1,h2")), list[str]()
 
     def ask(node: Node) -> list[Any]:
         asked.append(node.host)

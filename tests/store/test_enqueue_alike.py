@@ -90,6 +90,7 @@ def test_no_message_too_many_or_too_large_ones_take_the_long_way(
     assert look.listed("ready") == messages.ids
 
 
+@pytest.mark.own_connection("fakeredis knows no WAIT", server="fakeredis")
 @pytest.mark.parametrize(("replicas", "way"), [(0, SHORT), (1, "enqueue")])
 def test_messages_that_a_replica_must_have_take_the_long_way(
     wire: Any, monkeypatch: pytest.MonkeyPatch, replicas: int, way: str

@@ -128,6 +128,7 @@ def test_only_a_message_without_options_takes_the_short_way(
     assert sent == [SHORT if plain else "enqueue"]
 
 
+@pytest.mark.own_connection("fakeredis knows no WAIT", server="fakeredis")
 @pytest.mark.parametrize(("replicas", "way"), [(0, SHORT), (1, "enqueue")])
 def test_a_message_that_a_replica_must_have_takes_the_long_way(
     wire: Any, monkeypatch: pytest.MonkeyPatch, replicas: int, way: str

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import ConfigurationError, PollConsumerError, StoreRefused
-from pollconsumer.store.cluster.cluster_address import Node
+from pollconsumer.store.cluster.cluster_address import ClusterAddress, Node
 from pollconsumer.store.cluster.topology import Topology
 from pollconsumer.store.connecting.address import place_in
 from pollconsumer.store.connecting.replies import ErrorReply, Unanswered
@@ -150,7 +150,7 @@ def test_no_slots_of_a_cluster_are_a_traceback(said: bytes) -> None:
     reader = hiredis.Reader(replyError=ErrorReply, errors="replace")
     reader.feed(said)
     answer = reader.gets()
-    topology = Topology("redis+cluster://h1")
+    topology = Topology(ClusterAddress("redis+cluster://h1"))
     try:
         topology.refresh(lambda _: answer)
     except PollConsumerError as error:
@@ -169,7 +169,7 @@ def test_no_slots_of_a_cluster_are_a_traceback(said: bytes) -> None:
 @example("MOVED", " 1 h:0")
 @example("MOVED", "")
 def test_a_redirection_leads_to_a_host_and_a_port_and_nothing_else(kind: str, rest: str) -> None:
-    topology = Topology("redis+cluster://h1?ssl=true")
+    topology = Topology(ClusterAddress("redis+cluster://h1?ssl=true"))
     try:
         redirection = topology.redirection(ErrorReply(kind + rest), Node("h1", 6379))
     except StoreRefused as error:

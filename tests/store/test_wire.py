@@ -493,6 +493,7 @@ def test_every_new_connection_is_looked_at_and_one_that_is_refused_is_not_used(s
     assert seen == [b"PONG", b"PONG"]
 
 
+@pytest.mark.own_connection("redis-py closes its descriptors itself")
 def test_a_connection_does_not_close_the_file_that_has_its_number_since_a_handler_closed_it(
     valkey: Server,
 ) -> None:

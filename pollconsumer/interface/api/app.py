@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pollconsumer.interface.api.app_recurrences import AppRecurrences
     from pollconsumer.interface.api.message_set import Messages
     from pollconsumer.runtime.handling.context import Context
+    from pollconsumer.store.brought_client import UserClient
     from pollconsumer.store.producer import Producer
 
 P = ParamSpec("P")
@@ -51,8 +52,8 @@ class PollConsumer(StoreCalls, HookRegistration, Application):
     """Handlers, and the store of their messages.
 
     Settings are those of the command that imports the module, else read like the command line's from the environment,
-    the file ``config`` (``config.toml``) and defaults. ``store`` and ``namespace`` take precedence. The store is opened
-    lazily; an instance is thread-safe, and may be used on both sides of a fork.
+    the file ``config`` (``config.toml``) and defaults. ``store``, a URL or a redis-py client, and ``namespace`` take
+    precedence. The store is opened lazily; an instance is thread-safe, and may be used on both sides of a fork.
 
     ``patience``, seconds or text such as ``1s``, more than 0: after that time without an answer from the store a call
     raises StoreUnreachable, or OutcomeUnknown if it was sent. It may last a few tenths of a second longer, and with
@@ -64,7 +65,7 @@ class PollConsumer(StoreCalls, HookRegistration, Application):
         self,
         *,
         config: str | os.PathLike[str] | None = None,
-        store: str | None = None,
+        store: str | UserClient | None = None,
         namespace: str | None = None,
         patience: str | float = PATIENCE,
     ) -> None:

@@ -16,7 +16,9 @@ from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.api.store_pool import CallPatience, PooledStore, StorePool
 from pollconsumer.interface.settings.load import load_settings
+from pollconsumer.interface.settings.model import changed
 from pollconsumer.runtime.handling.shield import Shield
+from pollconsumer.runtime.own_files import EMBEDDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pollconsumer.interface.settings.model import Settings
     from pollconsumer.runtime.handling.hooks import Hooks
     from pollconsumer.runtime.store_opener import StoreOpener
+    from pollconsumer.store.brought_client import BroughtClient, UserClient
     from pollconsumer.store.connecting.patience import Patience
     from pollconsumer.store.connecting.strict import Strict
     from pollconsumer.store.connecting.wire import Wire
@@ -42,10 +45,20 @@ class StoreCalls:
     hooks: Hooks
 
     def __init__(
-        self, config: str | os.PathLike[str] | None, store: str | None, namespace: str | None, patience: float
+        self,
+        config: str | os.PathLike[str] | None,
+        store: str | UserClient | None,
+        namespace: str | None,
+        patience: float,
     ) -> None:
-        """``patience`` in seconds."""
-        self.place = self._store_url, self._namespace = store, namespace
+        """``patience`` in seconds. ConfigurationError for a ``store`` that is no such client."""
+        self.place = store, namespace
+        self._client: BroughtClient | None = None
+        if store is not None and not isinstance(store, str):
+            from pollconsumer.store.brought_client import brought  # imports redis-py
+
+            self._client, store = brought(store), EMBEDDED
+        self._store_url, self._namespace = store, namespace
         self._config = None if config is None else Path(config)
         self._opener: StoreOpener | None = None
         self._own_settings: Settings | None = None
@@ -186,7 +199,7 @@ class StoreCalls:
 
         settings = self._settings()
         if self._opener is None:
-            self._opener = opener_of(settings, warn=_once(warn_of_store))
+            self._opener = opener_of(settings, warn=_once(warn_of_store), client=self._client)
             if settings is not registry.settings:  # otherwise the command has said it
                 from pollconsumer.interface.settings.owners import warn_of_another_store
 
@@ -197,7 +210,10 @@ class StoreCalls:
         if registry.settings is not None and (registry.stand_in is not None or not any(self.place)):
             return registry.settings
         if self._own_settings is None:
-            self._own_settings = load_settings(self._config, store=self._store_url, namespace=self._namespace)
+            settings = load_settings(self._config, store=self._store_url, namespace=self._namespace)
+            if self._client is not None:
+                settings = changed(settings, client=self._client.address)
+            self._own_settings = settings
         return self._own_settings
 
 

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.api.handler_options import place_of
 from pollconsumer.interface.api.registry import registry
-from pollconsumer.interface.assembly.user_imports import importing
 from pollconsumer.interface.settings.load import DJANGO_VARIABLE, django_site
-from pollconsumer.interface.settings.shadowed import shadowed
-from pollconsumer.interface.settings.writable import refuse_writable_modules
+from pollconsumer.interface.user_imports import find_modules, importing
 from pollconsumer.runtime.handling.handler import with_hooks
 
 if TYPE_CHECKING:
@@ -47,13 +45,7 @@ def import_handlers(settings: Settings) -> dict[str, Handler]:
     registry.settings = settings
     site = django_site()
     if modules := settings.handlers if site is None else (site, *settings.handlers):
-        if not settings.trust_writable:
-            refuse_writable_modules(settings.directory, modules)
-        directory = str(settings.directory)
-        if sys.path[:1] != [directory]:
-            for name in shadowed(settings):
-                import_module(name)
-            sys.path.insert(0, directory)
+        find_modules(settings, modules)
     if site is not None:
         _import_site(site, settings)
     for module in settings.handlers:

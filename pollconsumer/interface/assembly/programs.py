@@ -9,7 +9,6 @@ from pathlib import Path
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.digests import sha256
-from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.logs import log
 from pollconsumer.interface.settings.model import CommandSettings, Settings
 from pollconsumer.interface.settings.rules import backoff_of
@@ -17,7 +16,6 @@ from pollconsumer.interface.settings.writable import refuse_writable_program
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.programs.command import Command
 from pollconsumer.runtime.programs.notes import Programs
-from pollconsumer.runtime.store_opener import EMBEDDED
 
 
 def load_commands(settings: Settings, programs: Programs) -> dict[str, Handler]:
@@ -61,7 +59,7 @@ def _handler_of(name: str, run: Command, command: CommandSettings) -> Handler:
 def running_programs(settings: Settings) -> Programs:
     """The notes of programs for this store and namespace, in the user's state directory; disabled if that is
     ``none``."""
-    store = str(settings.data_directory()) if settings.store == EMBEDDED else redacted(settings.store)
+    store = str(settings.data_directory()) if settings.is_embedded else settings.shown_store
     name = sha256(f"{store}\n{settings.namespace}".encode())[:32]
     files = settings.state_files()
     place = files.place() or next(iter(files.directories), None)

@@ -13,7 +13,6 @@ from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.lifecycle import State
 from pollconsumer.interface.settings.expected import expected_of
 from pollconsumer.interface.settings.model import Settings
-from pollconsumer.runtime.store_opener import EMBEDDED
 from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.id_text import id_bytes
 from pollconsumer.store.reading.examiner import Examiner
@@ -193,5 +192,5 @@ class PageReader:
 
 
 def reading_of(settings: Settings, wire: Wire) -> PageReader:
-    data = settings.data_directory() if settings.store == EMBEDDED else None
+    data = settings.data_directory() if settings.is_embedded else None
     return PageReader(wire, settings.namespace, expected_of(settings), data)

@@ -29,7 +29,7 @@ def files(installation: Installation) -> list[File]:
     app = {
         "WEBJOBS_IDLE_TIMEOUT": str(max(300, installation.hard_end + 60)),
         "WEBJOBS_HISTORY_SIZE": "200",
-        **(installation.remote_environment if installation.settings.store != "embedded" else installation.environment),
+        **(installation.environment if installation.settings.is_embedded else installation.remote_environment),
     }
     name = installation.name
     return [

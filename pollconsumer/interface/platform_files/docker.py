@@ -24,7 +24,7 @@ def files(installation: Installation) -> list[File]:
     build = shell(["docker", "build", "--tag", installation.image or name, "--file", *places])
     image, label, store = (shell([each]) for each in (installation.image or name, name, f"{name}-store"))
     variables = installation.remote_environment
-    embedded = installation.settings.store == "embedded"
+    embedded = installation.settings.is_embedded
     if embedded:
         variables |= {STORE: f"redis://{store}:6379/0"}
     command = installation.run_at(PROGRAM, DIRECTORY, "--handoff", "baton", "--launcher", "parallel")

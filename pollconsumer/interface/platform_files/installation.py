@@ -76,7 +76,7 @@ class Installation:
     @property
     def remote_environment(self) -> dict[str, str]:
         """Variables for a platform that has the configuration file, but should not have its password in it."""
-        return {STORE: self.settings.store, **self.environment}
+        return {**({} if self.settings.client else {STORE: self.settings.store}), **self.environment}
 
     @property
     def image_name(self) -> str:
@@ -143,6 +143,6 @@ def environment_text(variables: Mapping[str, str], *, quoted: bool = True) -> st
 
 def refuse_local_store(settings: Settings) -> None:
     """ConfigurationError for a store that only this machine reaches."""
-    if settings.store == "embedded" or settings.store.startswith("unix:"):
-        what = "a server inside one pod ends with it" if settings.store == "embedded" else "a pod has no such socket"
+    if settings.is_embedded or settings.store.startswith("unix:"):
+        what = "a server inside one pod ends with it" if settings.is_embedded else "a pod has no such socket"
         raise ConfigurationError("store", settings.store.partition("?")[0], f"{what}: name a redis:// or rediss:// URL")

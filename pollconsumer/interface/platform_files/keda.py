@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.platform_files.file_text import quoted, render
 from pollconsumer.interface.platform_files.installation import File, Installation, refuse_local_store
 from pollconsumer.interface.platform_files.kubernetes import DIRECTORY, PROGRAM, pod, secret
@@ -21,6 +22,9 @@ SCHEDULE = "*/5 * * * *"
 
 def files(installation: Installation) -> list[File]:
     refuse_local_store(installation.settings)
+    if installation.settings.client is not None:
+        fix = "KEDA reads the store itself: name its URL, as in pollconsumer --store redis://… init keda"
+        raise ConfigurationError("client", installation.settings.client, fix)
     credentials = {f"redis-{name}": value for name, value in _credentials(installation.settings.store).items()}
     command = installation.run_at(
         PROGRAM, DIRECTORY, "--until-empty", "--linger", "30s", "--launcher", "queue", schedule=SCHEDULE

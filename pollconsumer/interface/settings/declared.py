@@ -293,6 +293,10 @@ class Settings(BaseSettings, Placed):
         "`redis+cluster://`.",
         json_schema_extra={"flag": "--store"},
     )
+    client: kinds.Named | None = Field(
+        default=None, description="`module:function`: your redis-py client, not `store`."
+    )
+    credentials: kinds.Named | None = Field(default=None, description="`module:provider`: asked for logins to `store`.")
     handlers: tuple[str, ...] = Field(default=(), description="Modules to import; each registers its handlers.")
     durability: Literal["everysec", "strict"] = Field(
         default="everysec", description="`strict`: what is acknowledged is on disk (embedded), or on a replica."

@@ -43,6 +43,8 @@ LogTarget = Annotated[str, checked(values.check_log_target)]
 Quota = Annotated[str, checked(parse_quota)]
 MemberName = Annotated[str, checked(values.check_member)]
 VariableName = Annotated[str, checked(values.check_variable)]
+Named = Annotated[str, checked(values.check_named)]
+"""Something in a module of the user's."""
 StoreUrl = Annotated[str, checked(values.check_store)]
 SharedDirectory = Annotated[str, checked(values.check_shared_directory)]
 StateDirectory = Annotated[str, checked(values.check_state)]

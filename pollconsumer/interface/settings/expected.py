@@ -8,7 +8,6 @@ from pollconsumer.core.choices import HandOff
 from pollconsumer.core.health.facts import Expected
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.launch.next_launches import next_launches
-from pollconsumer.runtime.store_opener import EMBEDDED
 
 
 def expected_of(settings: Settings) -> Expected:
@@ -20,9 +19,7 @@ def expected_of(settings: Settings) -> Expected:
     if consumer.handoff is HandOff.BATON:
         launches = 2
     window = min(consumer.timeout, period or consumer.timeout) * launches
-    replicas = (
-        (settings.strict.replicas or 1) if settings.durability == "strict" and settings.store != EMBEDDED else None
-    )
+    replicas = (settings.strict.replicas or 1) if settings.durability == "strict" and not settings.is_embedded else None
     return Expected(
         consumer.queues, period, window, consumer.grace, consumer.overrun_target, replicas, settings.doctor.recent
     )

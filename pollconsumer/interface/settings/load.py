@@ -21,7 +21,7 @@ from pollconsumer.interface.settings.cache import key_of, recalled, remember
 from pollconsumer.interface.settings.environment import overrides, put
 from pollconsumer.interface.settings.model import Settings, changed, declared_fields, has_secrets, settings_of
 from pollconsumer.interface.settings.names import CONFIG_VARIABLE, PREFIX
-from pollconsumer.interface.settings.rules import check_given, check_strict, check_together
+from pollconsumer.interface.settings.rules import check_connection, check_given, check_strict, check_together
 from pollconsumer.interface.settings.writable import refuse_found_of_others, refuse_writable_file
 
 MESSAGE_VARIABLE = f"{PREFIX}MESSAGE_ID"
@@ -48,9 +48,10 @@ def load_settings(config: Path | None = None, *, store: str | None = None, names
     settings = _load(config, variables)
     flags = {name: value for name, value in (("store", store), ("namespace", namespace)) if value is not None}
     if flags:
-        settings = changed(settings, **flags)
+        settings = changed(settings, **flags, **({} if store is None else {"client": None}))
         check_given(settings, flags, flags)
     check_strict(settings)
+    check_connection(settings)
     return settings
 
 
@@ -123,6 +124,7 @@ def read_settings(config: Path) -> Settings:
     settings = settings_of(read(path if content else None, {}), *_place(path))
     check_together(settings)
     check_strict(settings)
+    check_connection(settings)
     return settings
 
 

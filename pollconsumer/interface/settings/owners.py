@@ -42,7 +42,7 @@ def others_among(paths: Iterable[Path | None]) -> Iterator[tuple[Path, str]]:
 
 def another_store(settings: Settings) -> tuple[str, str] | None:
     """Whose the configuration is, and where the store is, if it leads each user to an embedded store of their own."""
-    if settings.store != "embedded" or settings.data is not None or settings.config is None:
+    if not settings.is_embedded or settings.data is not None or settings.config is None:
         return None
     if not is_others(settings.config):
         return None

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.named_files import other_than_directory
 from pollconsumer.interface.settings.names import NO_STATE
-from pollconsumer.runtime.own_files import OwnFiles, data_directory, state_directories
+from pollconsumer.runtime.own_files import EMBEDDED, OwnFiles, data_directory, state_directories
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.new_messages import Defaults
@@ -24,6 +25,16 @@ class Placed:
 
         command = self.commands.get(handler)
         return Defaults() if command is None else Defaults(command.queue, command.rate, command.rate_key)
+
+    @property
+    def is_embedded(self: Any) -> bool:
+        """Whether the store is the server that pollconsumer starts."""
+        return self.store == EMBEDDED and self.client is None
+
+    @property
+    def shown_store(self: Any) -> str:
+        """The store in messages, without a secret."""
+        return redacted(self.store) if self.client is None else f"client {self.client}"
 
     def data_directory(self: Any) -> Path:
         """Of the embedded server: the users' who share ``data``, or this user's. CannotCreate without a home."""

@@ -15,6 +15,7 @@ from pollconsumer.interface.settings.model import CommandSettings, Settings, dec
 from pollconsumer.interface.settings.names import variable
 from pollconsumer.interface.settings.recurrence_rules import check_recurrence
 from pollconsumer.interface.settings.values import NAME, NAME_RULE
+from pollconsumer.runtime.own_files import EMBEDDED
 
 RETRY = ("first", "factor", "most", "jitter")
 
@@ -96,10 +97,28 @@ def check_strict(settings: Settings) -> None:
     """ConfigurationError for what is asked of the embedded server in vain. Apart from the others, since a flag may name
     another store than the file."""
     strict, fix = settings.strict, "leave it unset, or name a store of yours"
-    if settings.store == "embedded" and strict.replicas is not None:
+    if settings.is_embedded and strict.replicas is not None:
         raise refusal("strict.replicas", strict.replicas, f"the embedded server has none: {fix}")
-    if settings.store == "embedded" and strict.aof:
+    if settings.is_embedded and strict.aof:
         raise refusal("strict.aof", strict.aof, f"the embedded server writes through anyway: {fix}")
+
+
+def check_connection(settings: Settings) -> None:
+    """ConfigurationError for two stores, and for two logins. Apart from the others for the same reason."""
+    from pollconsumer.store.connecting.several_hosts import several_hosts  # few settings have these
+
+    if settings.client is not None and settings.store != EMBEDDED:
+        raise refusal("client", settings.client, "store names another: keep one of them")
+    if settings.credentials is None:
+        return
+    if settings.client is not None:
+        rule = "the client has its own login: give it the provider, as its credential_provider"
+        raise refusal("credentials", settings.credentials, rule)
+    if settings.store == EMBEDDED:
+        raise refusal("credentials", settings.credentials, "the embedded server has no users: name a store of yours")
+    login, _, _, options = several_hosts(settings.store)
+    if login or {"username", "password"} & options.keys():
+        raise refusal("credentials", settings.credentials, "the store's URL has a login: keep one of them")
 
 
 def refusal(path: str, value: object, rule: str, flags: Collection[str] = ()) -> PollConsumerError:

@@ -146,6 +146,12 @@ def check_member(name: str) -> None:
         raise ValueError("name a member of the payload")
 
 
+def check_named(name: str) -> None:
+    """ValueError for what names nothing in a module."""
+    if not re.fullmatch(rf"{VARIABLE}(\.{VARIABLE})*:{VARIABLE}", name):
+        raise ValueError("write module:function, as in myapp.redis:client")
+
+
 def check_variable(name: str) -> None:
     """ValueError for what is no name of a variable."""
     if not re.fullmatch(VARIABLE, name):

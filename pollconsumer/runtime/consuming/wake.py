@@ -20,7 +20,8 @@ class Wake:
         self.pending = False
 
     def wait(self, seconds: float, executor: Executor | None = None) -> bool:
-        """Wait until a marker is set, an attempt has ended, or ``seconds`` have passed. True for a marker."""
+        """Wait until a marker is set, an attempt has ended, or ``seconds`` have passed, or less where the connection
+        has no descriptor. True for a marker."""
         until = self._clock() + seconds
         try:
             if not self.pending:
@@ -28,7 +29,7 @@ class Wake:
                 self.pending = True
             left = max(0.0, until - self._clock())  # it may have had to connect
             if executor is not None:
-                executor.wait(left, self._wire.fileno())
+                executor.wait(min(left, self._wire.look_every), self._wire.fileno())
                 left = 0.0
             if not self._wire.readable(left):
                 return False

@@ -53,7 +53,7 @@ class StopListener:
         self._report()
         until = time.monotonic() + seconds
         while True:
-            end = until if self._blocked else min(until, self._attend_at)
+            end = min(until, time.monotonic() + self._wire.look_every if self._blocked else self._attend_at)
             if wait(max(0.0, end - time.monotonic()), self._wire.fileno() if self._blocked else None):
                 return True
             now = time.monotonic()

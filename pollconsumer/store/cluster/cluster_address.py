@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import quote, urlencode
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.store.connecting.address import address_of
 from pollconsumer.store.connecting.several_hosts import several_hosts, take_boolean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pollconsumer.store.connecting.credentials import CredentialProvider
 
 
 class Node(NamedTuple):
@@ -28,15 +34,39 @@ def server_urls(url: str) -> list[str]:
     return [f"{scheme}://{login}{host}{after}" for host in hosts]
 
 
+class NodeAddresses(Protocol):
+    """Where the nodes of a cluster are, and what connects to them."""
+
+    shown: str
+    """The cluster in messages, without a login."""
+    pushes: bool
+    """Whether its connections take what a node says by itself."""
+    look_every: float
+    """As `Wire` has it."""
+
+    @property
+    def seeds(self) -> Sequence[Node]:
+        """Some nodes, from which the others are learned."""
+
+    def url_of(self, node: Node) -> str:
+        """The URL of one node."""
+
+    def options_of(self, node: Node) -> dict[str, Any]:
+        """What `ServerWire` is given beside it."""
+
+
 class ClusterAddress:
     """``seeds`` are the nodes that the URL names."""
 
-    def __init__(self, url: str) -> None:
+    pushes, look_every = True, inf
+
+    def __init__(self, url: str, credentials: CredentialProvider | None = None) -> None:
         """ConfigurationError if ``url`` is invalid."""
         try:
             self._urls = server_urls(url)
         except ValueError as error:
             raise ConfigurationError("store", redacted(url), str(error)) from None
+        self.shown, self.credentials = redacted(url), credentials
         addresses = [address_of(each) for each in self._urls]
         self.seeds = [Node(address.host, address.port) for address in addresses]
 
@@ -47,3 +77,6 @@ class ClusterAddress:
         login, at, _ = authority.rpartition("@")
         host = f"[{node.host}]" if ":" in node.host else node.host
         return f"{scheme}://{login}{at}{host}:{node.port}{mark}{query}"
+
+    def options_of(self, node: Node) -> dict[str, Any]:  # noqa: ARG002  the protocol has it
+        return {"credentials": self.credentials}

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from pollconsumer.core.errors import NodeLost
-from pollconsumer.store.cluster.cluster_address import Node
+from pollconsumer.store.cluster.cluster_address import Node, NodeAddresses
 from pollconsumer.store.cluster.liveness import Liveness
-from pollconsumer.store.cluster.nodes import NodeWire, WatchingWire
+from pollconsumer.store.cluster.nodes import NodeWire, WatchingWire, node_wire
 from pollconsumer.store.cluster.slots import key_of, slot_of
 from pollconsumer.store.cluster.topology import COMMAND, Topology
 from pollconsumer.store.cluster.watch import Watch
@@ -49,10 +49,10 @@ class ClusterWire(Wire):
         """``greet`` checks each new connection to a node; the node with the key ``home`` tells the time."""
         super().__init__(url, patience, greet=greet, strict=strict)
         self.rights = (*RIGHTS, *self.rights)
-        self._topology, self._home = topology, home
+        self._topology, self._home, self.look_every = topology, home, topology.address.look_every
         self._liveness = Liveness(topology, self._bearing)
         self._nodes: dict[Node, NodeWire] = {}
-        self._watch = Watch(topology, lambda node: WatchingWire(topology.address.url_of(node), self._bearing))
+        self._watch = Watch(topology, self._watching_wire)
         self._commands: list[Command] = []
         self._sent: list[Part] = []
         """Whose answers have not been received."""
@@ -246,13 +246,18 @@ class ClusterWire(Wire):
     def _node(self, node: Node) -> NodeWire:
         wire = self._nodes.get(node)
         if wire is None:
-            url = self._topology.address.url_of(node)
-            wire = NodeWire(url, self._bearing, greet=self._greet, scripts=self.scripts)
+            wire = node_wire(self._topology.address, node, self._bearing, greet=self._greet, scripts=self.scripts)
             self._nodes[node] = wire
         return wire
 
+    def _watching_wire(self, node: Node) -> NodeWire:
+        address = self._topology.address
+        if address.pushes:
+            return WatchingWire(address, node, self._bearing)
+        return node_wire(address, node, self._bearing)
+
     def _ask(self, node: Node) -> Any:
-        wire = NodeWire(self._topology.address.url_of(node), self._bearing)
+        wire = node_wire(self._topology.address, node, self._bearing)
         try:
             wire.send([COMMAND])
             return wire.receive([COMMAND])[0]
@@ -260,6 +265,6 @@ class ClusterWire(Wire):
             wire.close()
 
 
-def connecting(url: str, namespace: str) -> Callable[..., ClusterWire]:
-    """What makes connections to a cluster, given a patience. ConfigurationError if ``url`` is invalid."""
-    return partial(ClusterWire, url, Topology(url), Keys(namespace).control("fences"))
+def connecting_to(cluster: NodeAddresses, namespace: str) -> Callable[..., ClusterWire]:
+    """What makes connections to a cluster, given a patience."""
+    return partial(ClusterWire, cluster.shown, Topology(cluster), Keys(namespace).control("fences"))

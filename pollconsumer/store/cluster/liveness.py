@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any
 
 from pollconsumer.store.cluster.cluster_address import Node
-from pollconsumer.store.cluster.nodes import NodeWire
+from pollconsumer.store.cluster.nodes import NodeWire, node_wire
 from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.cluster.topology import COMMAND, Topology
 from pollconsumer.store.connecting.patience import Budget, Patience
@@ -94,7 +94,7 @@ class Liveness:
         within = min(ANSWER_WITHIN, self._patience().to_connect())
         if within <= 0:
             raise OutOfTime
-        return NodeWire(self._topology.address.url_of(node), lambda: Budget(within))
+        return node_wire(self._topology.address, node, lambda: Budget(within))
 
 
 _NO_ANSWER = ErrorReply("CLUSTERDOWN no answer")

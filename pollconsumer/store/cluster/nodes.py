@@ -8,6 +8,7 @@ from typing import Any
 
 from hiredis import PushNotification
 
+from pollconsumer.store.cluster.cluster_address import Node, NodeAddresses
 from pollconsumer.store.connecting.address import Address, address_of
 from pollconsumer.store.connecting.connection import Command, SocketConnection
 from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, Patience, left_until
@@ -21,6 +22,10 @@ class NodeWire(ServerWire):
 
     def _refuse(self, reply: ErrorReply) -> None: ...
 
+    def written(self, *, receiving: bool = True) -> list[bytes] | None:  # noqa: ARG002  of a `WatchingWire`
+        """Keys that were written since the last call; None for all of them."""
+        return []
+
     def once(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
         """Raises for errors, but those that tell which node has the slot."""
         answers = super().once(commands, blocking=blocking)
@@ -28,6 +33,11 @@ class NodeWire(ServerWire):
             if not (isinstance(answer, ErrorReply) and str(answer).startswith(("MOVED ", "ASK "))):
                 raise_if_error(answer)
         return answers
+
+
+def node_wire(address: NodeAddresses, node: Node, patience: Callable[[], Patience], **options: Any) -> NodeWire:
+    """A connection to ``node``, with these options of `ServerWire`."""
+    return NodeWire(address.url_of(node), patience, **address.options_of(node), **options)
 
 
 class PushConnection(SocketConnection):
@@ -55,15 +65,17 @@ class PushConnection(SocketConnection):
 class WatchingWire(NodeWire):
     """The server says once of each key that was read over it when it is written next (client-side caching)."""
 
-    def __init__(self, url: str, patience: Callable[[], Patience]) -> None:
-        self._pushing = PushConnection(address_of(url), patience)
+    def __init__(self, address: NodeAddresses, node: Node, patience: Callable[[], Patience]) -> None:
+        url = address.url_of(node)
+        place = address_of(url)._replace(**address.options_of(node))
+        self._pushing = PushConnection(place, patience)
         super().__init__(url, patience, greet=_track, connect=lambda: self._pushing)
 
     def fileno(self) -> int:
         return self._pushing.fileno()
 
     def written(self, *, receiving: bool = True) -> list[bytes] | None:
-        """Keys that were written since the last call, see `PushConnection.pushed`; None for all of them."""
+        """See `PushConnection.pushed`."""
         try:
             pushed = self._pushing.pushed(receiving=receiving)
         except OSError as error:

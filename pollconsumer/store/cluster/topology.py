@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.core.notation.redaction import redacted
-from pollconsumer.store.cluster.cluster_address import ClusterAddress, Node
+from pollconsumer.store.cluster.cluster_address import Node, NodeAddresses
 from pollconsumer.store.cluster.slots import SLOTS
 from pollconsumer.store.connecting.address import place_in
 from pollconsumer.store.connecting.replies import ErrorReply, Unanswered, not_understood, raise_if_error
@@ -19,11 +18,10 @@ _UNKNOWN_HOSTS = ("?", b"?")
 class Topology:
     """Shared by the connections of a process: what one learns, all know."""
 
-    def __init__(self, url: str) -> None:
-        self.address = ClusterAddress(url)
-        self._shown = redacted(url)
+    def __init__(self, address: NodeAddresses) -> None:
+        self.address = address
         self._owners: list[Node | None] = [None] * SLOTS
-        self._asked = self.address.seeds
+        self._asked = [*address.seeds]
         """In the order in which they are asked next."""
         self.doubtful = True
         """Whether a node was lost, or had no answer, since they were asked."""
@@ -77,7 +75,7 @@ class Topology:
 
     def _raise_if_refused(self, answer: Any) -> None:
         if isinstance(answer, ErrorReply) and "cluster support disabled" in str(answer):
-            raise ConfigurationError("store", self._shown, "the server belongs to no cluster: write redis://")
+            raise ConfigurationError("store", self.address.shown, "the server belongs to no cluster: write redis://")
         raise_if_error(answer)
 
     def _read(self, answer: Sequence[Any], asked: Node) -> None:

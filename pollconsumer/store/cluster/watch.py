@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import groupby
 from selectors import EVENT_READ, DefaultSelector
-from time import monotonic
+from time import monotonic, sleep
 
 from pollconsumer.store.cluster.cluster_address import Node
-from pollconsumer.store.cluster.nodes import WatchingWire
+from pollconsumer.store.cluster.nodes import NodeWire
 from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.cluster.topology import Topology
 from pollconsumer.store.connecting.connection import Command
@@ -25,14 +25,17 @@ from pollconsumer.store.keyspace import kept_beside
 
 LOOK_EVERY = 1.0
 """Seconds, whatever the nodes say."""
+LOOK_WITHOUT_PUSHES_EVERY = 0.1
+"""Seconds, where nodes do not say what is written."""
 UNSURE = 0.05
 """Seconds until the next look, while a slot moves."""
 
 
 class Watch:
-    def __init__(self, topology: Topology, connect: Callable[[Node], WatchingWire]) -> None:
+    def __init__(self, topology: Topology, connect: Callable[[Node], NodeWire]) -> None:
         self._topology, self._connect = topology, connect
-        self._wires: dict[Node, WatchingWire] = {}
+        self._look_every = LOOK_EVERY if topology.address.pushes else LOOK_WITHOUT_PUSHES_EVERY
+        self._wires: dict[Node, NodeWire] = {}
         self._watched: set[bytes] = set()
         self._beside: set[bytes] = set()
         """Watched, too: a key in each of their slots."""
@@ -49,7 +52,7 @@ class Watch:
         now = monotonic()
         if now >= self._look_at:
             self._forget()
-            self._look_at = now + LOOK_EVERY
+            self._look_at = now + self._look_every
         self._until = min(now + seconds, self._look_at)
         self._look({*map(str.encode, markers)} - self._watched)
 
@@ -58,11 +61,14 @@ class Watch:
         if self._written:
             return True
         left = max(0.0, min(timeout, self._until - monotonic()))
-        return bool(wait_readable([self.fileno()], left)) or monotonic() >= self._until
+        if (descriptor := self.fileno()) is None:
+            sleep(left)
+            return monotonic() >= self._until
+        return bool(wait_readable([descriptor], left)) or monotonic() >= self._until
 
-    def fileno(self) -> int:
-        """A descriptor that is readable once one is written."""
-        return self._polled().fileno()
+    def fileno(self) -> int | None:
+        """A descriptor that is readable once one is written; None where nodes do not say it."""
+        return self._polled().fileno() if self._topology.address.pushes else None
 
     def written(self) -> list[bytes]:
         """Those written since the last call. Unanswered if a connection was lost."""
@@ -136,8 +142,8 @@ class Watch:
         if wire is None:
             wire = self._wires[node] = self._connect(node)
         wire.send(commands)
-        if not known:
-            self._polled().register(wire.fileno(), EVENT_READ)
+        if not known and (descriptor := wire.fileno()) is not None:
+            self._polled().register(descriptor, EVENT_READ)
 
     def _polled(self) -> DefaultSelector:
         if self._selector is None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.redaction import redacted
+
+if TYPE_CHECKING:
+    from pollconsumer.store.connecting.credentials import CredentialProvider
 
 SCHEMES = ("redis", "rediss", "unix")
 TLS_FILES = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
@@ -37,11 +40,17 @@ class Address(NamedTuple):
     password: str
     database: int
     tls: Mapping[str, str] | None
+    credentials: CredentialProvider | None = None
+    """Asked at each login, in place of user and password."""
 
     def login(self) -> list[tuple[str | int, ...]]:
-        """The first commands of a connection."""
+        """The first commands of a connection. Raises as `asked_of`."""
         commands: list[tuple[str | int, ...]] = []
-        if self.user or self.password:
+        if self.credentials is not None:
+            from pollconsumer.store.connecting.credentials import asked_of  # few stores have them
+
+            commands.append(("AUTH", *asked_of(self.credentials)))
+        elif self.user or self.password:
             commands.append(("AUTH", *([self.user] if self.user else []), self.password))
         if self.database:
             commands.append(("SELECT", self.database))

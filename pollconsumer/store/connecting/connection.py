@@ -34,7 +34,11 @@ Command = tuple[Any, ...]
 
 
 class Connection(Protocol):
-    """What `Wire` uses. Each method raises OSError if the connection is lost."""
+    """All that the store needs of a connection to a server, be it ours or made by a client of a user's.
+
+    Everything else is made of these: pipelines, scripts, waits with a deadline, repetitions, clusters, confirmations by
+    replicas. Each method raises OSError if the connection is lost.
+    """
 
     @property
     def place(self) -> str:
@@ -53,7 +57,7 @@ class Connection(Protocol):
         """Whether a reply, or the connection's end, arrives within so many seconds."""
 
     def fileno(self) -> int | None:
-        """The descriptor to wait on."""
+        """The descriptor to wait on; None if there is none: then it is to be looked at by `readable`."""
 
     def close(self) -> None: ...
 
@@ -109,11 +113,11 @@ class SocketConnection:
         return reply
 
     def send(self, commands: Sequence[Command]) -> None:
-        packed = _packed(commands[0]) if len(commands) == 1 else b"".join(map(_packed, commands))
-        if len(packed) <= MOST_BYTES:
-            self._socket.sendall(packed)
+        text = packed(commands[0]) if len(commands) == 1 else b"".join(map(packed, commands))
+        if len(text) <= MOST_BYTES:
+            self._socket.sendall(text)
             return
-        left, until = memoryview(packed), monotonic() + self._at_most(COMMAND_TIMEOUT)
+        left, until = memoryview(text), monotonic() + self._at_most(COMMAND_TIMEOUT)
         while left:
             left_until(until)
             left = left[self._socket.send(left[:MOST_BYTES]) :]
@@ -176,8 +180,8 @@ class SocketConnection:
     __del__ = close
 
     def _log_in(self, until: float) -> None:
-        commands = self._address.login()
         try:
+            commands = self._address.login()
             if commands:
                 self.send(commands)
             for _ in commands:
@@ -197,11 +201,12 @@ def as_text(parts: Sequence[Any]) -> Sequence[Any]:
     return [part if isinstance(part, bytes | str) else str(part) for part in parts]
 
 
-def _packed(command: Command) -> bytes:
+def packed(command: Command) -> bytes:
+    """The bytes that are sent."""
     if command[0] != "EVALSHA":  # of these `Wire.script` has seen to it: commands of messages keep what it made
         command = tuple(as_text(command))
-    packed: bytes = hiredis.pack_command(command)
-    return packed
+    text: bytes = hiredis.pack_command(command)
+    return text
 
 
 def _timeval(seconds: float) -> bytes:

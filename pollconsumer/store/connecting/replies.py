@@ -47,7 +47,11 @@ def raise_if_error(answer: Any) -> None:
         return
     text = str(answer)
     if text.startswith(LOGIN_REFUSED):
-        raise PermissionDenied("authentication failed", None, "check user and password of the store's URL") from None
+        raise PermissionDenied(
+            "authentication failed",
+            None,
+            "check user and password: those of the store's URL, or what credentials or client give",
+        ) from None
     kind, _, rest = text.partition(" ")
     if kind == "FENCED":
         raise LeaseLost("lease lost", rest or None, "a newer launch holds it") from None

@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, shown
@@ -17,6 +17,9 @@ from pollconsumer.store.connecting.interruption import raise_if_thrown
 from pollconsumer.store.connecting.patience import Patience, left_until
 from pollconsumer.store.connecting.replies import LOGIN_REFUSED, ErrorReply
 from pollconsumer.store.connecting.several_hosts import several_hosts, take_boolean
+
+if TYPE_CHECKING:
+    from pollconsumer.store.connecting.credentials import CredentialProvider
 
 PORT = 26379
 ANSWER_WITHIN = 0.5
@@ -83,8 +86,8 @@ class Sentinels:
     """Those of a service; the one that answered last is asked first, on a connection that is kept, and those that did
     not answer last."""
 
-    def __init__(self, url: str) -> None:
-        """ConfigurationError if ``url`` is invalid."""
+    def __init__(self, url: str, credentials: CredentialProvider | None = None) -> None:
+        """``credentials`` are those of the servers. ConfigurationError if ``url`` is invalid."""
         try:
             self._service = service_of(url)
         except ValueError as error:
@@ -93,7 +96,7 @@ class Sentinels:
         self._kept: SocketConnection | None = None
         self._pid = 0
         self._look_at = 0.0
-        self.login = self._service.primary
+        self.login = self._service.primary._replace(credentials=credentials)
 
     def connection(self, patience: Callable[[], Patience]) -> PrimaryConnection:
         return PrimaryConnection(self, patience)

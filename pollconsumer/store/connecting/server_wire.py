@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.scripts import Scripts
 
 if TYPE_CHECKING:
+    from pollconsumer.store.connecting.credentials import CredentialProvider
     from pollconsumer.store.connecting.strict import Strict
 
 
@@ -30,16 +32,18 @@ class ServerWire(Wire):
         revive: Callable[[float], None] | None = None,
         greet: Callable[[Wire], object] | None = None,
         connect: Callable[[], Connection] | None = None,
+        credentials: CredentialProvider | None = None,
         scripts: Scripts | None = None,
         strict: Strict | None = None,
+        look_every: float = inf,
     ) -> None:
         """``revive`` starts an embedded server, within the given seconds; ``connect`` makes another kind of
-        connection. ConfigurationError for an invalid ``url``."""
+        connection; ``credentials`` are asked at each new one of ours. ConfigurationError for an invalid ``url``."""
         super().__init__(url, patience, greet=greet, scripts=scripts, strict=strict)
-        self._revive = revive
+        self._revive, self.look_every = revive, look_every
         self._tls: Mapping[str, str] | None = None
         if connect is None:
-            self._tls, connect = _connections(url, self._bearing)
+            self._tls, connect = _connections(url, self._bearing, credentials)
         self._make = connect
         self._connection: Connection | None = None
         self._client: int | None = None
@@ -222,14 +226,14 @@ class ServerWire(Wire):
 
 
 def _connections(
-    url: str, patience: Callable[[], Patience]
+    url: str, patience: Callable[[], Patience], credentials: CredentialProvider | None
 ) -> tuple[Mapping[str, str] | None, Callable[[], Connection]]:
     """The options of TLS, None without it, and a function that makes connections. ConfigurationError for an invalid
     ``url``."""
     if url.startswith("redis+sentinel:"):
         from pollconsumer.store.connecting.sentinel import Sentinels  # few stores have them
 
-        sentinels = Sentinels(url)
+        sentinels = Sentinels(url, credentials)
         return sentinels.login.tls, partial(sentinels.connection, patience)
-    address = address_of(url)
+    address = address_of(url)._replace(credentials=credentials)
     return address.tls, partial(SocketConnection, address, patience)

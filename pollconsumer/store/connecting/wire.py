@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import PollConsumerError, StoreUnreachable
@@ -42,6 +43,8 @@ class Wire(ABC):
     """Connections to one server, or to the nodes of a cluster."""
 
     of_cluster = False
+    look_every = inf
+    """Seconds after which whoever waits on `fileno` looks whether it is `readable`."""
 
     def __init__(
         self,
@@ -201,7 +204,7 @@ class Wire(ABC):
 
     @abstractmethod
     def fileno(self) -> int | None:
-        """The descriptor to wait on, or None."""
+        """The descriptor to wait on; None if there is none."""
 
     @abstractmethod
     def close(self) -> None: ...

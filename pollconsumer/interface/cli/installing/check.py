@@ -15,7 +15,7 @@ import click
 
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.errors import BadData, ConfigurationError, PermissionDenied, shown, suggestion
-from pollconsumer.core.notation.redaction import redacted, site_of
+from pollconsumer.core.notation.redaction import site_of
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface import log_outputs
 from pollconsumer.interface.api.known import check_arguments
@@ -36,7 +36,6 @@ from pollconsumer.interface.settings.writable import group_writable
 from pollconsumer.runtime.launch.watchdog import Watchdog
 from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.programs.command import Command
-from pollconsumer.runtime.store_opener import EMBEDDED
 from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.reading.inspector import Inspector
@@ -86,7 +85,7 @@ def check(as_json: bool) -> None:
     now_ms(wire)
     now = datetime.now().astimezone()
     queues = served_queues(settings, handlers)
-    data = settings.data_directory() if settings.store == EMBEDDED else None
+    data = settings.data_directory() if settings.is_embedded else None
     _check_handlers(recurrences, handlers)
     wanted = {handler.queue for handler in handlers.values()} | {each.queue for each in recurrences if each.enabled}
     unserved = sorted(wanted - set(queues))
@@ -100,7 +99,7 @@ def check(as_json: bool) -> None:
     longest = consumer["window_seconds"] + settings.consumer.grace
     report: dict[str, Any] = {
         "config": None if settings.config is None else str(settings.config),
-        "store": redacted(settings.store),
+        "store": settings.shown_store,
         "primary": wire.place if settings.store.startswith("redis+sentinel:") else None,
         "namespace": settings.namespace,
         "pings": _pings(settings),

@@ -116,7 +116,7 @@ def _installation(platform: str, schedule: str | None, image: str | None, direct
     given = click.get_current_context().find_root().params
     flags = {PREFIX + name.upper(): given[name] for name in ("store", "namespace") if given[name] is not None}
     user, home = _user()
-    data = settings.data_directory() if settings.store == "embedded" else None
+    data = settings.data_directory() if settings.is_embedded else None
     return Installation(
         settings,
         _program(),
@@ -138,13 +138,15 @@ def _problems(platform: str, settings: Settings) -> Iterator[str]:
         return
     if settings.config and redacted(stored := read_settings(settings.config).store) != stored:
         yield f"store: the configuration file holds a password, and goes where the code goes: leave it to {STORE}"
-    if settings.store == "embedded" and platform in WITHOUT_EMBEDDED:
+    if settings.is_embedded and platform in WITHOUT_EMBEDDED:
         yield f"store: embedded; {WITHOUT_EMBEDDED[platform]}: name a redis:// or rediss:// URL"
-    elif settings.store.startswith("unix:") or _names_only_this_machine(settings.store):
+    elif settings.client is None and _names_only_this_machine(settings.store):
         yield f"store: {redacted(settings.store)}; only this machine reaches it: name the server as {platform} does"
 
 
 def _names_only_this_machine(store: str) -> bool:
+    if store.startswith("unix:"):
+        return True
     hosts = several_hosts(store).hosts
     return all(urlsplit(f"//{host}").hostname in LOOPBACK for host in hosts)
 

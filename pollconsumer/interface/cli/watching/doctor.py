@@ -15,7 +15,6 @@ from pollconsumer.interface.logs import write_line
 from pollconsumer.interface.settings.expected import expected_of
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.owners import REMEDY, another_store
-from pollconsumer.runtime.store_opener import EMBEDDED
 from pollconsumer.store.reading.examiner import Examiner
 
 
@@ -35,7 +34,7 @@ def doctor(quiet: bool, as_json: bool) -> int:
     """
     settings = current_settings()
     examiner = opened(Examiner, warn=lambda _: None)  # what it finds itself
-    facts = examiner.facts(expected_of(settings), settings.data_directory() if settings.store == EMBEDDED else None)
+    facts = examiner.facts(expected_of(settings), settings.data_directory() if settings.is_embedded else None)
     found = [*_of_owner(settings), *findings_of(facts)]
     if as_json:
         if found or not quiet:

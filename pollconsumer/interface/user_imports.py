@@ -4,23 +4,41 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import ConfigurationError, PollConsumerError
+from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.interface.settings.shadowed import shadowed
+from pollconsumer.interface.settings.writable import refuse_writable_modules
 from pollconsumer.runtime.handling.outcome import describe, text_of, trace
 from pollconsumer.runtime.handling.stray_forks import end_stray
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from types import TracebackType
+
+    from pollconsumer.interface.settings.model import Settings
 
 
 MOST_CHARACTERS = 500
 """Length of an error's text: the hint at a circular import stands at its end."""
-_NOT_THEIRS = (str(Path(__file__).parents[2]), str(Path(os.__file__).parent), "<")
+_NOT_THEIRS = (str(Path(__file__).parents[1]), str(Path(os.__file__).parent), "<")
 """Where code is ours, or the standard library's."""
+
+
+def find_modules(settings: Settings, modules: Iterable[str]) -> None:
+    """Put the configuration's directory first on sys.path. ConfigurationError if others may write ``modules``."""
+    if not settings.trust_writable:
+        refuse_writable_modules(settings.directory, modules)
+    directory = str(settings.directory)
+    if sys.path[:1] != [directory]:
+        for name in shadowed(settings):
+            import_module(name)
+        sys.path.insert(0, directory)
 
 
 @contextmanager
@@ -35,6 +53,16 @@ def importing(setting: str, module: str) -> Iterator[None]:
         end_stray(pid, error)
         raise
     end_stray(pid, None)
+
+
+@contextmanager
+def calling(setting: str, name: str) -> Iterator[None]:
+    """Around a call of the function ``name``, which ``setting`` names. ConfigurationError for what it raises."""
+    try:
+        yield
+    except Exception as error:
+        reason = redacted(describe(error))[:MOST_CHARACTERS]
+        raise _refusal(error, f"{setting}: {name}; calling it raised {reason}") from None
 
 
 @contextmanager

@@ -1,0 +1,59 @@
+"""What settings name in the user's modules: a client of the store, a provider of its credentials."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.interface.user_imports import calling, find_modules, importing
+from pollconsumer.runtime.store_opener import ClientOfUser
+
+if TYPE_CHECKING:
+    from pollconsumer.interface.settings.model import Settings
+    from pollconsumer.store.brought_client import BroughtClient
+    from pollconsumer.store.connecting.credentials import CredentialProvider
+
+
+def client_of(settings: Settings) -> ClientOfUser:
+    """Nothing is imported before it is made."""
+    name = str(settings.client)
+
+    def make() -> BroughtClient:
+        from pollconsumer.store.brought_client import brought
+
+        function = _found(settings, "client", name)
+        if not callable(function):
+            fix = "name a function that returns a redis-py client"
+            raise ConfigurationError(f"client: {name}", f"a {type(function).__name__}", fix)
+        with calling("client", name):
+            client = function()
+        return brought(client, f"client: {name}")
+
+    return ClientOfUser(os.fspath(settings.directory / name), make)
+
+
+def credentials_of(settings: Settings) -> CredentialProvider:
+    """The provider, or what the class or function that is named makes. ConfigurationError for something else."""
+    name = str(settings.credentials)
+    provider = _found(settings, "credentials", name)
+    if callable(provider) and (isinstance(provider, type) or not hasattr(provider, "get_credentials")):
+        with calling("credentials", name):
+            provider = provider()
+    if not callable(getattr(provider, "get_credentials", None)):
+        fix = "name a redis-py CredentialProvider, or what makes one"
+        raise ConfigurationError(f"credentials: {name}", f"a {type(provider).__name__}", fix)
+    found: CredentialProvider = provider
+    return found
+
+
+def _found(settings: Settings, setting: str, name: str) -> Any:
+    """What is called ``name`` in a module. ConfigurationError if it cannot be imported, or has none."""
+    module, _, attribute = name.partition(":")
+    find_modules(settings, [module])
+    with importing(setting, module):
+        imported = import_module(module)
+    if not hasattr(imported, attribute):
+        raise ConfigurationError(setting, name, f"{module} has no {attribute}")
+    return getattr(imported, attribute)

@@ -1,0 +1,155 @@
+"""What settings name in the user's modules, a client or credentials: found beside the configuration, or refused."""
+
+from __future__ import annotations
+
+import re
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+import fakeredis
+import pytest
+
+from pollconsumer import PollConsumer
+from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.interface.brought_objects import client_of, credentials_of
+from pollconsumer.interface.settings.load import load_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pollconsumer.interface.settings.model import Settings
+
+MODULE = """
+import fakeredis, redis
+
+class Provider:
+    def get_credentials(self):
+        return ("user", "canary")
+
+provider, number = Provider(), 5
+client = redis.Redis(password="canary")
+
+def fake():
+    return fakeredis.FakeRedis()
+
+def make():
+    return client
+
+def none(): ...
+
+def raising():
+    raise RuntimeError("redis://user:canary@h is away")
+"""
+SERVER = 'store = "redis://h"\n'
+
+
+@pytest.fixture
+def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Settings]]:
+    """Settings beside a module called ``bring``."""
+    (tmp_path / "bring.py").write_text(MODULE)
+    (tmp_path / "broken.py").write_text("import nothing_of_this_name\n")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def configured(text: str) -> Settings:
+        (tmp_path / "config.toml").write_text(text)
+        return load_settings(tmp_path / "config.toml")
+
+    yield configured
+    for name in ("bring", "broken"):
+        sys.modules.pop(name, None)
+
+
+def test_a_function_of_a_module_beside_the_configuration_gives_the_client(
+    configured: Callable[[str], Settings],
+) -> None:
+    settings = configured('client = "bring:make"')
+    of_user = client_of(settings)
+    assert of_user.make().address == "redis://localhost:6379/0"
+    assert "canary" not in f"{of_user} {of_user.make()} {settings!r} {settings.shown_store}"
+    assert (settings.shown_store, settings.is_embedded) == ("client bring:make", False)
+
+
+@pytest.mark.parametrize("name", ["provider", "Provider"])
+def test_credentials_are_a_provider_or_what_makes_one(configured: Callable[[str], Settings], name: str) -> None:
+    settings = configured(f'{SERVER}credentials = "bring:{name}"')
+    assert credentials_of(settings).get_credentials() == ("user", "canary")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('client = "missing:make"', r"client: missing; No module named 'missing'; is it in the configuration"),
+        ('client = "broken:make"', r"client: broken; No module named 'nothing_of_this_name', at .*broken\.py:1; is"),
+        ('client = "bring:absent"', "client: bring:absent; bring has no absent"),
+        ('client = "bring:client"', "client: bring:client: a Redis; name a function that returns a redis-py client"),
+        ('client = "bring:none"', "client: bring:none: a NoneType; give a redis-py Redis, RedisCluster or Sentinel"),
+        ('client = "bring:raising"', r"client: bring:raising; calling it raised .*, at .*bring\.py:\d+"),
+        (f'{SERVER}credentials = "bring:number"', "credentials: bring:number: a int; name a redis-py Credential"),
+        (f'{SERVER}credentials = "bring:none"', "credentials: bring:none: a NoneType; name a redis-py Credential"),
+        (f'{SERVER}credentials = "bring:absent"', "credentials: bring:absent; bring has no absent"),
+        (f'{SERVER}credentials = "bring:raising"', "credentials: bring:raising; calling it raised"),
+    ],
+)
+def test_what_gives_none_is_named_in_one_line(configured: Callable[[str], Settings], text: str, said: str) -> None:
+    settings = configured(text)
+    found = client_of(settings).make if settings.client is not None else partial(credentials_of, settings)
+    with pytest.raises(ConfigurationError) as caught:
+        found()
+    assert re.match(said, str(caught.value))
+    assert "\n" not in str(caught.value)
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f'{SERVER}client = "a:b"', "client: a:b; store names another: keep one of them"),
+        ('client = "a"', "client: a; write module:function, as in myapp.redis:client"),
+        ('client = "a:b"\ncredentials = "a:b"', "credentials: a:b; the client has its own login: give it the provider"),
+        ('credentials = "a:b"', "credentials: a:b; the embedded server has no users: name a store of yours"),
+        ('store = "redis://:canary@h"\ncredentials = "a:b"', "credentials: a:b; the store's URL has a login: keep one"),
+        ('store = "redis://h?username=u"\ncredentials = "a:b"', "credentials: a:b; the store's URL has a login"),
+    ],
+)
+def test_two_stores_or_two_logins_are_refused(configured: Callable[[str], Settings], text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        configured(text)
+    assert str(caught.value).startswith(said)
+    assert "canary" not in str(caught.value)
+
+
+def test_a_store_that_is_given_on_the_way_goes_before_the_client_of_the_file(
+    configured: Callable[[str], Settings], tmp_path: Path
+) -> None:
+    configured('client = "bring:make"')
+    found = load_settings(tmp_path / "config.toml", store="embedded")
+    assert (found.client, found.is_embedded) == (None, True)
+
+
+def test_credentials_go_with_the_password_of_sentinels(configured: Callable[[str], Settings]) -> None:
+    text = 'store = "redis+sentinel://h/service?sentinel_password=x"\ncredentials = "bring:provider"'
+    assert configured(text).credentials == "bring:provider"
+
+
+def test_an_application_uses_the_client_of_its_configuration(
+    configured: Callable[[str], Settings], tmp_path: Path
+) -> None:
+    configured('client = "bring:fake"')
+    app = PollConsumer(config=tmp_path / "config.toml")
+    assert app.enqueue("h", {}).status().state == "ready"
+
+
+def test_an_application_uses_the_client_that_it_is_given_whatever_the_configuration_says(
+    configured: Callable[[str], Settings], tmp_path: Path
+) -> None:
+    configured(SERVER)
+    client = fakeredis.FakeRedis(decode_responses=True)
+    app = PollConsumer(config=tmp_path / "config.toml", store=client, namespace="mine")
+    handle = app.enqueue("h", {"n": 1})
+    assert handle.status().state == "ready"
+    assert [*app.messages(state="ready")] == [handle]
+    assert all(key.startswith("{mine") for key in client.scan_iter())
+    with pytest.raises(ConfigurationError, match="a int; give a redis-py Redis"):
+        PollConsumer(store=5)  # type: ignore[arg-type]
