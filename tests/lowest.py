@@ -30,12 +30,12 @@ EXTRAS = "dashboard,testing"
 
 
 def lowest(requirements: list[str]) -> list[str]:
-    """Each requirement at its lower bound. ValueError for one without both bounds."""
+    """Each requirement at its lower bound. ValueError for one without."""
     pinned = []
     for requirement in requirements:
-        bounds = re.fullmatch(r"([\w.-]+)>=([\w.]+),<[\w.]+(;.*)?", requirement)
+        bounds = re.fullmatch(r"([\w.-]+)>=([\w.]+)(?:,<[\w.]+)?(;.*)?", requirement)
         if bounds is None:
-            raise ValueError(f"{requirement}: needs a lower and an upper bound, as in name>=1.2,<2")
+            raise ValueError(f"{requirement}: needs a lower bound, as in name>=1.2")
         pinned.append(f"{bounds[1]}=={bounds[2]}{bounds[3] or ''}")
     return pinned
 
