@@ -9,7 +9,6 @@ import pytest
 from pollconsumer.core.errors import NotFound, StoreUnreachable
 from pollconsumer.core.lifecycle import State
 from pollconsumer.interface.metrics.store_metrics import metrics_of
-from pollconsumer.store.connecting.server_wire import ServerWire
 from pollconsumer.store.reading.excerpts import Excerpts
 from pollconsumer.store.reading.message_selector import MessageSelector, Selection
 from pollconsumer.store.recurrence_interventions import Recurrences
@@ -30,7 +29,7 @@ LEFT, LOST = "left", "lost"
 def parted(store: RedisStore, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> Wire:
     """A message in each of two queues, the node of one of which seems lost."""
     store.enqueue([message(queue, queue=queue) for queue in (LEFT, LOST)])
-    monkeypatch.setattr(ServerWire, "lost", lambda _, keys: _lost(keys))
+    monkeypatch.setattr(type(wire), "lost", lambda _, keys: _lost(keys))
     wire.skips_lost = True
     return wire
 
