@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.user_imports import calling, find_modules, importing
-from pollconsumer.runtime.store_opener import ClientOfUser
 
 if TYPE_CHECKING:
     from pollconsumer.interface.settings.model import Settings
@@ -16,22 +14,18 @@ if TYPE_CHECKING:
     from pollconsumer.store.connecting.credentials import CredentialProvider
 
 
-def client_of(settings: Settings) -> ClientOfUser:
-    """Nothing is imported before it is made."""
+def client_of(settings: Settings) -> BroughtClient:
+    """What the function that is named returns. ConfigurationError for something else."""
+    from pollconsumer.store.brought_client import brought  # imports redis-py, which credentials do not need
+
     name = str(settings.client)
-
-    def make() -> BroughtClient:
-        from pollconsumer.store.brought_client import brought
-
-        function = _found(settings, "client", name)
-        if not callable(function):
-            fix = "name a function that returns a redis-py client"
-            raise ConfigurationError(f"client: {name}", f"a {type(function).__name__}", fix)
-        with calling("client", name):
-            client = function()
-        return brought(client, f"client: {name}")
-
-    return ClientOfUser(os.fspath(settings.directory / name), make)
+    function = _found(settings, "client", name)
+    if not callable(function):
+        fix = "name a function that returns a redis-py client"
+        raise ConfigurationError(f"client: {name}", f"a {type(function).__name__}", fix)
+    with calling("client", name):
+        client = function()
+    return brought(client, f"client: {name}")
 
 
 def credentials_of(settings: Settings) -> CredentialProvider:

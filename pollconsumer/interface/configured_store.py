@@ -13,7 +13,7 @@ from pollconsumer.interface.logs import tell_of_store, warn_of_store
 from pollconsumer.interface.named_files import open_plain
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.own_files import OwnFiles
-from pollconsumer.runtime.store_opener import ClientOfUser, StoreOpener
+from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.store.connecting.address import TLS_FILES
 from pollconsumer.store.producer import Producer
 
@@ -69,21 +69,18 @@ def opener_of(
     settings: Settings,
     files: OwnFiles | None = None,
     warn: Callable[[str], None] = warn_of_store,
-    client: BroughtClient | None = None,
+    client: Callable[[], BroughtClient] | None = None,
 ) -> StoreOpener:
     """An opener of connections, which opens nothing yet. ``files`` replace those of the settings; ``warn`` is told of
     what is doubtful about the store; ``client`` is used instead of what the settings name."""
-    of_user: ClientOfUser | None = None
     credentials: Callable[[], CredentialProvider] | None = None
-    if client is not None:
-        of_user = ClientOfUser(client.address, lambda: client)
-    elif settings.client is not None or settings.credentials is not None:
+    if settings.client is not None or settings.credentials is not None:
         from pollconsumer.interface import brought_objects  # few settings name any
 
-        if settings.client is not None:
-            of_user = brought_objects.client_of(settings)
-        else:
+        if settings.credentials is not None:
             credentials = partial(brought_objects.credentials_of, settings)
+        elif client is None:
+            client = partial(brought_objects.client_of, settings)
     files = files or settings.state_files()
     if "ssl_" in settings.store:
         _refuse_odd_files(settings.store)
@@ -97,6 +94,6 @@ def opener_of(
         tell=tell_of_store,
         data=None if settings.data is None else settings.data_directory(),
         refuse_rollback=settings.strict.on_rollback == "refuse",
-        client=of_user,
+        client=client,
         credentials=credentials,
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, NoReturn
 
 from pollconsumer.core.errors import CannotCreate
 from pollconsumer.core.notation.digests import sha256
@@ -32,9 +32,21 @@ START_BUDGET = 10.0
 class StoreMemo:
     """The id of a store, and its marks, in files outside of it."""
 
-    def __init__(self, address: str, namespace: str, files: OwnFiles) -> None:
-        digest = sha256(f"{address}\n{namespace}".encode())[:32]
-        self._name, self._marks, self._files = f"stores/{digest}", f"marks/{digest}", files
+    def __init__(self, address: Callable[[], str], namespace: str, files: OwnFiles) -> None:
+        """``address`` tells the store from others. It is asked for once that is needed."""
+        self._address, self._namespace, self._files = address, namespace, files
+
+    @cached_property
+    def _digest(self) -> str:
+        return sha256(f"{self._address()}\n{self._namespace}".encode())[:32]
+
+    @property
+    def _name(self) -> str:
+        return f"stores/{self._digest}"
+
+    @property
+    def _marks(self) -> str:
+        return f"marks/{self._digest}"
 
     def read(self) -> str | None:
         try:
@@ -60,13 +72,6 @@ class StoreMemo:
         self._files.write(self._marks, f"{text}\n".encode())
 
 
-class ClientOfUser(NamedTuple):
-    """``make`` returns it, in each process that connects; ``address`` tells its store from others."""
-
-    address: str
-    make: Callable[[], BroughtClient]
-
-
 class StoreOpener:
     """Makes connections to one store, and starts an embedded server lazily."""
 
@@ -82,28 +87,26 @@ class StoreOpener:
         tell: Callable[[str], None] | None = None,
         refuse_rollback: bool = False,
         data: Path | None = None,
-        client: ClientOfUser | None = None,
+        client: Callable[[], BroughtClient] | None = None,
         credentials: Callable[[], CredentialProvider] | None = None,
     ) -> None:
         """``files`` remember the id of the store across processes. ``strict``: what launches wait for. ``tell`` is told
         of a store that went back, instead of ``warn``; with ``refuse_rollback`` it is refused. ``data``: the embedded
-        server's directory, where users share one; PermissionDenied if others can write there. ``client`` is used
-        instead of ``store``; ``credentials`` make what is asked for a login."""
+        server's directory, where users share one; PermissionDenied if others can write there. ``client`` is called
+        once, in each process that connects, for what is used instead of ``store``; ``credentials`` makes what is asked
+        for a login."""
         self._url, self._client, self._credentials = store, client, credentials
         self._revive: Callable[[float], None] | None = None
         self._revive_silently: Callable[[float], None] | None = None
         self._connect: Callable[..., Wire] | None = None
-        self._in_memory = False
         self.namespace = namespace
         address = self._embedded(durability, warn, data) if client is None and store == EMBEDDED else store
-        if client is not None:
-            address = client.address
-        elif store != EMBEDDED and not store.startswith("unix:"):
+        if client is None and store != EMBEDDED and not store.startswith("unix:"):
             from pollconsumer.store.doubts import doubts
 
             for doubt in doubts(store):
                 warn(doubt)
-        self.memo = StoreMemo(address, namespace, files)
+        self.memo = StoreMemo(lambda: address if client is None else self._brought.address, namespace, files)
         self._strict, self._refuse_rollback = strict, refuse_rollback
         self._rollback = Rollback(
             namespace, self.memo, tell or warn, refuse=refuse_rollback, confirmed=strict is not None
@@ -123,6 +126,12 @@ class StoreOpener:
         self._revive = partial(_revive, server, durability, warn)
         self._revive_silently = partial(_revive, server, durability, lambda _: None)
         return str(server.directory)
+
+    @cached_property
+    def _brought(self) -> BroughtClient:
+        """The client; in a launch it is made once its watchdog is, since code of the user's runs."""
+        assert self._client is not None
+        return self._client()
 
     def wire(self, patience: Callable[[], Patience]) -> Wire:
         """A connection that checks the server before its first use."""
@@ -165,18 +174,15 @@ class StoreOpener:
     ) -> Wire:
         if self._connect is None:
             self._connect = self._connecting()
-        if self._in_memory:
+        if self._client is not None and self._brought.in_memory:
             greet = None  # no other process has this server
         if revive is not None:
             return self._connect(patience, revive=revive, greet=greet, strict=strict)
         return self._connect(patience, greet=greet, strict=strict)
 
     def _connecting(self) -> Callable[..., Wire]:
-        """What makes connections; in a launch it is made once its watchdog is, since it may run code of the user's."""
         if self._client is not None:
-            client = self._client.make()
-            self._in_memory = client.in_memory
-            return client.connecting(self.namespace)
+            return self._brought.connecting(self.namespace)
         credentials = None if self._credentials is None else self._credentials()
         if self._url.startswith("redis+cluster:"):
             from pollconsumer.store.cluster.cluster_address import ClusterAddress  # few stores are one

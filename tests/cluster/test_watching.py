@@ -107,6 +107,7 @@ def test_the_commands_sent_with_a_wait_follow_what_ended_it(watching: ClusterWir
     assert found == [int(queue == "search") for queue in QUEUES]
 
 
+@pytest.mark.own_connection("that of a client has no descriptor")
 def test_a_descriptor_says_when_there_is_something_to_receive(watching: ClusterWire, producer: RedisStore) -> None:
     watching.send([("BLPOP", *markers(producer), 30)])
     waiting = watching.fileno()

@@ -65,9 +65,9 @@ def test_a_function_of_a_module_beside_the_configuration_gives_the_client(
     configured: Callable[[str], Settings],
 ) -> None:
     settings = configured('client = "bring:make"')
-    of_user = client_of(settings)
-    assert of_user.make().address == "redis://localhost:6379/0"
-    assert "canary" not in f"{of_user} {of_user.make()} {settings!r} {settings.shown_store}"
+    client = client_of(settings)
+    assert client.address == "redis://localhost:6379/0"
+    assert "canary" not in f"{client} {settings!r} {settings.shown_store}"
     assert (settings.shown_store, settings.is_embedded) == ("client bring:make", False)
 
 
@@ -94,7 +94,7 @@ def test_credentials_are_a_provider_or_what_makes_one(configured: Callable[[str]
 )
 def test_what_gives_none_is_named_in_one_line(configured: Callable[[str], Settings], text: str, said: str) -> None:
     settings = configured(text)
-    found = client_of(settings).make if settings.client is not None else partial(credentials_of, settings)
+    found = partial(credentials_of if settings.client is None else client_of, settings)
     with pytest.raises(ConfigurationError) as caught:
         found()
     assert re.match(said, str(caught.value))
@@ -126,6 +126,9 @@ def test_a_store_that_is_given_on_the_way_goes_before_the_client_of_the_file(
     configured('client = "bring:make"')
     found = load_settings(tmp_path / "config.toml", store="embedded")
     assert (found.client, found.is_embedded) == (None, True)
+    configured(f'{SERVER}credentials = "bring:provider"')
+    assert load_settings(tmp_path / "config.toml", store="embedded").is_embedded
+    assert load_settings(tmp_path / "config.toml", store="redis://other").credentials == "bring:provider"
 
 
 def test_credentials_go_with_the_password_of_sentinels(configured: Callable[[str], Settings]) -> None:
@@ -144,7 +147,7 @@ def test_an_application_uses_the_client_of_its_configuration(
 def test_an_application_uses_the_client_that_it_is_given_whatever_the_configuration_says(
     configured: Callable[[str], Settings], tmp_path: Path
 ) -> None:
-    configured(SERVER)
+    configured(f'{SERVER}credentials = "bring:provider"')
     client = fakeredis.FakeRedis(decode_responses=True)
     app = PollConsumer(config=tmp_path / "config.toml", store=client, namespace="mine")
     handle = app.enqueue("h", {"n": 1})

@@ -205,7 +205,7 @@ def test_settings_are_read_anew_where_their_cache_has_anything_else(content: byt
 def test_state_of_any_form_is_no_state_or_ours(content: bytes) -> None:
     with TemporaryDirectory() as directory:
         files = OwnFiles([Path(directory)])
-        memo = StoreMemo("redis://h", "n", files)
+        memo = StoreMemo(lambda: "redis://h", "n", files)
         memo.write("a")
         memo.write_marks("1 1")
         for file in Path(directory).rglob("*"):

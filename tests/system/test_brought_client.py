@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from pollconsumer import PollConsumer
+from pollconsumer.core.errors import StoreRefused
 from tests.site import PATIENCE, wait_until
 
 if TYPE_CHECKING:
@@ -115,6 +116,19 @@ def test_a_request_to_stop_reaches_a_handler_over_a_client(site: Site, app: Poll
     assert site.command("cancel", message.id, "--running", "--yes").returncode == 0
     launch.communicate(timeout=PATIENCE)
     assert message.status().state == "cancelled"
+
+
+def test_a_store_that_was_emptied_is_refused_over_a_client_until_it_is_adopted(
+    site: Site, app: PollConsumer, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", site.environment["XDG_STATE_HOME"])
+    app.enqueue("record", {"name": "a"})
+    client.flushall()
+    with pytest.raises(StoreRefused, match=r"store replaced: unix://.* is empty"):
+        PollConsumer(store=client).enqueue("record", {"name": "b"})
+    assert site.command("store", "adopt").returncode == 0
+    PollConsumer(store=client).enqueue("record", {"name": "c"})
+    assert (site.drain().returncode, site.notes()) == (0, ["c"])
 
 
 def test_a_client_that_cannot_be_had_ends_a_launch_with_one_line(site: Site, app: PollConsumer) -> None:

@@ -199,7 +199,9 @@ class StoreCalls:
 
         settings = self._settings()
         if self._opener is None:
-            self._opener = opener_of(settings, warn=_once(warn_of_store), client=self._client)
+            client = self._client
+            given = None if client is None else lambda: client
+            self._opener = opener_of(settings, warn=_once(warn_of_store), client=given)
             if settings is not registry.settings:  # otherwise the command has said it
                 from pollconsumer.interface.settings.owners import warn_of_another_store
 

@@ -23,6 +23,7 @@ from pollconsumer.interface.settings.model import Settings, changed, declared_fi
 from pollconsumer.interface.settings.names import CONFIG_VARIABLE, PREFIX
 from pollconsumer.interface.settings.rules import check_connection, check_given, check_strict, check_together
 from pollconsumer.interface.settings.writable import refuse_found_of_others, refuse_writable_file
+from pollconsumer.runtime.own_files import EMBEDDED
 
 MESSAGE_VARIABLE = f"{PREFIX}MESSAGE_ID"
 """Variables for programs that run for a message; not settings, if a program calls pollconsumer."""
@@ -46,10 +47,14 @@ def load_settings(config: Path | None = None, *, store: str | None = None, names
     for name in (name for name, value in variables.items() if not value):
         log.debug("%s is empty: taken as unset", name)
     settings = _load(config, variables)
-    flags = {name: value for name, value in (("store", store), ("namespace", namespace)) if value is not None}
-    if flags:
-        settings = changed(settings, **flags, **({} if store is None else {"client": None}))
-        check_given(settings, flags, flags)
+    given = {name: value for name, value in (("store", store), ("namespace", namespace)) if value is not None}
+    if given:
+        settings = changed(settings, **given)
+        if store is not None:  # what the file says of another one does not hold
+            settings = changed(settings, client=None)
+        if store == EMBEDDED:
+            settings = changed(settings, credentials=None)
+        check_given(settings, given, given)
     check_strict(settings)
     check_connection(settings)
     return settings

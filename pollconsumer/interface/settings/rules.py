@@ -105,8 +105,6 @@ def check_strict(settings: Settings) -> None:
 
 def check_connection(settings: Settings) -> None:
     """ConfigurationError for two stores, and for two logins. Apart from the others for the same reason."""
-    from pollconsumer.store.connecting.several_hosts import several_hosts  # few settings have these
-
     if settings.client is not None and settings.store != EMBEDDED:
         raise refusal("client", settings.client, "store names another: keep one of them")
     if settings.credentials is None:
@@ -116,6 +114,8 @@ def check_connection(settings: Settings) -> None:
         raise refusal("credentials", settings.credentials, rule)
     if settings.store == EMBEDDED:
         raise refusal("credentials", settings.credentials, "the embedded server has no users: name a store of yours")
+    from pollconsumer.store.connecting.several_hosts import several_hosts  # few settings have credentials
+
     login, _, _, options = several_hosts(settings.store)
     if login or {"username", "password"} & options.keys():
         raise refusal("credentials", settings.credentials, "the store's URL has a login: keep one of them")

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import groupby
+from math import inf
 from selectors import EVENT_READ, DefaultSelector
 from time import monotonic, sleep
 
@@ -34,7 +35,7 @@ UNSURE = 0.05
 class Watch:
     def __init__(self, topology: Topology, connect: Callable[[Node], NodeWire]) -> None:
         self._topology, self._connect = topology, connect
-        self._look_every = LOOK_EVERY if topology.address.pushes else LOOK_WITHOUT_PUSHES_EVERY
+        self._pushes = topology.address.pushes
         self._wires: dict[Node, NodeWire] = {}
         self._watched: set[bytes] = set()
         self._beside: set[bytes] = set()
@@ -52,8 +53,8 @@ class Watch:
         now = monotonic()
         if now >= self._look_at:
             self._forget()
-            self._look_at = now + self._look_every
-        self._until = min(now + seconds, self._look_at)
+            self._look_at = now + LOOK_EVERY
+        self._until = min(now + seconds, self._look_at, inf if self._pushes else now + LOOK_WITHOUT_PUSHES_EVERY)
         self._look({*map(str.encode, markers)} - self._watched)
 
     def readable(self, timeout: float) -> bool:
@@ -68,10 +69,12 @@ class Watch:
 
     def fileno(self) -> int | None:
         """A descriptor that is readable once one is written; None where nodes do not say it."""
-        return self._polled().fileno() if self._topology.address.pushes else None
+        return self._polled().fileno() if self._pushes else None
 
     def written(self) -> list[bytes]:
         """Those written since the last call. Unanswered if a connection was lost."""
+        if not self._pushes:
+            self._look(self._watched.copy())
         for wire in self._wires.values():
             self._note(wire.written())
         written, self._written = self._written, set()
