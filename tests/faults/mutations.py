@@ -91,6 +91,7 @@ NEAREST = {
     "results": ["outbox"],
     "retire": ["recovering"],
     "replies": ["rights"],
+    "redis_py": ["brought_client"],
     "rights": ["rights"],
     "rollback": ["rollback"],
     "sentinel": ["sentinel"],

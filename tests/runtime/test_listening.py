@@ -153,3 +153,17 @@ def test_a_store_that_is_away_delays_nothing_and_is_asked_again(heard: Heard) ->
 def test_a_launch_of_half_a_second_costs_no_connection(heard: Heard) -> None:
     assert heard.listen(ends=1)
     assert heard.store.sent == []
+
+
+def test_a_connection_without_a_descriptor_is_looked_at_again_and_again(heard: Heard) -> None:
+    heard.store.look_every = 0.01
+    waits: list[float] = []
+
+    def wait(seconds: float, _descriptor: int | None) -> bool:
+        waits.append(seconds)
+        heard.store.woken, heard.store.requested = True, [b"a"]
+        return len(waits) == 4
+
+    assert heard.listening.wait(wait, 60.0)
+    assert heard.progress.stops.standing() == {("mail", b"a")}
+    assert max(waits[1:]) <= 0.01

@@ -47,3 +47,13 @@ def test_the_time_to_connect_is_a_part_of_the_wait(seconds: float, executing: bo
         began = slow.now
         assert not wake.wait(seconds, slow if executing else None)
         assert slow.now - began == pytest.approx(max(seconds, connecting))
+
+
+def test_a_connection_without_a_descriptor_is_looked_at_while_slots_are_busy() -> None:
+    slow: Any = Slow()
+    slow.look_every = 0.05
+    wake = Wake(slow, lambda: ["marker"], slow.clock)
+    wake.wait(0.0)
+    began = slow.now
+    assert not wake.wait(0.8, slow)
+    assert slow.now - began == pytest.approx(0.05)

@@ -21,6 +21,8 @@ from pollconsumer.store.connecting.patience import Budget
 from pollconsumer.store.connecting.redis_py import ClientConnection
 from pollconsumer.store.connecting.replies import ErrorReply
 from pollconsumer.store.connecting.server_wire import ServerWire
+from pollconsumer.store.connecting.strict import ByPeople
+from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.suitability import Suitability
 from tests.conftest import NAMESPACE, by_client, in_memory_by_client, real_server
@@ -266,6 +268,12 @@ def test_a_sentinels_primary_is_followed_to_the_next_one(trio: Trio, monkeypatch
     assert wire.place == f"127.0.0.1:{primary.port}" != before
     assert primary.ask("GET", "a") == b"2"
     wire.close()
+
+
+def test_what_replicas_do_not_have_is_not_acknowledged_over_it(valkey: Server) -> None:
+    wire = wire_of(redis.Redis.from_url(valkey.url), Impatient, strict=ByPeople(1, 0.001))
+    with pytest.raises(StoreUnreachable, match="changed, but only 0 of 1 replicas had it"):
+        Interventions(wire, NAMESPACE).pause(QUEUE, paused=True)
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,8 @@ class ClientConnection:
         except RedisError:
             self._look_at = now + LOOK_AGAIN_AFTER
             return
-        if tuple(primary) != (self._connection.host, self._connection.port):
+        made = self._connection
+        if tuple(primary) != (made.host, made.port):  # GUARD a primary that a client's Sentinels replaced is left
             raise ConnectionError(f"{self.place} is not the primary any more")
 
 
