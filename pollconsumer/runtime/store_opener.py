@@ -104,7 +104,7 @@ class StoreOpener:
         if client is None and store != EMBEDDED and not store.startswith("unix:"):
             from pollconsumer.store.doubts import doubts
 
-            for doubt in doubts(store):
+            for doubt in doubts(store, logs_in=credentials is not None):
                 warn(doubt)
         self.memo = StoreMemo(lambda: address if client is None else self._brought.address, namespace, files)
         self._strict, self._refuse_rollback = strict, refuse_rollback

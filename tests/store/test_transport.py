@@ -267,3 +267,10 @@ print("ssl" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", opening], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize("url", ["redis://far", "redis+sentinel://far/service", "redis+cluster://far"])
+def test_credentials_that_go_to_another_host_unencrypted_are_warned_of(url: str) -> None:
+    assert list(doubts(url)) == []
+    (warning,) = doubts(url, logs_in=True)
+    assert "unencrypted" in warning
