@@ -616,3 +616,12 @@ def test_a_file_that_may_hold_a_password_is_not_shown_at_a_terminal_but_is_print
     assert b"FROM python" in shown
     assert b"secret" not in shown
     assert "secret" in site.command("init", "docker", **variables).stdout
+
+
+def test_a_client_of_the_users_is_found_by_a_launch_anywhere_but_not_by_keda() -> None:
+    settings = Settings(client="bring:client", directory=Path("/c"), config=Path("/c/config.toml"))
+    for platform in ("kubernetes", "docker", "azure"):
+        texts = [file.text for file in files_of(platform, installed(settings))]
+        assert not [text for text in texts if re.search("STORE.{1,4}embedded", text)]
+    with pytest.raises(ConfigurationError, match="client: bring:client; KEDA reads the store itself: name its URL"):
+        files_of("keda", installed(settings, queues=(QUEUE,)))

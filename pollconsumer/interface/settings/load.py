@@ -129,7 +129,6 @@ def read_settings(config: Path) -> Settings:
     settings = settings_of(read(path if content else None, {}), *_place(path))
     check_together(settings)
     check_strict(settings)
-    check_connection(settings)
     return settings
 
 
