@@ -12,6 +12,7 @@ from pollconsumer.core.errors import BadData, PayloadTooLarge
 
 MAX_PAYLOAD_BYTES = 1 << 20
 MAX_PRIORITY = 4096
+MOST_ATTEMPTS = 10_000
 _ODD_NAME = r'"(?:-?[0-9][-+.0-9e]*|null|true|false)":'
 """A name in encoded JSON that may not have been text. Compiled where a sign of one is seen."""
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")

@@ -9,11 +9,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from pollconsumer.core.errors import BadData
-from pollconsumer.core.message import Malformed, NewMessage
+from pollconsumer.core.message import MOST_ATTEMPTS, Malformed, NewMessage
 from pollconsumer.core.notation import strict_json
 from pollconsumer.core.notation.addresses import check_address
 from pollconsumer.core.notation.timespan import YEAR
-from pollconsumer.core.retry import MOST_ATTEMPTS
 
 MAX_HEADERS_BYTES = 4096
 _HEADER_NAME = r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}"

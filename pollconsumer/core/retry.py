@@ -6,7 +6,6 @@ from typing import NamedTuple, Protocol
 
 from pollconsumer.core.notation.timespan import format_duration, parse_duration
 
-MOST_ATTEMPTS = 10_000
 MOST_CRASHES = 3
 """Deaths of its process after which a message becomes a dead letter."""
 STOP_GRACE = 5.0

@@ -8,9 +8,9 @@ from inspect import isasyncgenfunction, isclass, iscoroutinefunction, isgenerato
 from typing import Any, Literal, NoReturn, TypedDict
 
 from pollconsumer.core.errors import ConfigurationError, unknown_options
-from pollconsumer.core.message import check_queue
+from pollconsumer.core.message import MOST_ATTEMPTS, check_queue
 from pollconsumer.core.notation.timespan import parse_duration
-from pollconsumer.core.retry import MOST_ATTEMPTS, Backoff, RetryPolicy
+from pollconsumer.core.retry import Backoff, RetryPolicy
 from pollconsumer.interface.settings.values import parse_timeout
 from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.handler import MAX_ATTEMPTS, RESULT_TTL, Handler, calling

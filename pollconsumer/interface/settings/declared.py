@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from pollconsumer.core.choices import Dialect, HandOff, LauncherRule, Loop, Missed, Overlap
+from pollconsumer.core.message import MOST_ATTEMPTS
 from pollconsumer.core.notation.timespan import YEAR
 from pollconsumer.core.rates import MOST_IN_A_PERIOD
-from pollconsumer.core.retry import MOST_ATTEMPTS
 from pollconsumer.interface.settings import declared_types as kinds
 from pollconsumer.interface.settings.places import Placed
 from pollconsumer.runtime.handling.handler import MAX_ATTEMPTS

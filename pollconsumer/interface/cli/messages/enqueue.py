@@ -22,9 +22,8 @@ from pollconsumer.core.errors import (
     shown,
     suggestion,
 )
-from pollconsumer.core.message import MAX_PRIORITY, NewMessage
+from pollconsumer.core.message import MAX_PRIORITY, MOST_ATTEMPTS, NewMessage
 from pollconsumer.core.notation.instants import datetime_of
-from pollconsumer.core.retry import MOST_ATTEMPTS
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults
 from pollconsumer.interface.cli import discard
 from pollconsumer.interface.cli.group import current_settings
