@@ -13,7 +13,6 @@ from pollconsumer.core import durations
 from pollconsumer.core.choices import Loop
 from pollconsumer.core.queue_order import Turns
 from pollconsumer.core.window import StopReason
-from pollconsumer.runtime.consuming.ahead import Ahead
 from pollconsumer.runtime.consuming.attempt_opener import AttemptOpener
 from pollconsumer.runtime.consuming.collector import Collector
 from pollconsumer.runtime.consuming.consumer_options import ConsumerOptions
@@ -21,9 +20,9 @@ from pollconsumer.runtime.consuming.contexts import Deliveries
 from pollconsumer.runtime.consuming.exchange import Exchange
 from pollconsumer.runtime.consuming.message_stopper import MessageStopper
 from pollconsumer.runtime.consuming.pace import HORIZON, MAX_PAGE_MESSAGES, Pace
-from pollconsumer.runtime.consuming.plain import PlainPath
 from pollconsumer.runtime.consuming.predecessors import Predecessors
 from pollconsumer.runtime.consuming.progress_reporter import ProgressReporter
+from pollconsumer.runtime.consuming.quick_path import QuickPath
 from pollconsumer.runtime.consuming.settlements import Settlements
 from pollconsumer.runtime.consuming.wake import Wake
 from pollconsumer.runtime.handling.executors.executor import Attempt, Executor
@@ -63,22 +62,20 @@ class Consumer:
         self._exchange = exchange(launch, self._settling, turns, options.limits, self._page_size, reporting)
         predecessors.ahead = self._exchange.reserved
         self._stopping = MessageStopper(launch, executor, self._exchange, options.queues)
-        brief = durations.brief(options, executor.slots)
-        self._plain = PlainPath(
+        self._quick = QuickPath(
             launch,
             handlers,
-            executor.inline,
+            executor,
             learned,
             self._settling,
             self._exchange,
             context_of,
-            brief=brief,
+            brief=durations.brief(options, executor.slots),
             horizon=HORIZON,
         )
         self._handlers = handlers
-        self._ahead = Ahead(launch, handlers, executor, self._exchange, brief=brief)
         self._collecting = Collector(
-            launch, executor, learned, self._exchange, self._settling, self._stopping, self._ahead, self._pace
+            launch, executor, learned, self._exchange, self._settling, self._stopping, self._quick, self._pace
         )
         self._opening = AttemptOpener(
             launch, handlers, self._settling, context_of, self._collecting.settle, options.new_monitors
@@ -109,7 +106,7 @@ class Consumer:
         try:
             reason = self.handle_until_stopped()
         finally:
-            self._ahead.close()
+            self._quick.close()
             if returner is not None:
                 returner.end()
         if (
@@ -147,7 +144,7 @@ class Consumer:
     def asked_to_stop(self) -> StopReason | None:
         """A reason other than time. It is permanent."""
         if self._launch.check_lease():
-            self._ahead.close()
+            self._quick.close()
             self._exchange.clear()  # others may have recovered these, and be handling them
         self._stopping.attend()
         if self._asked is None:
@@ -223,7 +220,7 @@ class Consumer:
         if margin != self.options.min_margin:
             return False
         most = (self.options.max_messages or MAX_PAGE_MESSAGES + self._taken) - self._taken
-        handled = self._plain.handle(self._exchange.reserved, most, margin)
+        handled = self._quick.handle(self._exchange.reserved, most, margin)
         if handled:
             self._taken += handled
             self._handling_suspect, self._empty_since = False, None
@@ -294,17 +291,17 @@ class Consumer:
         self._reserve_ahead()
         self._collecting.await_end()
         if self.executor.busy() < self.executor.slots:
-            self._ahead.close()
+            self._quick.close()
 
     def _reserve_ahead(self) -> None:
         wanted, margin = self._pace.ahead(), self.margin()
         brief = margin == self.options.min_margin
         bounded = self.options.max_messages is not None
         if not wanted or not brief or not self.has_time_to_handle() or bounded or self._exchange.is_stuck:
-            self._ahead.close()
+            self._quick.close()
             return
         few = wanted // 3
-        self._ahead.open(margin, few)
+        self._quick.open(margin, few)
         if len(self._exchange.reserved) <= few or self._collecting.is_late():
             self._collecting.report()
             self._exchange.reserve()

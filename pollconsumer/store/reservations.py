@@ -34,6 +34,11 @@ class Lot:
         self.queue, self.row, self.handler, self.options, self.expires = queue, row, handler, options, expires
         self.reserved_at, self.shown_at = reserved_at, shown_at
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing must be looked at before they are begun: no options, no expiry, no death of a process."""
+        return not (self.options or self.expires or self.row[rows.CRASHES])
+
 
 class Reservation:
     """A message that a launch has reserved. Its row is its lot's until it is begun or has a checkpoint."""

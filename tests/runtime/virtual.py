@@ -344,6 +344,9 @@ class VirtualLaunch:
     def lease_is_trusted(self) -> bool:
         return True
 
+    def may_begin(self, end_of_margin: float) -> bool:
+        return self.lease_is_trusted() and not self.interrupted() and end_of_margin < self.window.stop_before
+
     def check_lease(self) -> bool:
         """It is there for as long as the launch is."""
         return False

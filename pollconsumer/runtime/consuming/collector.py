@@ -12,10 +12,10 @@ from pollconsumer.runtime.launch.shared_memory.launch_progress import Counts
 
 if TYPE_CHECKING:
     from pollconsumer.core.durations import Durations
-    from pollconsumer.runtime.consuming.ahead import Ahead
     from pollconsumer.runtime.consuming.exchange import Exchange
     from pollconsumer.runtime.consuming.message_stopper import MessageStopper
     from pollconsumer.runtime.consuming.pace import Pace
+    from pollconsumer.runtime.consuming.quick_path import QuickPath
     from pollconsumer.runtime.consuming.settlements import Settlements
     from pollconsumer.runtime.handling.executors.executor import Executor, Handled
     from pollconsumer.runtime.launch.held import Launch
@@ -30,11 +30,11 @@ class Collector:
         exchange: Exchange,
         settling: Settlements,
         stopping: MessageStopper,
-        ahead: Ahead,
+        quick: QuickPath,
         pace: Pace,
     ) -> None:
         self._launch, self._executor, self._durations = launch, executor, durations
-        self._exchange, self._settling, self._stopping, self._ahead = exchange, settling, stopping, ahead
+        self._exchange, self._settling, self._stopping, self._quick = exchange, settling, stopping, quick
         self._margin = pace.margin
         self.leaking = False
         """Whether a handler has left so few descriptors that the launch must end."""
@@ -55,14 +55,14 @@ class Collector:
         for handled in self._executor.finished():
             self._add(handled)
         settling = self._settling
-        if settling.urgent or settling.watched or (self.is_late() and not self._ahead.is_open):
+        if settling.urgent or settling.watched or (self.is_late() and not self._quick.is_open):
             self.settle()
 
     def _add(self, handled: Handled) -> None:
         attempt, launch = handled.attempt, self._launch
         self._exchange.is_stuck = False
         if self._executor.inline is None:
-            self._ahead.seen(handled)
+            self._quick.seen(handled)
         if attempt.context is not None:
             attempt.context.end()
         if handled.closed:

@@ -183,6 +183,10 @@ class HeldLaunch:
     def lease_is_trusted(self) -> bool:
         return self._boot_time() < self._trusted[0]
 
+    def may_begin(self, end_of_margin: float) -> bool:
+        trusted = self._boot_time() < self._trusted[0]  # as above: a call less for each message
+        return trusted and not self.interrupted() and end_of_margin < self.window.stop_before
+
     def check_lease(self) -> bool:
         """Return at once if the lease can be trusted, without a round trip; else wait until it can be again. Returns
         whether it waited.

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.core.window import StopReason, Window
-from pollconsumer.runtime.consuming.ahead import Ahead
+from pollconsumer.core.window import StopReason
+from pollconsumer.runtime.consuming.quick_path import QuickPath
 from pollconsumer.runtime.handling.executors.executor import Attempt, Handled
 from pollconsumer.runtime.handling.executors.threads import ThreadExecutor
 from pollconsumer.runtime.handling.handler import Handler
@@ -50,12 +50,10 @@ class Place:
         self.reserved = deque(reserved)
         launch: Any = SimpleNamespace(
             progress=self.progress,
-            window=Window(0.0, 60.0),
             clock=lambda: self.now,
-            lease_is_trusted=lambda: self.trusted,
-            interrupted=lambda: self.stopped,
+            may_begin=lambda end: self.trusted and not self.stopped and end < 60.0,
         )
-        executor: Any = SimpleNamespace(wake=self._wake, relay=lambda _: None)
+        executor: Any = SimpleNamespace(inline=None, wake=self._wake, relay=lambda _: None)
         exchange: Any = SimpleNamespace(reserved=self.reserved, passing=Lock())
         handlers = {
             "plain": Handler("plain", lambda *_: None),
@@ -63,7 +61,8 @@ class Place:
             "isolated": Handler("isolated", lambda *_: None, isolated=True),
             "once": Handler("once", lambda *_: None, at_most_once=True),
         }
-        self.ahead = Ahead(launch, handlers, executor, exchange, brief=BRIEF)
+        unused: Any = None
+        self.ahead = QuickPath(launch, handlers, executor, unused, unused, exchange, unused, brief=BRIEF, horizon=1.0)
         self.ahead.open(MARGIN, few=1)
 
     def _wake(self) -> None:

@@ -24,7 +24,7 @@ from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.interface.testing.sandbox_launch import SandboxLaunch
 from pollconsumer.runtime.consumer_role import consume
-from pollconsumer.runtime.consuming.plain import MOST_TOGETHER, PlainPath
+from pollconsumer.runtime.consuming.quick_path import MOST_TOGETHER, QuickPath
 from pollconsumer.runtime.consuming.settlements import Settlements
 from pollconsumer.runtime.handling.executors.descriptors import Table
 from pollconsumer.runtime.handling.executors.inline import InlineExecutor
@@ -138,7 +138,7 @@ class Launched:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(secrets, "token_hex", lambda _: "launch")
             self.launch = Losing(self.opener, group, plan, self.clock, self.events.append)
-            patch.setattr(PlainPath, "handle", _counted(self, PlainPath.handle) if quickly else lambda *_: 0)
+            patch.setattr(QuickPath, "handle", _counted(self, QuickPath.handle) if quickly else lambda *_: 0)
             executor = InlineExecutor(self.clock, self.table)
             _, margin, _, factor, most = history
             options = OPTIONS._replace(

@@ -1,9 +1,11 @@
-"""The quick path: reserved messages without anything unusual, handled in one pass.
+"""The quick path: reserved messages without anything unusual, begun without a turn of the launch's loop for each.
 
-As where each is handled alone, it looks at lease, signal and margin before each message, at forks and descriptors
-after it. It is quicker since it computes once in a pass what brief handlers cannot change: `durations.brief` tells why
-that is so of the margin. And messages that are handled at most once are settled in the round trip that begins the next.
-Anything unusual ends the pass, and the general path goes on.
+With one slot several are handled in one pass. With several, a slot whose message has ended takes the next one by
+itself, while the launch's thread reserves and settles. `Lot.is_plain` says what is usual, `Launch.may_begin` is asked
+before each message, and forks and descriptors are looked at after it, as where each is handled alone. It is quicker
+since it computes once what brief handlers cannot change: `durations.brief` tells why that is so of the margin. In a
+pass, messages that are handled at most once are settled in the round trip that begins the next. Anything unusual is
+left to the general path.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.consuming.exchange import Exchange
     from pollconsumer.runtime.consuming.settlements import Settlements
     from pollconsumer.runtime.handling.context import Context
-    from pollconsumer.runtime.handling.executors.executor import Inline
+    from pollconsumer.runtime.handling.executors.executor import Executor, Inline
     from pollconsumer.runtime.launch.held import Launch
     from pollconsumer.store.reservations import Lot, Reservation
     from pollconsumer.store.steps import Done
@@ -43,15 +45,15 @@ MOST_TOGETHER = 8
 """No more of these: as many are dead letters where the launch and its heartbeat die together."""
 
 
-class PlainPath:
-    """``brief`` and ``horizon`` in seconds: how long a message may take, and its outcome stay unsettled, without an end
-    of the pass."""
+class QuickPath:
+    """``brief`` and ``horizon`` in seconds: how long a message may take without a change of the margin, and its outcome
+    stay unsettled."""
 
     def __init__(
         self,
         launch: Launch,
         handlers: Mapping[str, Handler],
-        inline: Inline | None,
+        executor: Executor,
         durations: Durations,
         settling: Settlements,
         exchange: Exchange,
@@ -60,16 +62,79 @@ class PlainPath:
         brief: float,
         horizon: float,
     ) -> None:
-        self._launch, self._durations, self._settling, self._inline = launch, durations, settling, inline
-        self._exchange, self._context_of = exchange, context_of
-        self._brief, self._horizon = min(brief, horizon), horizon
+        self._launch, self._durations, self._settling, self._inline = launch, durations, settling, executor.inline
+        self._flight, self._stops = launch.progress.flight, launch.progress.stops
+        self._exchange, self._context_of, self._wake = exchange, context_of, executor.wake
+        self._brief, self._horizon = brief, horizon
         self._handlers = {name: handler for name, handler in handlers.items() if not handler.isolated}
         self._ways: dict[str, _Way] = {}
+        self._margin: float | None = None
+        """That of brief messages, while slots may take any; None otherwise."""
+        self._few = self._unseen = self._seen = 0
+        """How many have ended in slots that matter and that no margin counts in; of these, how many the launch
+        knows."""
+        executor.relay(self.take)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether slots take messages by themselves."""
+        return self._margin is not None
+
+    def open(self, margin: float, few: int) -> None:
+        """Let slots take messages. ``margin`` counts in all that the launch has seen. It is woken once so ``few`` are
+        left."""
+        with self._exchange.passing:
+            self._unseen -= self._seen
+            self._margin, self._few, self._seen = margin, few, 0
+
+    def close(self) -> None:
+        """No slot takes a message after this call."""
+        with self._exchange.passing:
+            self._margin = None
+
+    def take(self, ended: Handled) -> Attempt | None:
+        """The next message, for the slot in which one has ended; None to leave it to the launch."""
+        with self._exchange.passing:
+            if self._matters(ended):
+                self._unseen += 1
+            following = self._next() if self._unseen == 0 else None
+            few_are_left = following is not None and len(self._exchange.reserved) == self._few
+        if few_are_left:
+            self._wake()
+        return following
+
+    def seen(self, ended: Handled) -> None:
+        """The next `open` counts it in."""
+        self._seen += self._matters(ended)
+
+    def _matters(self, ended: Handled) -> bool:
+        """Whether the launch must know of it before another message is taken: it may change the margin, or end the
+        launch."""
+        return ended.ended - ended.started > self._brief or ended.leaking
+
+    def _next(self) -> Attempt | None:
+        launch, margin, reserved = self._launch, self._margin, self._exchange.reserved
+        if margin is None or not reserved or not self._flight.free() or self._stops.any():
+            return None
+        reservation = reserved[0]
+        handler, lot = self._handlers.get(reservation.handler), reservation.lot
+        if handler is None or handler.takes_context or handler.at_most_once or not lot.is_plain:
+            return None
+        try:
+            payload = decode_payload(reservation.payload)
+        except Malformed:
+            return None
+        if not launch.may_begin(launch.clock() + margin):
+            return None
+        del reserved[0]
+        self._flight.enter(reservation, last=rows.attempts(lot.row) >= handler.max_attempts)
+        return Attempt(reservation, handler, payload)
 
     def handle(self, reserved: deque[Reservation], most: int, margin: float) -> int:
-        """Handle the first of ``reserved``, at most so many, while ``margin`` seconds are left. Returns how many."""
+        """Handle the first of ``reserved`` in a pass, at most so many, while ``margin`` seconds are left. Returns how
+        many."""
         inline = self._inline
-        if inline is None or self._launch.progress.stops.any():
+        if inline is None or self._stops.any():
             return 0
         base = copy_context()
         own = base.copy()
@@ -88,9 +153,9 @@ class PlainPath:
     ) -> int:
         """``variables``: the launch's, and their copy in which this is called."""
         base, own = variables
-        launch, series, horizon = self._launch, self._launch.progress.flight.series, self._horizon
-        clock, is_trusted, interrupted = launch.clock, launch.lease_is_trusted, launch.interrupted
-        settling, stop_before, since = self._settling, launch.window.stop_before, self._settling.since
+        series, brief, horizon = self._flight.series, min(self._brief, self._horizon), self._horizon
+        clock, may_begin = self._launch.clock, self._launch.may_begin
+        settling, since = self._settling, self._settling.since
         ways: dict[Lot, _Way] = {}
         done: list[Done] = []
         lot, queue, handled = None, "", 0
@@ -100,7 +165,7 @@ class PlainPath:
             line, counts = self._line_up(reserved, min(most, series.room()), inline, ways), series.counts
         begun = counts[BEGUN]
         for reservation in line:
-            if not (is_trusted() and not interrupted() and now + margin < stop_before):
+            if not may_begin(now + margin):
                 break
             if reservation.lot is not lot:
                 lot = reservation.lot
@@ -158,7 +223,7 @@ class PlainPath:
             once = way.at_most_once
             if since is None:
                 since = ended
-            if now - started > self._brief or now - since > horizon:
+            if now - started > brief or now - since > horizon:
                 break
         for way in dict.fromkeys(ways.values()):  # in their order, on which the sum of durations depends
             if way.lasted:
@@ -174,7 +239,7 @@ class PlainPath:
     ) -> bool:
         """Record as begun the first of them, and those after it of its queue and handler; settle what is ``done``.
         Whether the first one is begun."""
-        queue, counts = following[0].queue, self._launch.progress.flight.series.counts
+        queue, counts = following[0].queue, self._flight.series.counts
         alike = [*takewhile(lambda each: ways[each.lot] is way and each.lot.queue == queue, following)]
         # Before the store has it: the launch may die in between.
         counts[RECORDED] = counts[BEGUN] + len(alike)
@@ -187,7 +252,7 @@ class PlainPath:
         """Write down the first ones that have nothing unusual, at most so many, and add the ways of their lots."""
         texts: list[bytes] = []
         by_handler: dict[str, _Way | None] = {}
-        flight, lot, length, last, head = self._launch.progress.flight, None, -1, False, b""
+        flight, lot, length, last, head = self._flight, None, -1, False, b""
         for reservation in islice(reserved, most):
             message_id = reservation.id
             if reservation.lot is not lot:
@@ -195,7 +260,7 @@ class PlainPath:
                 if lot.handler not in by_handler:
                     by_handler[lot.handler] = self._way_of(lot.handler, inline)
                 way = by_handler[lot.handler]
-                if way is None or lot.options or lot.expires or lot.row[rows.CRASHES]:
+                if way is None or not lot.is_plain:
                     break
                 ways[lot] = way
                 last = rows.attempts(lot.row) >= way.handler.max_attempts
