@@ -33,7 +33,7 @@ from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.redis_store import RedisStore
 from tests.exits import RUNS
 from tests.fast_fakeredis.store import FastStore
-from tests.forks import FORKS
+from tests.forks import Forks
 from tests.short_directory import short_directory
 from tests.site import QUICK_LEASES, Site
 from tests.store.servers import Impatient, Server
@@ -108,7 +108,8 @@ RUNS.watch()
 @pytest.fixture(scope="session", autouse=True)
 def _forks() -> Iterator[None]:
     yield
-    FORKS.close()
+    for forks in Forks.made:
+        forks.close()
 
 
 @pytest.fixture(autouse=True)

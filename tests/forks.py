@@ -24,7 +24,7 @@ import warnings
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from tests.exits import RUNS
 
@@ -113,7 +113,10 @@ class Forks:
     """Starts commands. The process to fork from starts with the first and ends with `close`; it imports our modules and
     ``modules``."""
 
+    made: ClassVar[list[Forks]] = []
+
     def __init__(self, *modules: str) -> None:
+        self.made.append(self)
         self._modules = modules
         self._process: subprocess.Popen[bytes] | None = None
         self._requests: socket.socket | None = None

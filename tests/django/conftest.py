@@ -148,12 +148,6 @@ class DjangoSite(Site):
         )
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _django_forks() -> Iterator[None]:
-    yield
-    FORKS.close()
-
-
 @pytest.fixture
 def django_site() -> Iterator[DjangoSite]:
     site = DjangoSite()

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.site import Site
+from tests.django.conftest import FORKS
 
 if TYPE_CHECKING:
     from email.message import Message
 
+    from tests.site import Launch, Site
+
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "django"
-CLIENT = "import django; django.setup()\nfrom django.test import Client\nclient = Client(SERVER_NAME='localhost')\n"
+CLIENT = "from django.test import Client\nclient = Client(SERVER_NAME='localhost')\n"
 ORDER = CLIENT + "print(client.post('/', {'item': 'a kettle', 'email': 'bob@example.org'}).headers['Location'], end='')"
 SHOW = CLIENT + "print(client.get({!r}).content.decode())"
 
@@ -32,10 +34,17 @@ class Shop:
         config = (EXAMPLE / "config.toml").read_text().replace('schedule = "* * * * *"\n', "")
         (site.directory / "config.toml").write_text(config)
         site.environment["DJANGO_SETTINGS_MODULE"] = "website.settings"
-        self.python("manage.py", "migrate")
+        self.program("from django.core.management import call_command; call_command('migrate')")
 
-    def python(self, *arguments: str) -> str:
-        process = self.site.start_program([sys.executable, *arguments])
+    def manage(self, *arguments: str) -> str:
+        return self._printed(self.site.start_program([sys.executable, "manage.py", *arguments]))
+
+    def program(self, text: str) -> str:
+        """What a program of the site prints."""
+        words = ("-c", f"import django; django.setup()\n{text}")
+        return self._printed(FORKS.start(words, self.site.directory, self.site.environment, {}))
+
+    def _printed(self, process: Launch) -> str:
         output, errors = process.communicate()
         assert (process.returncode, errors) == (0, "")
         return output
@@ -51,29 +60,29 @@ def shop(site: Site) -> Shop:
 
 
 def test_an_order_is_confirmed_by_the_next_launch_and_its_page_says_so(shop: Shop) -> None:
-    page = shop.python("-c", ORDER)
-    assert "Confirmation: READY" in shop.python("-c", SHOW.format(page))
+    page = shop.program(ORDER)
+    assert "Confirmation: READY" in shop.program(SHOW.format(page))
     done = shop.site.drain()
     assert (done.returncode, done.stderr) == (0, "")
     [mail] = shop.mails()
     assert (mail["To"], mail["Subject"]) == ("bob@example.org", "Order 1")
     assert "You have ordered a kettle." in mail.get_payload()
-    assert "Confirmation: SUCCESSFUL at" in shop.python("-c", SHOW.format(page))
+    assert "Confirmation: SUCCESSFUL at" in shop.program(SHOW.format(page))
     (shop.site.directory / "config.toml").write_text('namespace = "emptied"')
-    assert "Confirmation: no longer known" in shop.python("-c", SHOW.format(page))
+    assert "Confirmation: no longer known" in shop.program(SHOW.format(page))
 
 
 def test_a_mail_that_cannot_be_sent_is_shown_with_its_error(shop: Shop) -> None:
-    page = shop.python("-c", ORDER)
+    page = shop.program(ORDER)
     (shop.site.directory / "mails").write_text("no directory")
     assert shop.site.drain().stderr == ""  # it is tried again
-    shown = shop.python("-c", SHOW.format(page))
+    shown = shop.program(SHOW.format(page))
     assert "Confirmation: READY" in shown
     assert "ImproperlyConfigured: " in shown
 
 
 def test_the_report_is_sent_by_a_recurrence(shop: Shop) -> None:
-    shop.python("-c", ORDER)
+    shop.program(ORDER)
     shop.site.drain()
     assert shop.site.json("recurrences", "list")[0]["next"][11:] in ("00:30:00.000Z", "01:30:00.000Z")
     assert shop.site.command("recurrences", "trigger", "report").returncode == 0
@@ -83,6 +92,6 @@ def test_the_report_is_sent_by_a_recurrence(shop: Shop) -> None:
 
 
 def test_the_checks_of_django_and_ours_find_nothing_in_it(shop: Shop) -> None:
-    assert "no issues" in shop.python("manage.py", "check")
-    shop.python("manage.py", "makemigrations", "--check")
+    assert "no issues" in shop.manage("check")
+    shop.manage("makemigrations", "--check")
     assert shop.site.command("check").returncode == 0
