@@ -402,11 +402,16 @@ def interrupted(directory: Path, program: str, at: str) -> subprocess.CompletedP
 
 
 @pytest.mark.parametrize(
-    "module", ["pollconsumer.interface.cli", "click", "pollconsumer.interface.cli.installing.store"]
+    "module",
+    [
+        "pollconsumer.interface.cli",
+        "click",
+        "pollconsumer.interface.cli.installing.store",
+        "pollconsumer.runtime.embedded.directory",
+    ],
 )
-def test_ctrl_c_where_python_would_print_and_ignore_it_ends_a_command_that_has_not_begun(
-    module: str, tmp_path: Path
-) -> None:
+def test_ctrl_c_where_python_would_print_and_ignore_it_ends_a_command(module: str, tmp_path: Path) -> None:
+    """The last one is imported by the command itself."""
     done = interrupted(tmp_path, INTERRUPTED_IN_A_FINALISER, module)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import sys
 from contextlib import suppress
 from functools import partial
 
@@ -48,6 +49,14 @@ def raise_interrupts() -> None:
     were imported: they are left half done by an exception, and some swallow it."""
     if _ours and signal.getsignal(signal.SIGINT) not in (signal.SIG_IGN, signal.SIG_DFL):
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.unraisablehook = _end_if_interrupted
+
+
+def _end_if_interrupted(unraisable: sys.UnraisableHookArgs) -> None:
+    """In place of printing and ignoring it, where a finaliser or an import was interrupted."""
+    if issubclass(unraisable.exc_type, KeyboardInterrupt):
+        os._exit(130)
+    sys.__unraisablehook__(unraisable)
 
 
 def lift() -> None:
