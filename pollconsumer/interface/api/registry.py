@@ -33,7 +33,7 @@ class Application:
     queues: Collection[str]
     recurring: Mapping[str, RecurrenceSettings]
     hooks: Hooks
-    place: tuple[str | None, str | None]
+    place: tuple[object, str | None]
 
 
 class StandIn(Protocol):

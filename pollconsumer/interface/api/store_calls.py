@@ -52,7 +52,7 @@ class StoreCalls:
         patience: float,
     ) -> None:
         """``patience`` in seconds. ConfigurationError for a ``store`` that is no such client."""
-        self.place = store, namespace
+        self.place: tuple[object, str | None] = store, namespace
         self._client: BroughtClient | None = None
         if store is not None and not isinstance(store, str):
             from pollconsumer.store.brought_client import brought  # imports redis-py
