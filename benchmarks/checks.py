@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING
 
 from benchmarks.place import at, place, run, server_seconds, start
 from pollconsumer import PollConsumer
-from pollconsumer.store.occurrences import occurrence_of
-from pollconsumer.store.recurrence_reader import readable
+from pollconsumer.store.records.occurrences import occurrence_of
+from pollconsumer.store.recurrences.recurrence_reader import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pollconsumer.interface.api.put_options import NamedPutOptions
-    from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.interface.api.recurrences.put_options import NamedPutOptions
+    from pollconsumer.store.client.wire import Wire
 
 HANDLERS = """
 import os, time
@@ -156,7 +156,7 @@ _SHARES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("most", 1.0))
 
 
 def _id_of(name: str, instant: int) -> str:
-    from pollconsumer.store.occurrences import id_of
+    from pollconsumer.store.records.occurrences import id_of
 
     return id_of(name, instant)
 

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, Self
 import hiredis
 
 from benchmarks.place import Figure, plain_wire, server_seconds
-from pollconsumer.runtime.consuming.exchange import TRIM_EVERY
-from pollconsumer.store.connecting.address import address_of
+from pollconsumer.runtime.session.exchange import TRIM_EVERY
+from pollconsumer.store.client.address import address_of
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.reservations import Holder
-from pollconsumer.store.rows import pack6
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.records.reservations import Holder
+from pollconsumer.store.records.rows import pack6
 from pollconsumer.store.scripts import Script, Scripts
 
 if TYPE_CHECKING:
-    from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.store.client.wire import Wire
 
 NAMESPACE, QUEUE = "floor", "default"
 BATCH, BULK = 192, 100

@@ -10,12 +10,12 @@ import time
 from typing import TYPE_CHECKING
 
 from benchmarks.place import Figure, handler, place, plain_wire, share_one_core, tcp_server
-from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.reservations import Holder
-from pollconsumer.store.steps import Share
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.records.reservations import Holder
+from pollconsumer.store.records.steps import Share
 
 if TYPE_CHECKING:
-    from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.store.client.wire import Wire
 
 COMPLETED, BULK, FEW = 1_000_000, 20_000, 10
 COUNT = "import handlers; print(sum(1 for _ in handlers.app.messages(state='completed')))"

@@ -10,7 +10,7 @@ from benchmarks.place import Figure, handler, marks, place, plain_wire, run, sta
 from pollconsumer.store.keyspace import Keys
 
 if TYPE_CHECKING:
-    from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.store.client.wire import Wire
 
 MESSAGES, BULK = 1_000_000, 20_000
 LEAD = 10.0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pollconsumer.interface.api.handler_function import HandlerFunction
-    from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.store.client.wire import Wire
 
 SERVER = "BENCHMARKS_SERVER"
 """The environment variable that names another server program than an embedded store's."""
@@ -218,8 +218,8 @@ def server_seconds(wire: Wire) -> float:
 
 
 def plain_wire(url: str) -> Wire:
-    from pollconsumer.store.connecting.patience import Budget
-    from pollconsumer.store.connecting.server_wire import ServerWire
+    from pollconsumer.store.client.patience import Budget
+    from pollconsumer.store.client.server_wire import ServerWire
 
     return ServerWire(url, lambda: Budget(10.0))
 

@@ -19,9 +19,9 @@ NAMESPACE, QUEUE = "pollconsumer", "default"
 
 def measure() -> list[Figure]:
     from pollconsumer.core.recurrence import Recurrence
-    from pollconsumer.store.launch_recurrences import LaunchRecurrences
-    from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.reservations import Holder
+    from pollconsumer.store.queues.redis_store import RedisStore
+    from pollconsumer.store.records.reservations import Holder
+    from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 
     with tcp_server() as url, place(url):
         wire = plain_wire(url)

@@ -19,8 +19,8 @@ import gc  # noqa: E402  Ctrl-C prints no traceback from here on
 import signal  # noqa: E402  as above
 from contextlib import suppress  # noqa: E402  as above
 
-from pollconsumer.runtime.launch import standard_error  # noqa: E402  as above
-from pollconsumer.runtime.launch.start_limit import limit_start  # noqa: E402  as above
+from pollconsumer.runtime.system import standard_error  # noqa: E402  as above
+from pollconsumer.runtime.system.start_limit import limit_start  # noqa: E402  as above
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def main() -> NoReturn:
     code = 1
     try:
         code = _ran()
-        from pollconsumer.runtime.launch.process_exit import leave
+        from pollconsumer.runtime.system.process_exit import leave
 
         leave(code)
     except KeyboardInterrupt:  # after the command has ended, or while what it raised was reported
@@ -85,7 +85,7 @@ def _ran() -> int:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             _end_without_descriptors()
-        from pollconsumer.interface.logs import write_traceback
+        from pollconsumer.interface.logs.logs import write_traceback
 
         write_traceback(error)
         return 1

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from pollconsumer.core.choices import HandOff, LauncherRule
-from pollconsumer.core.forecast.consumer_rules import Rules
-from pollconsumer.core.health.facts import Expected
-from pollconsumer.interface.cli.watching.tune import rules_of
-from pollconsumer.interface.settings.expected import expected_of
 from pollconsumer.interface.settings.model import Settings, changed
+from pollconsumer.tuning.forecast.consumer_rules import Rules
+from pollconsumer.tuning.tune_command import rules_of
+from pollconsumer.watching.expected import expected_of
+from pollconsumer.watching.health.facts import Expected
 
 
 def rules_as_set(handoff: HandOff = HandOff.DEADLINE, **changes: Any) -> Rules:

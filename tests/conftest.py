@@ -26,11 +26,11 @@ from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.interface.testing.memory import SCRIPTS
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.brought_client import brought
-from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import Leases
+from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.redis_store import RedisStore
 from tests.exits import RUNS
 from tests.fast_fakeredis.store import FastStore
 from tests.forks import Forks

@@ -36,7 +36,7 @@ LEFT_OUT = (
     "pollconsumer.__main__",
     "pollconsumer.django",
     "pollconsumer.interface.testing",
-    "pollconsumer.interface.isolation.child",
+    "pollconsumer.interface.assembly.isolation.child",
 )
 """Modules that a launch does not import, or that do their work when they are imported."""
 

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pollconsumer"
 WINGS = (
-    "core/forecast",
-    "core/tuning",
+    "tuning/forecast",
+    "tuning",
     "django",
-    "interface/dashboard",
-    "interface/metrics",
-    "interface/platform_files",
+    "dashboard",
+    "watching/metrics",
+    "platform_files",
 )
 """Beside the layers: no launch imports them."""
 SHARED_NAMES = {"__init__.py", "__main__.py", "server.py"}

@@ -20,7 +20,7 @@ from pollconsumer.core.errors import PollConsumerError, StoreUnreachable
 from pollconsumer.interface.settings.model import declared_fields
 from pollconsumer.runtime.embedded.directory import SOCKET
 from pollconsumer.runtime.embedded.server import EmbeddedServer
-from pollconsumer.store.connecting.server_wire import ServerWire
+from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.reading.inspector import Inspector
 from tests.forks import FORKS, Fork
 from tests.short_directory import short_directory

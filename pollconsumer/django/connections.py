@@ -10,7 +10,7 @@ from asgiref.sync import sync_to_async
 from django.core.cache import caches
 from django.db import close_old_connections, connections, reset_queries
 
-from pollconsumer.interface.logs import about, log
+from pollconsumer.interface.logs.logs import about, log
 from pollconsumer.runtime.handling.shield import Shield
 
 if TYPE_CHECKING:

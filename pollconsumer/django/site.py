@@ -9,7 +9,7 @@ from django.apps import apps
 from django.conf import settings as django_settings
 from django.db import connections
 
-from pollconsumer.interface.logs import kept
+from pollconsumer.interface.logs.logs import kept
 from pollconsumer.interface.settings.load import DJANGO_VARIABLE
 from pollconsumer.interface.user_imports import importing
 

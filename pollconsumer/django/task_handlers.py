@@ -14,7 +14,7 @@ from pollconsumer.django.result import running_result, stored_result, succeed
 from pollconsumer.django.task import PollConsumerTaskContext, find_tasks, modules_of_tasks, task_at
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.interface.api.registry import registry
-from pollconsumer.interface.logs import STANDING, about, log
+from pollconsumer.interface.logs.logs import STANDING, about, log
 from pollconsumer.interface.settings.writable import refuse_writable_modules
 from pollconsumer.interface.user_imports import importing
 from pollconsumer.runtime.handling.context import Context

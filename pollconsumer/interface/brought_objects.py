@@ -11,7 +11,7 @@ from pollconsumer.interface.user_imports import calling, find_modules, importing
 if TYPE_CHECKING:
     from pollconsumer.interface.settings.model import Settings
     from pollconsumer.store.brought_client import BroughtClient
-    from pollconsumer.store.connecting.credentials import CredentialProvider
+    from pollconsumer.store.client.credentials import CredentialProvider
 
 
 def client_of(settings: Settings) -> BroughtClient:

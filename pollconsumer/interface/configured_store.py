@@ -9,27 +9,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.interface.logs import tell_of_store, warn_of_store
+from pollconsumer.interface.logs.logs import tell_of_store, warn_of_store
 from pollconsumer.interface.named_files import open_plain
 from pollconsumer.interface.settings.model import Settings
-from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.store_opener import StoreOpener
-from pollconsumer.store.connecting.address import TLS_FILES
-from pollconsumer.store.producer import Producer
+from pollconsumer.runtime.system.own_files import OwnFiles
+from pollconsumer.store.client.address import TLS_FILES
+from pollconsumer.store.queues.producer import Producer
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.embedded.server import EmbeddedServer
     from pollconsumer.store.brought_client import BroughtClient
-    from pollconsumer.store.connecting.credentials import CredentialProvider
-    from pollconsumer.store.connecting.strict import Strict
-    from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.store.client.credentials import CredentialProvider
+    from pollconsumer.store.client.strict import Strict
+    from pollconsumer.store.client.wire import Wire
 
 
 def strict_of(settings: Settings) -> Strict | None:
     """What an acknowledgement waits for. The embedded server writes through before it answers."""
     if settings.durability != "strict" or settings.is_embedded:
         return None
-    from pollconsumer.store.connecting.strict import Strict  # few settings ask for it
+    from pollconsumer.store.client.strict import Strict  # few settings ask for it
 
     return Strict(settings.strict.replicas, settings.strict.within, settings.strict.aof)
 
@@ -46,7 +46,7 @@ def producer_of(settings: Settings, wire: Wire) -> Producer:
     strict = strict_of(settings)
     if strict is None:
         return Producer(wire, settings.namespace)
-    from pollconsumer.store.strict_producer import StrictProducer
+    from pollconsumer.store.safety.strict_producer import StrictProducer
 
     return StrictProducer(wire, settings.namespace, strict)
 

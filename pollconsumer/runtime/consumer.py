@@ -13,22 +13,22 @@ from pollconsumer.core import durations
 from pollconsumer.core.choices import Loop
 from pollconsumer.core.queue_order import Turns
 from pollconsumer.core.window import StopReason
-from pollconsumer.runtime.consuming.attempt_opener import AttemptOpener
-from pollconsumer.runtime.consuming.collector import Collector
-from pollconsumer.runtime.consuming.consumer_options import ConsumerOptions
-from pollconsumer.runtime.consuming.contexts import Deliveries
-from pollconsumer.runtime.consuming.exchange import Exchange
-from pollconsumer.runtime.consuming.message_stopper import MessageStopper
-from pollconsumer.runtime.consuming.pace import HORIZON, MAX_PAGE_MESSAGES, Pace
-from pollconsumer.runtime.consuming.predecessors import Predecessors
-from pollconsumer.runtime.consuming.progress_reporter import ProgressReporter
-from pollconsumer.runtime.consuming.quick_path import QuickPath
-from pollconsumer.runtime.consuming.settlements import Settlements
-from pollconsumer.runtime.consuming.wake import Wake
 from pollconsumer.runtime.handling.executors.executor import Attempt, Executor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import Launch
-from pollconsumer.runtime.launch.process import resident_bytes
+from pollconsumer.runtime.session.attempt_opener import AttemptOpener
+from pollconsumer.runtime.session.collector import Collector
+from pollconsumer.runtime.session.consumer_options import ConsumerOptions
+from pollconsumer.runtime.session.contexts import Deliveries
+from pollconsumer.runtime.session.exchange import Exchange
+from pollconsumer.runtime.session.message_stopper import MessageStopper
+from pollconsumer.runtime.session.pace import HORIZON, MAX_PAGE_MESSAGES, Pace
+from pollconsumer.runtime.session.predecessors import Predecessors
+from pollconsumer.runtime.session.progress_reporter import ProgressReporter
+from pollconsumer.runtime.session.quick_path import QuickPath
+from pollconsumer.runtime.session.settlements import Settlements
+from pollconsumer.runtime.session.wake import Wake
+from pollconsumer.runtime.system.process import resident_bytes
 
 SERVER_LATE = 0.1
 NEVER_ANY_TIME_WITHIN = 0.5
@@ -97,7 +97,7 @@ class Consumer:
             self._launch.progress.stops.act = self._stopping.interrupt
         returner = None
         if self.options.instances > 1:
-            from pollconsumer.runtime.consuming.reserved_returner import (
+            from pollconsumer.runtime.session.reserved_returner import (
                 ReservedReturner,  # few launches share their queues
             )
 

@@ -10,11 +10,11 @@ from pollconsumer.core.durations import Durations
 from pollconsumer.core.errors import NodeLost, PermissionDenied, StoreRefused, StoreUnreachable
 from pollconsumer.core.events import QueueLeftOut, QueueUnknown, QueueUnserved
 from pollconsumer.runtime.consumer import Consumer
-from pollconsumer.runtime.consuming.consumer_options import ConsumerOptions
-from pollconsumer.runtime.consuming.exchange import Exchange
-from pollconsumer.runtime.consuming.settlements import death_of
-from pollconsumer.runtime.consuming.wake import Wake
 from pollconsumer.runtime.launch_upkeep import announce
+from pollconsumer.runtime.session.consumer_options import ConsumerOptions
+from pollconsumer.runtime.session.exchange import Exchange
+from pollconsumer.runtime.session.settlements import death_of
+from pollconsumer.runtime.session.wake import Wake
 from pollconsumer.store.server import service_of, unknown_queues
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.handling.executors.executor import Executor
     from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.runtime.launch.held import Launch
-    from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.reservations import DeadLetter
+    from pollconsumer.store.queues.redis_store import RedisStore
+    from pollconsumer.store.records.reservations import DeadLetter
 
 
 def consume(
@@ -72,8 +72,8 @@ def _exchange_of(launch: Launch, lost: set[str]) -> Callable[..., Exchange]:
     """``lost``: see `_announce`. A cluster's keeps it up to date."""
     if not launch.store.wire.of_cluster:
         return Exchange
-    from pollconsumer.runtime.consuming.away import Away  # few stores are one
-    from pollconsumer.runtime.consuming.cluster_exchange import ClusterExchange
+    from pollconsumer.runtime.session.cluster.away import Away  # few stores are one
+    from pollconsumer.runtime.session.cluster.cluster_exchange import ClusterExchange
 
     return partial(ClusterExchange, away=Away(launch.clock, lost))
 
@@ -138,7 +138,7 @@ def define(
     """
     if not recurrences and not store.owns_recurrences(owner):
         return
-    from pollconsumer.store.launch_recurrences import LaunchRecurrences
+    from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 
     queues = {*store.queues(), *(recurrence.queue for recurrence in recurrences)} - left_out
     if recurrences:

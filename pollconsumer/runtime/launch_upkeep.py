@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from pollconsumer.core.events import ConflictDropped, MessagesFound, NewerMessagesFound, OrphansRecovered
 from pollconsumer.runtime.launch.held import Launch, LaunchPlan
-from pollconsumer.store import outbox
 from pollconsumer.store.leases import set_back_by
-from pollconsumer.store.reservations import DeadLetter
+from pollconsumer.store.queues import outbox
+from pollconsumer.store.records.reservations import DeadLetter
 
 EVERY = 1.0
 """Seconds between repairs."""
@@ -44,7 +44,7 @@ def begin_anew(launch: Launch, queue: str) -> None:
     reached_ms = int(launch.holder.fence)  # which is not below what the clock has shown
     if set_back_by(reached_ms, launch.attendance.seen_ms):
         # Imported lazily: hardly any clock ever is.
-        from pollconsumer.store.launch_recurrences import LaunchRecurrences
+        from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 
         LaunchRecurrences(launch.store.wire, launch.store.keys.namespace).begin_anew(launch.holder, queue)
         launch.store.book_anew(queue, reached_ms)
@@ -53,7 +53,7 @@ def begin_anew(launch: Launch, queue: str) -> None:
 def tick(launch: Launch, queue: str) -> int:
     """Enqueue the due occurrences of a queue's recurrences. Returns how many."""
     # Imported lazily: most queues have none.
-    from pollconsumer.store.launch_recurrences import LaunchRecurrences
+    from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 
     recurring, asked = LaunchRecurrences(launch.store.wire, launch.store.keys.namespace), launch.clock()
 

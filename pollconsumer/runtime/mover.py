@@ -15,15 +15,15 @@ from typing import NamedTuple
 from pollconsumer.core.errors import LeaseLost, NodeLost, PermissionDenied, PollConsumerError, StoreUnreachable
 from pollconsumer.core.events import MessagesFound, QueueLeftOut
 from pollconsumer.core.window import StopReason
-from pollconsumer.runtime.consuming.away import Away
-from pollconsumer.runtime.consuming.settlements import death_of
-from pollconsumer.runtime.consuming.wake import Wake
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.launch.shared_memory.launch_progress import Counts
 from pollconsumer.runtime.launch_upkeep import EVERY, begin_anew, repair, tick
-from pollconsumer.store.launch_recurrences import LaunchRecurrences
+from pollconsumer.runtime.session.cluster.away import Away
+from pollconsumer.runtime.session.settlements import death_of
+from pollconsumer.runtime.session.wake import Wake
 from pollconsumer.store.limits import Retention
-from pollconsumer.store.reservations import DeadLetter
+from pollconsumer.store.records.reservations import DeadLetter
+from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.server import unreachable
 
 MARGIN = 0.25
@@ -162,7 +162,7 @@ def move(launch: Launch, options: MoverOptions) -> StopReason:
 
 
 def mover(launch: Launch, options: MoverOptions) -> Mover:
-    from pollconsumer.store.launch_recurrences import LaunchRecurrences
+    from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 
     keys = launch.store.keys
     launch.store.keeping = options.keeping

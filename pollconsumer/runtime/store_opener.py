@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pollconsumer.core.errors import CannotCreate
 from pollconsumer.core.notation.digests import sha256
-from pollconsumer.runtime.own_files import EMBEDDED, OwnFiles, data_directory
-from pollconsumer.store.connecting.patience import Patience
-from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.runtime.system.own_files import EMBEDDED, OwnFiles, data_directory
+from pollconsumer.store.client.patience import Patience
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import Leases
-from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.rollback import Rollback
-from pollconsumer.store.suitability import Suitability, count_replicas
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.safety.rollback import Rollback
+from pollconsumer.store.safety.suitability import Suitability, count_replicas
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pollconsumer.runtime.embedded.server import EmbeddedServer
     from pollconsumer.store.brought_client import BroughtClient
-    from pollconsumer.store.connecting.credentials import CredentialProvider
-    from pollconsumer.store.connecting.strict import Strict
+    from pollconsumer.store.client.credentials import CredentialProvider
+    from pollconsumer.store.client.strict import Strict
 
 START_BUDGET = 10.0
 """Seconds for starting the embedded server."""
@@ -102,7 +102,7 @@ class StoreOpener:
         self.namespace = namespace
         address = self._embedded(durability, warn, data) if client is None and store == EMBEDDED else store
         if client is None and store != EMBEDDED and not store.startswith("unix:"):
-            from pollconsumer.store.doubts import doubts
+            from pollconsumer.store.safety.doubts import doubts
 
             for doubt in doubts(store, logs_in=credentials is not None):
                 warn(doubt)
@@ -141,7 +141,7 @@ class StoreOpener:
         """As `wire`; where it is asked for, what a script changed is an error until replicas have it."""
         strict: Strict | None = None
         if self._strict is not None:
-            from pollconsumer.store.connecting.strict import ByPeople
+            from pollconsumer.store.client.strict import ByPeople
 
             strict = ByPeople(*self._strict)
         return self._connection(patience, revive=self._revive, greet=self._greet, strict=strict)
@@ -151,7 +151,7 @@ class StoreOpener:
         take as long as patience lasts, since much is written at once."""
         strict: Strict | None = None
         if self._strict is not None:
-            from pollconsumer.store.connecting.strict import ByKeepers
+            from pollconsumer.store.client.strict import ByKeepers
 
             strict = ByKeepers(*self._strict._replace(within=max(patience().left(), self._strict.within)))
         return self._connection(patience, revive=self._revive, greet=self._greet.check_server, strict=strict)

@@ -12,9 +12,9 @@ from redis.cluster import RedisCluster
 from redis.sentinel import Sentinel
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.store.connecting.redis_py import READABLE_EVERY, ClientConnection
-from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.client.redis_py import READABLE_EVERY, ClientConnection
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.scripts import Scripts
 
 UserClient = redis.Redis | RedisCluster

@@ -15,12 +15,12 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from pollconsumer.core.histogram import GENERATION, LAST, Histogram
-from pollconsumer.store.connecting.replies import Unanswered
-from pollconsumer.store.connecting.wire import Wire
-from pollconsumer.store.histograms import read_histogram, write_histogram
-from pollconsumer.store.id_text import id_text
+from pollconsumer.store.client.replies import Unanswered
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.reservations import Holder
+from pollconsumer.store.records.histograms import read_histogram, write_histogram
+from pollconsumer.store.records.id_text import id_text
+from pollconsumer.store.records.reservations import Holder
 from pollconsumer.store.rights import LAUNCH, OPERATOR, demand
 from pollconsumer.store.server import TIME, count_of, to_ms
 

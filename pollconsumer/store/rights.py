@@ -6,8 +6,8 @@ ready. So all rights are checked first. docs/store.md has the same lists as ACL 
 
 from __future__ import annotations
 
-from pollconsumer.store.connecting.replies import refuse_without
-from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.client.replies import refuse_without
+from pollconsumer.store.client.wire import Wire
 
 # In addition to EVALSHA, without which no check can run.
 PRODUCER = (

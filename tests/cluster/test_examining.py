@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.health.findings import findings_of
-from pollconsumer.store.moving.store_closer import StoreCloser
-from pollconsumer.store.reading.examiner import Examiner
+from pollconsumer.moving.store_closer import StoreCloser
+from pollconsumer.watching.examiner import Examiner
+from pollconsumer.watching.health.findings import findings_of
 from tests.as_set import expected_as_set
 from tests.conftest import NAMESPACE
 from tests.store.acting import message
 
 if TYPE_CHECKING:
-    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.queues.redis_store import RedisStore
     from tests.store.servers import Server
 
 QUEUES = ("mail", "images", "reports", "billing", "sync", "search")

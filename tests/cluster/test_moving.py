@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.cluster import watch
 from pollconsumer.store.cluster.cluster_address import ClusterAddress
 from pollconsumer.store.cluster.cluster_wire import ClusterWire, connecting_to
 from pollconsumer.store.cluster.slots import slot_of
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.queues.redis_store import RedisStore
 from tests.cluster.nodes import Cluster, NodeProcess, until
 from tests.conftest import NAMESPACE
 from tests.store.acting import Launch, message

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.queues.redis_store import RedisStore
 from tests.conftest import NAMESPACE
 from tests.store.acting import message
 

@@ -17,9 +17,9 @@ from tests.store.servers import Server
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pollconsumer.store.connecting.connection import Command
-    from pollconsumer.store.connecting.patience import Patience
-    from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.store.client.connection import Command
+    from pollconsumer.store.client.patience import Patience
+    from pollconsumer.store.client.wire import Wire
     from tests.cluster.nodes import Cluster
 
 OF_ALL_NODES = {"FLUSHALL", "KEYS", "SCRIPT", "CONFIG", "DBSIZE"}

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.choices import Loop
 from pollconsumer.core.durations import MEMORY, Average, Durations, ahead, brief, margin, margin_in
-from pollconsumer.core.forecast.consumer_rules import Margin
 from pollconsumer.core.histogram import BOUNDS, GENERATION, Histogram
 from pollconsumer.core.window import Window
+from pollconsumer.tuning.forecast.consumer_rules import Margin
 from tests.runtime.virtual import histogram
 
 SECONDS = st.floats(0, 1e6)

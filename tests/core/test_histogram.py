@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.core.forecast.distributions import Bimodal, Distribution, Exponential, Lognormal, Pareto, draw
 from pollconsumer.core.histogram import BOUNDS, LAST, Histogram
+from pollconsumer.tuning.forecast.distributions import Bimodal, Distribution, Exponential, Lognormal, Pareto, draw
 from tests.runtime.virtual import histogram
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pollconsumer.core.lifecycle import State, Timestamps, durations_of, state_of
 from pollconsumer.core.message import NewMessage
 from pollconsumer.core.message_options import decoded
-from pollconsumer.store import rows
+from pollconsumer.store.records import rows
 
 NEVER = Timestamps()
 INSTANTS = st.integers(1, 2**48 - 1)

@@ -1,1 +1,1 @@
-"""The dashboard in a real browser; what its pages say is tested in tests/interface/test_dashboard.py."""
+"""The dashboard in a real browser; what its pages say is tested in tests/dashboard/test_dashboard.py."""

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.client.patience import Budget
 from tests.conftest import real_server
 from tests.dashboard.chromium import FLAGS
 from tests.dashboard.scenes import SCENES, Scene

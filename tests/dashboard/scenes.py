@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.message import encode_payload
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.store import rows
-from pollconsumer.store.histograms import write_histogram
-from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.launch_recurrences import LaunchRecurrences
+from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.ledger import _BLANK
-from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.records import rows
+from pollconsumer.store.records.histograms import write_histogram
+from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from tests.store.acting import HOUR, Launch, die, message, retry
 from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
-    from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.store.client.wire import Wire
 
 MINUTE = 60_000
 MILLION = 1_000_000

@@ -11,9 +11,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.runtime.embedded.start import find_program
-from pollconsumer.store.connecting.address import address_of
-from pollconsumer.store.connecting.connection import SocketConnection
-from pollconsumer.store.connecting.replies import ErrorReply
+from pollconsumer.store.client.address import address_of
+from pollconsumer.store.client.connection import SocketConnection
+from pollconsumer.store.client.replies import ErrorReply
 from tests.failovers.address import Address
 from tests.faults.proxy import Proxy
 from tests.short_directory import short_directory

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.producer import Producer
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.queues.producer import Producer
 from tests.failovers import kinds
 from tests.failovers.servers import Trio, await_true
 from tests.store.acting import message

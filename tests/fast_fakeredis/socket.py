@@ -14,7 +14,7 @@ from fakeredis._core import CommandItem
 from fakeredis._helpers import SimpleError, decode_command_bytes
 from fakeredis._socket._resp import convert_to_resp2
 
-from pollconsumer.store.connecting.replies import ErrorReply
+from pollconsumer.store.client.replies import ErrorReply
 from tests.fast_fakeredis.scripts import PARTS, START
 
 if TYPE_CHECKING:

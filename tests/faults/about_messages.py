@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.recurrence import MOST_CAUGHT_UP
-from pollconsumer.store.rows import SPENT
+from pollconsumer.store.records.rows import SPENT
 from tests.faults.handlers_known import AT_MOST_ONCE, BACKOFF_MS, MAX_ATTEMPTS, RECURRING
 from tests.faults.history import ENDED
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.store import scripts
-from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.queues.redis_store import RedisStore
 from tests.conftest import NAMESPACE, real_server
 from tests.faults.covering_table import COVERING
 from tests.faults.mutation_table import MUTATIONS, Mutation, edited

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer import OutcomeUnknown, PollConsumer, StoreUnreachable
 from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.interface.settings.load import load_settings
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.queues.interventions import Interventions
 from tests.faults.drawing import drawn_options
 from tests.faults.recording import append, digest, now
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import BadData, LeaseLost
 from pollconsumer.core.message import NewMessage
-from pollconsumer.store import rows
-from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Acquired, Group, Leases
-from pollconsumer.store.producer import Origin
-from pollconsumer.store.reservations import Holder, Reservation
+from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.queues.producer import Origin
+from pollconsumer.store.records import rows
+from pollconsumer.store.records.reservations import Holder, Reservation
 from tests.conftest import NAMESPACE
 from tests.store.acting import (
     HOUR,
@@ -35,7 +35,7 @@ from tests.store.servers import server_ms, snapshot
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.queues.redis_store import RedisStore
 
     Promise = Callable[[RedisStore], bool]
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from redis import Redis, exceptions
 
 from pollconsumer.runtime.embedded.start import find_program
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS, Keys
-from pollconsumer.store.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.rows import CRASHES, fence
+from pollconsumer.store.records.rows import CRASHES, fence
+from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from tests.faults.history import Lease, Queue, Recurred, Stored
 from tests.faults.recording import digest
 from tests.store.servers import snapshot
@@ -16,7 +16,7 @@ from tests.store.servers import snapshot
 if TYPE_CHECKING:
     from typing import Any
 
-    from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.store.client.wire import Wire
     from pollconsumer.store.reading.messages import Message
 
 INDEXES = ("schedule", "ready", "ready_by_priority", "in_flight", "dead_letters", *FINISHED)

@@ -6,8 +6,8 @@ import random
 import time
 from typing import TYPE_CHECKING
 
-from pollconsumer.store.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.reading.inspector import Inspector
+from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from tests.faults import store_view
 from tests.faults.configuration import QUOTA, QUOTA_PERIOD, SHORTEST_PERIOD, STARTS, mixed
 from tests.faults.history import History, read_executions, read_operations

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.recurrence import MOST_CAUGHT_UP
-from pollconsumer.store.rows import SPENT
+from pollconsumer.store.records.rows import SPENT
 from tests.faults.checker import INVARIANTS, violations
 from tests.faults.history import Execution, History, Lease, Operation, Queue, Ran, Recurred, Stored
 

@@ -18,7 +18,7 @@ from tests.simulation.unseen import UNSEEN
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.queues.redis_store import RedisStore
     from tests.store.servers import Server
 
 IN_TWO_LINES = {"let_go: places given back to those in line", "reserve: order within a page"}

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer import PollConsumer
 from pollconsumer.interface.api.store_pool import StorePool
-from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.producer import Producer
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.queues.producer import Producer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pollconsumer.store.connecting.connection import Command
-    from pollconsumer.store.connecting.patience import Patience
+    from pollconsumer.store.client.connection import Command
+    from pollconsumer.store.client.patience import Patience
 
 
 class Clock:

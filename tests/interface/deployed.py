@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pollconsumer.interface.platform_files.installation import STORE, File, Installation
-from pollconsumer.interface.platform_files.platform_modules import PLATFORMS, files_of
 from pollconsumer.interface.settings.load import read_settings
 from pollconsumer.interface.settings.model import changed
+from pollconsumer.platform_files.installation import STORE, File, Installation
+from pollconsumer.platform_files.platforms.platform_modules import PLATFORMS, files_of
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

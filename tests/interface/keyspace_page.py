@@ -1,6 +1,6 @@
 """Text of docs/reference/keyspace.md: the store's keys, the fields of a row, the content of a record.
 
-It is read off `store/keyspace.py`, `store/rows.py` and the scripts. What a name means stands here where the code has no
+It is read off `store/keyspace.py`, `store/records/rows.py` and the scripts. What a name means stands here where the code has no
 words for it; a name without words is a KeyError.
 """
 
@@ -10,9 +10,9 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from pollconsumer.store import rows
+from pollconsumer.moving.store_closer import CONTROL
 from pollconsumer.store.keyspace import CONTROL_SUFFIXES, QUEUE_KEYS
-from pollconsumer.store.moving.store_closer import CONTROL
+from pollconsumer.store.records import rows
 from pollconsumer.store.scripts import Scripts
 from tests.store.commands_used import LUA, PACKAGE, code_of, keys_written_by, scripts
 
@@ -115,9 +115,9 @@ def _keys() -> Iterator[str]:
     yield (
         "Scripts and Python use words for keys (`store/keyspace.py`); the stored suffixes are short, since each call "
         "sends them. The last two columns name scripts of `store/lua/`. Python removes sent entries of an outbox "
-        "(`store/outbox.py`), advances an instant (`store/launch_recurrences.py`), takes the elements of markers, and "
-        "writes `store-id` (`store/suitability.py`), `recurring` (`store/upkeep.py`), `closing` and `imported` "
-        "(`store/moving/`)."
+        "(`store/queues/outbox.py`), advances an instant (`store/recurrences/launch_recurrences.py`), takes the elements of markers, and "
+        "writes `store-id` (`store/safety/suitability.py`), `recurring` (`store/queues/upkeep.py`), `closing` and `imported` "
+        "(`moving/`)."
     )
     yield "## Keys of a queue: `{namespace:queue}:suffix`"
     header = "Word | Suffix | Type | Content | Written by | Expiry set by"
@@ -194,7 +194,7 @@ def _closed() -> Iterator[str]:
         "While a store is closed, for its export or its import, each of these keys is `{…}:closed:suffix`, and a "
         "string that says why is in its place (`close`, `fill`, `reopen`; "
         "[decision 35](../decisions/0035-moving-a-store.md)). A key `replicated`, which lasts a second, then marks "
-        "what is to be replicated strictly (`store/connecting/strict.py`)."
+        "what is to be replicated strictly (`store/client/strict.py`)."
     )
 
 
@@ -202,7 +202,7 @@ def _row() -> Iterator[str]:
     yield "## A row"
     yield (
         "What happened to a message. It is absent until its message is scheduled, reserved or changed for the first "
-        "time. Offsets are in bytes, from 0 (`store/rows.py`; scripts count from 1: `store/lua/parts/rows.lua`). "
+        "time. Offsets are in bytes, from 0 (`store/records/rows.py`; scripts count from 1: `store/lua/parts/rows.lua`). "
         "Instants are six bytes, in ms of the server's clock, zero for never. The row of a completed message ends "
         "before `DUE` if it was ready at once, never failed, and its record has the handler's name."
     )

@@ -19,8 +19,8 @@ import click
 
 import pollconsumer
 from pollconsumer.interface.cli.group import group
-from pollconsumer.interface.settings.declared import Settings
-from pollconsumer.interface.settings.field_table import described
+from pollconsumer.interface.settings.declaration.declared import Settings
+from pollconsumer.interface.settings.declaration.field_table import described
 from pollconsumer.interface.settings.fields import READ_DURATION
 from pollconsumer.interface.settings.names import variable
 from tests.interface.keyspace_page import keyspace

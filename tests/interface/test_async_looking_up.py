@@ -8,7 +8,7 @@ import pytest
 
 from pollconsumer import BadData, NotFound, PollConsumer
 from pollconsumer.interface.api import message_set
-from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.queues.redis_store import RedisStore
 from tests.conftest import NAMESPACE
 from tests.interface.test_async_producers import run
 from tests.store.acting import Launch, die

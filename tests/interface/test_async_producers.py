@@ -14,8 +14,8 @@ import pytest
 
 from pollconsumer import Conflict, NotCompleted, NotFound, OutcomeUnknown, PollConsumer, StoreUnreachable
 from pollconsumer.interface.api import handler_function
-from pollconsumer.store.connecting.patience import STEP
-from pollconsumer.store.producer import ENQUEUE_PAGE, ENQUEUE_PAGES
+from pollconsumer.store.client.patience import STEP
+from pollconsumer.store.queues.producer import ENQUEUE_PAGE, ENQUEUE_PAGES
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.testing import Sandbox
 from tests.conftest import NAMESPACE

@@ -20,11 +20,11 @@ import pytest
 from pollconsumer.core.choices import HandOff, Missed, Overlap
 from pollconsumer.core.errors import BadData, StoreUnreachable
 from pollconsumer.core.notation.instants import ago, iso
-from pollconsumer.interface import logs
 from pollconsumer.interface.cli import group
 from pollconsumer.interface.cli.messages.recurrences_add import add
 from pollconsumer.interface.cli.output import print_json, print_table
 from pollconsumer.interface.cli.types import CRON, DUE_TIME, MEMORY_SIZE, QUEUE_NAME, Duration, Once, WordType
+from pollconsumer.interface.logs import logs
 from tests.short_directory import short_directory
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def doing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], None
     module = ModuleType("example")
     module.example = example  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "pollconsumer.interface.cli.example", module)
-    monkeypatch.setitem(group.COMMANDS, "example", ("example:example", "An example."))
+    monkeypatch.setitem(group.COMMANDS, "example", ("interface.cli.example:example", "An example."))
     return action.append
 
 
@@ -406,7 +406,7 @@ def interrupted(directory: Path, program: str, at: str) -> subprocess.CompletedP
     [
         "pollconsumer.interface.cli",
         "click",
-        "pollconsumer.interface.cli.installing.store",
+        "pollconsumer.interface.cli.installation.store",
         "pollconsumer.runtime.embedded.directory",
     ],
 )
@@ -443,7 +443,7 @@ def test_a_limit_of_open_files_with_which_nothing_works_is_named(command: str) -
 def test_help_lists_every_command_without_importing_any() -> None:
     script = (
         "import sys; from pollconsumer.interface.cli import main; main(['--help'])\n"
-        "SLOW = 'pollconsumer.store.connecting.wire', 'pollconsumer.store.reading', 'redis', 'pydantic'\n"
+        "SLOW = 'pollconsumer.store.client.wire', 'pollconsumer.store.reading', 'redis', 'pydantic'\n"
         "print([name for name in sys.modules if name.startswith(SLOW)])"
     )
     for _ in ("once for each version, settings are read as they are declared", "from then on from the cache"):

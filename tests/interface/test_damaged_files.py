@@ -20,13 +20,13 @@ from pollconsumer.core.errors import WentBack
 from pollconsumer.core.repeats import Streaks
 from pollconsumer.interface import cli
 from pollconsumer.interface.settings.load import load_settings
-from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.programs.notes import Noted
 from pollconsumer.runtime.store_opener import StoreMemo
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.rollback import Rollback
+from pollconsumer.runtime.system.own_files import OwnFiles
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.safety.rollback import Rollback
 from tests.conftest import NAMESPACE
 from tests.store.acting import Launch, message
 from tests.store.moving import exported

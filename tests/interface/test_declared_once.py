@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 import pollconsumer
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.interface.settings import sources
-from pollconsumer.interface.settings.declared import LaunchSettings
-from pollconsumer.interface.settings.field_table import described
+from pollconsumer.interface.settings.declaration import sources
+from pollconsumer.interface.settings.declaration.declared import LaunchSettings
+from pollconsumer.interface.settings.declaration.field_table import described
 from pollconsumer.interface.settings.fields import READ_DURATION, DeclaredField, as_json, table_of
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.settings.model import settings_of
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PACKAGE = Path(pollconsumer.__file__).parent
-DECLARATION = PACKAGE / "interface" / "settings" / "declared.py"
+DECLARATION = PACKAGE / "interface" / "settings" / "declaration" / "declared.py"
 SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if path != DECLARATION)
 GUIDES = sorted(
     path

@@ -9,8 +9,8 @@ import pytest
 
 from pollconsumer.core import events
 from pollconsumer.core.events import Event
-from pollconsumer.interface import logs
-from pollconsumer.interface.event_log import NOTES, WARNINGS, listener
+from pollconsumer.interface.logs import logs
+from pollconsumer.interface.logs.event_log import NOTES, WARNINGS, listener
 
 EVENTS = [each for each in vars(events).values() if isinstance(each, type) and issubclass(each, Event)]
 SAID_OTHERWISE = {Event, events.LaunchBegan, events.LaunchEnded, events.QueueUnknown}

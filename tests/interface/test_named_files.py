@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from pollconsumer.interface.settings.config_edit import edit_consumer
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.runtime.embedded.directory import LOCK
+from pollconsumer.tuning.config_edit import edit_consumer
 from tests.short_directory import short_directory
 from tests.system.test_embedded import kill
 from tests.users import UIDS, Users

@@ -11,8 +11,8 @@ from pollconsumer import Conflict, OutcomeUnknown, PollConsumer, StoreUnreachabl
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.store_pool import CallPatience
-from pollconsumer.store.connecting.patience import STEP
-from pollconsumer.store.producer import ENQUEUE_PAGE, ENQUEUE_PAGES
+from pollconsumer.store.client.patience import STEP
+from pollconsumer.store.queues.producer import ENQUEUE_PAGE, ENQUEUE_PAGES
 from tests.interface.away import Clock, Connection, application
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, PollConsumerError, UsageError, shown
 from pollconsumer.interface.settings import cache
-from pollconsumer.interface.settings import sources as reading
+from pollconsumer.interface.settings.declaration import sources as reading
 from pollconsumer.interface.settings.load import load_settings, with_flags
 from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, Settings, as_values, settings_of
 from pollconsumer.interface.settings.names import VERSION

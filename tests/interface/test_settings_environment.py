@@ -10,7 +10,7 @@ import pytest
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.settings import cache
-from pollconsumer.interface.settings.field_table import described
+from pollconsumer.interface.settings.declaration.field_table import described
 from pollconsumer.interface.settings.fields import READ_DURATION
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.settings.model import TABLES, QueueSettings, Settings, as_values
@@ -250,6 +250,7 @@ def test_settings_are_read_anew_when_a_module_that_validates_them_has_changed(
     name: str, tmp_path: Path, reads: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for each in cache.READERS:
+        (tmp_path / each).parent.mkdir(exist_ok=True)
         (tmp_path / each).touch()
     monkeypatch.setattr(cache, "__file__", str(tmp_path / "cache.py"))
     load_settings()
@@ -263,7 +264,7 @@ def test_settings_are_read_anew_when_a_module_that_validates_them_has_changed(
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """How often settings were read rather than remembered."""
-    from pollconsumer.interface.settings import sources as reading
+    from pollconsumer.interface.settings.declaration import sources as reading
 
     calls: list[object] = []
     original = reading.read

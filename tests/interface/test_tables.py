@@ -13,7 +13,7 @@ from pollconsumer.interface.cli import output
 from pollconsumer.interface.cli.messages.list import print_messages
 from pollconsumer.interface.cli.table import FOLDED, columns, lay_out
 from pollconsumer.store.reading.messages import Message
-from pollconsumer.store.rows import BLANK, read_row
+from pollconsumer.store.records.rows import BLANK, read_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,12 +16,13 @@ import pytest
 
 from pollconsumer.core.message import encode_payload
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.interface import cli, logs
+from pollconsumer.interface import cli
 from pollconsumer.interface.cli.group import group
-from pollconsumer.store.launch_recurrences import LaunchRecurrences
+from pollconsumer.interface.logs import logs
 from pollconsumer.store.leases import Group, Leases
+from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.ledger import _BLANK
-from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from tests.conftest import NAMESPACE
 from tests.core.test_text import is_harmless
 from tests.store.acting import HOUR, QUEUE, Launch, die, finish, message

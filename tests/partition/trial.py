@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.runtime.new_messages import new_message
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.server_wire import ServerWire
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.producer import Producer
+from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.reading.inspector import Inspector
 from tests.faults import store_view
 from tests.network import Host, Network

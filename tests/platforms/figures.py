@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from pollconsumer.core.choices import HandOff, LauncherRule
-from pollconsumer.core.forecast.figures import Spread, spread
-from pollconsumer.core.forecast.launchers import LaunchedProcess
 from pollconsumer.core.window import OUR_OWN
+from pollconsumer.tuning.forecast.figures import Spread, spread
+from pollconsumer.tuning.forecast.launchers import LaunchedProcess
 from tests.cron.report import MATCHES_WITHIN, Note
 
 OCCURRENCES_EVERY = 10

@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from pollconsumer.core.forecast.distributions import draw
-from pollconsumer.core.forecast.launchers import LaunchedProcess, Launcher, looks, ticks
-from pollconsumer.core.forecast.platforms import EVERY_MINUTE, PLATFORMS, POD_START_UP
+from pollconsumer.tuning.forecast.distributions import draw
+from pollconsumer.tuning.forecast.launchers import LaunchedProcess, Launcher, looks, ticks
+from pollconsumer.tuning.forecast.platforms import EVERY_MINUTE, PLATFORMS, POD_START_UP
 from tests.cron.daemon import Cron
 from tests.cron.place import BIN, Place, Unfit, replaced
 from tests.cron.scenarios import wait_for

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.forecast.figures import Spread
 from pollconsumer.core.window import OUR_OWN
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.reading.inspector import Inspector
+from pollconsumer.tuning.forecast.figures import Spread
 from tests.cron.place import Place, Unfit, enter, replaced
 from tests.cron.report import Note, expected_start, read_notes
 from tests.cron.scenarios import MINUTE, producing, sleep_until, wait_for

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pollconsumer.core.choices import HandOff, LauncherRule
-from pollconsumer.core.forecast.figures import Spread
-from pollconsumer.core.forecast.launchers import LaunchedProcess
+from pollconsumer.tuning.forecast.figures import Spread
+from pollconsumer.tuning.forecast.launchers import LaunchedProcess
 from tests.cron.report import Note, expected_start
 from tests.platforms.figures import Launch, dropped, figures, launches_of, overruns
 from tests.platforms.reckoning import Costs, best_coverage

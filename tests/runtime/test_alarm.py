@@ -11,11 +11,11 @@ import pytest
 
 from pollconsumer import HandlerTimeout
 from pollconsumer.core.retry import Stopped
-from pollconsumer.runtime.handling import alarm
 from pollconsumer.runtime.handling.executors.inline import InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.handling.interrupts import alarm
+from pollconsumer.runtime.handling.interrupts.timeouts import limited
 from pollconsumer.runtime.handling.shield import in_force
-from pollconsumer.runtime.handling.timeouts import limited
 from tests.runtime.test_timeouts import LONG, handle_on_a_thread, spin
 
 if TYPE_CHECKING:

@@ -100,7 +100,7 @@ def test_a_timeout_stops_it_where_it_awaits(executor: Executor) -> None:
 
 
 def test_no_except_clause_makes_a_success_of_a_timeout(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pollconsumer.runtime.handling.event_loop.REPEAT", 0.02)
+    monkeypatch.setattr("pollconsumer.runtime.handling.coroutines.event_loop.REPEAT", 0.02)
     swallowed = []
 
     async def shameless() -> str:

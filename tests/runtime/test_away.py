@@ -9,9 +9,9 @@ import pytest
 
 from pollconsumer.core.errors import NodeLost, StoreUnreachable
 from pollconsumer.core.progress import Progress
-from pollconsumer.runtime.consuming.away import LONGER_THAN_LOOKS, LOOK_EVERY, Away
-from pollconsumer.runtime.consuming.cluster_exchange import ClusterExchange
-from pollconsumer.store.connecting.replies import Unanswered
+from pollconsumer.runtime.session.cluster.away import LONGER_THAN_LOOKS, LOOK_EVERY, Away
+from pollconsumer.runtime.session.cluster.cluster_exchange import ClusterExchange
+from pollconsumer.store.client.replies import Unanswered
 from tests.runtime.test_exchange import Exchanging
 from tests.store.acting import Looking, message
 from tests.store.servers import Impatient
@@ -19,9 +19,9 @@ from tests.store.servers import Impatient
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from pollconsumer.store.connecting.connection import Command
-    from pollconsumer.store.connecting.wire import Wire
-    from pollconsumer.store.reservations import Holder
+    from pollconsumer.store.client.connection import Command
+    from pollconsumer.store.client.wire import Wire
+    from pollconsumer.store.records.reservations import Holder
 
 
 class Nodes:

@@ -17,13 +17,13 @@ import pytest
 
 from pollconsumer.core.retry import Fatal, NotBegun
 from pollconsumer.interface.settings.load import ABOUT_MESSAGE, MESSAGE_VARIABLE
-from pollconsumer.runtime.consuming.settlements import MAX_RESULT_BYTES
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
-from pollconsumer.runtime.launch.process import birth
 from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.runtime.programs.command import Command, CommandFailed
 from pollconsumer.runtime.programs.notes import Programs
 from pollconsumer.runtime.programs.running_program import KEPT_BYTES
+from pollconsumer.runtime.session.settlements import MAX_RESULT_BYTES
+from pollconsumer.runtime.system.process import birth
 from tests.site import wait_until
 
 if TYPE_CHECKING:

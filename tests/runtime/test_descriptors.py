@@ -15,7 +15,7 @@ from pollconsumer.runtime.handling.executors.inline import InlineExecutor
 OPENING = """
 import os
 from pollconsumer.runtime.handling.executors.descriptors import Outputs
-from pollconsumer.store.connecting.own_descriptors import above_standard
+from pollconsumer.store.client.own_descriptors import above_standard
 
 outputs = Outputs()
 os.closerange(0, 3)

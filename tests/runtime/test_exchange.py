@@ -16,16 +16,16 @@ from pollconsumer.core.queue_order import Turns
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.interface.testing.sandbox_launch import SandboxLaunch
-from pollconsumer.runtime.consuming import progress_reporter
-from pollconsumer.runtime.consuming.contexts import Deliveries
-from pollconsumer.runtime.consuming.exchange import Exchange
-from pollconsumer.runtime.consuming.predecessors import Predecessors
-from pollconsumer.runtime.consuming.progress_reporter import ProgressReporter
-from pollconsumer.runtime.consuming.settlements import Settlements
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch_upkeep import EVERY
+from pollconsumer.runtime.session import progress_reporter
+from pollconsumer.runtime.session.contexts import Deliveries
+from pollconsumer.runtime.session.exchange import Exchange
+from pollconsumer.runtime.session.predecessors import Predecessors
+from pollconsumer.runtime.session.progress_reporter import ProgressReporter
+from pollconsumer.runtime.session.settlements import Settlements
 from pollconsumer.store.leases import Group
 from pollconsumer.store.limits import Limits
 from tests.conftest import NAMESPACE
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from pollconsumer.core.events import Event
-    from pollconsumer.store.reservations import Reservation
+    from pollconsumer.store.records.reservations import Reservation
 
 QUEUES = ("mail", "other")
 

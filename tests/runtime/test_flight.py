@@ -13,8 +13,8 @@ from pollconsumer.runtime.launch.shared_memory.entries import MessageInHand
 from pollconsumer.runtime.launch.shared_memory.flight import Flight
 from pollconsumer.runtime.launch.shared_memory.launch_progress import Counts, LaunchProgress
 from pollconsumer.runtime.launch.shared_memory.series import BEGUN, RECORDED, Series
-from pollconsumer.store import rows
-from pollconsumer.store.reservations import Lot, Reservation
+from pollconsumer.store.records import rows
+from pollconsumer.store.records.reservations import Lot, Reservation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,10 +9,10 @@ from pollconsumer.core.launcher.detection import Found
 from pollconsumer.runtime.launch.frame import Frame
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.host import ThisProcess
-from pollconsumer.runtime.launch.process_exit import EXIT_WITHIN
-from pollconsumer.runtime.launch.signals import StopRequest
-from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.store_opener import StoreOpener
+from pollconsumer.runtime.system.own_files import OwnFiles
+from pollconsumer.runtime.system.process_exit import EXIT_WITHIN
+from pollconsumer.runtime.system.signals import StopRequest
 
 TICK = 60.0
 

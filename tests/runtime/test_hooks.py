@@ -20,7 +20,7 @@ from pollconsumer.runtime.handling.executors.executor import Attempt
 from pollconsumer.runtime.handling.executors.threads import ThreadExecutor
 from pollconsumer.runtime.handling.handler import Handler, with_hooks
 from pollconsumer.runtime.handling.hooks import Crashed, Hooks, hooked_coroutine
-from pollconsumer.runtime.handling.timeouts import limited
+from pollconsumer.runtime.handling.interrupts.timeouts import limited
 from pollconsumer.runtime.new_messages import Defaults
 
 if TYPE_CHECKING:

@@ -9,16 +9,16 @@ import pytest
 from pollconsumer.core.errors import WentBack
 from pollconsumer.runtime.launch.shared_memory.launch_progress import ROLLED_BACK, Identity, LaunchProgress
 from pollconsumer.runtime.launch.tenure import Tenure, keep
-from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.store_opener import StoreOpener
-from pollconsumer.store.connecting.patience import SYSTEM_CLOCKS, SystemClocks
+from pollconsumer.runtime.system.own_files import OwnFiles
+from pollconsumer.store.client.patience import SYSTEM_CLOCKS, SystemClocks
 from pollconsumer.store.leases import RENEW_EVERY, Acquired, Group, Leases
 from tests.conftest import NAMESPACE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.store.client.wire import Wire
     from tests.store.servers import Server
 
 FENCES = f"{{{NAMESPACE}}}:fences"

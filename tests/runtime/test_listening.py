@@ -11,12 +11,12 @@ import pytest
 
 from pollconsumer.runtime.launch import stop_listener
 from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
-from pollconsumer.runtime.launch.signals import CALL
 from pollconsumer.runtime.launch.stop_listener import StopListener
-from pollconsumer.store import rows
-from pollconsumer.store.connecting.replies import Unanswered
+from pollconsumer.runtime.system.signals import CALL
+from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.reservations import Lot, Reservation
+from pollconsumer.store.records import rows
+from pollconsumer.store.records.reservations import Lot, Reservation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,15 +18,15 @@ from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.events import WindowTooShort
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime import consumer
-from pollconsumer.runtime.consuming.exchange import TRIM_EVERY
-from pollconsumer.runtime.consuming.pace import MAX_PAGE_MESSAGES
+from pollconsumer.runtime.session.exchange import TRIM_EVERY
+from pollconsumer.runtime.session.pace import MAX_PAGE_MESSAGES
 from tests.runtime.virtual import TICK, Arrival, Arrivals, Clock, Settings, VirtualLaunch, whole_ticks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pollconsumer.store.reservations import Holder
-    from pollconsumer.store.steps import Share, Stepped
+    from pollconsumer.store.records.reservations import Holder
+    from pollconsumer.store.records.steps import Share, Stepped
 
 Decision = tuple[str | int | float, ...]
 

@@ -7,9 +7,9 @@ import threading
 from pollconsumer.core.choices import Dialect
 from pollconsumer.core.events import Event, PingFailed
 from pollconsumer.core.pings import Ping
-from pollconsumer.runtime.consuming import monitors
-from pollconsumer.runtime.consuming.monitors import AT_A_TIME, MOST_WAITING, Monitors
-from pollconsumer.runtime.launch.pinger import NO_ANSWER
+from pollconsumer.runtime.pings import monitors
+from pollconsumer.runtime.pings.monitors import AT_A_TIME, MOST_WAITING, Monitors
+from pollconsumer.runtime.pings.pinger import NO_ANSWER
 
 LONG = 60.0
 

@@ -14,8 +14,8 @@ from pollconsumer.runtime.mover import MARGIN, Mover, MoverOptions
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pollconsumer.runtime.consuming.wake import Wake
     from pollconsumer.runtime.launch.held import Launch
+    from pollconsumer.runtime.session.wake import Wake
 
 
 class Waits:

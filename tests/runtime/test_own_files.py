@@ -10,8 +10,8 @@ from unittest import mock
 import pytest
 
 from pollconsumer.core.errors import CannotCreate
-from pollconsumer.runtime import own_files
-from pollconsumer.runtime.own_files import (
+from pollconsumer.runtime.system import own_files
+from pollconsumer.runtime.system.own_files import (
     OwnFiles,
     cache_directory,
     data_directory,

@@ -8,9 +8,9 @@ from contextlib import suppress
 
 import pytest
 
-from pollconsumer.runtime import own_threads
 from pollconsumer.runtime.launch.heartbeat import tell
-from pollconsumer.runtime.system_limits import met_by
+from pollconsumer.runtime.system import own_threads
+from pollconsumer.runtime.system.system_limits import met_by
 from tests.site import PATIENCE
 
 

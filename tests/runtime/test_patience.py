@@ -9,8 +9,8 @@ import pytest
 
 from pollconsumer.core.window import Window
 from pollconsumer.runtime.launch.frame import LEAST_FOR_ANSWER, WindowPatience
-from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, SYSTEM_CLOCKS, Patience
-from pollconsumer.store.connecting.server_wire import ServerWire
+from pollconsumer.store.client.patience import COMMAND_TIMEOUT, SYSTEM_CLOCKS, Patience
+from pollconsumer.store.client.server_wire import ServerWire
 from tests.store.relay import answering
 
 

@@ -14,7 +14,7 @@ import pytest
 from pollconsumer.core.choices import Dialect
 from pollconsumer.core.events import LaunchEnded
 from pollconsumer.core.pings import Ping
-from pollconsumer.runtime.launch.pinger import NO_ANSWER, Failed, Pinger, delivered
+from pollconsumer.runtime.pings.pinger import NO_ANSWER, Failed, Pinger, delivered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer import Context, PollConsumer
-from pollconsumer.runtime.consuming.predecessors import FRESH
-from pollconsumer.store import rows
-from pollconsumer.store.occurrences import id_of
-from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.reservations import Reservation
+from pollconsumer.runtime.session.predecessors import FRESH
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.records import rows
+from pollconsumer.store.records.occurrences import id_of
+from pollconsumer.store.records.reservations import Reservation
 from pollconsumer.testing import Sandbox
 from tests.runtime.test_exchange import Exchanging
 from tests.store.acting import finish

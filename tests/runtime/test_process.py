@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.launcher.detection import Ancestor
-from pollconsumer.runtime.launch import process
-from pollconsumer.runtime.launch.signals import StopRequest
-from pollconsumer.runtime.own_files import OwnFiles
+from pollconsumer.runtime.system import process
+from pollconsumer.runtime.system.own_files import OwnFiles
+from pollconsumer.runtime.system.signals import StopRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,15 +18,15 @@ from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.interface.testing.sandbox_launch import SandboxLaunch
 from pollconsumer.runtime.consumer_role import consume
-from pollconsumer.runtime.consuming import exchange
-from pollconsumer.runtime.consuming.consumer_options import ConsumerOptions
 from pollconsumer.runtime.handling.executors.inline import InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch_upkeep import repair
-from pollconsumer.store import outbox
+from pollconsumer.runtime.session import exchange
+from pollconsumer.runtime.session.consumer_options import ConsumerOptions
 from pollconsumer.store.leases import Group
-from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.queues import outbox
+from pollconsumer.store.queues.redis_store import RedisStore
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, finish, message
 

@@ -11,15 +11,15 @@ from pollconsumer.runtime.consumer_role import report_unknown, report_unserved
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch_upkeep import served_for
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.server import QueueService, service_of, unknown_queues
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, message
 
 if TYPE_CHECKING:
     from pollconsumer.core.events import Event
-    from pollconsumer.store.connecting.wire import Wire
-    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.client.wire import Wire
+    from pollconsumer.store.queues.redis_store import RedisStore
     from tests.site import Site
 
 HANDLERS = """

@@ -24,16 +24,16 @@ from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.interface.testing.sandbox_launch import SandboxLaunch
 from pollconsumer.runtime.consumer_role import consume
-from pollconsumer.runtime.consuming.quick_path import MOST_TOGETHER, QuickPath
-from pollconsumer.runtime.consuming.settlements import Settlements
 from pollconsumer.runtime.handling.executors.descriptors import Table
 from pollconsumer.runtime.handling.executors.inline import InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler, with_hooks
 from pollconsumer.runtime.handling.hooks import Hooks
-from pollconsumer.runtime.handling.timeouts import limited
+from pollconsumer.runtime.handling.interrupts.timeouts import limited
 from pollconsumer.runtime.launch.held import LaunchPlan
-from pollconsumer.store import rows
+from pollconsumer.runtime.session.quick_path import MOST_TOGETHER, QuickPath
+from pollconsumer.runtime.session.settlements import Settlements
 from pollconsumer.store.leases import Group
+from pollconsumer.store.records import rows
 from tests.conftest import NAMESPACE
 from tests.leaving_out import long
 from tests.runtime.test_promoting import MIDNIGHT, OPTIONS

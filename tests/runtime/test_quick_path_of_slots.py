@@ -16,15 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.window import StopReason
-from pollconsumer.runtime.consuming.quick_path import QuickPath
 from pollconsumer.runtime.handling.executors.executor import Attempt, Handled
 from pollconsumer.runtime.handling.executors.threads import ThreadExecutor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import DONE
 from pollconsumer.runtime.launch.shared_memory.flight import Flight
 from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
-from pollconsumer.store import rows
-from pollconsumer.store.reservations import Lot, Reservation
+from pollconsumer.runtime.session.quick_path import QuickPath
+from pollconsumer.store.records import rows
+from pollconsumer.store.records.reservations import Lot, Reservation
 from tests.runtime.virtual import TICK, Arrival, Settings, VirtualLaunch, whole_ticks
 from tests.site import PATIENCE
 

@@ -11,15 +11,15 @@ import pytest
 
 from pollconsumer.core.errors import BadData, StoreUnreachable
 from pollconsumer.core.progress import Progress
-from pollconsumer.runtime.consuming import progress_reporter
-from pollconsumer.runtime.consuming.progress_reporter import ProgressReporter
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.new_messages import Defaults
-from pollconsumer.store import rows
-from pollconsumer.store.reservations import Lot, Reservation
+from pollconsumer.runtime.session import progress_reporter
+from pollconsumer.runtime.session.progress_reporter import ProgressReporter
+from pollconsumer.store.records import rows
+from pollconsumer.store.records.reservations import Lot, Reservation
 
 if TYPE_CHECKING:
-    from pollconsumer.store.reports import Reports
+    from pollconsumer.store.records.reports import Reports
 
 
 class Store:

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import example, given
 
 from pollconsumer.core.events import ResultDropped
-from pollconsumer.runtime.consuming.settlements import MAX_RESULT_BYTES
-from pollconsumer.store.reservations import KeyedReservation
+from pollconsumer.runtime.session.settlements import MAX_RESULT_BYTES
+from pollconsumer.store.records.reservations import KeyedReservation
 from tests.core.test_message import VALUES
 from tests.runtime.test_exchange import Exchanging
 from tests.store.test_steps import LOTS
 
 if TYPE_CHECKING:
     from pollconsumer.core.events import Event
-    from pollconsumer.store.steps import Extra
+    from pollconsumer.store.records.steps import Extra
 
 RESERVATION = KeyedReservation.of(LOTS[0], b"a", b"{}")
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import StoreUnreachable
-from pollconsumer.runtime.consuming.reserved_returner import ReservedReturner
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.steps import Settlement, Share
+from pollconsumer.runtime.session.reserved_returner import ReservedReturner
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.records.steps import Settlement, Share
 from tests.runtime.test_exchange import Exchanging
 from tests.store.acting import message, names
 
 if TYPE_CHECKING:
-    from pollconsumer.store.reservations import Reservation
+    from pollconsumer.store.records.reservations import Reservation
 
 HANDLERS = {
     "handler": Handler("handler", lambda *_: None),

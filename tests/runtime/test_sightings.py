@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from pollconsumer.runtime.launch.shared_memory.launch_progress import Identity, LaunchProgress
 from pollconsumer.runtime.launch.sightings import LOOK_EVERY, Sightings
 from pollconsumer.runtime.launch.tenure import Tenure, keep
-from pollconsumer.store.connecting.patience import SystemClocks
+from pollconsumer.store.client.patience import SystemClocks
 from pollconsumer.store.leases import Acquired, Group, Leases
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.reservations import Lot, Reservation
+from pollconsumer.store.records.reservations import Lot, Reservation
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, message, release
 
 if TYPE_CHECKING:
-    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.queues.redis_store import RedisStore
 
 
 def reservation(name: str) -> Reservation:

@@ -14,15 +14,15 @@ import pytest
 from pollconsumer import Fatal, HandlerTimeout, PollConsumer, RetryIn
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.retry import TimeIsUp
-from pollconsumer.runtime.handling import alarm, timeouts
-from pollconsumer.runtime.handling.alarm import AlarmSignal
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.executors.executor import Attempt
 from pollconsumer.runtime.handling.executors.threads import ThreadExecutor
 from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.handling.interrupts import alarm, timeouts
+from pollconsumer.runtime.handling.interrupts.alarm import AlarmSignal
+from pollconsumer.runtime.handling.interrupts.timeouts import call_within, limited
 from pollconsumer.runtime.handling.outcome import Outcome, describe
 from pollconsumer.runtime.handling.shield import Shield, in_force
-from pollconsumer.runtime.handling.timeouts import call_within, limited
 from pollconsumer.runtime.new_messages import Defaults
 from tests.site import PATIENCE
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.retry import TimeIsUp
-from pollconsumer.runtime.handling.executors import untimed
 from pollconsumer.runtime.handling.executors.executor import Attempt
 from pollconsumer.runtime.handling.executors.threads import ThreadExecutor
 from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.handling.interrupts import untimed
 from pollconsumer.runtime.handling.shield import Shield, in_force
-from pollconsumer.store.reservations import Lot, Reservation
+from pollconsumer.store.records.reservations import Lot, Reservation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ def spin(until: Callable[[], bool] = lambda: False) -> None:
         time.sleep(0.001)
 
 
-STORE: dict[str, Any] = {"__name__": "pollconsumer.store.connecting.wire"}
+STORE: dict[str, Any] = {"__name__": "pollconsumer.store.client.wire"}
 exec("def call(act): act()", STORE)
 """Frames of ours, beneath which nothing is raised."""
 

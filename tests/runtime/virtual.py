@@ -21,17 +21,17 @@ from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.window import StopReason, Window
 from pollconsumer.runtime import consumer
 from pollconsumer.runtime.consumer import Consumer
-from pollconsumer.runtime.consuming import collector, pace
-from pollconsumer.runtime.consuming.consumer_options import ConsumerOptions
 from pollconsumer.runtime.handling.executors.executor import Attempt, Handled
 from pollconsumer.runtime.handling.executors.inline import InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
-from pollconsumer.store import rows
+from pollconsumer.runtime.session import collector, pace
+from pollconsumer.runtime.session.consumer_options import ConsumerOptions
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.reservations import Holder, Reservation
-from pollconsumer.store.steps import Promoted, Share, Stepped
+from pollconsumer.store.records import rows
+from pollconsumer.store.records.reservations import Holder, Reservation
+from pollconsumer.store.records.steps import Promoted, Share, Stepped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pollconsumer.core.events import Event
     from pollconsumer.runtime.handling.executors.executor import Executor
     from pollconsumer.runtime.launch.held import Launch
-    from pollconsumer.store.reports import Reports
+    from pollconsumer.store.records.reports import Reports
 
 TICK = 2.0**-10
 

@@ -12,11 +12,11 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from pollconsumer.core.choices import HandOff
-from pollconsumer.core.forecast.distributions import Arrival, Demand, Uniform
-from pollconsumer.core.forecast.figures import Figures
-from pollconsumer.core.forecast.forecast import Forecast
-from pollconsumer.core.forecast.launchers import CronDaemon, Decision, LaunchedProcess
-from pollconsumer.core.forecast.platforms import Platform
+from pollconsumer.tuning.forecast.distributions import Arrival, Demand, Uniform
+from pollconsumer.tuning.forecast.figures import Figures
+from pollconsumer.tuning.forecast.forecast import Forecast
+from pollconsumer.tuning.forecast.launchers import CronDaemon, Decision, LaunchedProcess
+from pollconsumer.tuning.forecast.platforms import Platform
 from tests.as_set import rules_as_set
 from tests.cron.produce import AHEAD, LASTING, LASTS, PERIOD, SCHEDULED
 from tests.simulation.measuring import Measured

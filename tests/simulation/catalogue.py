@@ -8,8 +8,8 @@ import time
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.store.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.leases import Acquired, Leases
+from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from tests.simulation.defining import DEFINING
 from tests.simulation.exploring import explore
 from tests.simulation.forgetting import FORGETTING

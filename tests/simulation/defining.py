@@ -9,8 +9,8 @@ from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import LeaseLost, NotFound
 from pollconsumer.core.events import RecurrenceContested
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.store.launch_recurrences import LaunchRecurrences
-from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from tests.faults import store_view
 from tests.simulation.exploring import BEGINS
 from tests.simulation.scene import MOVERS, NAMESPACE, QUEUE, Scene
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pollconsumer.core.events import Event
-    from pollconsumer.store.recurrence_reader import RecurrenceStatus
+    from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus
     from tests.simulation.exploring import Actor, Judge, Stage
 
 ELSEWHERE = "elsewhere"

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import greenlet
 
-from pollconsumer.store.connecting.patience import Patience
-from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.client.patience import Patience
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from tests.fast_fakeredis.store import FastStore
 from tests.simulation.installation import SCRIPT_NAMES, SCRIPTS
 

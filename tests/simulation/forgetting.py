@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import Conflict
-from pollconsumer.store import outbox
-from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED
+from pollconsumer.store.queues import outbox
+from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.queues.producer import ID_MEMORY_MS, MOST_REMEMBERED
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.queues.upkeep import KEEP_FINISHED, KEEP_FINISHED_MS, TRIM_PAGE
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.upkeep import KEEP_FINISHED, KEEP_FINISHED_MS, TRIM_PAGE
 from tests.faults import store_view
 from tests.simulation.scene import MOVERS, NAMESPACE, QUEUE, Scene
 from tests.store.acting import Looking, chosen, message

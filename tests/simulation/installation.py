@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer import store
 from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.core.forecast.consumer_rules import Rules
-from pollconsumer.core.forecast.distributions import draw
-from pollconsumer.core.forecast.launchers import Outage
-from pollconsumer.core.forecast.platforms import PLATFORMS, Platform
 from pollconsumer.core.launcher.detection import UNKNOWN, given_launcher
 from pollconsumer.core.retry import Backoff, Fatal, Yield
 from pollconsumer.runtime.consumer_role import consume
-from pollconsumer.runtime.consuming.consumer_options import ConsumerOptions
 from pollconsumer.runtime.handling.executors.executor import Handled, Inline
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.launch_run import run_launch
 from pollconsumer.runtime.mover import MoverOptions, move
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.runtime.session.consumer_options import ConsumerOptions
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import Group, Leases
-from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.reservations import Reservation
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.records.reservations import Reservation
 from pollconsumer.store.scripts import Scripts
+from pollconsumer.tuning.forecast.consumer_rules import Rules
+from pollconsumer.tuning.forecast.distributions import draw
+from pollconsumer.tuning.forecast.launchers import Outage
+from pollconsumer.tuning.forecast.platforms import PLATFORMS, Platform
 from tests.as_set import rules_as_set
 from tests.faults.history import Execution, History, Ran
 from tests.faults.recording import digest
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.handling.outcome import Outcome
     from pollconsumer.runtime.launch.held import Launch
     from pollconsumer.runtime.launch.shared_memory.flight import Flight
-    from pollconsumer.store.connecting.patience import Patience
+    from pollconsumer.store.client.patience import Patience
 
 NAMESPACE = "simulated"
 QUEUES = ("default", "second")

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, tzinfo
 from functools import partial
 
-from pollconsumer.core.forecast.launchers import SEEN_FOR, Decision, LaunchedProcess, Outage, looks, ticks
-from pollconsumer.core.forecast.platforms import Platform
 from pollconsumer.runtime.launch.next_launches import launched_ago, next_launches
+from pollconsumer.tuning.forecast.launchers import SEEN_FOR, Decision, LaunchedProcess, Outage, looks, ticks
+from pollconsumer.tuning.forecast.platforms import Platform
 from tests.simulation.hosts.process import Process
 from tests.simulation.hosts.server import BEGINS
 from tests.simulation.hosts.world import World

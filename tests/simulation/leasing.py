@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import TTL, Acquired, Leases, TurnedAway
+from pollconsumer.store.queues.interventions import Interventions
 from tests.faults.history import Lease
 from tests.simulation.scene import GROUP, NAMESPACE, QUEUE
 from tests.simulation.taking_over import Reserving
@@ -13,7 +13,7 @@ from tests.store.acting import Looking, message
 
 if TYPE_CHECKING:
     from pollconsumer.store.leases import LeasesOfOthers
-    from pollconsumer.store.reservations import Holder
+    from pollconsumer.store.records.reservations import Holder
     from tests.simulation.exploring import Actor, Judge, Stage
 
 

@@ -11,7 +11,7 @@ from tests.store.servers import snapshot
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.store.client.wire import Wire
     from tests.simulation.installation import Installation
 
 OF_ONE_MESSAGE = ("records", "rows", "checkpoints")

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pollconsumer.core.forecast.consumer_rules import Rules
-from pollconsumer.core.forecast.distributions import Arrival
-from pollconsumer.core.forecast.figures import LeaseSpan, Record
-from pollconsumer.core.forecast.platforms import Platform
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.new_messages import new_message
-from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.tuning.forecast.consumer_rules import Rules
+from pollconsumer.tuning.forecast.distributions import Arrival
+from pollconsumer.tuning.forecast.figures import LeaseSpan, Record
+from pollconsumer.tuning.forecast.platforms import Platform
 from tests.simulation.hosts.process import Process
 from tests.simulation.installation import NAMESPACE, Installation, Opener
 

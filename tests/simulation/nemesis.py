@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from random import Random
 
-    from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.store.client.wire import Wire
     from tests.simulation.hosts.process import Machine, Process
     from tests.simulation.hosts.world import Actor
     from tests.simulation.installation import Installation

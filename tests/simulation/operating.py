@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import NotFound, OutcomeUnknown, StoreUnreachable
-from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Leases
+from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.inspector import Inspector
 from tests.simulation.hosts.process import Process
 from tests.simulation.installation import NAMESPACE, Opener

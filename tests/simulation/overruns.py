@@ -14,11 +14,11 @@ from itertools import pairwise, product
 from typing import NamedTuple
 
 from pollconsumer.core.choices import Loop
-from pollconsumer.core.forecast.consumer_rules import Rules
-from pollconsumer.core.forecast.distributions import Bimodal, Distribution, Exponential, Lognormal, Pareto, Workload
-from pollconsumer.core.forecast.figures import Record
-from pollconsumer.core.forecast.forecast import Forecast
-from pollconsumer.core.forecast.platforms import PLATFORMS
+from pollconsumer.tuning.forecast.consumer_rules import Rules
+from pollconsumer.tuning.forecast.distributions import Bimodal, Distribution, Exponential, Lognormal, Pareto, Workload
+from pollconsumer.tuning.forecast.figures import Record
+from pollconsumer.tuning.forecast.forecast import Forecast
+from pollconsumer.tuning.forecast.platforms import PLATFORMS
 from tests.as_set import rules_as_set
 
 

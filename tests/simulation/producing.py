@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import BadData, NotFound, OutcomeUnknown, PollConsumerError, StoreUnreachable
-from pollconsumer.core.forecast.distributions import Distribution, draw
 from pollconsumer.runtime.new_messages import new_message
-from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.tuning.forecast.distributions import Distribution, draw
 from tests.faults.drawing import drawn_options
 from tests.faults.history import Operation
 from tests.faults.recording import digest

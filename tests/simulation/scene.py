@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import BadData, LeaseLost, NotFound, OutcomeUnknown
 from pollconsumer.interface.testing.fake_store import DirectConnection
-from pollconsumer.store import outbox
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.connecting.wire import Wire
-from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.launch_recurrences import LaunchRecurrences
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import Acquired, Group, Leases, LeasesOfOthers
-from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.reservations import Holder, Reservation
-from pollconsumer.store.steps import Extra, Run, Settlement, Share
+from pollconsumer.store.queues import outbox
+from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.records.reservations import Holder, Reservation
+from pollconsumer.store.records.steps import Extra, Run, Settlement, Share
+from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from tests.faults import store_view
 from tests.faults.checker import violations
 from tests.faults.handlers_known import BACKOFF_MS

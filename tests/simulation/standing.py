@@ -18,7 +18,7 @@ from tests.store.servers import snapshot
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.store.client.wire import Wire
     from tests.faults.history import History, Stored
     from tests.simulation.installation import Installation
 

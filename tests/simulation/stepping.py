@@ -7,19 +7,19 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.choices import Missed
-from pollconsumer.core.health.facts import ServerFacts
-from pollconsumer.core.health.of_server import of_server
 from pollconsumer.core.recurrence import MOST_CAUGHT_UP, Recurrence
 from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.new_messages import new_message
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.server_wire import ServerWire
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.leases import Leases
+from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.ledger import launches_of
-from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
+from pollconsumer.watching.health.facts import ServerFacts
+from pollconsumer.watching.health.of_server import of_server
 from tests.as_set import expected_as_set
 from tests.simulation.hosts.process import Process
 from tests.simulation.hosts.server import BEGINS

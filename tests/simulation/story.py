@@ -8,16 +8,16 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from pollconsumer.core.choices import HandOff
-from pollconsumer.core.forecast.distributions import Bimodal, Exponential, Lognormal, Pareto
-from pollconsumer.core.forecast.launchers import Kudu, Outage
-from pollconsumer.core.forecast.platforms import PLATFORMS
 from pollconsumer.interface.testing.fake_store import DirectConnection
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.server import count_of
+from pollconsumer.tuning.forecast.distributions import Bimodal, Exponential, Lognormal, Pareto
+from pollconsumer.tuning.forecast.launchers import Kudu, Outage
+from pollconsumer.tuning.forecast.platforms import PLATFORMS
 from tests.faults import store_view
 from tests.faults.checker import violations
 from tests.simulation.installation import NAMESPACE, QUEUES, SCRIPTS, Installation

@@ -13,11 +13,11 @@ from itertools import product
 
 from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.durations import OVERRUN_TARGETS
-from pollconsumer.core.forecast.distributions import Bimodal, Constant, Exponential, Lognormal, Pareto, Workload
-from pollconsumer.core.forecast.figures import Figures, Spread
-from pollconsumer.core.forecast.forecast import Forecast
-from pollconsumer.core.forecast.platforms import PLATFORMS, Platform
 from pollconsumer.core.launcher.detection import given_launcher
+from pollconsumer.tuning.forecast.distributions import Bimodal, Constant, Exponential, Lognormal, Pareto, Workload
+from pollconsumer.tuning.forecast.figures import Figures, Spread
+from pollconsumer.tuning.forecast.forecast import Forecast
+from pollconsumer.tuning.forecast.platforms import PLATFORMS, Platform
 from tests.as_set import rules_as_set
 from tests.simulation.measuring import Measured
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import BadData, LeaseLost
 from pollconsumer.core.retry import MOST_CRASHES
-from pollconsumer.store import outbox
-from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.limits import Limits
-from pollconsumer.store.steps import Share
+from pollconsumer.store.queues import outbox
+from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.records.steps import Share
 from tests.simulation.scene import GROUP, NAMESPACE, QUEUE, Scene
 from tests.store.acting import HOUR, Looking, message
 
 if TYPE_CHECKING:
-    from pollconsumer.store.reservations import Holder, Reservation
+    from pollconsumer.store.records.reservations import Holder, Reservation
     from tests.simulation.exploring import Judge, Stage
 
 OTHER_INSTANCE = "consumer:mail:1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pollconsumer.runtime.new_messages import new_message
-from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.queues.redis_store import RedisStore
 from tests.simulation.hosts.process import Process
 from tests.simulation.installation import NAMESPACE, Installation, Opener
 

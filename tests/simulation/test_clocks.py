@@ -11,8 +11,8 @@ from pollconsumer.core.errors import LeaseLost
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import TTL
+from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.ledger import launches_of
-from pollconsumer.store.redis_store import RedisStore
 from tests.simulation.hosts.network import Network
 from tests.simulation.hosts.process import Machine, Process
 from tests.simulation.hosts.server import BEGINS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pollconsumer.runtime.new_messages import new_message
-from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.queues.redis_store import RedisStore
 from tests.simulation.hosts.process import Process
 from tests.simulation.installation import NAMESPACE, Installation, Opener
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.choices import HandOff, Missed
-from pollconsumer.core.forecast.platforms import PLATFORMS
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.core.retry import Backoff
 from pollconsumer.runtime.consumer_role import consume
-from pollconsumer.runtime.consuming.consumer_options import ConsumerOptions
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.new_messages import new_message
-from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.runtime.session.consumer_options import ConsumerOptions
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.tuning.forecast.platforms import PLATFORMS
 from tests.as_set import rules_as_set
 from tests.leaving_out import long
 from tests.simulation.hosts.process import Process

@@ -7,10 +7,10 @@ import pytest
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.runtime.new_messages import new_message
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.connecting.wire import Wire
-from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.queues.redis_store import RedisStore
 from tests.faults import store_view
 from tests.faults.checker import violations
 from tests.faults.history import Operation

@@ -7,13 +7,13 @@ import random
 import pytest
 
 from pollconsumer.core.choices import HandOff
-from pollconsumer.core.forecast.consumer_rules import Rules
-from pollconsumer.core.forecast.distributions import Constant, Exponential, Workload
-from pollconsumer.core.forecast.figures import Figures
-from pollconsumer.core.forecast.forecast import Forecast
-from pollconsumer.core.forecast.platforms import PLATFORMS
 from pollconsumer.core.launcher.detection import UNKNOWN
 from pollconsumer.core.launcher.observed import TIMES
+from pollconsumer.tuning.forecast.consumer_rules import Rules
+from pollconsumer.tuning.forecast.distributions import Constant, Exponential, Workload
+from pollconsumer.tuning.forecast.figures import Figures
+from pollconsumer.tuning.forecast.forecast import Forecast
+from pollconsumer.tuning.forecast.platforms import PLATFORMS
 from tests.as_set import rules_as_set
 from tests.leaving_out import long
 from tests.simulation import table

@@ -11,11 +11,11 @@ import pytest
 from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.runtime.new_messages import new_message
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.connecting.strict import Strict
-from pollconsumer.store.connecting.wire import Wire
-from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.strict import Strict
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.queues.redis_store import RedisStore
 from tests.simulation.hosts.network import Link
 from tests.simulation.hosts.server import SimulatedServer
 from tests.simulation.installation import NAMESPACE, RULES, SCRIPT_NAMES, SCRIPTS, Installation, Opener
@@ -23,8 +23,8 @@ from tests.simulation.installation import NAMESPACE, RULES, SCRIPT_NAMES, SCRIPT
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pollconsumer.store.connecting.connection import Command
-    from pollconsumer.store.connecting.patience import Patience
+    from pollconsumer.store.client.connection import Command
+    from pollconsumer.store.client.patience import Patience
     from tests.simulation.hosts.process import Process
 
 TIMEOUT = 3.0

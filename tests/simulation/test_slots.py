@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.runtime.new_messages import new_message
-from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.queues.redis_store import RedisStore
 from tests.simulation.hosts.process import Process
 from tests.simulation.hosts.slots import ActorLock
 from tests.simulation.hosts.world import World

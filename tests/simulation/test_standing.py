@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from pollconsumer.core.forecast.distributions import Exponential
 from pollconsumer.interface.testing.fake_store import DirectConnection
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.server_wire import ServerWire
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.keyspace import Keys
+from pollconsumer.tuning.forecast.distributions import Exponential
 from tests.simulation.installation import NAMESPACE, SCRIPTS, Installation
 from tests.simulation.producing import Producer
 from tests.simulation.standing import standing

@@ -8,11 +8,11 @@ from itertools import count
 import pytest
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.forecast.launchers import Decision, LaunchedProcess, alive
-from pollconsumer.core.forecast.platforms import Platform
 from pollconsumer.core.launcher.detection import Found
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.tuning.forecast.launchers import Decision, LaunchedProcess, alive
+from pollconsumer.tuning.forecast.platforms import Platform
 from tests.simulation.hosts.process import Process
 from tests.simulation.installation import Installation
 

@@ -13,8 +13,14 @@ import sys
 from collections.abc import Iterator
 
 from pollconsumer.core.durations import OVERRUN_TARGETS
-from pollconsumer.core.forecast.consumer_rules import Rules
-from pollconsumer.core.forecast.distributions import (
+from pollconsumer.core.histogram import Histogram
+from pollconsumer.interface.testing.fake_store import DirectConnection
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.leases import Leases
+from pollconsumer.store.reading.inspector import Inspector
+from pollconsumer.tuning.forecast.consumer_rules import Rules
+from pollconsumer.tuning.forecast.distributions import (
     Arrival,
     Bimodal,
     Constant,
@@ -24,15 +30,9 @@ from pollconsumer.core.forecast.distributions import (
     Workload,
     draw,
 )
-from pollconsumer.core.forecast.platforms import PLATFORMS, Platform
-from pollconsumer.core.histogram import Histogram
-from pollconsumer.core.tuning.launch_facts import LaunchFacts, launches_of, lineage_to_tune
-from pollconsumer.core.tuning.proposal import Proposal, propose
-from pollconsumer.interface.testing.fake_store import DirectConnection
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.leases import Leases
-from pollconsumer.store.reading.inspector import Inspector
+from pollconsumer.tuning.forecast.platforms import PLATFORMS, Platform
+from pollconsumer.tuning.launch_facts import LaunchFacts, launches_of, lineage_to_tune
+from pollconsumer.tuning.proposal import Proposal, propose
 from tests.as_set import rules_as_set
 from tests.simulation.installation import NAMESPACE, SCRIPTS
 from tests.simulation.measuring import Measured

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer import PollConsumer
 from pollconsumer.runtime.new_messages import new_message
-from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.testing import Sandbox
 from tests.simulation.hosts.process import Process
 from tests.simulation.installation import NAMESPACE, Installation, Opener

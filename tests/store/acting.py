@@ -7,15 +7,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.message import NewMessage, digest_of
-from pollconsumer.store import outbox, rows
 from pollconsumer.store.limits import Limits
-from pollconsumer.store.reservations import Holder, Reservation
-from pollconsumer.store.steps import Done, Settlement, Share, Stepped
+from pollconsumer.store.queues import outbox
+from pollconsumer.store.records import rows
+from pollconsumer.store.records.reservations import Holder, Reservation
+from pollconsumer.store.records.steps import Done, Settlement, Share, Stepped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.queues.redis_store import RedisStore
 
 QUEUE = "mail"
 HOUR = 3_600_000

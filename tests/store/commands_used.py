@@ -11,6 +11,8 @@ from pollconsumer.store.scripts import Scripts, expecting
 
 PACKAGE = Path(pollconsumer.__file__).parent
 LUA = PACKAGE / "store" / "lua"
+SENDERS = ("store", "moving", "watching", "dashboard/readings")
+"""Where Python sends commands itself."""
 _CALL = re.compile(r"(?:redis\.call(?:\(|, )|expect\()'([A-Z]+)'")
 _READS = (
     "EXISTS|GET|HEXISTS|HGET|HGETALL|HLEN|HMGET|HSCAN|HVALS|LINDEX|LLEN|LPOS|LRANGE|PTTL|SCARD|SISMEMBER|SMISMEMBER|"
@@ -62,11 +64,12 @@ def keys_written_by(script: str) -> set[str]:
     return words
 
 
-def plain_commands(layer: str = "store") -> set[str]:
+def plain_commands() -> set[str]:
     """Those that Python sends itself, except for what the connection does with scripts."""
     return {
         name
-        for path in (PACKAGE / layer).rglob("*.py")
+        for place in SENDERS
+        for path in (PACKAGE / place).rglob("*.py")
         if path.name not in ("wire.py", "server_wire.py", "cluster_wire.py", "replies.py")
         for name in _PLAIN.findall(path.read_text("utf-8"))
     }

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.store.moving.store_closer import StoreCloser
-from pollconsumer.store.moving.store_export import export
-from pollconsumer.store.moving.store_import import Import
+from pollconsumer.moving.store_closer import StoreCloser
+from pollconsumer.moving.store_export import export
+from pollconsumer.moving.store_import import Import
 from tests.conftest import NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.store.client.wire import Wire
 
 Line = dict[str, Any]
 

@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pollconsumer.runtime.embedded.start import find_program
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.connecting.strict import Strict
-from pollconsumer.store.connecting.wire import Wire
-from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.strict_producer import StrictProducer
-from pollconsumer.store.suitability import Suitability
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.strict import Strict
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.safety.strict_producer import StrictProducer
+from pollconsumer.store.safety.suitability import Suitability
 from tests.conftest import NAMESPACE
 from tests.short_directory import short_directory
 from tests.store.test_suitability import Memo
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pollconsumer.store.connecting.patience import Patience
+    from pollconsumer.store.client.patience import Patience
 
 PATIENCE = 30.0
 Servers = tuple["Path", int, list[subprocess.Popen[bytes]]]

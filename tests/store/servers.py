@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, Budget, Patience
+from pollconsumer.store.client.patience import COMMAND_TIMEOUT, Budget, Patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.store.client.wire import Wire
 
     MakeWire = Callable[[Callable[[], Patience], Callable[[Wire], None] | None], Wire]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.store.connecting.address import address_of
+from pollconsumer.store.client.address import address_of
 
 
 @pytest.mark.parametrize(

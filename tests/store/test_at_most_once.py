@@ -8,18 +8,18 @@ import pytest
 
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.lifecycle import State
-from pollconsumer.store import rows
-from pollconsumer.store.reservations import Reservation
-from pollconsumer.store.steps import Share
+from pollconsumer.store.records import rows
+from pollconsumer.store.records.reservations import Reservation
+from pollconsumer.store.records.steps import Share
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names, park, release, retry
 from tests.store.servers import snapshot
 
 if TYPE_CHECKING:
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
-    from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.reservations import DeadLetter
-    from pollconsumer.store.steps import Done
+    from pollconsumer.store.records.reservations import DeadLetter
+    from pollconsumer.store.records.steps import Done
 
 
 def begun(launch: Launch) -> Reservation:

@@ -12,8 +12,8 @@ from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, names
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
+    from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
-    from pollconsumer.store.redis_store import RedisStore
 
 
 def lose(store: RedisStore, look: Looking, key: str, id: str) -> None:  # noqa: A002  its name
@@ -125,7 +125,7 @@ def test_finished_messages_without_a_record_do_not_hide_one_that_is_lost(store: 
 def test_one_that_is_lost_among_many_is_found_by_one_launch_after_the_other(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pollconsumer.store.upkeep.AUDIT_PAGES", 2)
+    monkeypatch.setattr("pollconsumer.store.queues.upkeep.AUDIT_PAGES", 2)
     store.enqueue([message(f"{n}", payload=b'{"a": "%s"}' % (b"x" * 100)) for n in range(900)])
     lose(store, look, "ready", "700")
     found = [store.audit(QUEUE)]

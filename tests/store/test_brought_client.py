@@ -16,15 +16,15 @@ from redis import sentinel
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, StoreUnreachable
 from pollconsumer.store.brought_client import brought
-from pollconsumer.store.connecting import redis_py
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.redis_py import ClientConnection
-from pollconsumer.store.connecting.replies import ErrorReply
-from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.connecting.strict import ByPeople
-from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.suitability import Suitability
+from pollconsumer.store.client import redis_py
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.redis_py import ClientConnection
+from pollconsumer.store.client.replies import ErrorReply
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.strict import ByPeople
+from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.safety.suitability import Suitability
 from tests.conftest import NAMESPACE, by_client, in_memory_by_client, real_server
 from tests.failovers.servers import SERVICE, Trio, await_true
 from tests.store.acting import QUEUE, Launch, message
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pollconsumer.store.connecting.patience import Patience
-    from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.store.client.patience import Patience
+    from pollconsumer.store.client.wire import Wire
 
 LONG = 30.0
 Sentinel: Any = sentinel.Sentinel  # it has no types

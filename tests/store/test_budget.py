@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import StoreUnreachable
-from pollconsumer.store.connecting.patience import STEP, Budget
-from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.client.patience import STEP, Budget
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from tests.interface.away import Clock, Connection
 
 if TYPE_CHECKING:

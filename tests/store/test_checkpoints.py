@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import LeaseLost
-from pollconsumer.store import rows
+from pollconsumer.store.records import rows
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, message, release, retry
 from tests.store.servers import snapshot
 
 if TYPE_CHECKING:
-    from pollconsumer.store.interventions import Interventions
-    from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.reservations import Reservation
+    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.queues.redis_store import RedisStore
+    from pollconsumer.store.records.reservations import Reservation
 
 
 def at_page(store: RedisStore, launch: Launch, page: bytes = b"7") -> Reservation:
@@ -83,7 +83,7 @@ def test_it_ends_with_the_message(
 def test_trimming_leaves_none_behind(
     store: RedisStore, launch: Launch, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pollconsumer.store.upkeep.KEEP_FINISHED", 0)
+    monkeypatch.setattr("pollconsumer.store.queues.upkeep.KEEP_FINISHED", 0)
     launch.complete(*launch.reserve())
     store.wire.command("HSET", look.key("checkpoints"), "a", "stray")
     store.trim(QUEUE)

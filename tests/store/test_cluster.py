@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.errors import ConfigurationError, NodeLost, PollConsumerError, StoreUnreachable
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.cluster import liveness
 from pollconsumer.store.cluster.cluster_address import ClusterAddress, Node, server_urls
 from pollconsumer.store.cluster.cluster_wire import ClusterWire
 from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.cluster.topology import Topology
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.replies import Unanswered
-from pollconsumer.store.doubts import doubts
+from pollconsumer.store.safety.doubts import doubts
 from tests.store.scripted_node import OK, ScriptedNode
 from tests.store.servers import Impatient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pollconsumer.store.connecting.patience import Patience
+    from pollconsumer.store.client.patience import Patience
     from tests.store.scripted_node import Answer
 
 LOW, HIGH = "{b}", "{a}"

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pollconsumer.core.message import NewMessage
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
-    from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.reservations import Reservation
-    from pollconsumer.store.steps import Done, Settlement
+    from pollconsumer.store.records.reservations import Reservation
+    from pollconsumer.store.records.steps import Done, Settlement
 
 ENDS: list[Callable[[Reservation], Settlement | Done]] = [
     lambda r: retry(r, HOUR),
@@ -268,7 +268,7 @@ def test_counts_that_went_wrong_are_healed(store: RedisStore, look: Looking, cou
 def test_with_too_many_in_flight_the_counts_are_trusted(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pollconsumer.store.upkeep.MOST_COUNTED", 1)
+    monkeypatch.setattr("pollconsumer.store.queues.upkeep.MOST_COUNTED", 1)
     store.enqueue(keyed("a", "b", "c", limit=2))
     Launch(store).reserve(9)
     store.wire.command("HSET", look.key("places_taken"), "k", 1)
@@ -279,7 +279,7 @@ def test_with_too_many_in_flight_the_counts_are_trusted(
 def test_more_keys_than_one_call_looks_at_are_all_healed(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pollconsumer.store.upkeep.MOST_LINES", 3)
+    monkeypatch.setattr("pollconsumer.store.queues.upkeep.MOST_LINES", 3)
     for n in range(10):
         store.enqueue(keyed(f"{n}a", f"{n}b", key=f"k{n}"))
     Launch(store).reserve(99)

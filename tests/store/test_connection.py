@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer.store.connecting.address import address_of
-from pollconsumer.store.connecting.connection import SocketConnection
-from pollconsumer.store.connecting.replies import ErrorReply
+from pollconsumer.store.client.address import address_of
+from pollconsumer.store.client.connection import SocketConnection
+from pollconsumer.store.client.replies import ErrorReply
 from tests.store.relay import answering
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer import PollConsumer, StoreUnreachable
-from pollconsumer.store.connecting import connection as module
-from pollconsumer.store.connecting.address import address_of
-from pollconsumer.store.connecting.connection import SocketConnection
+from pollconsumer.store.client import connection as module
+from pollconsumer.store.client.address import address_of
+from pollconsumer.store.client.connection import SocketConnection
 from tests.store.relay import answering
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def test_an_encrypted_record_has_one_deadline_for_the_whole(monkeypatch: pytest.
     def encrypted(opened: socket.socket, _: object) -> socket.socket:
         return Encrypted(fileno=opened.detach())
 
-    monkeypatch.setattr("pollconsumer.store.connecting.transport.encrypted", encrypted)
+    monkeypatch.setattr("pollconsumer.store.client.transport.encrypted", encrypted)
     with answering(b"+PONG\r\n", over_network=True) as url:
         connection = SocketConnection(address_of(url.replace("redis:", "rediss:")))
         connection.connect(GUARD)

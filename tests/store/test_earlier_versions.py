@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.lifecycle import State
-from pollconsumer.store import outbox
-from pollconsumer.store.launch_recurrences import LaunchRecurrences
+from pollconsumer.store.queues import outbox
+from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, Looking, message, names, unattended
 
 if TYPE_CHECKING:
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
-    from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.reservations import Reservation
+    from pollconsumer.store.records.reservations import Reservation
 
 WRITE = {"hash": "HSET", "list": "RPUSH", "set": "SADD", "zset": "ZADD"}
 READY = ["background", "keyed", "keyed-for-an-hour", "large", "ready", "urgent", "waits-for-a-place"]
@@ -125,7 +125,7 @@ def test_its_recurrences_go_on_before_and_after_they_are_defined_again(earlier: 
 def test_due_times_in_milliseconds_are_converted_whatever_their_number(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pollconsumer.store.upkeep.CONVERT_PAGE", 2)
+    monkeypatch.setattr("pollconsumer.store.queues.upkeep.CONVERT_PAGE", 2)
     store.enqueue([message(f"m{n}", due=4_102_444_800_000 + n) for n in range(5)])
     written = {name: look.score("schedule", name) for name in look.ranked("schedule")}
     for name, score in written.items():

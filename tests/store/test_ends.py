@@ -10,8 +10,8 @@ import pytest
 
 from pollconsumer.core.lifecycle import state_of
 from pollconsumer.core.progress import Progress
-from pollconsumer.store import rows
-from pollconsumer.store.steps import Settlement
+from pollconsumer.store.records import rows
+from pollconsumer.store.records.steps import Settlement
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, expire, message, park, retry
 from tests.store.commands_used import LUA, code_of, scripts
 from tests.test_architecture import table
@@ -19,9 +19,9 @@ from tests.test_architecture import table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.interventions import Interventions
-    from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.reservations import Reservation
+    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.queues.redis_store import RedisStore
+    from pollconsumer.store.records.reservations import Reservation
 
 ENDS = table("How a message ends", "End")
 FREED = {
@@ -33,11 +33,11 @@ FREED = {
 }
 """What a message may have, in the order of the table's columns, and the word for that it is gone after the end."""
 MODULES = {
-    "Share": "steps",
-    "Settlement": "steps",
-    "RedisStore": "redis_store",
-    "Upkeep": "upkeep",
-    "Interventions": "interventions",
+    "Share": "records.steps",
+    "Settlement": "records.steps",
+    "RedisStore": "queues.redis_store",
+    "Upkeep": "queues.upkeep",
+    "Interventions": "queues.interventions",
 }
 LARGE = b'{"x":"%b"}' % (b"x" * 2000)
 

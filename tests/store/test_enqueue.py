@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import StoreRefused
-from pollconsumer.store import producer, redis_store
-from pollconsumer.store.producer import Enqueued
+from pollconsumer.store.queues import producer, redis_store
+from pollconsumer.store.queues.producer import Enqueued
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, names, retry
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
     from pollconsumer.core.lifecycle import Timestamps
+    from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
-    from pollconsumer.store.redis_store import RedisStore
 
 
 def test_messages_are_offered_in_the_order_in_which_they_were_accepted(store: RedisStore) -> None:

@@ -13,10 +13,10 @@ from pollconsumer.core.errors import OutcomeUnknown, StoreRefused
 from pollconsumer.core.message import Alike, NewMessage
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.interface.api.store_pool import StorePool
-from pollconsumer.store.connecting.strict import Strict
-from pollconsumer.store.producer import ENQUEUE_BYTES, ENQUEUE_PAGE, ENQUEUE_PAGES, Enqueued, Producer
-from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.strict_producer import StrictProducer
+from pollconsumer.store.client.strict import Strict
+from pollconsumer.store.queues.producer import ENQUEUE_BYTES, ENQUEUE_PAGE, ENQUEUE_PAGES, Enqueued, Producer
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.safety.strict_producer import StrictProducer
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, Looking, message, names
 from tests.store.servers import snapshot

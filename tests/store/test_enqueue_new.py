@@ -13,12 +13,12 @@ from pollconsumer.core.errors import OutcomeUnknown, StoreRefused, StoreUnreacha
 from pollconsumer.core.message import NewMessage
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
-from pollconsumer.store.connecting.patience import Patience
-from pollconsumer.store.connecting.replies import Unanswered
-from pollconsumer.store.connecting.strict import Strict
-from pollconsumer.store.producer import Enqueued, Producer
-from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.strict_producer import StrictProducer
+from pollconsumer.store.client.patience import Patience
+from pollconsumer.store.client.replies import Unanswered
+from pollconsumer.store.client.strict import Strict
+from pollconsumer.store.queues.producer import Enqueued, Producer
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.safety.strict_producer import StrictProducer
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names, retry
 from tests.store.servers import snapshot

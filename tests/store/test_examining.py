@@ -9,15 +9,15 @@ import pytest
 
 from pollconsumer.core.choices import Missed
 from pollconsumer.core.events import Event, OccurrencesSkipped
-from pollconsumer.core.health.facts import Facts, RecurrenceFacts
 from pollconsumer.core.histogram import BOUNDS, Histogram
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.connecting.wire import Wire
-from pollconsumer.store.launch_recurrences import LaunchRecurrences as Recurrences
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import Acquired, Group, Leases
-from pollconsumer.store.reading.examiner import UNREADABLE_READ, Examiner
+from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences as Recurrences
+from pollconsumer.watching.examiner import UNREADABLE_READ, Examiner
+from pollconsumer.watching.health.facts import Facts, RecurrenceFacts
 from tests.as_set import expected_as_set
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, park
@@ -26,7 +26,7 @@ from tests.store.servers import server_ms, snapshot
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.queues.redis_store import RedisStore
     from tests.store.servers import Server
 
 

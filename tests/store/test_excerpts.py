@@ -9,19 +9,19 @@ import pytest
 
 from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.lifecycle import State
-from pollconsumer.store import rows
-from pollconsumer.store.histograms import write_histogram
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.dashboard.readings.excerpts import SAMPLE, Excerpts
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.reading.excerpts import SAMPLE, Excerpts
-from pollconsumer.store.steps import Settlement
+from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.records import rows
+from pollconsumer.store.records.histograms import write_histogram
+from pollconsumer.store.records.steps import Settlement
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, complete_ago, message
 from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
-    from pollconsumer.store.connecting.wire import Wire
-    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.client.wire import Wire
+    from pollconsumer.store.queues.redis_store import RedisStore
 
 
 @pytest.fixture

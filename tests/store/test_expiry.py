@@ -8,14 +8,14 @@ import pytest
 
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.lifecycle import State
-from pollconsumer.store import outbox, upkeep
+from pollconsumer.store.queues import outbox, upkeep
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, chosen, expire, finish, message, names, retry
 from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
-    from pollconsumer.store.redis_store import RedisStore
 
 LARGE = b'{"x":"%b"}' % (b"x" * 2000)
 

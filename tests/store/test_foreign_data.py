@@ -8,17 +8,17 @@ import pytest
 
 from pollconsumer.core.errors import StoreRefused
 from pollconsumer.core.histogram import Histogram
-from pollconsumer.store import upkeep
 from pollconsumer.store.leases import Acquired, Group
-from pollconsumer.store.reservations import Holder
+from pollconsumer.store.queues import upkeep
+from pollconsumer.store.records.reservations import Holder
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, message
 
 if TYPE_CHECKING:
-    from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.store.client.wire import Wire
     from pollconsumer.store.leases import Leases
+    from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
-    from pollconsumer.store.redis_store import RedisStore
 
 GROUP = Group("consumer", ("mail",), 1)
 LEASE = "lease:consumer:mail:0"

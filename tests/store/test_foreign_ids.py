@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.lifecycle import State
-from pollconsumer.store.id_text import id_bytes, id_text
+from pollconsumer.store.records.id_text import id_bytes, id_text
 from pollconsumer.store.server import service_of
 from tests.store.acting import QUEUE, Launch, Looking, message, names
 
 if TYPE_CHECKING:
-    from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.leases import Leases
+    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
-    from pollconsumer.store.redis_store import RedisStore
 
 STRANGE = [b"\xff\xfe", b"a\xffb", b"\\xff", b"\\x5cxff", b"a\\b", "ä".encode(), b"\x1b[31m", b"two\nlines", b""]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import OutcomeUnknown, StoreUnreachable
-from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.queues.redis_store import RedisStore
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, release, retry
 from tests.store.servers import Impatient, snapshot
@@ -15,7 +15,7 @@ from tests.store.servers import Impatient, snapshot
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.store.client.wire import Wire
     from tests.store.servers import Server
 
 

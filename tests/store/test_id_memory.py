@@ -8,13 +8,14 @@ import pytest
 
 from pollconsumer.core.errors import Conflict, OutcomeUnknown
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.store import outbox, producer, rows, upkeep
-from pollconsumer.store.connecting.patience import SystemClocks
-from pollconsumer.store.connecting.replies import Unanswered
-from pollconsumer.store.launch_recurrences import LaunchRecurrences
-from pollconsumer.store.occurrences import id_of, record_of
-from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED, Enqueued
-from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.client.patience import SystemClocks
+from pollconsumer.store.client.replies import Unanswered
+from pollconsumer.store.queues import outbox, producer, upkeep
+from pollconsumer.store.queues.producer import ID_MEMORY_MS, MOST_REMEMBERED, Enqueued
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.records import rows
+from pollconsumer.store.records.occurrences import id_of, record_of
+from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, chosen, die, finish, message, send_and_die, unattended
 from tests.store.servers import server_ms, snapshot
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.queues.interventions import Interventions
     from tests.store.servers import Server
 
 OTHERS = 50

@@ -9,17 +9,18 @@ import pytest
 
 from pollconsumer.core.errors import NotFound
 from pollconsumer.core.lifecycle import State
-from pollconsumer.store import rows, server
+from pollconsumer.store import server
 from pollconsumer.store.leases import Acquired, Group, Leases
 from pollconsumer.store.reading import inspector as module
+from pollconsumer.store.records import rows
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, complete_ago, die, message, park, release, retry
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
-    from pollconsumer.store.connecting.wire import Wire
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.client.wire import Wire
+    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
-    from pollconsumer.store.redis_store import RedisStore
 
 STATES = {
     "ready": State.READY,

@@ -15,21 +15,22 @@ from pollconsumer.core.errors import Conflict
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.message import NewMessage, digest_of
 from pollconsumer.core.message_options import Options, decoded
-from pollconsumer.store import outbox, rows
-from pollconsumer.store.launch_recurrences import LaunchRecurrences
+from pollconsumer.moving.store_closer import StoreCloser
 from pollconsumer.store.leases import Acquired, Group, Leases
-from pollconsumer.store.moving.store_closer import StoreCloser
-from pollconsumer.store.reports import read_progress
-from pollconsumer.store.steps import Settlement
+from pollconsumer.store.queues import outbox
+from pollconsumer.store.records import rows
+from pollconsumer.store.records.reports import read_progress
+from pollconsumer.store.records.steps import Settlement
+from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, chosen, message, names, unattended
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
-    from pollconsumer.store.redis_store import RedisStore
 
 INSTANT = b"\0\1\2\3\4\5"
 ENTRY = {"id": "follow", "queue": QUEUE, "handler": "handler", "payload": "{}"}

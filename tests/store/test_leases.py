@@ -11,8 +11,8 @@ from tests.conftest import NAMESPACE
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
-    from pollconsumer.store.connecting.wire import Wire
-    from pollconsumer.store.reservations import Holder
+    from pollconsumer.store.client.wire import Wire
+    from pollconsumer.store.records.reservations import Holder
     from tests.store.servers import Server
 
 GROUP = Group("consumer", ("mail",), 1)

@@ -12,8 +12,8 @@ from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names, rel
 from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
-    from pollconsumer.store.interventions import Interventions
-    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.queues.redis_store import RedisStore
 
 TWO = Limits(max_in_flight=2)
 THREE_AN_HOUR = Limits(quota=3, period_ms=HOUR)

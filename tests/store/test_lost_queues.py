@@ -8,19 +8,19 @@ import pytest
 
 from pollconsumer.core.errors import NotFound, StoreUnreachable
 from pollconsumer.core.lifecycle import State
-from pollconsumer.interface.metrics.store_metrics import metrics_of
-from pollconsumer.store.reading.excerpts import Excerpts
+from pollconsumer.dashboard.readings.excerpts import Excerpts
 from pollconsumer.store.reading.message_selector import MessageSelector, Selection
-from pollconsumer.store.recurrence_interventions import Recurrences
+from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
+from pollconsumer.watching.metrics.store_metrics import metrics_of
 from tests.conftest import NAMESPACE
 from tests.store.acting import Launch, message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.store.client.wire import Wire
+    from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
-    from pollconsumer.store.redis_store import RedisStore
 
 LEFT, LOST = "left", "lost"
 

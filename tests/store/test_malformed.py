@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import ConfigurationError, PollConsumerError, StoreRefused
+from pollconsumer.store.client.address import place_in
+from pollconsumer.store.client.replies import ErrorReply, Unanswered
+from pollconsumer.store.client.sentinel import Sentinels
 from pollconsumer.store.cluster.cluster_address import ClusterAddress, Node
 from pollconsumer.store.cluster.topology import Topology
-from pollconsumer.store.connecting.address import place_in
-from pollconsumer.store.connecting.replies import ErrorReply, Unanswered
-from pollconsumer.store.connecting.sentinel import Sentinels
 from tests.store.relay import Listening
 
 if TYPE_CHECKING:

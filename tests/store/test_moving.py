@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.errors import BadData, NotFound, PollConsumerError, StoreRefused, StoreUnreachable
-from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.moving import contents
+from pollconsumer.moving.contents import digest_of, pages
+from pollconsumer.moving.store_closer import Place, StoreCloser
+from pollconsumer.moving.store_export import export
+from pollconsumer.moving.store_import import Import
+from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.keyspace import QUEUE_KEYS
 from pollconsumer.store.leases import Acquired, Group, Leases, TurnedAway
-from pollconsumer.store.moving import contents
-from pollconsumer.store.moving.contents import digest_of, pages
-from pollconsumer.store.moving.store_closer import Place, StoreCloser
-from pollconsumer.store.moving.store_export import export
-from pollconsumer.store.moving.store_import import Import
-from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.suitability import Suitability
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.safety.suitability import Suitability
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, message, names
 from tests.store.moving import exported, imported, unexpected
@@ -26,8 +26,8 @@ from tests.store.test_earlier_versions import write_earlier
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.connecting.wire import Wire
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.client.wire import Wire
+    from pollconsumer.store.queues.interventions import Interventions
     from tests.store.servers import Server
 
 GROUP = Group("consumer", (QUEUE,), 1)
@@ -537,7 +537,7 @@ def test_elements_that_a_server_shows_twice_count_once(
                 yield page
 
     shown: dict[str, bool] = {}
-    monkeypatch.setattr("pollconsumer.store.moving.store_export.pages", twice)
+    monkeypatch.setattr("pollconsumer.moving.store_export.pages", twice)
     lines = exported(store.wire)
     assert shown
     target = elsewhere()

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.store import outbox
+from pollconsumer.store.queues import outbox
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, finish, message
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
+    from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
-    from pollconsumer.store.redis_store import RedisStore
 
 OTHER = "other"
 
@@ -41,7 +41,7 @@ def test_a_result_is_kept_for_its_time_and_forgotten_then(
 
 
 def test_a_result_outlives_its_message(store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pollconsumer.store.upkeep.KEEP_FINISHED", 0)
+    monkeypatch.setattr("pollconsumer.store.queues.upkeep.KEEP_FINISHED", 0)
     complete_with(store, result="1")
     assert store.trim(QUEUE) == 1
     assert look.hash("results") == {"parent": b"1"}
@@ -53,7 +53,7 @@ def test_a_result_is_not_that_of_a_later_message_with_the_same_id(
     complete_with(store, result="1")
     assert store.enqueue([message("parent"), message("other")])[0].duplicate
     assert inspector.message("parent").result == 1
-    monkeypatch.setattr("pollconsumer.store.upkeep.KEEP_FINISHED", 0)
+    monkeypatch.setattr("pollconsumer.store.queues.upkeep.KEEP_FINISHED", 0)
     store.trim(QUEUE)
     look.forget_ids()
     assert not store.enqueue([message("parent")])[0].duplicate
@@ -73,7 +73,7 @@ def completed_again(store: RedisStore, look: Looking, result: str) -> None:
 def test_a_result_outlives_the_time_of_that_of_an_earlier_message_with_the_same_id(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pollconsumer.store.upkeep.KEEP_FINISHED", 0)
+    monkeypatch.setattr("pollconsumer.store.queues.upkeep.KEEP_FINISHED", 0)
     for result in "123":
         completed_again(store, look, result)
     assert look.runs_of_results() == [["parent"]] * 3
@@ -89,7 +89,7 @@ def test_a_result_outlives_the_time_of_that_of_an_earlier_message_with_the_same_
 def test_results_with_the_same_id_are_forgotten_when_the_time_of_all_is_over(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pollconsumer.store.upkeep.KEEP_FINISHED", 0)
+    monkeypatch.setattr("pollconsumer.store.queues.upkeep.KEEP_FINISHED", 0)
     for result in "123":
         completed_again(store, look, result)
     look.time_passes_for_results(3)

@@ -9,14 +9,14 @@ import pytest
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.progress import Progress
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.steps import Share
+from pollconsumer.store.records.steps import Share
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, message, release, retry
 from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
-    from pollconsumer.store.interventions import Interventions
-    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.queues.redis_store import RedisStore
 
 HALF = Progress(1, 2, "half of it")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pollconsumer.core.errors import LeaseLost, StoreRefused
-from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.reservations import Holder
-from pollconsumer.store.steps import Promoted
+from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.records.reservations import Holder
+from pollconsumer.store.records.steps import Promoted
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names
 from tests.store.servers import server_ms, server_us, snapshot
 

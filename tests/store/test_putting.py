@@ -13,18 +13,18 @@ from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.core.events import Event, RecurrenceTaken
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.store.launch_recurrences import LaunchRecurrences
-from pollconsumer.store.occurrences import id_of, occurrence_of
-from pollconsumer.store.recurrence_reader import PAGE, readable
-from pollconsumer.store.reservations import Holder
+from pollconsumer.store.records.occurrences import id_of, occurrence_of
+from pollconsumer.store.records.reservations import Holder
+from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
+from pollconsumer.store.recurrences.recurrence_reader import PAGE, readable
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, UNATTENDED, Launch, Looking, die, finish, retry
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
     from pollconsumer.core.recurrence import First
-    from pollconsumer.store.recurrence_interventions import Occurred
-    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.queues.redis_store import RedisStore
+    from pollconsumer.store.recurrences.recurrence_interventions import Occurred
 
 MOVER = Holder("mover::0", "5", "mover:")
 NAME = "check:42"
@@ -522,7 +522,7 @@ def test_triggering_enqueues_an_occurrence_beside_those_of_the_rule(act: Acting)
 def test_an_occurrence_that_is_made_again_has_no_result_of_the_forgotten_one(
     act: Acting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pollconsumer.store.upkeep.KEEP_FINISHED", 0)
+    monkeypatch.setattr("pollconsumer.store.queues.upkeep.KEEP_FINISHED", 0)
     act.put(CHECK)
     instant = act.look.score("next_instants", NAME) or 0
     act.tick()

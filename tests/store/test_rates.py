@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.store import rows
 from pollconsumer.store.limits import Limits
+from pollconsumer.store.records import rows
 from tests.store.acting import (
     HOUR,
     QUEUE,
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pollconsumer.core.message import NewMessage
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
-    from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.reservations import Reservation
-    from pollconsumer.store.steps import Settlement
+    from pollconsumer.store.records.reservations import Reservation
+    from pollconsumer.store.records.steps import Settlement
 
 TWO_AN_HOUR = "2/1h"
 

@@ -8,13 +8,14 @@ import pytest
 
 from pollconsumer.core.message import Malformed
 from pollconsumer.core.message_options import Options, decoded
-from pollconsumer.store import outbox, rows
+from pollconsumer.store.queues import outbox
+from pollconsumer.store.records import rows
 from tests.store.acting import QUEUE, Launch, Looking, chosen, finish, message
 
 if TYPE_CHECKING:
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
-    from pollconsumer.store.redis_store import RedisStore
 
 HEADERS = {"trace-id": "4bf92f", "Lang": "fr, é"}
 LARGE = b'{"x":"%b"}' % (b"x" * 2000)

@@ -9,14 +9,14 @@ import pytest
 
 from pollconsumer.core.errors import LeaseLost, StoreRefused
 from pollconsumer.core.lifecycle import State
-from pollconsumer.store import upkeep
+from pollconsumer.store.queues import upkeep
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, names
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
-    from pollconsumer.store.redis_store import RedisStore
 
 
 @pytest.fixture

@@ -22,11 +22,11 @@ from pollconsumer.core.message import NewMessage
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
-from pollconsumer.store import rows
-from pollconsumer.store.launch_recurrences import MAX_PAGE_RECURRENCES, LaunchRecurrences
-from pollconsumer.store.occurrences import id_of
-from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.reservations import Holder
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.records import rows
+from pollconsumer.store.records.occurrences import id_of
+from pollconsumer.store.records.reservations import Holder
+from pollconsumer.store.recurrences.launch_recurrences import MAX_PAGE_RECURRENCES, LaunchRecurrences
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, unattended
 from tests.store.servers import server_ms, snapshot

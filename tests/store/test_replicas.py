@@ -11,18 +11,18 @@ import pytest
 from pollconsumer.core.errors import Conflict, NotReplicated, OutcomeUnknown, StoreRefused, StoreUnreachable
 from pollconsumer.core.message import Alike
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.store.connecting.confirmation import confirmed
-from pollconsumer.store.connecting.connection import Command
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.replies import Unanswered
-from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.connecting.strict import Strict
-from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.client.confirmation import confirmed
+from pollconsumer.store.client.connection import Command
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.replies import Unanswered
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.strict import Strict
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import Acquired, Group, Leases
-from pollconsumer.store.recurrence_interventions import Recurrences
-from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
+from pollconsumer.store.safety.strict_producer import StrictProducer
 from pollconsumer.store.scripts import Scripts
-from pollconsumer.store.strict_producer import StrictProducer
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, chosen, message, names
 from tests.store.replicated import Pair, Servers, started
@@ -30,7 +30,7 @@ from tests.store.replicated import Pair, Servers, started
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pollconsumer.store.producer import Producer
+    from pollconsumer.store.queues.producer import Producer
 
 SHORT = Strict(None, 0.05)
 

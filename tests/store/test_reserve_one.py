@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pollconsumer.core.errors import LeaseLost, PollConsumerError
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
-from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.reservations import Reservation
+from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.records.reservations import Reservation
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, release, retry
 from tests.store.servers import snapshot

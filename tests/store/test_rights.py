@@ -11,19 +11,19 @@ import pytest
 
 from pollconsumer.core.errors import PermissionDenied
 from pollconsumer.core.recurrence import Recurrence
+from pollconsumer.moving.store_closer import StoreCloser
 from pollconsumer.store import rights
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.connecting.strict import WAITING, ByPeople, Strict
-from pollconsumer.store.connecting.wire import Wire
-from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.launch_recurrences import LaunchRecurrences
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.strict import WAITING, ByPeople, Strict
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import Group, Leases
-from pollconsumer.store.moving.store_closer import StoreCloser
+from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.strict_producer import StrictProducer
-from pollconsumer.store.suitability import Suitability
+from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
+from pollconsumer.store.safety.strict_producer import StrictProducer
+from pollconsumer.store.safety.suitability import Suitability
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, die, message, names
 from tests.store.commands_used import LUA, commands_of, plain_commands, scripts

@@ -10,14 +10,14 @@ import pytest
 from pollconsumer.core.errors import WentBack
 from pollconsumer.core.message import Alike
 from pollconsumer.runtime.new_messages import new_id
-from pollconsumer.store import rollback
-from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Acquired, Group, Leases
 from pollconsumer.store.limits import Kept, Retention
-from pollconsumer.store.producer import Producer
-from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.rollback import Rollback
-from pollconsumer.store.suitability import Suitability
+from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.queues.producer import Producer
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.safety import rollback
+from pollconsumer.store.safety.rollback import Rollback
+from pollconsumer.store.safety.suitability import Suitability
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, finish, message
 from tests.store.servers import server_ms
@@ -26,8 +26,8 @@ from tests.store.test_suitability import Memo
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.connecting.wire import Wire
-    from pollconsumer.store.reservations import Holder
+    from pollconsumer.store.client.wire import Wire
+    from pollconsumer.store.records.reservations import Holder
     from tests.store.servers import Server
 
 FENCES = f"{{{NAMESPACE}}}:fences"

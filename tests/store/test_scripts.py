@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.store import rows
 from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
+from pollconsumer.store.records import rows
 from pollconsumer.store.scripts import Scripts
 from tests.store import script
 from tests.store.commands_used import LUA, scripts

@@ -8,16 +8,16 @@ import pytest
 
 from pollconsumer.core.errors import NotFound
 from pollconsumer.core.lifecycle import State
-from pollconsumer.store import interventions as module
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.queues import interventions as module
+from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.message_selector import MessageSelector, Selection, recurrence_of, unreserved
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, die, message
 from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
-    from pollconsumer.store.connecting.wire import Wire
-    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.client.wire import Wire
+    from pollconsumer.store.queues.redis_store import RedisStore
 
 OTHER = "other"
 

@@ -12,14 +12,14 @@ import trustme
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, StoreRefused, StoreUnreachable
 from pollconsumer.interface.settings.values import check_store
-from pollconsumer.store.connecting import patience, sentinel
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.replies import ErrorReply, Unanswered, raise_if_error
-from pollconsumer.store.connecting.sentinel import ANSWER_WITHIN, PORT, Sentinels, service_of
-from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.connecting.wire import Wire
-from pollconsumer.store.doubts import doubts
-from pollconsumer.store.suitability import Suitability
+from pollconsumer.store.client import patience, sentinel
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.replies import ErrorReply, Unanswered, raise_if_error
+from pollconsumer.store.client.sentinel import ANSWER_WITHIN, PORT, Sentinels, service_of
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.safety.doubts import doubts
+from pollconsumer.store.safety.suitability import Suitability
 from tests.conftest import NAMESPACE
 from tests.failovers.servers import SERVICE, Trio
 from tests.interface.away import Connection
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from pollconsumer.store.connecting.address import Address
-    from pollconsumer.store.connecting.connection import Command
+    from pollconsumer.store.client.address import Address
+    from pollconsumer.store.client.connection import Command
     from tests.store.servers import Server
 
 PATIENCE = 30.0

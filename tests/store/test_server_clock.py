@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.store.server_clock import MOST_DELAYED, SHOWN_FOR, ServerClock
-from pollconsumer.store.steps import Share
+from pollconsumer.store.queues.server_clock import MOST_DELAYED, SHOWN_FOR, ServerClock
+from pollconsumer.store.records.steps import Share
 from tests.store.acting import HOUR, QUEUE, Launch, message
 from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.reservations import Reservation
+    from pollconsumer.store.queues.redis_store import RedisStore
+    from pollconsumer.store.records.reservations import Reservation
 
 BEGAN = 1_700_000_000.0
 """What the server's clock shows when the monotonic clock shows 0."""

@@ -14,8 +14,8 @@ from pollconsumer.core.errors import BadData, LeaseLost
 from pollconsumer.core.lifecycle import State
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
-from pollconsumer.store import rows
 from pollconsumer.store.leases import Group, Leases
+from pollconsumer.store.records import rows
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, message, names, park, release, retry
 from tests.store.servers import server_ms, snapshot
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pollconsumer.core.message import NewMessage
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
-    from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.reservations import Reservation
-    from pollconsumer.store.steps import Settlement
+    from pollconsumer.store.records.reservations import Reservation
+    from pollconsumer.store.records.steps import Settlement
 
 OUTCOMES = [retry, die, release, park]
 
@@ -498,8 +498,8 @@ def test_the_call_by_which_a_holder_got_its_lease_is_dropped_when_it_announces_i
 
 
 def test_a_step_goes_through_several_queues_in_one_round_trip(store: RedisStore) -> None:
-    from pollconsumer.store.reservations import Holder
-    from pollconsumer.store.steps import Share
+    from pollconsumer.store.records.reservations import Holder
+    from pollconsumer.store.records.steps import Share
 
     store.enqueue([message("a", queue="one"), message("b", queue="two")])
     holder = Holder("consumer:one,two:0", "1", "consumer:one,two")
@@ -517,7 +517,7 @@ def test_an_instant_is_reckoned_from_the_reservation_by_the_monotonic_clock(stor
 
 
 def test_a_completed_row_tells_when_its_handler_started_and_ended(store: RedisStore, look: Looking) -> None:
-    from pollconsumer.store.steps import Share
+    from pollconsumer.store.records.steps import Share
 
     store.enqueue([message("a")])
     launch = Launch(store)

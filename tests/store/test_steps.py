@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.store import rows
-from pollconsumer.store.reservations import KeyedReservation, Lot
-from pollconsumer.store.steps import Done, Extra, Share
+from pollconsumer.store.records import rows
+from pollconsumer.store.records.reservations import KeyedReservation, Lot
+from pollconsumer.store.records.steps import Done, Extra, Share
 
 IDS = ["a", "Z", "aZ", "a@Z", "daily@2026-01-01T00:00:00Z", "a@b@1999-12-31T23:59:59.500Z", "old@1969-01-01T00:00:00Z"]
 EXTRAS: list[Extra | None] = [

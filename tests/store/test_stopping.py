@@ -14,8 +14,8 @@ from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, messag
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.interventions import Interventions
-    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.queues.redis_store import RedisStore
 
 
 @pytest.fixture

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer.store import rows
-from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.totals import LAST_BUCKET, SKIPPED, SKIPPED_AT, Spans
-from pollconsumer.store.steps import Share
+from pollconsumer.store.records import rows
+from pollconsumer.store.records.steps import Share
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, chosen, die, expire, message, park, release, retry
 
 if TYPE_CHECKING:
+    from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
-    from pollconsumer.store.redis_store import RedisStore
-    from pollconsumer.store.reservations import Holder
+    from pollconsumer.store.records.reservations import Holder
 
 GROUP = Group("consumer", ("mail",), 1)
 

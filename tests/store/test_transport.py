@@ -15,14 +15,14 @@ import pytest
 import trustme
 
 from pollconsumer.core.errors import ConfigurationError, StoreUnreachable
-from pollconsumer.runtime.own_files import OwnFiles
 from pollconsumer.runtime.store_opener import StoreOpener
-from pollconsumer.store.connecting.address import address_of
-from pollconsumer.store.connecting.connection import SocketConnection
-from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, Budget, Patience
-from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.connecting.transport import tls_refusal
-from pollconsumer.store.doubts import doubts
+from pollconsumer.runtime.system.own_files import OwnFiles
+from pollconsumer.store.client.address import address_of
+from pollconsumer.store.client.connection import SocketConnection
+from pollconsumer.store.client.patience import COMMAND_TIMEOUT, Budget, Patience
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.transport import tls_refusal
+from pollconsumer.store.safety.doubts import doubts
 from tests.store.encrypted import Encrypted
 from tests.store.relay import Listening
 
@@ -260,7 +260,7 @@ def test_opening_such_a_store_warns_once() -> None:
 def test_a_store_without_tls_is_opened_without_importing_ssl() -> None:
     opening = """
 import sys
-from pollconsumer.runtime.own_files import OwnFiles
+from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.runtime.store_opener import StoreOpener
 StoreOpener("redis://localhost", "n", "everysec", print, OwnFiles([])).wire(print)
 print("ssl" in sys.modules)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import NotFound
-from pollconsumer.store import upkeep
 from pollconsumer.store.limits import Kept, Retention
-from pollconsumer.store.steps import Share
+from pollconsumer.store.queues import upkeep
+from pollconsumer.store.records.steps import Share
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, complete_ago, die, message, retry
 
 if TYPE_CHECKING:
+    from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
-    from pollconsumer.store.redis_store import RedisStore
 
 
 @pytest.fixture

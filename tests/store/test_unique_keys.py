@@ -15,9 +15,9 @@ from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, messag
 
 if TYPE_CHECKING:
     from pollconsumer.core.message import NewMessage
-    from pollconsumer.store.connecting.wire import Wire
-    from pollconsumer.store.interventions import Interventions
-    from pollconsumer.store.redis_store import RedisStore
+    from pollconsumer.store.client.wire import Wire
+    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.queues.redis_store import RedisStore
 
 
 def held_by(store: RedisStore, key: str = "k", lifetime: int = 0) -> str:

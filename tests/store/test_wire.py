@@ -23,14 +23,14 @@ from pollconsumer.core.errors import (
     StoreUnreachable,
 )
 from pollconsumer.core.message import Alike
-from pollconsumer.store.connecting import patience as module
-from pollconsumer.store.connecting.address import KEPT_ALIVE_EVERY, address_of
-from pollconsumer.store.connecting.patience import Patience
-from pollconsumer.store.connecting.replies import Unanswered
-from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.connecting.wire import Wire
-from pollconsumer.store.producer import Enqueued
-from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.client import patience as module
+from pollconsumer.store.client.address import KEPT_ALIVE_EVERY, address_of
+from pollconsumer.store.client.patience import Patience
+from pollconsumer.store.client.replies import Unanswered
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.queues.producer import Enqueued
+from pollconsumer.store.queues.redis_store import RedisStore
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, Looking, message, names, release
 from tests.store.relay import Relay, answering

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.runtime.launch.process import birth
+from pollconsumer.runtime.system.process import birth
 from tests.site import Site, wait_until
 
 if TYPE_CHECKING:

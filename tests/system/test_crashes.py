@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.histogram import Histogram
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.server_wire import ServerWire
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.leases import Leases
 from tests.site import PATIENCE, Site
 

@@ -16,10 +16,10 @@ import pytest
 
 from pollconsumer.core.errors import ConfigurationError, LeaseLost, StoreUnreachable, UsageError
 from pollconsumer.core.window import StopReason
-from pollconsumer.interface import logs
-from pollconsumer.interface.streaks import LaunchStreaks, name_of
-from pollconsumer.runtime import own_files
-from pollconsumer.runtime.own_files import OwnFiles
+from pollconsumer.interface.logs import logs
+from pollconsumer.interface.logs.streaks import LaunchStreaks, name_of
+from pollconsumer.runtime.system import own_files
+from pollconsumer.runtime.system.own_files import OwnFiles
 from tests.site import PATIENCE
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from pollconsumer.runtime.embedded.ask import ask
 from pollconsumer.runtime.embedded.directory import LOCK, PID, process_without_socket, take_lock
 from pollconsumer.runtime.embedded.server import EmbeddedServer, ServerStatus
 from pollconsumer.runtime.embedded.start import find_program
-from pollconsumer.runtime.own_files import data_directory
+from pollconsumer.runtime.system.own_files import data_directory
 from tests.short_directory import short_directory
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a d
 
 ENSURE = """
 from pollconsumer.runtime.embedded.server import EmbeddedServer
-from pollconsumer.runtime.own_files import data_directory
+from pollconsumer.runtime.system.own_files import data_directory
 server = EmbeddedServer(data_directory())
 server.ensure_running()
 print(server.status().pid)
@@ -399,7 +399,7 @@ def test_a_command_that_cannot_wait_long_names_what_the_server_does(reading: Emb
 
 
 def test_without_home_the_directory_is_that_of_the_user_id() -> None:
-    where = "from pollconsumer.runtime.own_files import data_directory; print(data_directory())"
+    where = "from pollconsumer.runtime.system.own_files import data_directory; print(data_directory())"
     expected = Path(pwd.getpwuid(os.getuid()).pw_dir) / ".local/share/pollconsumer"
     assert Path(run_python(where, env={}).strip()) == expected
     assert Path(run_python(where, env={"HOME": "", "XDG_DATA_HOME": "relative"}).strip()) == expected

@@ -20,7 +20,7 @@ import psycopg
 import pytest
 
 from pollconsumer.core.notation.instants import epoch_ms
-from pollconsumer.store.occurrences import id_of
+from pollconsumer.store.records.occurrences import id_of
 from tests.loopback import Mailbox, Website, postgresql
 from tests.site import Site, wait_until
 

@@ -179,7 +179,7 @@ def test_a_function_registered_with_atexit_that_keeps_the_interpreters_lock_is_c
 
 STAND_DOWN = """
 import time
-from pollconsumer.runtime.launch.watchdog import Watchdog
+from pollconsumer.runtime.system.watchdog import Watchdog
 watchdog = Watchdog(0.2, lambda: "struck")
 watchdog.disarm()
 time.sleep(1.5)
@@ -264,7 +264,7 @@ def test_fences_in_which_somebody_else_wrote_are_78(site: Site) -> None:
 
 # Modules of the user
 
-IMPATIENT = "from pollconsumer.interface.cli.installing import check; check.IMPORT_WITHIN = 0.5"
+IMPATIENT = "from pollconsumer.interface.cli.installation import check; check.IMPORT_WITHIN = 0.5"
 
 
 def test_a_module_whose_import_hangs_ends_check(site: Site) -> None:

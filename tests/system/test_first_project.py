@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.interface.platform_files.project_files import files
 from pollconsumer.interface.settings.load import read_settings
+from pollconsumer.platform_files.project_files import files
 
 if TYPE_CHECKING:
     from tests.site import Site

@@ -19,7 +19,7 @@ LONG = ["run", "--timeout", "10m"]
 SHORT = ["--timeout", "4s", "--min-margin", "500ms", "--estimated-duration", "1ms", "--grace", "500ms"]
 
 DIES_BEFORE_IT_ANNOUNCES_ITSELF = """
-from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.queues.redis_store import RedisStore
 RedisStore.announce = lambda *arguments, **options: os.kill(os.getpid(), 9)
 """
 

@@ -20,7 +20,7 @@ from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.retry import NotBegun
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.assembly.handlers import load_handlers
-from pollconsumer.interface.isolation.launch_side import isolating
+from pollconsumer.interface.assembly.isolation.launch_side import isolating
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.outcome import Outcome, trace, why_dropped

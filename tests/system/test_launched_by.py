@@ -171,7 +171,7 @@ def test_a_person_at_a_terminal_is_not_bounded_by_the_configured_schedule(
 
 
 def test_the_ancestors_of_a_process_are_its_parent_first() -> None:
-    from pollconsumer.runtime.launch.process import ancestors
+    from pollconsumer.runtime.system.process import ancestors
 
     parent = next(ancestors())
     assert parent.executable == Path(f"/proc/{os.getppid()}/exe").readlink().name

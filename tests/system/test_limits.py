@@ -23,7 +23,7 @@ BEGINNING = """
 import time
 import pollconsumer.__main__ as command
 from pollconsumer.interface.cli import group
-from pollconsumer.runtime.launch import start_limit
+from pollconsumer.runtime.system import start_limit
 start_limit.START_WITHIN = SECONDS
 group.END_WITHIN = WINDOW
 def sleep(*_):
@@ -52,7 +52,7 @@ class Phase(NamedTuple):
 READING = "from pollconsumer.interface.settings import load; load._content = HANG"
 PHASES = {
     "reading the configuration": Phase(READING, start=3.0),
-    "opening the log": Phase("from pollconsumer.interface import log_outputs; log_outputs._opened = HANG", start=3.0),
+    "opening the log": Phase("import pollconsumer.interface.assembly.log_outputs as to; to._opened = HANG", start=3.0),
     "importing the user's modules": Phase(module="import time\ntime.sleep(600)\n", window=3.0),
     "standing down": Phase(
         "from pollconsumer.runtime.launch.heartbeat import ForkedHeartbeat as H; H.stop = HANG", code=1
@@ -61,11 +61,11 @@ PHASES = {
     "list reads": Phase(READING, start=3.0, command=("list",)),
     "doctor reads": Phase(READING, start=3.0, command=("doctor", "--quiet")),
     "doctor examines": Phase(
-        "from pollconsumer.store.reading.examiner import Examiner as E; E.facts = HANG",
+        "from pollconsumer.watching.examiner import Examiner as E; E.facts = HANG",
         window=3.0, command=("doctor", "--quiet"),
     ),
     "check finds its state": Phase(
-        "from pollconsumer.interface.cli.installing.check import OnlyRead as O; O.place = HANG",
+        "from pollconsumer.interface.cli.installation.check import OnlyRead as O; O.place = HANG",
         window=3.0, command=("check",),
     ),
     "enqueue imports": Phase(module="open('pipe')\n", window=3.0, command=("enqueue", "say")),
@@ -120,7 +120,8 @@ os.open = refuse
 """
 """Standard error is as a pipe of another user's, as that of a crontab's line is root's."""
 FAIL = """
-from pollconsumer.interface import cli, logs
+from pollconsumer.interface import cli
+from pollconsumer.interface.logs import logs
 def fail(*_):
     raise MemoryError
 def fail_again(*_):
@@ -193,7 +194,7 @@ NO_THREAD = {
 @pytest.mark.parametrize("how", NO_THREAD)
 def test_a_launch_without_memory_for_a_thread_says_so_and_charges_no_message(site: Site, how: str) -> None:
     message = site.enqueue("record", name="a")
-    begin = "import _thread, threading\nfrom pollconsumer.runtime import own_threads\n"
+    begin = "import _thread, threading\nfrom pollconsumer.runtime.system import own_threads\n"
     (site.directory / PATCHED).write_text(f"{begin}{NO_THREAD[how]}\nfrom pollconsumer.__main__ import main; main()")
     launch = [sys.executable, str(site.directory / PATCHED), "run", "--until-empty", "--concurrency", "4"]
     process = site.start_program(launch)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer.interface.log_outputs import journal_line
+from pollconsumer.interface.assembly.log_outputs import journal_line
 from tests.site import PATIENCE
 
 if TYPE_CHECKING:
@@ -195,7 +195,8 @@ def test_the_journal_gets_priorities_where_it_reads_and_where_it_is_told_to(site
 
 
 def test_syslog_gets_lines_with_their_level(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pollconsumer.interface import log_outputs, logs
+    from pollconsumer.interface.assembly import log_outputs
+    from pollconsumer.interface.logs import logs
     from pollconsumer.interface.settings.model import LogsSettings
 
     del site

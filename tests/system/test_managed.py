@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.runtime.embedded.start import find_program
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.server_wire import ServerWire
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.server_wire import ServerWire
 from tests.short_directory import short_directory
 
 if TYPE_CHECKING:

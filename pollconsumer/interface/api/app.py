@@ -21,7 +21,7 @@ from pollconsumer.interface.api.handler_options import (
 from pollconsumer.interface.api.hook_registration import HookRegistration
 from pollconsumer.interface.api.registry import Application, RegisteredHandler, registry
 from pollconsumer.interface.api.store_calls import StoreCalls
-from pollconsumer.interface.logs import log
+from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.model import RecurrenceSettings
 from pollconsumer.interface.settings.recurrence_rules import check_recurrence
 from pollconsumer.interface.settings.values import parse_timeout, parse_word
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
     from pollconsumer.core.message import NewMessage
     from pollconsumer.core.retry import RetryPolicy
-    from pollconsumer.interface.api.app_recurrences import AppRecurrences
     from pollconsumer.interface.api.message_set import Messages
+    from pollconsumer.interface.api.recurrences.app_recurrences import AppRecurrences
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.store.brought_client import UserClient
-    from pollconsumer.store.producer import Producer
+    from pollconsumer.store.queues.producer import Producer
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -259,7 +259,7 @@ class PollConsumer(StoreCalls, HookRegistration, Application):
     @property
     def recurrences(self) -> AppRecurrences:
         """Recurring messages that are put, changed and removed at run time."""
-        from pollconsumer.interface.api.app_recurrences import AppRecurrences
+        from pollconsumer.interface.api.recurrences.app_recurrences import AppRecurrences
 
         return AppRecurrences(self, self.known, self.defaults_of)
 

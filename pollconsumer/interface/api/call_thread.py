@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pollconsumer.interface.api.store_pool import StorePool
-    from pollconsumer.store.producer import Producer
+    from pollconsumer.store.queues.producer import Producer
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from pollconsumer.core.progress import Progress
-    from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.store.client.wire import Wire
     from pollconsumer.store.reading.messages import Message
 
 R = TypeVar("R", covariant=True)

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from pollconsumer.store.connecting.wire import Wire
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.client.wire import Wire
+    from pollconsumer.store.queues.interventions import Interventions
 
     Act = Callable[[Wire, str], None]
 
@@ -58,6 +58,6 @@ def serve_others(wire: Wire, namespace: str, *, queue: str, launch: str) -> bool
 
 
 def _interventions(wire: Wire, namespace: str) -> Interventions:
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.queues.interventions import Interventions
 
     return Interventions(wire, namespace)

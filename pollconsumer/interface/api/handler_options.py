@@ -158,7 +158,7 @@ def handler_of(name: str, function: Callable[..., Any], arguments: Arguments, ch
         raise ConfigurationError("rate_key", repr(argument), f"the handler {name} has no parameter of that name")
     run, asynchronous = calling(function, arguments), is_asynchronous(f"handler {name}", function)
     if checked["timeout"] is not None and not asynchronous and not checked["isolated"]:
-        from pollconsumer.runtime.handling.timeouts import limited
+        from pollconsumer.runtime.handling.interrupts.timeouts import limited
 
         run = limited(run, checked["timeout"])
     return Handler(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.message_selector import MessageSelector, by_queue, dead_letters, unreserved
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.handling.arguments import Arguments
     from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.runtime.handling.hooks import Hooks
-    from pollconsumer.store.producer import Producer
+    from pollconsumer.store.queues.producer import Producer
 
 
 class RegisteredHandler:

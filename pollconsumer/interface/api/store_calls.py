@@ -18,7 +18,7 @@ from pollconsumer.interface.api.store_pool import CallPatience, PooledStore, Sto
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.settings.model import changed
 from pollconsumer.runtime.handling.shield import Shield
-from pollconsumer.runtime.own_files import EMBEDDED
+from pollconsumer.runtime.system.own_files import EMBEDDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.handling.hooks import Hooks
     from pollconsumer.runtime.store_opener import StoreOpener
     from pollconsumer.store.brought_client import BroughtClient, UserClient
-    from pollconsumer.store.connecting.patience import Patience
-    from pollconsumer.store.connecting.strict import Strict
-    from pollconsumer.store.connecting.wire import Wire
-    from pollconsumer.store.producer import Producer
+    from pollconsumer.store.client.patience import Patience
+    from pollconsumer.store.client.strict import Strict
+    from pollconsumer.store.client.wire import Wire
+    from pollconsumer.store.queues.producer import Producer
     from pollconsumer.store.reading.messages import Message
 
 T = TypeVar("T")
@@ -195,7 +195,7 @@ class StoreCalls:
 
     def _open(self, patience: Patience) -> Producer:
         from pollconsumer.interface.configured_store import opener_of, producer_of
-        from pollconsumer.interface.logs import warn_of_store
+        from pollconsumer.interface.logs.logs import warn_of_store
 
         settings = self._settings()
         if self._opener is None:
@@ -241,7 +241,7 @@ def _looking(queue: str | None, message_id: str) -> Callable[[Wire, str], Messag
 
 def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Sequence[NewMessage]]:
     """At least one, which opens the store."""
-    from pollconsumer.store.producer import ENQUEUE_PAGE, ENQUEUE_PAGES
+    from pollconsumer.store.queues.producer import ENQUEUE_PAGE, ENQUEUE_PAGES
 
     most = ENQUEUE_PAGE * ENQUEUE_PAGES
     for at in range(0, max(1, len(messages)), most):

@@ -13,17 +13,17 @@ from pollconsumer.core.launcher.detection import UNKNOWN, find_launcher, given_l
 from pollconsumer.core.launcher.punctuality import FLOOR, Punctuality
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.interface.configured_store import opener_of
-from pollconsumer.interface.event_log import listener
-from pollconsumer.interface.log_records import identify
-from pollconsumer.interface.logs import STANDING, about, log
+from pollconsumer.interface.logs.event_log import listener
+from pollconsumer.interface.logs.log_records import identify
+from pollconsumer.interface.logs.logs import STANDING, about, log
 from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, QueueSettings, Settings
 from pollconsumer.interface.settings.owners import warn_of_another_store
 from pollconsumer.interface.settings.values import parse_keep
 from pollconsumer.runtime.launch.held import Launch, LaunchPlan
 from pollconsumer.runtime.launch.launch_run import run_launch
-from pollconsumer.runtime.launch.process import ancestors
-from pollconsumer.runtime.launch.process_exit import before_exit
-from pollconsumer.runtime.launch.signals import CALL, SIGNALS
+from pollconsumer.runtime.system.process import ancestors
+from pollconsumer.runtime.system.process_exit import before_exit
+from pollconsumer.runtime.system.signals import CALL, SIGNALS
 from pollconsumer.store.leases import Group
 from pollconsumer.store.limits import Kept, Limits, Retention
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
     from pollconsumer.core.launcher.detection import Found
     from pollconsumer.core.window import StopReason
-    from pollconsumer.runtime.consuming.consumer_options import ConsumerOptions
-    from pollconsumer.runtime.consuming.monitors import Monitors
     from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.runtime.launch.launch_run import Work
-    from pollconsumer.runtime.launch.pinger import Pinger
     from pollconsumer.runtime.mover import MoverOptions
+    from pollconsumer.runtime.pings.monitors import Monitors
+    from pollconsumer.runtime.pings.pinger import Pinger
     from pollconsumer.runtime.programs.notes import Programs
+    from pollconsumer.runtime.session.consumer_options import ConsumerOptions
 
 MOVER = Group("mover", (), 1)
 
@@ -96,7 +96,7 @@ def launch_consumer(
     on_death = None if programs is None else programs.clear
     run_launch(plan, opener_of(settings), listener(), prepare, on_death, pinger=_pinger(settings))
     if held and settings.dashboard.static is not None:
-        from pollconsumer.interface.dashboard.at_end import write_at_end
+        from pollconsumer.dashboard.at_end import write_at_end
 
         before_exit(write_at_end(settings, settings.dashboard.static))
 
@@ -128,13 +128,13 @@ def launch_mover(settings: Settings) -> None:
 def _pinger(settings: Settings) -> Pinger | None:
     if settings.pings.url is None:
         return None
-    from pollconsumer.runtime.launch.pinger import Pinger
+    from pollconsumer.runtime.pings.pinger import Pinger
 
     return Pinger(settings.pings.url, settings.pings.dialect)
 
 
 def _monitors(settings: Settings, launch: Launch) -> Monitors:
-    from pollconsumer.runtime.consuming.monitors import Monitors
+    from pollconsumer.runtime.pings.monitors import Monitors
 
     monitors = Monitors(settings.pings.dialect, launch.clock)
     before_exit(lambda left: monitors.wait(left, launch.emit))
@@ -158,7 +158,7 @@ def _ready(
         programs.clear()
     try:
         if any(handler.isolated for handler in handlers.values()):
-            from pollconsumer.interface.isolation.launch_side import isolating
+            from pollconsumer.interface.assembly.isolation.launch_side import isolating
 
             with isolating(handlers, settings, check_lease) as ready:
                 yield ready
@@ -258,7 +258,7 @@ def consumer_options(
     linger: float = 0.0,
     max_messages: int | None,
 ) -> ConsumerOptions:
-    from pollconsumer.runtime.consuming.consumer_options import ConsumerOptions
+    from pollconsumer.runtime.session.consumer_options import ConsumerOptions
 
     chosen = settings.consumer
     tables = {name: settings.queues[name] for name in queues if name in settings.queues}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.digests import sha256
-from pollconsumer.interface.logs import log
+from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.model import CommandSettings, Settings
 from pollconsumer.interface.settings.rules import backoff_of
 from pollconsumer.interface.settings.writable import refuse_writable_program

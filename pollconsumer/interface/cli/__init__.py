@@ -10,20 +10,20 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 from pollconsumer.core.errors import CannotCreate, PollConsumerError
-from pollconsumer.interface import logs
 from pollconsumer.interface.cli.flags import read
 from pollconsumer.interface.cli.launch_command import start
 from pollconsumer.interface.command_line import LAUNCHES, command_in
+from pollconsumer.interface.logs import logs
 from pollconsumer.interface.settings.names import PREFIX
-from pollconsumer.runtime.launch.process_exit import finish
-from pollconsumer.runtime.launch.signals import Terminated
-from pollconsumer.runtime.own_files import OwnFiles, state_directories
-from pollconsumer.runtime.system_limits import met_by
+from pollconsumer.runtime.system.own_files import OwnFiles, state_directories
+from pollconsumer.runtime.system.process_exit import finish
+from pollconsumer.runtime.system.signals import Terminated
+from pollconsumer.runtime.system.system_limits import met_by
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pollconsumer.interface.streaks import LaunchStreaks
+    from pollconsumer.interface.logs.streaks import LaunchStreaks
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -70,7 +70,7 @@ def _streaks(arguments: Sequence[str]) -> LaunchStreaks | None:
     role = command_in(arguments)
     if role not in LAUNCHES or sys.stderr is None or sys.stderr.isatty():
         return None
-    from pollconsumer.interface.streaks import LaunchStreaks, name_of
+    from pollconsumer.interface.logs.streaks import LaunchStreaks, name_of
 
     return LaunchStreaks(name_of(role, arguments, os.environ, PREFIX), OwnFiles(state_directories()))
 
@@ -86,7 +86,7 @@ def _invoke(arguments: Sequence[str]) -> int:
 
 def _misread(error: Exception) -> PollConsumerError | None:
     """The error in place of one that reading a server's answer ended with, shown with ``-v``; None for another one."""
-    from pollconsumer.store.connecting.replies import misread
+    from pollconsumer.store.client.replies import misread
 
     refusal = misread(error)
     if refusal is not None and logs.log.isEnabledFor(logging.INFO):

@@ -21,9 +21,9 @@ from pollconsumer.interface.cli.launch_command import settings_of
 from pollconsumer.interface.cli.output import print_lines
 from pollconsumer.interface.cli.types import WordType
 from pollconsumer.interface.configured_store import opener_of
-from pollconsumer.store.connecting.patience import Budget
+from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.recurrence_reader import RecurrenceReader
+from pollconsumer.store.recurrences.recurrence_reader import RecurrenceReader
 from pollconsumer.store.server import known_queues
 
 if TYPE_CHECKING:

@@ -20,37 +20,40 @@ from pollconsumer.interface.cli.types import Once, declared, type_of
 from pollconsumer.interface.command_line import LAUNCHES
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import VERSION
-from pollconsumer.runtime.launch.start_limit import lift, limit, raise_interrupts
+from pollconsumer.runtime.system.start_limit import lift, limit, raise_interrupts
 
 if TYPE_CHECKING:
-    from pollconsumer.store.connecting.wire import Wire
+    from pollconsumer.store.client.wire import Wire
 
 COMMANDS = {
-    "run": ("run:run", "One bounded launch of the consumer."),
-    "move": ("move:move", "One bounded launch of the mover."),
-    "enqueue": ("messages.enqueue:enqueue", "Enqueue a message, or one a line."),
-    "status": ("watching.status:status", "State of a message, or of queues, schedule, leases."),
-    "list": ("messages.list:list_", "Messages by state."),
-    "cancel": ("messages.cancel:cancel", "End messages that are not reserved yet."),
-    "reschedule": ("messages.cancel:reschedule", "Give such a message another due time."),
-    "dead": ("messages.dead:dead", "Dead letters: list, show, redrive, purge."),
+    "run": ("interface.cli.run:run", "One bounded launch of the consumer."),
+    "move": ("interface.cli.move:move", "One bounded launch of the mover."),
+    "enqueue": ("interface.cli.messages.enqueue:enqueue", "Enqueue a message, or one a line."),
+    "status": ("interface.cli.installation.status:status", "State of a message, or of queues, schedule, leases."),
+    "list": ("interface.cli.messages.list:list_", "Messages by state."),
+    "cancel": ("interface.cli.messages.cancel:cancel", "End messages that are not reserved yet."),
+    "reschedule": ("interface.cli.messages.cancel:reschedule", "Give such a message another due time."),
+    "dead": ("interface.cli.messages.dead:dead", "Dead letters: list, show, redrive, purge."),
     "recurrences": (
-        "messages.recurrences:recurrences",
+        "interface.cli.messages.recurrences:recurrences",
         "Recurring messages: list, next, pause, resume, trigger, remove.",
     ),
-    "queue": ("messages.queue:queue", "Queues: list, pause, resume, purge."),
-    "launches": ("watching.launches:launches", "The ledger of launches, newest first."),
-    "lease": ("watching.lease:lease", "Who holds a lease; break it."),
-    "check": ("installing.check:check", "Validate configuration and handlers, show the window."),
-    "metrics": ("watching.metrics:metrics", "Metrics as Prometheus text: print, write or serve them."),
-    "doctor": ("watching.doctor:doctor", "Check the running system; exit with 1 if something is wrong."),
-    "dashboard": ("watching.dashboard:dashboard", "Web pages about the installation, served or as files."),
-    "tune": ("watching.tune:tune", "Propose settings, from recorded launches simulated again."),
-    "store": ("installing.store:store", "The embedded server; moving a store: export, import."),
-    "init": ("installing.init:init", "Files by which a platform launches this configuration; a first project."),
-    "completion": ("completion:completion", "Completion for bash, zsh or fish."),
+    "queue": ("interface.cli.messages.queue:queue", "Queues: list, pause, resume, purge."),
+    "launches": ("interface.cli.installation.launches:launches", "The ledger of launches, newest first."),
+    "lease": ("interface.cli.installation.lease:lease", "Who holds a lease; break it."),
+    "check": ("interface.cli.installation.check:check", "Validate configuration and handlers, show the window."),
+    "metrics": ("watching.metrics_command:metrics", "Metrics as Prometheus text: print, write or serve them."),
+    "doctor": ("watching.doctor_command:doctor", "Check the running system; exit with 1 if something is wrong."),
+    "dashboard": ("dashboard.dashboard_command:dashboard", "Web pages about the installation, served or as files."),
+    "tune": ("tuning.tune_command:tune", "Propose settings, from recorded launches simulated again."),
+    "store": ("interface.cli.installation.store:store", "The embedded server; moving a store: export, import."),
+    "init": (
+        "platform_files.init_command:init",
+        "Files by which a platform launches this configuration; a first project.",
+    ),
+    "completion": ("interface.cli.completion:completion", "Completion for bash, zsh or fish."),
 }
-"""Command → module in this package, attribute, and help in the list of commands."""
+"""Command → module below pollconsumer, attribute, and help in the list of commands."""
 SHORT = frozenset({"check", "doctor", "enqueue", "launches", "lease", "metrics", "status"})
 """Commands that have one limit for all that they do, since cron starts them, too. What is endless in them lifts it."""
 END_WITHIN = 60.0
@@ -69,7 +72,7 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        command = getattr(import_module(f"{__package__}.{module}"), attribute)
+        command = getattr(import_module(f"pollconsumer.{module}"), attribute)
         assert isinstance(command, click.Command)
         _complete(command, cmd_name)
         if cmd_name not in LAUNCHES:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pollconsumer.core.errors import UsageError
-from pollconsumer.interface import logs
+from pollconsumer.interface.assembly.log_direction import direct_log
 from pollconsumer.interface.cli.flags import Given
-from pollconsumer.interface.log_direction import direct_log
+from pollconsumer.interface.logs import logs
 from pollconsumer.interface.settings.load import load_settings, with_flags
 from pollconsumer.interface.settings.model import Settings, changed
 from pollconsumer.runtime.launch.handlers_output import outlast_readers
-from pollconsumer.runtime.launch.process_exit import before_exit
+from pollconsumer.runtime.system.process_exit import before_exit
 
 
 def start(given: Given) -> None:

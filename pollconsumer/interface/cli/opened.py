@@ -7,11 +7,11 @@ from typing import TypeVar
 
 from pollconsumer.interface.cli.group import current_settings, wires_of_command
 from pollconsumer.interface.configured_store import opener_of, producer_of
-from pollconsumer.interface.logs import warn_of_store
+from pollconsumer.interface.logs.logs import warn_of_store
 from pollconsumer.interface.settings.owners import warn_of_another_store
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.wire import Wire
-from pollconsumer.store.producer import Producer
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.queues.producer import Producer
 
 T = TypeVar("T")
 

@@ -19,8 +19,8 @@ import click
 
 from pollconsumer.core.notation.text import printable, printable_lines
 from pollconsumer.interface.cli.table import lay_out
-from pollconsumer.runtime.launch.signals import raising_terminations
-from pollconsumer.runtime.launch.start_limit import lift
+from pollconsumer.runtime.system.signals import raising_terminations
+from pollconsumer.runtime.system.start_limit import lift
 
 _DELETE = "\x7f"
 """The only control character that JSON allows unescaped in a string."""

@@ -10,9 +10,17 @@ from typing import Any
 
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.interface.settings.names import VERSION
-from pollconsumer.runtime.own_files import CarriedFiles, OwnFiles, cache_directory
+from pollconsumer.runtime.system.own_files import CarriedFiles, OwnFiles, cache_directory
 
-READERS = ("declared.py", "fields.py", "values.py", "rules.py", "recurrence_rules.py", "sources.py", "environment.py")
+READERS = (
+    "declaration/declared.py",
+    "fields.py",
+    "values.py",
+    "rules.py",
+    "recurrence_rules.py",
+    "declaration/sources.py",
+    "environment.py",
+)
 """Modules that declare settings and read them: a change of one makes all that was kept worthless."""
 REMEMBERED = 8
 """Maximum number of what is kept under one name."""
@@ -21,7 +29,7 @@ REMEMBERED = 8
 def key_of(name: str, *depends: object) -> str | None:
     """The file for what depends on this version, these modules and ``depends``; None if they cannot be looked at."""
     try:
-        found = [Path(__file__).with_name(reader).stat() for reader in READERS]
+        found = [Path(__file__).parent.joinpath(reader).stat() for reader in READERS]
     except OSError:
         return None
     stamps = [(int(each.st_mtime), each.st_size) for each in found]  # as Python compares what it compiled

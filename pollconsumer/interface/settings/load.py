@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied
-from pollconsumer.interface.logs import log
+from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.named_files import open_plain
 from pollconsumer.interface.settings.cache import key_of, recalled, remember
 from pollconsumer.interface.settings.environment import overrides, put
@@ -23,7 +23,7 @@ from pollconsumer.interface.settings.model import Settings, changed, declared_fi
 from pollconsumer.interface.settings.names import CONFIG_VARIABLE, PREFIX
 from pollconsumer.interface.settings.rules import check_connection, check_given, check_strict, check_together
 from pollconsumer.interface.settings.writable import refuse_found_of_others, refuse_writable_file
-from pollconsumer.runtime.own_files import EMBEDDED
+from pollconsumer.runtime.system.own_files import EMBEDDED
 
 MESSAGE_VARIABLE = f"{PREFIX}MESSAGE_ID"
 """Variables for programs that run for a message; not settings, if a program calls pollconsumer."""
@@ -67,7 +67,7 @@ def _load(config: Path | None, variables: Mapping[str, str]) -> Settings:
     if (known := recalled(key)) is not None:
         with suppress(AttributeError, KeyError, TypeError, ValueError, RecursionError):
             return _laid_over(known, variables, path)
-    from pollconsumer.interface.settings.sources import read
+    from pollconsumer.interface.settings.declaration.sources import read
 
     source = path if content else None
     with suppress(ConfigurationError, ValueError):  # as they are raised below, unless variables mend the file
@@ -123,7 +123,7 @@ def _variables() -> dict[str, str]:
 
 def read_settings(config: Path) -> Settings:
     """Settings of that file and defaults, without environment and cache. ConfigurationError as with `load_settings`."""
-    from pollconsumer.interface.settings.sources import read
+    from pollconsumer.interface.settings.declaration.sources import read
 
     path, content = _find(config, {})
     settings = settings_of(read(path if content else None, {}), *_place(path))

@@ -25,7 +25,7 @@ def declared_fields() -> FieldTable:
     try:
         return table_of(recalled(key))
     except (AttributeError, TypeError, ValueError):
-        from pollconsumer.interface.settings.field_table import described
+        from pollconsumer.interface.settings.declaration.field_table import described
 
         table = described()
         remember(key, as_json(table))
@@ -80,13 +80,13 @@ PLACE = ("directory", "config")
 """Attributes of Settings that are no keys of the file: where it was found."""
 
 if TYPE_CHECKING:
-    from pollconsumer.interface.settings.declared import CommandSettings as CommandSettings
-    from pollconsumer.interface.settings.declared import ConsumerSettings as ConsumerSettings
-    from pollconsumer.interface.settings.declared import LogsSettings as LogsSettings
-    from pollconsumer.interface.settings.declared import MoverSettings as MoverSettings
-    from pollconsumer.interface.settings.declared import QueueSettings as QueueSettings
-    from pollconsumer.interface.settings.declared import RecurrenceSettings as RecurrenceSettings
-    from pollconsumer.interface.settings.declared import Settings as Settings
+    from pollconsumer.interface.settings.declaration.declared import CommandSettings as CommandSettings
+    from pollconsumer.interface.settings.declaration.declared import ConsumerSettings as ConsumerSettings
+    from pollconsumer.interface.settings.declaration.declared import LogsSettings as LogsSettings
+    from pollconsumer.interface.settings.declaration.declared import MoverSettings as MoverSettings
+    from pollconsumer.interface.settings.declaration.declared import QueueSettings as QueueSettings
+    from pollconsumer.interface.settings.declaration.declared import RecurrenceSettings as RecurrenceSettings
+    from pollconsumer.interface.settings.declaration.declared import Settings as Settings
 else:
     ConsumerSettings, MoverSettings, LogsSettings = SECTIONS["consumer"], SECTIONS["mover"], SECTIONS["logs"]
     QueueSettings, RecurrenceSettings, CommandSettings = TABLES.values()

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pollconsumer.core.errors import shown
-from pollconsumer.interface.logs import NEWS, STANDING, about, damped_by, log
+from pollconsumer.interface.logs.logs import NEWS, STANDING, about, damped_by, log
 from pollconsumer.interface.settings.model import Settings
-from pollconsumer.runtime.own_files import OwnFiles, modes_mean_nothing
+from pollconsumer.runtime.system.own_files import OwnFiles, modes_mean_nothing
 
 REMEDY = "share one: set data to a directory of a group's (docs/two-users.md), or store to the URL of a Redis"
 
@@ -59,7 +59,7 @@ def warn_of_another_store(settings: Settings, files: OwnFiles | None = None) -> 
         log.warning("%s", text, extra=about("another's configuration", kind=STANDING))
         return
     from pollconsumer.core.notation.digests import sha256
-    from pollconsumer.interface.streaks import LaunchStreaks  # few configurations are another's
+    from pollconsumer.interface.logs.streaks import LaunchStreaks  # few configurations are another's
 
     name = sha256(f"producer\n{settings.config}\n{settings.namespace}".encode())[:32]
     line = LaunchStreaks(name, files or settings.state_files()).meet(STANDING, "another's configuration", text)

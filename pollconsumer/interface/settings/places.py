@@ -9,7 +9,7 @@ from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.named_files import other_than_directory
 from pollconsumer.interface.settings.names import NO_STATE
-from pollconsumer.runtime.own_files import EMBEDDED, OwnFiles, data_directory, state_directories
+from pollconsumer.runtime.system.own_files import EMBEDDED, OwnFiles, data_directory, state_directories
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.new_messages import Defaults

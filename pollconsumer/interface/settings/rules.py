@@ -15,7 +15,7 @@ from pollconsumer.interface.settings.model import CommandSettings, Settings, dec
 from pollconsumer.interface.settings.names import variable
 from pollconsumer.interface.settings.recurrence_rules import check_recurrence
 from pollconsumer.interface.settings.values import NAME, NAME_RULE
-from pollconsumer.runtime.own_files import EMBEDDED
+from pollconsumer.runtime.system.own_files import EMBEDDED
 
 RETRY = ("first", "factor", "most", "jitter")
 
@@ -114,7 +114,7 @@ def check_connection(settings: Settings) -> None:
         raise refusal("credentials", settings.credentials, rule)
     if settings.store == EMBEDDED:
         raise refusal("credentials", settings.credentials, "the embedded server has no users: name a store of yours")
-    from pollconsumer.store.connecting.several_hosts import several_hosts  # few settings have credentials
+    from pollconsumer.store.client.several_hosts import several_hosts  # few settings have credentials
 
     login, _, _, options = several_hosts(settings.store)
     if login or {"username", "password"} & options.keys():

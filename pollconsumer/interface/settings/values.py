@@ -166,7 +166,7 @@ def check_store(url: str) -> None:
         return
     scheme, separator, _ = url.partition("://")
     if separator and scheme == "redis+sentinel":
-        from pollconsumer.store.connecting.sentinel import service_of  # as few stores have them
+        from pollconsumer.store.client.sentinel import service_of  # as few stores have them
 
         service_of(url)
         return

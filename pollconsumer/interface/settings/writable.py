@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.runtime.own_files import modes_mean_nothing
+from pollconsumer.runtime.system.own_files import modes_mean_nothing
 
 TRUST = "set POLLCONSUMER_TRUST_WRITABLE=true"
 COMPILED, IMPORTED = "__pycache__", (".py", ".pyc", ".so")

@@ -15,8 +15,8 @@ except ImportError as error:
         f"pollconsumer.testing needs {error.name}; pip install 'pollconsumer[testing]'", name=error.name
     ) from None
 
-from pollconsumer.store.connecting.connection import Command
-from pollconsumer.store.connecting.replies import ErrorReply
+from pollconsumer.store.client.connection import Command
+from pollconsumer.store.client.replies import ErrorReply
 
 
 class FakeStore:

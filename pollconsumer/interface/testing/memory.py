@@ -7,11 +7,11 @@ from typing import Any
 
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.fake_store import DirectConnection, FakeStore
-from pollconsumer.store.connecting.connection import Command, Connection
-from pollconsumer.store.connecting.patience import Budget, Patience
-from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.connecting.wire import Wire
-from pollconsumer.store.redis_store import RedisStore
+from pollconsumer.store.client.connection import Command, Connection
+from pollconsumer.store.client.patience import Budget, Patience
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.scripts import Scripts
 
 BUDGET = 5.0

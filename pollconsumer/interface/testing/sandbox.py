@@ -24,8 +24,8 @@ from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.assembly.configured_recurrences import load_recurrences
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.launch_roles import MOVER, consumer_options, mover_options, served_queues
-from pollconsumer.interface.event_log import listener
-from pollconsumer.interface.logs import log
+from pollconsumer.interface.logs.event_log import listener
+from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.load import read_settings
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.testing.clock import VirtualClock
@@ -40,9 +40,9 @@ from pollconsumer.runtime.mover import mover
 from pollconsumer.runtime.new_messages import due_ms
 from pollconsumer.runtime.programs.notes import Programs
 from pollconsumer.store.leases import Group
+from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.reading.messages import Message
-from pollconsumer.store.redis_store import RedisStore
 from pollconsumer.store.server import service_of
 
 CONSUMER = Group("consumer", (), 1)

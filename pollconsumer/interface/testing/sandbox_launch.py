@@ -20,8 +20,8 @@ from pollconsumer.runtime.launch.launch_run import Work
 from pollconsumer.runtime.launch.shared_memory.launch_progress import Identity, LaunchProgress
 from pollconsumer.runtime.launch.shared_memory.stops import Stops
 from pollconsumer.store.leases import Acquired, Group, Leases
-from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.reservations import Reservation
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.records.reservations import Reservation
 
 FORESEEN = (Fatal, RetryIn, Yield)
 ENDS_A_HANDLER = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)

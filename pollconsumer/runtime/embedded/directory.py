@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from pollconsumer.core.errors import CannotCreate, PermissionDenied
 from pollconsumer.core.notation.digests import sha256
-from pollconsumer.runtime.own_files import ELSEWHERE, make_directory, why_not_ours, why_not_shared
-from pollconsumer.store.connecting.own_descriptors import above_standard
+from pollconsumer.runtime.system.own_files import ELSEWHERE, make_directory, why_not_ours, why_not_shared
+from pollconsumer.store.client.own_descriptors import above_standard
 
 SOCKET, LOCK, LOG, PID = "server.sock", "server.lock", "server.log", "server.pid"
 AOF_DIRECTORY = "appendonlydir"

@@ -97,8 +97,8 @@ class Handler(NamedTuple):
 
 def _on_loop(handler: Handler, coroutine: Coroutine[Any, Any, Any]) -> Outcome:
     """Run it on a loop made for this message; a caller with a loop calls ``run`` instead."""
-    from pollconsumer.runtime.handling.event_loop import EventLoop
-    from pollconsumer.runtime.system_limits import start_refused
+    from pollconsumer.runtime.handling.coroutines.event_loop import EventLoop
+    from pollconsumer.runtime.system.system_limits import start_refused
 
     try:
         loop = EventLoop(thread=False)

@@ -76,7 +76,7 @@ class Hooks:
 
     def call(self, kind: str, *arguments: Any, within: Callable[[], float] = hook_timeout) -> None:
         """Call the hooks of a ``kind``, as before, on_failure or on_launch_end, each for ``within()`` seconds."""
-        from pollconsumer.runtime.handling.timeouts import call_within
+        from pollconsumer.runtime.handling.interrupts.timeouts import call_within
 
         pid = os.getpid()
         for hook in getattr(self, kind):
@@ -124,7 +124,7 @@ def hooked_coroutine(run: RunAsync, hooks: Hooks, timeout: float | None) -> RunA
         assert context is not None
         hooks.call("before", context)
         if timeout is not None:
-            from pollconsumer.runtime.handling.event_loop import restart_timeout
+            from pollconsumer.runtime.handling.coroutines.event_loop import restart_timeout
 
             context.limit(timeout)
             restart_timeout()

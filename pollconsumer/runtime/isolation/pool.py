@@ -28,7 +28,7 @@ from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.outcome import Outcome, signal_name
 from pollconsumer.runtime.isolation.answers import forget_waits, keep, report, wait_known
 from pollconsumer.runtime.isolation.protocol import FrameConnection, decode_messages, decode_outcome
-from pollconsumer.runtime.system_limits import limits, start_refused
+from pollconsumer.runtime.system.system_limits import limits, start_refused
 
 READY_WITHIN = 60.0
 """Seconds in which a process must have imported the handlers' modules."""

@@ -11,15 +11,15 @@ from pollconsumer.core.launcher.punctuality import FLOOR_OF_DROP, Punctuality, a
 from pollconsumer.core.window import OUR_OWN, StopReason, Window, predict_stop
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.host import Host
-from pollconsumer.runtime.launch.process_exit import EXIT_WITHIN
 from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
 from pollconsumer.runtime.launch.tenure import while_what
-from pollconsumer.runtime.launch.watchdog import EXIT_CODE
 from pollconsumer.runtime.store_opener import StoreOpener
-from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, Clocks, Patience, answer_within
+from pollconsumer.runtime.system.process_exit import EXIT_WITHIN
+from pollconsumer.runtime.system.watchdog import EXIT_CODE
+from pollconsumer.store.client.patience import COMMAND_TIMEOUT, Clocks, Patience, answer_within
 
 if TYPE_CHECKING:
-    from pollconsumer.runtime.launch.pinger import Pinger
+    from pollconsumer.runtime.pings.pinger import Pinger
 
 END_BUDGET = 2.0
 """Maximum seconds spent on an unreachable store after the window's end, and a third of the grace at most: an answer

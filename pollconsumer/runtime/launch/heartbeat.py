@@ -17,18 +17,18 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from pollconsumer.core.errors import LeaseLost
-from pollconsumer.runtime.launch import standard_error
-from pollconsumer.runtime.launch.process import is_stopped
 from pollconsumer.runtime.launch.shared_memory.launch_progress import EMPTIED, Identity, LaunchProgress
-from pollconsumer.runtime.launch.signals import SIGNALS
 from pollconsumer.runtime.launch.tenure import RETRY_EVERY, Tenure, give_back, keep
-from pollconsumer.runtime.own_threads import start_thread
-from pollconsumer.store.connecting.own_descriptors import Opened
-from pollconsumer.store.connecting.patience import SYSTEM_CLOCKS
-from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.runtime.system import standard_error
+from pollconsumer.runtime.system.own_threads import start_thread
+from pollconsumer.runtime.system.process import is_stopped
+from pollconsumer.runtime.system.signals import SIGNALS
+from pollconsumer.store.client.own_descriptors import Opened
+from pollconsumer.store.client.patience import SYSTEM_CLOCKS
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import TRUSTED_FOR, Acquired, Leases
-from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.reservations import Holder
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.records.reservations import Holder
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.launch.stop_listener import StopListener

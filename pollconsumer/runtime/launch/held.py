@@ -10,10 +10,10 @@ from pollconsumer.core.launcher.detection import UNKNOWN, Found
 from pollconsumer.core.notation.instants import ceil_ms
 from pollconsumer.core.window import Window
 from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
-from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import Leases
-from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.reservations import Holder
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.records.reservations import Holder
 
 STEP_MS = 1000
 """By which the server's clock may differ from the monotonic clock without having been set: clocks are slewed."""

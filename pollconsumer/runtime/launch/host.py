@@ -12,13 +12,13 @@ from functools import partial
 from typing import Protocol
 
 from pollconsumer.runtime.launch.heartbeat import ForkedHeartbeat, Heartbeat, OpenStore
-from pollconsumer.runtime.launch.process import all_gone, birth, namespace, started_at
-from pollconsumer.runtime.launch.process_exit import LateAct, at_the_end, before_exit, expect_exit, leave_by
 from pollconsumer.runtime.launch.shared_memory.launch_progress import Identity, LaunchProgress
-from pollconsumer.runtime.launch.signals import CALL, StopRequest
-from pollconsumer.runtime.launch.start_limit import leave_to_another
-from pollconsumer.runtime.launch.watchdog import Watchdog
-from pollconsumer.store.connecting.patience import Clocks, SystemClocks
+from pollconsumer.runtime.system.process import all_gone, birth, namespace, started_at
+from pollconsumer.runtime.system.process_exit import LateAct, at_the_end, before_exit, expect_exit, leave_by
+from pollconsumer.runtime.system.signals import CALL, StopRequest
+from pollconsumer.runtime.system.start_limit import leave_to_another
+from pollconsumer.runtime.system.watchdog import Watchdog
+from pollconsumer.store.client.patience import Clocks, SystemClocks
 
 
 class Host(Clocks, Protocol):

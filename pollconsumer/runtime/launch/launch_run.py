@@ -26,15 +26,15 @@ from pollconsumer.runtime.launch.host import Host, ThisProcess
 from pollconsumer.runtime.launch.shared_memory.launch_progress import EMPTIED, ROLLED_BACK
 from pollconsumer.runtime.launch.tenure import Tenure
 from pollconsumer.runtime.store_opener import StoreOpener
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.replies import RESTORE
-from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.replies import RESTORE
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import TTL, Acquired, Group, Leases, TurnedAway
-from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.server_clock import ServerClock
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.queues.server_clock import ServerClock
 
 if TYPE_CHECKING:
-    from pollconsumer.runtime.launch.pinger import Pinger
+    from pollconsumer.runtime.pings.pinger import Pinger
 
 Work = Callable[[Launch], StopReason]
 

@@ -7,7 +7,7 @@ than they take.
 from __future__ import annotations
 
 from pollconsumer.runtime.launch.shared_memory.flight import Flight
-from pollconsumer.store.id_text import id_text
+from pollconsumer.store.records.id_text import id_text
 
 LOOK_EVERY = 0.4
 """Seconds: a message that is in hand at two looks is told of within a second of its beginning."""

@@ -15,10 +15,10 @@ from contextlib import suppress
 from pollconsumer.core.errors import PollConsumerError, shown
 from pollconsumer.core.notation.text import printable
 from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
-from pollconsumer.runtime.launch.signals import CALL
-from pollconsumer.store.connecting.patience import Budget
-from pollconsumer.store.connecting.replies import Unanswered
-from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.runtime.system.signals import CALL
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.replies import Unanswered
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 
 FIRST_AFTER = 0.5

@@ -18,11 +18,11 @@ from pollconsumer.runtime.launch.shared_memory.launch_progress import (
     LaunchProgress,
 )
 from pollconsumer.runtime.launch.sightings import LOOK_EVERY, Sightings
-from pollconsumer.store.connecting.patience import Clocks
+from pollconsumer.store.client.patience import Clocks
 from pollconsumer.store.leases import RENEW_EVERY, TRUSTED_FOR, Acquired, Leases
-from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.reservations import DeadLetter
-from pollconsumer.store.rollback import went_back
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.records.reservations import DeadLetter
+from pollconsumer.store.safety.rollback import went_back
 
 Tell = Callable[[str], None]
 

@@ -19,12 +19,12 @@ from typing import Any
 from pollconsumer.core.message_options import variable_of
 from pollconsumer.core.notation.instants import iso_of
 from pollconsumer.core.retry import Fatal, NotBegun, Stopped
-from pollconsumer.runtime.consuming.settlements import MAX_RESULT_BYTES
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.outcome import signal_name
 from pollconsumer.runtime.programs.notes import ProgramNote, Programs
 from pollconsumer.runtime.programs.running_program import Output, RunningProgram
-from pollconsumer.runtime.system_limits import start_refused
+from pollconsumer.runtime.session.settlements import MAX_RESULT_BYTES
+from pollconsumer.runtime.system.system_limits import start_refused
 
 PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR")
 PASSED_ON_PREFIXES = ("LC_", "XDG_")

@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.runtime.handling.context import Delivery
-from pollconsumer.runtime.launch.process import birth
-from pollconsumer.runtime.own_files import is_ours, make_directory
-from pollconsumer.store.connecting.own_descriptors import above_standard
+from pollconsumer.runtime.system.own_files import is_ours, make_directory
+from pollconsumer.runtime.system.process import birth
+from pollconsumer.store.client.own_descriptors import above_standard
 
 KILLED_WITHIN = 5.0
 """Seconds for a killed process to exit."""

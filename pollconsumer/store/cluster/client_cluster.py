@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from pollconsumer.store.client.redis_py import READABLE_EVERY, ClientConnection
 from pollconsumer.store.cluster.cluster_address import Node
-from pollconsumer.store.connecting.redis_py import READABLE_EVERY, ClientConnection
 
 
 class ClientCluster:

@@ -7,17 +7,17 @@ from functools import partial
 from typing import Any
 
 from pollconsumer.core.errors import NodeLost
+from pollconsumer.store.client.connection import Command
+from pollconsumer.store.client.patience import Patience
+from pollconsumer.store.client.replies import ErrorReply, OutOfTime, Unanswered
+from pollconsumer.store.client.strict import WAITING, Strict, least
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.cluster.cluster_address import Node, NodeAddresses
 from pollconsumer.store.cluster.liveness import Liveness
 from pollconsumer.store.cluster.nodes import NodeWire, WatchingWire, node_wire
 from pollconsumer.store.cluster.slots import key_of, slot_of
 from pollconsumer.store.cluster.topology import COMMAND, Topology
 from pollconsumer.store.cluster.watch import Watch
-from pollconsumer.store.connecting.connection import Command
-from pollconsumer.store.connecting.patience import Patience
-from pollconsumer.store.connecting.replies import ErrorReply, OutOfTime, Unanswered
-from pollconsumer.store.connecting.strict import WAITING, Strict, least
-from pollconsumer.store.connecting.wire import Wire
 from pollconsumer.store.keyspace import Keys
 
 RIGHTS = ("ASKING", "CLUSTER|SLOTS")

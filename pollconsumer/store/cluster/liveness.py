@@ -7,12 +7,12 @@ from contextlib import ExitStack, closing, suppress
 from time import monotonic
 from typing import Any
 
+from pollconsumer.store.client.patience import Budget, Patience
+from pollconsumer.store.client.replies import ErrorReply, OutOfTime, Unanswered, raise_if_error
 from pollconsumer.store.cluster.cluster_address import Node
 from pollconsumer.store.cluster.nodes import NodeWire, node_wire
 from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.cluster.topology import COMMAND, Topology
-from pollconsumer.store.connecting.patience import Budget, Patience
-from pollconsumer.store.connecting.replies import ErrorReply, OutOfTime, Unanswered, raise_if_error
 
 ANSWER_WITHIN = 0.5
 """Seconds, or for as long as the caller may still wait."""

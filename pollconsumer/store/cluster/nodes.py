@@ -8,13 +8,13 @@ from typing import Any
 
 from hiredis import PushNotification
 
+from pollconsumer.store.client.address import Address, address_of
+from pollconsumer.store.client.connection import Command, SocketConnection
+from pollconsumer.store.client.patience import COMMAND_TIMEOUT, Patience, left_until
+from pollconsumer.store.client.replies import ErrorReply, Unanswered, raise_if_error
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.cluster.cluster_address import Node, NodeAddresses
-from pollconsumer.store.connecting.address import Address, address_of
-from pollconsumer.store.connecting.connection import Command, SocketConnection
-from pollconsumer.store.connecting.patience import COMMAND_TIMEOUT, Patience, left_until
-from pollconsumer.store.connecting.replies import ErrorReply, Unanswered, raise_if_error
-from pollconsumer.store.connecting.server_wire import ServerWire
-from pollconsumer.store.connecting.wire import Wire
 
 
 class NodeWire(ServerWire):

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.store.client.address import place_in
+from pollconsumer.store.client.replies import ErrorReply, Unanswered, not_understood, raise_if_error
 from pollconsumer.store.cluster.cluster_address import Node, NodeAddresses
 from pollconsumer.store.cluster.slots import SLOTS
-from pollconsumer.store.connecting.address import place_in
-from pollconsumer.store.connecting.replies import ErrorReply, Unanswered, not_understood, raise_if_error
 
 COMMAND = ("CLUSTER", "SLOTS")
 _UNKNOWN_HOSTS = ("?", b"?")

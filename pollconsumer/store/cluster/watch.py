@@ -15,13 +15,13 @@ from math import inf
 from selectors import EVENT_READ, DefaultSelector
 from time import monotonic, sleep
 
+from pollconsumer.store.client.connection import Command
+from pollconsumer.store.client.exact_wait import wait_readable
+from pollconsumer.store.client.replies import ErrorReply, Unanswered, raise_if_error
 from pollconsumer.store.cluster.cluster_address import Node
 from pollconsumer.store.cluster.nodes import NodeWire
 from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.cluster.topology import Topology
-from pollconsumer.store.connecting.connection import Command
-from pollconsumer.store.connecting.exact_wait import wait_readable
-from pollconsumer.store.connecting.replies import ErrorReply, Unanswered, raise_if_error
 from pollconsumer.store.keyspace import kept_beside
 
 LOOK_EVERY = 1.0

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.lifecycle import State, state_of
 from pollconsumer.core.message import Malformed, decode_payload
-from pollconsumer.store.connecting.wire import Wire
-from pollconsumer.store.id_text import id_bytes
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.reading.ledger import InHand, in_hand_of, launches_of, leases_of
 from pollconsumer.store.reading.messages import Message, read_messages
 from pollconsumer.store.reading.totals import Totals, totals_of
-from pollconsumer.store.rows import fence as fence_of
-from pollconsumer.store.rows import read_row
+from pollconsumer.store.records.id_text import id_bytes
+from pollconsumer.store.records.rows import fence as fence_of
+from pollconsumer.store.records.rows import read_row
 from pollconsumer.store.server import Load, count_of, known_queues, load_of, now_ms, readable_queues, unreachable
 
 PAGE = 500

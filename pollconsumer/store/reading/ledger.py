@@ -7,9 +7,9 @@ from typing import Any
 
 from pollconsumer.core.notation import strict_json
 from pollconsumer.core.notation.instants import LAST_MILLISECOND
-from pollconsumer.store.connecting.wire import Wire
-from pollconsumer.store.id_text import id_text
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.records.id_text import id_text
 
 InHand = dict[tuple[str, str, int], int]
 

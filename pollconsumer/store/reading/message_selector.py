@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.message import DIGESTED_BYTES, SCOPED_BY, digested_key, scoped_key
-from pollconsumer.store.connecting.wire import Wire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.reading.messages import Message

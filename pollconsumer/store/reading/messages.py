@@ -11,12 +11,12 @@ from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.core.message_options import decoded
 from pollconsumer.core.notation import strict_json
 from pollconsumer.core.progress import Progress
-from pollconsumer.store import rows
-from pollconsumer.store.connecting.wire import Wire
-from pollconsumer.store.id_text import id_text
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.reading.ledger import InHand, in_hand_of
-from pollconsumer.store.reports import read_progress
+from pollconsumer.store.records import rows
+from pollconsumer.store.records.id_text import id_text
+from pollconsumer.store.records.reports import read_progress
 
 RAW_BYTES = 2000
 _PARTS = ("rows", "records", "errors", "results", "progress", "stops")

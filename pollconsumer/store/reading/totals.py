@@ -16,9 +16,9 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pollconsumer.store.connecting.wire import Wire
-from pollconsumer.store.id_text import id_text
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.server import count_of, readable_queues
 
 LAST_BUCKET = 24

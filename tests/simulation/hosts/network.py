@@ -6,7 +6,7 @@ from collections import deque
 from errno import ECONNREFUSED, ECONNRESET, ETIMEDOUT
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.store.connecting.connection import Command
+from pollconsumer.store.client.connection import Command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.core.errors import LeaseLost, PollConsumerError
 from pollconsumer.runtime.launch.heartbeat import GONE
 from pollconsumer.runtime.launch.shared_memory.launch_progress import EMPTIED, Identity
-from pollconsumer.runtime.launch.signals import StopRequest
 from pollconsumer.runtime.launch.tenure import give_back, keep
-from pollconsumer.runtime.launch.watchdog import EXIT_CODE
+from pollconsumer.runtime.system.signals import StopRequest
+from pollconsumer.runtime.system.watchdog import EXIT_CODE
 from pollconsumer.store.leases import TRUSTED_FOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pollconsumer.runtime.launch.heartbeat import Heartbeat, OpenStore
-    from pollconsumer.runtime.launch.process_exit import LateAct
     from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
     from pollconsumer.runtime.launch.tenure import Tenure
+    from pollconsumer.runtime.system.process_exit import LateAct
     from tests.simulation.hosts.network import Link
     from tests.simulation.hosts.world import Actor, World
 

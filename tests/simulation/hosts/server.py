@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.store.connecting.connection import Command
-from pollconsumer.store.connecting.replies import ErrorReply
+from pollconsumer.store.client.connection import Command
+from pollconsumer.store.client.replies import ErrorReply
 from tests.fast_fakeredis.socket import as_bytes
 from tests.fast_fakeredis.store import FastStore
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pollconsumer.runtime.handling.executors.executor import Attempt
-    from pollconsumer.store.reservations import Reservation
+    from pollconsumer.store.records.reservations import Reservation
     from tests.simulation.hosts.process import Process
     from tests.simulation.hosts.world import Actor, World
 

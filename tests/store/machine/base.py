@@ -9,13 +9,13 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.message_options import decoded
-from pollconsumer.store import rows
-from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.limits import Limits
+from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.redis_store import RedisStore
-from pollconsumer.store.reservations import Holder
+from pollconsumer.store.records import rows
+from pollconsumer.store.records.reservations import Holder
+from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names
 from tests.store.machine.model import LIMITS, Model
@@ -24,8 +24,8 @@ from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
     from pollconsumer.core.message import NewMessage
-    from pollconsumer.store.reservations import Reservation
-    from pollconsumer.store.steps import Stepped
+    from pollconsumer.store.records.reservations import Reservation
+    from pollconsumer.store.records.steps import Stepped
     from tests.store.servers import Server
 
 OTHER = "other"

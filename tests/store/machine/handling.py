@@ -11,9 +11,10 @@ from hypothesis.stateful import precondition, rule
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.progress import Progress
-from pollconsumer.store import outbox, rows
 from pollconsumer.store.limits import Limits
-from pollconsumer.store.steps import Settlement
+from pollconsumer.store.queues import outbox
+from pollconsumer.store.records import rows
+from pollconsumer.store.records.steps import Settlement
 from tests.store.acting import HOUR, QUEUE, Launch, die, expire, finish, park, release, retry
 from tests.store.machine.base import FEW, OTHER, new_messages
 from tests.store.machine.producing import Producing
@@ -22,8 +23,8 @@ from tests.store.servers import server_ms
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.reservations import Reservation
-    from pollconsumer.store.steps import Done
+    from pollconsumer.store.records.reservations import Reservation
+    from pollconsumer.store.records.steps import Done
 
 ALWAYS = 10_000 * HOUR
 

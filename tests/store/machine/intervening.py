@@ -11,7 +11,7 @@ from hypothesis.stateful import precondition, rule
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.lifecycle import State
 from pollconsumer.store.keyspace import FINISHED
-from pollconsumer.store.producer import ID_MEMORY_MS, MOST_REMEMBERED
+from pollconsumer.store.queues.producer import ID_MEMORY_MS, MOST_REMEMBERED
 from tests.store.acting import HOUR, QUEUE
 from tests.store.machine.base import DUE, FEW
 from tests.store.machine.handling import Handling

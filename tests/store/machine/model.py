@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pollconsumer.core.message import NewMessage
     from pollconsumer.core.progress import Progress
     from pollconsumer.store.limits import Limits
-    from pollconsumer.store.reservations import Reservation
+    from pollconsumer.store.records.reservations import Reservation
 
 LIMITS = {"c1": 1, "c2": 2}
 """Most messages in flight by concurrency key."""

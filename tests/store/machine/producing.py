@@ -10,7 +10,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from pollconsumer.core.errors import Conflict, LeaseLost
 from pollconsumer.core.lifecycle import State
-from pollconsumer.store import outbox
+from pollconsumer.store.queues import outbox
 from tests.store.acting import HOUR, QUEUE, age_rates, send_and_die
 from tests.store.machine.base import FEW, new_messages
 from tests.store.machine.recurring import Recurring

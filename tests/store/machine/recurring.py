@@ -14,8 +14,8 @@ from pollconsumer.core.errors import BadData, LeaseLost
 from pollconsumer.core.events import Event, OccurrencesSkipped, RecurrenceRemoved
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.recurrence import Recurrence, Replaced, tick
-from pollconsumer.store.occurrences import id_of, occurrence_of, record_of
-from pollconsumer.store.recurrence_reader import RecurrenceStatus, read_replaced, readable
+from pollconsumer.store.records.occurrences import id_of, occurrence_of, record_of
+from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus, read_replaced, readable
 from tests.store.acting import HOUR, QUEUE, UNATTENDED, unattended
 from tests.store.machine.base import Base
 from tests.store.machine.model import Held

@@ -10,9 +10,9 @@ from pollconsumer.interface.cli.messages.chosen import each_queue, report, would
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import telling_when_interrupted
 from pollconsumer.interface.cli.types import DUE_TIME, HANDLER_NAME, QUEUE_NAME, RECURRENCE_NAME, Duration, Once
-from pollconsumer.interface.logs import write_error
+from pollconsumer.interface.logs.logs import write_error
 from pollconsumer.runtime.new_messages import LONGEST_DELAY
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.reading.message_selector import MessageSelector, Selection, unreserved
 

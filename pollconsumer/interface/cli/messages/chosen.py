@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pollconsumer.interface.cli.output import print_json, print_line, progress_bar, telling_when_interrupted
-from pollconsumer.store.interventions import MAX_PAGE_IDS
+from pollconsumer.store.queues.interventions import MAX_PAGE_IDS
 from pollconsumer.store.reading.message_selector import Chosen, by_queue
 
 MANY = 1000

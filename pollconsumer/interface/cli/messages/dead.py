@@ -8,12 +8,12 @@ import click
 
 from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.lifecycle import State
+from pollconsumer.interface.cli.installation.status import describe, print_message
 from pollconsumer.interface.cli.messages.chosen import each_queue, report
 from pollconsumer.interface.cli.messages.list import print_messages
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.types import HANDLER_NAME, QUEUE_NAME, Once
-from pollconsumer.interface.cli.watching.status import describe, print_message
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.reading.message_selector import Chosen, MessageSelector, Selection, dead_letters
 from pollconsumer.store.reading.messages import Message

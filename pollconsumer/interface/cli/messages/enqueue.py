@@ -46,9 +46,9 @@ from pollconsumer.interface.cli.types import (
     Value,
     WordType,
 )
-from pollconsumer.runtime.launch.start_limit import lift
 from pollconsumer.runtime.new_messages import LONGEST_DELAY, SendOptions, milliseconds, new_message
-from pollconsumer.store.producer import Enqueued, Producer
+from pollconsumer.runtime.system.start_limit import lift
+from pollconsumer.store.queues.producer import Enqueued, Producer
 
 BULK = 1000
 """Lines per page."""

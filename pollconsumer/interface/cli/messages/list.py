@@ -9,10 +9,10 @@ import click
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.instants import iso
+from pollconsumer.interface.cli.installation.status import describe
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json_array, print_table
 from pollconsumer.interface.cli.types import HANDLER_NAME, QUEUE_NAME, RECURRENCE_NAME, Once, WordType
-from pollconsumer.interface.cli.watching.status import describe
 from pollconsumer.store.reading.message_selector import MessageSelector, Selection
 from pollconsumer.store.reading.messages import Message
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
+from pollconsumer.interface.cli.installation.status import as_object, queues_table
 from pollconsumer.interface.cli.messages.chosen import each_queue, report, would
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json
 from pollconsumer.interface.cli.types import QUEUE_NAME
-from pollconsumer.interface.cli.watching.status import as_object, queues_table
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.reading.message_selector import MessageSelector, Selection, dead_letters, unreserved
 

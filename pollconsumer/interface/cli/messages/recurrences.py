@@ -22,11 +22,11 @@ from pollconsumer.interface.cli.messages.recurrences_add import add
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import json_text, print_json, print_json_array, print_table
 from pollconsumer.interface.cli.types import DUE_TIME, RECURRENCE_NAME, Once, Value
-from pollconsumer.interface.event_log import listener
-from pollconsumer.interface.logs import log
-from pollconsumer.store.producer import Enqueued
-from pollconsumer.store.recurrence_interventions import Occurred, Recurrences
-from pollconsumer.store.recurrence_reader import RecurrenceStatus, awaited, readable
+from pollconsumer.interface.logs.event_log import listener
+from pollconsumer.interface.logs.logs import log
+from pollconsumer.store.queues.producer import Enqueued
+from pollconsumer.store.recurrences.recurrence_interventions import Occurred, Recurrences
+from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus, awaited, readable
 
 NAME = click.argument("name", type=RECURRENCE_NAME)
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

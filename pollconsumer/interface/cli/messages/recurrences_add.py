@@ -11,7 +11,7 @@ from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.message import MAX_PRIORITY
 from pollconsumer.core.notation.instants import datetime_of
-from pollconsumer.interface.api.put_options import new_put
+from pollconsumer.interface.api.recurrences.put_options import new_put
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.kinds import Text
@@ -19,7 +19,7 @@ from pollconsumer.interface.cli.messages.enqueue import HEADER, as_mapping, payl
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.types import CRON, DUE_TIME, HANDLER_NAME, QUEUE_NAME, Duration, Once, Value, WordType
 from pollconsumer.runtime.new_messages import Defaults
-from pollconsumer.store.recurrence_interventions import Recurrences
+from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
 
 
 def _first(text: str) -> str | datetime:

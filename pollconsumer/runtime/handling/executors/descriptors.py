@@ -10,7 +10,7 @@ import fcntl
 import os
 from contextlib import suppress
 
-from pollconsumer.store.connecting.own_descriptors import (
+from pollconsumer.store.client.own_descriptors import (
     LOWEST,
     STANDARD,
     Opened,

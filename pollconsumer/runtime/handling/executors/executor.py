@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.store.reservations import Reservation
+    from pollconsumer.store.records.reservations import Reservation
 
 
 class Attempt(NamedTuple):

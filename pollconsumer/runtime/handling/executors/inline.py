@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from contextlib import AbstractContextManager
 
-    from pollconsumer.runtime.handling.alarm import AlarmSignal
     from pollconsumer.runtime.handling.context import Context
-    from pollconsumer.runtime.handling.event_loop import EventLoop
+    from pollconsumer.runtime.handling.coroutines.event_loop import EventLoop
     from pollconsumer.runtime.handling.executors.executor import Attempt, Inline
     from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.store.reservations import Reservation
+    from pollconsumer.runtime.handling.interrupts.alarm import AlarmSignal
+    from pollconsumer.store.records.reservations import Reservation
 
 
 class InlineExecutor:
@@ -60,7 +60,7 @@ class InlineExecutor:
 
     def turning(self, handler: Handler) -> Callable[[dict[str, Any], Context | None], Outcome]:
         if self._loop is None:
-            from pollconsumer.runtime.handling.event_loop import EventLoop
+            from pollconsumer.runtime.handling.coroutines.event_loop import EventLoop
 
             try:
                 self._loop = EventLoop(thread=False)
@@ -70,7 +70,7 @@ class InlineExecutor:
 
     def stay(self, handlers: Collection[Handler]) -> None:
         if handlers and all(each.timeout is not None and not each.asynchronous for each in handlers):
-            from pollconsumer.runtime.handling.alarm import AlarmSignal
+            from pollconsumer.runtime.handling.interrupts.alarm import AlarmSignal
 
             self._alarm = self._alarm or AlarmSignal()
             self._alarm.stay()
@@ -119,7 +119,7 @@ class InlineExecutor:
         if limit is not None:
             limit.hasten(seconds)
             return
-        from pollconsumer.runtime.handling.executors import untimed
+        from pollconsumer.runtime.handling.interrupts import untimed
 
         if not untimed.interrupt(seconds, in_hand) and self._loop is not None:
             self._loop.stop(None, seconds)

@@ -19,16 +19,16 @@ from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.runtime.handling.shield import in_force
 from pollconsumer.runtime.handling.stray_forks import end_stray
-from pollconsumer.runtime.own_threads import start_for_others
-from pollconsumer.store.connecting.exact_wait import wait_readable
-from pollconsumer.store.connecting.own_descriptors import STANDARD, Opened, above_standard
+from pollconsumer.runtime.system.own_threads import start_for_others
+from pollconsumer.store.client.exact_wait import wait_readable
+from pollconsumer.store.client.own_descriptors import STANDARD, Opened, above_standard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from pollconsumer.runtime.handling.event_loop import EventLoop
-    from pollconsumer.store.reservations import Reservation
+    from pollconsumer.runtime.handling.coroutines.event_loop import EventLoop
+    from pollconsumer.store.records.reservations import Reservation
 
 
 class ThreadExecutor:
@@ -115,7 +115,7 @@ class ThreadExecutor:
         if limit is not None and self._threads.get(reservation) == thread:  # not of the thread's next message
             limit.hasten(seconds)
         elif thread is not None:
-            from pollconsumer.runtime.handling.executors import untimed
+            from pollconsumer.runtime.handling.interrupts import untimed
 
             untimed.interrupt_in(thread, seconds, lambda: in_hand() and self._threads.get(reservation) == thread)
         elif self._loop is not None:
@@ -150,7 +150,7 @@ class ThreadExecutor:
 
     def _turn(self, attempt: Attempt) -> None:
         if self._loop is None:
-            from pollconsumer.runtime.handling.event_loop import EventLoop
+            from pollconsumer.runtime.handling.coroutines.event_loop import EventLoop
 
             self._loop = self._context.copy().run(EventLoop, thread=True)
         started = time.monotonic()

@@ -10,7 +10,7 @@ from pollconsumer.runtime.launch.shared_memory.series import Series
 if TYPE_CHECKING:
     import mmap
 
-    from pollconsumer.store.reservations import Reservation
+    from pollconsumer.store.records.reservations import Reservation
 
 
 class Flight:

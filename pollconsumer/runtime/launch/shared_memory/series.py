@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import mmap
     from collections.abc import Sequence
 
-    from pollconsumer.store.reservations import Reservation
+    from pollconsumer.store.records.reservations import Reservation
 
 
 BEGUN, ENDED, SETTLED, RECORDED = range(4)

@@ -1,5 +1,5 @@
 -- NEEDS numbers
--- The layout of rows and records, described in docs/reference/keyspace.md and shared with store/rows.py.
+-- The layout of rows and records, described in docs/reference/keyspace.md and shared with store/records/rows.py.
 
 -- Offsets of a row's fields. Instants and the fence take six bytes, priority and attempts two, all others one; the
 -- handler's name ends the row; after a zero, the digest of a large record follows.

@@ -1,0 +1,73 @@
+"""``pollconsumer dashboard``: web pages about the installation, served or written as files."""
+
+from __future__ import annotations
+
+import secrets
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from pollconsumer.core.errors import ConfigurationError, UsageError
+from pollconsumer.interface.cli.group import current_settings
+from pollconsumer.interface.cli.opened import opened
+from pollconsumer.interface.cli.output import print_line
+from pollconsumer.interface.cli.types import NAMED_PATH, Once
+from pollconsumer.interface.settings.model import Settings
+
+EXTRA = {"served": ("jinja2", "starlette", "uvicorn"), "written": ("jinja2",)}
+"""Packages that serving and writing need."""
+
+
+@click.command()
+@click.option("--host", cls=Once, default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.option("--port", cls=Once, type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: any.")
+@click.option("--allow-actions", is_flag=True, help="Let who has the token redrive, cancel, pause, resume, trigger.")
+@click.option("--static", "directory", cls=Once, type=NAMED_PATH, metavar="DIR", help="Write the pages as files.")
+def dashboard(host: str, port: int, allow_actions: bool, directory: Path | None) -> None:
+    """Web pages about launches, queues, recurrences, dead letters. Prints their address, and serves them until Ctrl-C.
+
+    They are read-only and on this machine only, unless a flag says otherwise. A token, which is part of the address
+    then, is needed with --allow-actions, with a --host that others can reach, and if POLLCONSUMER_DASHBOARD__TOKEN
+    is set, which it is taken from.
+    """
+    settings = current_settings()
+    if directory is None:
+        _serve(settings, host, port, allow_actions)
+    elif allow_actions:
+        raise UsageError("--allow-actions", None, "files cannot act: give it without --static")
+    else:
+        _require("written")
+        from pollconsumer.dashboard.files import write_pages
+        from pollconsumer.dashboard.readings.page_reader import reading_of
+
+        write_pages(opened(lambda wire, _: reading_of(settings, wire)), directory)
+
+
+def _serve(settings: Settings, host: str, port: int, allow_actions: bool) -> None:
+    _require("served")
+    from pollconsumer.dashboard.access import DashboardAccess
+    from pollconsumer.dashboard.guard import is_loopback
+    from pollconsumer.dashboard.page_actions import PageActions
+    from pollconsumer.dashboard.page_server import listen, serve
+    from pollconsumer.dashboard.readings.page_reader import reading_of
+    from pollconsumer.dashboard.server import Dashboard
+
+    token = settings.dashboard.token
+    if token is None and (allow_actions or not is_loopback(host)):
+        token = secrets.token_urlsafe(24)
+    wire = opened(lambda wire, _: wire)
+    reading = reading_of(settings, wire)
+    listening = listen(host, port)
+    bound = listening.getsockname()[1]
+    acting = PageActions(wire, settings.namespace)
+    app = Dashboard(reading, acting, DashboardAccess(token, acts=allow_actions), host=host, port=bound).app
+    shown = f"[{host}]" if ":" in host else host
+    given = "" if token is None or settings.dashboard.token else f"?token={token}"
+    serve(app, listening, lambda: print_line(f"http://{shown}:{bound}/{given}"))
+
+
+def _require(how: str) -> None:
+    missing = [name for name in EXTRA[how] if find_spec(name) is None]
+    if missing:
+        raise ConfigurationError("dashboard needs", ", ".join(missing), "pip install 'pollconsumer[dashboard]'")

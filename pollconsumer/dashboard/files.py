@@ -1,0 +1,136 @@
+"""The pages as files, for a web server that shows a directory, or a browser that opens one."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+from pollconsumer.core.errors import CannotCreate, NotFound
+from pollconsumer.core.lifecycle import State
+from pollconsumer.dashboard import links
+from pollconsumer.dashboard.pages import Pages, static_file
+from pollconsumer.dashboard.readings.page_reader import Front, OfMessage, PageReader
+from pollconsumer.interface.named_files import make_directory
+from pollconsumer.store.reading.messages import Message
+
+LIST = ".pollconsumer-pages"
+"""The names of the files that were written last, one a line: no other file of the directory is replaced or removed."""
+UNFINISHED = ".pollconsumer-unfinished-"
+Make = Callable[[Pages], str]
+QUEUES, HANDLERS, RECURRENCES = 20, 50, 100
+"""How many of each have pages."""
+
+
+def write_pages(reading: PageReader, directory: Path) -> None:
+    """Write the pages to ``directory``, which is made if its parent is there. CannotCreate if that is not possible, or
+    it has files of the same names that are not ours. A browser sees each page as it was or as it is, never half of
+    one."""
+    contents = {page: text.encode("utf-8", "backslashreplace") for page, text in _pages(reading)}
+    contents |= {name: static_file(name) for name in (links.STYLE, links.ICON)}
+    try:
+        _publish(directory, contents)
+    except OSError as error:
+        raise CannotCreate("pages", error.filename or directory, f"{error.strerror}: name another directory") from None
+
+
+def _pages(reading: PageReader) -> Iterator[tuple[str, str]]:
+    """Each page's name and text. Those that are linked are known before the first one is made."""
+    front = reading.front()
+    planned: dict[str, Make] = {links.Filed.front: partial(Pages.front, front=front, served=False)}
+    planned |= _of_parts(reading, front)
+    pages = Pages(reading.namespace, links.Filed(planned.keys()))
+    for name, make in planned.items():
+        yield name, make(pages)
+
+
+def _of_parts(reading: PageReader, front: Front) -> dict[str, Make]:
+    planned: dict[str, Make] = {}
+    shown: list[Message] = [*front.in_flight, *front.schedule]
+    for counts in front.overview.queues[:QUEUES]:
+        for state in State:
+            if state is State.READY or getattr(counts, state):
+                queue = reading.queue(counts.name, state, 0)
+                planned[links.of_queue(counts.name, state)] = partial(Pages.queue, page=queue)
+                shown += queue.messages
+    for name in [*front.handlers][:HANDLERS]:
+        handler = reading.handler(name)
+        planned[links.of_handler(name)] = partial(Pages.handler, page=handler)
+        shown += [message for messages in handler.messages.values() for message in messages]
+    for standing in front.recurrences[:RECURRENCES]:
+        with suppress(NotFound):  # removed meanwhile
+            recurrence = reading.recurrence(standing.name)
+            planned[links.of_recurrence(standing.name)] = partial(Pages.recurrence, page=recurrence)
+            shown += [occurred.message for occurred in recurrence.history]
+    for message in shown:
+        planned[links.of_message(message.queue, message.id)] = partial(
+            Pages.message, page=OfMessage(front.now, message)
+        )
+    return planned
+
+
+def _publish(directory: Path, contents: Mapping[str, bytes]) -> None:
+    make_directory(directory)
+    with _locked(directory) as ours:
+        if not ours:
+            return  # another process is writing the same
+        before = _written_before(directory)
+        for name in contents.keys() - before:
+            if os.path.lexists(directory / name):
+                raise CannotCreate(
+                    f"pages: {name} in", directory, "it is not ours: remove it, or name an empty directory"
+                )
+        for left in directory.glob(f"{UNFINISHED}*"):
+            if left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left)
+            else:
+                left.unlink()
+        unfinished = directory / f"{UNFINISHED}{os.getpid()}"
+        unfinished.mkdir()
+        try:
+            _replace(directory, unfinished, contents, before)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _replace(directory: Path, unfinished: Path, contents: Mapping[str, bytes], before: set[str]) -> None:
+    for name, content in contents.items():
+        (unfinished / name).write_bytes(content)
+    _note(directory, unfinished, before | contents.keys())  # first: what is not noted could not be replaced later
+    for name in sorted(contents, key=lambda name: name == links.Filed.front):  # after what it links to
+        (unfinished / name).replace(directory / name)
+    for name in before - contents.keys():
+        (directory / name).unlink(missing_ok=True)
+    _note(directory, unfinished, contents.keys())
+
+
+def _note(directory: Path, unfinished: Path, names: Iterable[str]) -> None:
+    (unfinished / LIST).write_text("".join(f"{name}\n" for name in sorted(names)), "utf-8")
+    (unfinished / LIST).replace(directory / LIST)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[bool]:
+    """Whether no other process has it locked."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
+def _written_before(directory: Path) -> set[str]:
+    try:
+        names = (directory / LIST).read_text("utf-8").split("\n")
+    except (FileNotFoundError, UnicodeDecodeError):
+        return set()
+    return {name for name in names if name and "/" not in name and name not in (".", "..")}

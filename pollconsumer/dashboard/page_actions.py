@@ -1,0 +1,94 @@
+"""What can be done from the pages, where `--allow-actions` allows it: the same as by a command."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+
+from pollconsumer.core.errors import BadData, NotFound
+from pollconsumer.core.message import check_queue
+from pollconsumer.dashboard.readings.letters import Letters, Sweep, Wanted
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.reading.inspector import Inspector
+from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
+
+SWEEP_WITHIN = 20.0
+"""Seconds for one action on many messages: browsers and proxies wait that long for an answer."""
+
+
+class PageActions:
+    def __init__(self, wire: Wire, namespace: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._inspector, self._letters = Inspector(wire, namespace), Letters(wire, namespace)
+        self._interventions = Interventions(wire, namespace)
+        self._recurrences = Recurrences(wire, namespace)
+        self._clock = clock
+        self.actions: dict[str, Callable[[Mapping[str, str]], Iterator[str]]] = {
+            "redrive": self._redrive,
+            "redrive_all": lambda form: self._sweep(form, self._interventions.redrive, "redriven"),
+            "purge_all": lambda form: self._sweep(form, self._interventions.purge, "purged"),
+            "cancel": self._cancel,
+            "pause": lambda form: self._pause(form, paused=True),
+            "resume": lambda form: self._pause(form, paused=False),
+            "trigger": self._trigger,
+        }
+
+    def act(self, form: Mapping[str, str], turn: AbstractContextManager[object]) -> str:
+        """Do ``what`` of the form, and say what was done. ``turn`` is held for each step, so that others may use the
+        connection in between. BadData if it cannot be done, NotFound if there is no such message, queue, recurrence or
+        action."""
+        action = self.actions.get(_value(form, "what"))
+        if action is None:
+            raise NotFound("no such action", form["what"], f"there are: {', '.join(self.actions)}")
+        steps, said = action(form), ""
+        while True:
+            with turn:
+                step = next(steps, None)
+            if step is None:
+                return said
+            said = step
+
+    def _redrive(self, form: Mapping[str, str]) -> Iterator[str]:
+        queue, message_id = _queue(form), _value(form, "id")
+        if not self._interventions.redrive(queue, [message_id]):
+            raise BadData("cannot redrive", message_id, "it is no dead letter any more")
+        yield f"Redriven: {message_id}"
+
+    def _cancel(self, form: Mapping[str, str]) -> Iterator[str]:
+        self._interventions.cancel(_queue(form), _value(form, "id"))
+        yield f"Cancelled: {form['id']}"
+
+    def _pause(self, form: Mapping[str, str], *, paused: bool) -> Iterator[str]:
+        name = self._inspector.counts(_queue(form)).name
+        self._interventions.pause(name, paused=paused)
+        yield f"{'Paused' if paused else 'Resumed'}: {name}"
+
+    def _trigger(self, form: Mapping[str, str]) -> Iterator[str]:
+        self._recurrences.trigger(self._recurrences.find(_value(form, "name")))
+        yield f"Triggered: {form['name']}"
+
+    def _sweep(self, form: Mapping[str, str], act: Callable[[str, list[str]], list[str]], what: str) -> Iterator[str]:
+        """Of the dead letters that the form selects."""
+        queue = _queue(form) if "queue" in form else None
+        if queue is not None:
+            self._inspector.counts(queue)
+        ends = self._clock() + SWEEP_WITHIN
+        sweep = Sweep(self._letters, Wanted(queue, form.get("handler"), form.get("error")), act)
+        more = True
+        while more and self._clock() < ends:
+            more = sweep.step()
+            said = f"{sweep.done:,} dead letter{'' if sweep.done == 1 else 's'} {what}"
+            if sweep.left:
+                said += f", {sweep.left:,} left: no record, or another message has the unique key"
+            yield f"{said}; that took {SWEEP_WITHIN:.0f} s: press the button again for the rest" if more else said
+
+
+def _value(form: Mapping[str, str], name: str) -> str:
+    if name not in form:
+        raise BadData(f"the form has no {name}")
+    return form[name]
+
+
+def _queue(form: Mapping[str, str]) -> str:
+    return check_queue(_value(form, "queue"))

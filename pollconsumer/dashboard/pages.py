@@ -1,0 +1,184 @@
+"""Pages as HTML. Everything that is not of a template is escaped, and made visible, in one place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Protocol
+
+import jinja2
+from markupsafe import Markup, escape
+
+from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.core.histogram import Histogram
+from pollconsumer.core.lifecycle import State
+from pollconsumer.core.notation.instants import ago, datetime_of, iso
+from pollconsumer.core.notation.text import printable
+from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.core.recurrence import Recurrence
+from pollconsumer.dashboard.drawings.charts import of_completions, of_durations
+from pollconsumer.dashboard.drawings.launches_drawn import drawn
+from pollconsumer.dashboard.readings.page_reader import (
+    LOOKED_THROUGH,
+    PAGE,
+    SHOWN,
+    Front,
+    OfDead,
+    OfHandler,
+    OfMessage,
+    OfQueue,
+    OfRecurrence,
+)
+from pollconsumer.store.reading.messages import Message
+from pollconsumer.tuning.forecast.distributions import Measured
+
+TEMPLATES = Path(__file__).with_name("templates")
+BRIEF, LONGEST = 160, 64 << 10
+"""Characters of a payload or an error in a table, and on the page of its message."""
+
+
+class Links(Protocol):
+    """Addresses of pages; None where there is none."""
+
+    @property
+    def front(self) -> str: ...
+    def message(self, queue: str, message_id: str) -> str | None: ...
+    def queue(self, name: str, state: State = State.READY, skip: int = 0) -> str | None: ...
+    def handler(self, name: str) -> str | None: ...
+    def dead(self, queue: str | None = None, handler: str | None = None, error: str | None = None) -> str | None: ...
+    def recurrence(self, name: str) -> str | None: ...
+
+
+class Pages:
+    """``token``: what a form must send; None where nothing can be done from a page."""
+
+    def __init__(self, namespace: str, links: Links, token: str | None = None) -> None:
+        environment = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(TEMPLATES),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            finalize=_visible,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        environment.filters |= _FILTERS
+        environment.globals |= {"namespace": namespace, "links": links, "token": token, "State": State}
+        self._environment = environment
+
+    def front(self, front: Front, *, served: bool, refresh: int | None = None, done: str | None = None) -> str:
+        """``served``: a link reads it again. ``refresh``: seconds after which a browser does. ``done``: what the
+        action that led here has done."""
+        pictures = drawn(front.launches, front.now)
+        charts = of_completions([*front.completions.values()], front.now)
+        more = {"pictures": pictures, "charts": charts, "served": served, "refresh": refresh, "shown": SHOWN}
+        return self._render("front.html", front, done=done, **more)
+
+    def message(self, page: OfMessage, done: str | None = None) -> str:
+        return self._render("message.html", page, done=done)
+
+    def dead(self, page: OfDead, done: str | None = None) -> str:
+        count = sum(group.number for group in page.groups)
+        error = page.groups[0].last.error if page.wanted.error and page.groups else None
+        return self._render("dead.html", page, done=done, count=count, error=error)
+
+    def queue(self, page: OfQueue) -> str:
+        return self._render("queue.html", page, charts=of_completions([page.completions], page.now), size=PAGE)
+
+    def handler(self, page: OfHandler) -> str:
+        known = page.durations
+        chart = None if known is None else of_durations(known)
+        shares = {} if known is None else {name: _within(known, share) for name, share in _SHARES.items()}
+        return self._render("handler.html", page, chart=chart, shares=shares, looked_through=LOOKED_THROUGH)
+
+    def recurrence(self, page: OfRecurrence) -> str:
+        return self._render("recurrence.html", page)
+
+    def problem(self, title: str, error: PollConsumerError | str) -> str:
+        return self._environment.get_template("problem.html").render(now=None, done=None, title=title, error=str(error))
+
+    def _render(self, template: str, page: Any, done: str | None = None, **more: Any) -> str:
+        return self._environment.get_template(template).render(**page._asdict(), done=done, **more)
+
+
+def _within(durations: Histogram, share: float) -> float:
+    """Seconds that this share of the messages took at most."""
+    return Measured.durations(durations).quantile(share)
+
+
+_SHARES = {"half of them": 0.5, "nine of ten": 0.9, "99 of 100": 0.99}
+
+
+def static_file(name: str) -> bytes:
+    """The stylesheet, or the icon."""
+    return (TEMPLATES / name).read_bytes()
+
+
+def _visible(value: object) -> object:
+    if isinstance(value, Markup):
+        return value
+    return "–" if value is None else printable(str(value))
+
+
+def _block(text: str) -> Markup:
+    """Text of several lines."""
+    cut = text if len(text) <= LONGEST else f"{text[:LONGEST]}\n… {len(text)} characters; see 'pollconsumer status'"
+    return escape("\n".join(map(printable, cut.split("\n"))))
+
+
+def _brief(value: object) -> str:
+    text = value if isinstance(value, str) else _json(value, None)
+    return text if len(text) <= BRIEF else f"{text[:BRIEF]}…"
+
+
+def _json(value: object, indent: int | None = 2) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=indent)
+    except RecursionError:
+        return "nested too deeply to be shown here"
+
+
+def _moment(at: int | None, now: int) -> Markup | None:
+    """When, by the server's clock, in UTC, and how long ago."""
+    if at is None:
+        return None
+    moment = datetime_of(at)
+    clock = moment.strftime("%H:%M:%S" if moment.date() == datetime_of(now).date() else "%Y-%m-%d %H:%M")
+    return Markup('<time datetime="{}" title="{}">{} <span class="ago">{}</span></time>').format(
+        iso(at), iso(at), clock, ago(at, now)
+    )
+
+
+def _exact(at: int) -> Markup:
+    return Markup('<time datetime="{}">{}</time>').format(iso(at), iso(at).replace("T", " "))
+
+
+def _span(seconds: float | None) -> str | None:
+    return None if seconds is None else format_duration(seconds)
+
+
+def _rule(recurrence: Recurrence) -> str:
+    return recurrence.cron or f"every {format_duration(recurrence.every or 0)}"
+
+
+def _instants(message: Message) -> list[tuple[str, int]]:
+    """Its timestamps, in their order."""
+    known = [(name.removesuffix("_at"), at) for name, at in message.timestamps._asdict().items() if at is not None]
+    return sorted(known, key=lambda item: item[1])
+
+
+_FILTERS = {
+    "block": _block,
+    "brief": _brief,
+    "json": _json,
+    "moment": _moment,
+    "exact": _exact,
+    "ago": ago,
+    "instant": lambda at: datetime_of(at).strftime("%Y-%m-%d %H:%M:%S"),
+    "span": _span,
+    "rule": _rule,
+    "instants": _instants,
+    "grouped": lambda number: f"{number:,}",
+    "clock": lambda at: datetime_of(at).strftime("%H:%M"),
+    "within": _within,
+}

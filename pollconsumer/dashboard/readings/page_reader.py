@@ -1,0 +1,196 @@
+"""What each page shows, read from the store. Every read is bounded, however many messages there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pollconsumer.core.histogram import Histogram
+from pollconsumer.core.lifecycle import State
+from pollconsumer.dashboard.readings.excerpts import Completions, Excerpts
+from pollconsumer.dashboard.readings.letters import Letter, LetterGroup, Letters, Wanted, groups_of
+from pollconsumer.interface.settings.model import Settings
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.reading.inspector import Inspector, Overview, QueueCounts
+from pollconsumer.store.reading.messages import Message
+from pollconsumer.store.records.id_text import id_bytes
+from pollconsumer.store.recurrences.recurrence_interventions import Occurred, Recurrences
+from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus
+from pollconsumer.watching.examiner import Examiner
+from pollconsumer.watching.expected import expected_of
+from pollconsumer.watching.health.facts import Expected, Finding
+from pollconsumer.watching.health.findings import findings_of
+
+HOUR = 3_600_000
+"""In milliseconds: what the pictures show."""
+SHOWN = 10
+"""Messages of a state on the first page."""
+PAGE = 50
+"""Messages on a page of their own."""
+LOOKED_THROUGH = 200
+"""Messages of each state and queue in which a handler's are looked for."""
+LETTERS = 500
+"""Dead letters whose errors are looked at."""
+RECURRENCES = 200
+QUEUES_SAMPLED = 20
+INSTANTS, OCCURRENCES = 5, 20
+"""Of a recurrence: those ahead, and those behind."""
+
+
+class OfDead(NamedTuple):
+    """Dead letters. ``all``: how many the queues have; those ``wanted`` among the last ``looked_at`` of them, by
+    handler and error; ``messages``: the last of these."""
+
+    now: int
+    wanted: Wanted
+    all: int
+    looked_at: int
+    groups: Sequence[LetterGroup]
+    messages: Sequence[Message] = ()
+
+
+class Front(NamedTuple):
+    """The first page. ``now``: the server's clock, in epoch ms. ``launches``: those of the last hour, newest first.
+    ``completions``: of each queue in that time."""
+
+    now: int
+    findings: Sequence[Finding]
+    server: str
+    overview: Overview
+    launches: Sequence[Mapping[str, Any]]
+    completions: Mapping[str, Completions]
+    in_flight: Sequence[Message]
+    dead: OfDead
+    schedule: Sequence[Message]
+    recurrences: Sequence[RecurrenceStatus]
+    handlers: Mapping[str, Histogram]
+
+
+class OfMessage(NamedTuple):
+    """``checkpoint``: None if there is none, or it was not read."""
+
+    now: int
+    message: Message
+    checkpoint: Mapping[str, Any] | None = None
+
+
+class OfQueue(NamedTuple):
+    """``messages``: a page of those in ``state``, the first one being number ``skip``, and whether more follow."""
+
+    now: int
+    counts: QueueCounts
+    completions: Completions
+    state: State
+    messages: Sequence[Message]
+    skip: int
+    more: bool
+
+
+class OfHandler(NamedTuple):
+    """``messages``: of each state, those among the first or last LOOKED_THROUGH of each queue. ``durations``: None if
+    none of it was ever completed."""
+
+    now: int
+    name: str
+    durations: Histogram | None
+    messages: Mapping[State, Sequence[Message]]
+
+
+class OfRecurrence(NamedTuple):
+    """``next``: its next instants in epoch ms; ``history``: its last occurrences, newest first."""
+
+    now: int
+    standing: RecurrenceStatus
+    next: Sequence[int]
+    history: Sequence[Occurred]
+
+
+class PageReader:
+    def __init__(self, wire: Wire, namespace: str, expected: Expected, data: Path | None) -> None:
+        """``expected``, ``data``: as for the Examiner."""
+        self.namespace = namespace
+        self._expected, self._data = expected, data
+        self._inspector, self._excerpts = Inspector(wire, namespace), Excerpts(wire, namespace)
+        self._examiner, self._recurring = Examiner(wire, namespace), Recurrences(wire, namespace)
+        self._letters = Letters(wire, namespace)
+
+    def front(self) -> Front:
+        facts = self._examiner.facts(self._expected, self._data)
+        overview = self._inspector.overview()
+        since = facts.now - HOUR
+        busiest = sorted(overview.queues, key=lambda queue: queue.completed, reverse=True)[:QUEUES_SAMPLED]
+        return Front(
+            now=facts.now,
+            findings=findings_of(facts),
+            server=facts.server.version,
+            overview=overview,
+            launches=[each for each in facts.launches if each.get("started_ms", 0) > since],
+            completions={queue.name: self._excerpts.completions(queue.name, since) for queue in busiest},
+            in_flight=self._excerpts.messages(State.RESERVED, SHOWN),
+            dead=self._letters_wanted(Wanted(), facts.now)[0],
+            schedule=self._excerpts.messages(State.SCHEDULED, SHOWN),
+            recurrences=self.recurrences(),
+            handlers=self._excerpts.durations(),
+        )
+
+    def recurrences(self) -> list[RecurrenceStatus]:
+        """Those with the next instants; of few all, those without an instant last."""
+        found = self._recurring.read(self._excerpts.next_recurrences(RECURRENCES))
+        if len(found) < RECURRENCES:
+            found = [*islice(self._recurring.standing(lambda _: None), RECURRENCES)]
+        return sorted(found, key=lambda each: (each.next is None, each.next))
+
+    def message(self, message_id: str, queue: str | None) -> OfMessage:
+        """NotFound, or UsageError where two queues have one."""
+        message = self._inspector.message(message_id, queue)
+        return OfMessage(self._inspector.now(), message, self._inspector.checkpoint(message))
+
+    def queue(self, name: str, state: State, skip: int) -> OfQueue:
+        """NotFound if there is none."""
+        counts, now = self._inspector.counts(name), self._inspector.now()
+        messages = self._excerpts.messages(state, PAGE + 1, queue=name, skip=skip)
+        completions = self._excerpts.completions(name, now - HOUR)
+        return OfQueue(now, counts, completions, state, messages[:PAGE], skip, len(messages) > PAGE)
+
+    def dead(self, wanted: Wanted) -> OfDead:
+        """NotFound for the queue."""
+        if wanted.queue is not None:
+            self._inspector.counts(wanted.queue)
+        page, letters = self._letters_wanted(wanted, self._inspector.now())
+        ids: dict[str, list[bytes]] = {}
+        for letter in letters[:PAGE]:
+            ids.setdefault(letter.queue, []).append(id_bytes(letter.id))
+        found = {(each.queue, each.id): each for name in ids for each in self._inspector.those(name, ids[name])}
+        listed = [found.get((letter.queue, letter.id)) for letter in letters[:PAGE]]
+        return page._replace(messages=[each for each in listed if each is not None and each.state is State.DEAD])
+
+    def _letters_wanted(self, wanted: Wanted, now: int) -> tuple[OfDead, list[Letter]]:
+        count = self._letters.count(self._letters.queues(wanted))
+        letters = self._letters.last(wanted, LETTERS)
+        return OfDead(now, wanted, count, min(count, LETTERS), groups_of(letters)), letters
+
+    def handler(self, name: str) -> OfHandler:
+        """Also of one of which nothing is known: a page about a message far behind may link to it."""
+        messages = {state: self._looked_through(state, name) for state in State}
+        return OfHandler(self._inspector.now(), name, self._excerpts.durations().get(name), messages)
+
+    def _looked_through(self, state: State, handler: str) -> list[Message]:
+        found = self._excerpts.messages(state, LOOKED_THROUGH)
+        return [message for message in found if message.handler == handler][:PAGE]
+
+    def recurrence(self, name: str) -> OfRecurrence:
+        """NotFound if there is none."""
+        standing, now = self._recurring.find(name), self._inspector.now()
+        rule, upcoming = standing.recurrence, list[int]()
+        if rule is not None and standing.next is not None and standing.error is None:
+            left = None if rule.times is None else max(0, rule.times - standing.enqueued)
+            following = rule.instants(standing.next, standing.phase)
+            upcoming = [*islice(chain([standing.next], following), min(INSTANTS, left or INSTANTS))]
+        return OfRecurrence(now, standing, upcoming, self._recurring.history(standing, OCCURRENCES))
+
+
+def reading_of(settings: Settings, wire: Wire) -> PageReader:
+    data = settings.data_directory() if settings.is_embedded else None
+    return PageReader(wire, settings.namespace, expected_of(settings), data)

@@ -1,0 +1,1 @@
+"""Recurrences put by programs."""

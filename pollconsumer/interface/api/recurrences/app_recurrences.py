@@ -1,0 +1,157 @@
+"""``app.recurrences``: recurring messages that programs put, change and remove while launches go on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Unpack
+
+from pollconsumer.interface.api.handle import Handle
+from pollconsumer.interface.api.recurrences.put_options import NamedPutOptions, PutOptions, new_put
+from pollconsumer.store.recurrences.recurrence_interventions import AT_ONCE, Recurrences
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from pollconsumer.interface.api.registry import RegisteredHandler
+    from pollconsumer.interface.api.store_calls import StoreCalls
+    from pollconsumer.runtime.new_messages import Defaults
+    from pollconsumer.store.client.strict import Strict
+    from pollconsumer.store.client.wire import Wire
+    from pollconsumer.store.recurrences.recurrence_interventions import Occurred, Put
+    from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus
+
+
+class AppRecurrences:
+    """An application's recurrences; iterable, a page of about 1000 at a time, with those that configurations define.
+
+    A name has at most one. All methods raise StoreUnreachable, and NotFound where there is none of that name; each
+    ``…_async`` does the same without blocking an event loop.
+    """
+
+    def __init__(
+        self,
+        app: StoreCalls,
+        handler_of: Callable[[str, bool], RegisteredHandler | None],
+        defaults_of: Callable[[str], Defaults],
+    ) -> None:
+        """``handler_of`` returns the handler of a name, or of a name that may be known elsewhere only."""
+        self._app, self._handler_of, self._defaults_of = app, handler_of, defaults_of
+
+    def put(self, name: str, /, **options: Unpack[PutOptions]) -> None:
+        """Add a recurrence, or replace the one of that name.
+
+        Replacing changes only what is different: one that is as it was, or has another payload, keeps its next
+        instant; one with another period, cron expression, timezone or ``enabled`` begins again, with ``first``. What is
+        due stays due. BadData for an invalid value, or if a configuration defines one of that name.
+        """
+        self._app.ask(_putting([self._new(name, options)]))
+
+    async def put_async(self, name: str, /, **options: Unpack[PutOptions]) -> None:
+        """`put` without blocking the event loop."""
+        await self._app.ask_async(_putting([self._new(name, options)]))
+
+    def put_many(self, wanted: Iterable[NamedPutOptions]) -> int:
+        """`put` each, some hundreds in a round trip. Returns how many. If it raises, the first of them may be put."""
+        put = [self._named(options) for options in wanted]
+        for part in _round_trips(put):
+            self._app.ask(_putting(part))
+        return len(put)
+
+    async def put_many_async(self, wanted: Iterable[NamedPutOptions]) -> int:
+        """`put_many` without blocking the event loop."""
+        put = [self._named(options) for options in wanted]
+        for part in _round_trips(put):
+            await self._app.ask_async(_putting(part))
+        return len(put)
+
+    def get(self, name: str) -> RecurrenceStatus:
+        """One of a configuration, too."""
+        return self._app.ask(lambda *store: Recurrences(*store).find(name))
+
+    async def get_async(self, name: str) -> RecurrenceStatus:
+        return await self._app.ask_async(lambda *store: Recurrences(*store).find(name))
+
+    def remove(self, name: str) -> None:
+        """Remove it with its history. What it has enqueued stays. One of a configuration comes back with the next
+        launch that defines it."""
+        self._app.ask(lambda *store: Recurrences(*store).remove(name))
+
+    async def remove_async(self, name: str) -> None:
+        await self._app.ask_async(lambda *store: Recurrences(*store).remove(name))
+
+    def pause(self, name: str) -> None:
+        """It yields nothing until it is resumed, and what would have been due meanwhile is not made up for."""
+        self._app.ask(_holding(name, Recurrences.pause))
+
+    async def pause_async(self, name: str) -> None:
+        await self._app.ask_async(_holding(name, Recurrences.pause))
+
+    def resume(self, name: str) -> None:
+        """With its next instant. BadData if it is disabled."""
+        self._app.ask(_holding(name, Recurrences.resume))
+
+    async def resume_async(self, name: str) -> None:
+        await self._app.ask_async(_holding(name, Recurrences.resume))
+
+    def trigger(self, name: str) -> Handle[Any]:
+        """Enqueue an occurrence now, beside those of its rule, even if it is paused, disabled or has ended."""
+        return self._triggered(*self._app.ask(_triggering(name, self._app.strict())))
+
+    async def trigger_async(self, name: str) -> Handle[Any]:
+        return self._triggered(*await self._app.ask_async(_triggering(name, self._app.strict())))
+
+    def history(self, name: str, limit: int = 100) -> list[Occurred]:
+        """Its last occurrences, newest first: of the last hundred of a day, those that are kept."""
+        return self._app.ask(_looking_back(name, limit))
+
+    async def history_async(self, name: str, limit: int = 100) -> list[Occurred]:
+        return await self._app.ask_async(_looking_back(name, limit))
+
+    def __iter__(self) -> Iterator[RecurrenceStatus]:
+        """One that is put or removed meanwhile may be missed; one may come twice."""
+        return self._app.ask_for_each(lambda *store: Recurrences(*store).standing(lambda _: None))
+
+    def _new(self, name: str, options: PutOptions) -> Put:
+        handler = options.get("handler", "")
+        known = self._handler_of(handler, options.get("queue") is not None)
+        return new_put(name, known, self._defaults_of(handler), **options)
+
+    def _named(self, options: NamedPutOptions) -> Put:
+        given: Any = dict(options)
+        return self._new(given.pop("name", None), given)
+
+    def _triggered(self, message_id: str, queue: str) -> Handle[Any]:
+        return Handle(message_id, queue, self._app, duplicate=False)
+
+
+def _round_trips(put: Sequence[Put]) -> Iterator[Sequence[Put]]:
+    for at in range(0, len(put), AT_ONCE):
+        yield put[at : at + AT_ONCE]
+
+
+def _putting(put: Sequence[Put]) -> Callable[[Wire, str], None]:
+    return lambda *store: Recurrences(*store).put(put)
+
+
+def _holding(name: str, act: Callable[[Recurrences, RecurrenceStatus], None]) -> Callable[[Wire, str], None]:
+    def ask(wire: Wire, namespace: str) -> None:
+        recurrences = Recurrences(wire, namespace)
+        act(recurrences, recurrences.find(name))
+
+    return ask
+
+
+def _triggering(name: str, strict: Strict | None) -> Callable[[Wire, str], tuple[str, str]]:
+    def ask(wire: Wire, namespace: str) -> tuple[str, str]:
+        recurrences = Recurrences(wire, namespace)
+        standing = recurrences.find(name)
+        return recurrences.trigger(standing, strict), standing.queue
+
+    return ask
+
+
+def _looking_back(name: str, limit: int) -> Callable[[Wire, str], list[Occurred]]:
+    def ask(wire: Wire, namespace: str) -> list[Occurred]:
+        recurrences = Recurrences(wire, namespace)
+        return recurrences.history(recurrences.find(name), limit)
+
+    return ask

@@ -1,0 +1,153 @@
+"""Makes recurrences from the arguments of `put`, and validates them before anything is sent."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, Unpack
+
+from pollconsumer.core.choices import Missed, Overlap
+from pollconsumer.core.errors import BadData, unknown_options
+from pollconsumer.core.message import encode_payload
+from pollconsumer.core.message_options import check_new_headers
+from pollconsumer.core.notation.timespan import parse_duration
+from pollconsumer.core.recurrence import LONGEST_CREATOR, LONGEST_NAME, MOST_TIMES, Recurrence
+from pollconsumer.interface.api.known import check_arguments
+from pollconsumer.interface.settings.model import RecurrenceSettings
+from pollconsumer.interface.settings.recurrence_rules import check_rule
+from pollconsumer.interface.settings.values import parse_word
+from pollconsumer.runtime.new_messages import due_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pollconsumer.core.recurrence import First
+    from pollconsumer.interface.api.registry import RegisteredHandler
+    from pollconsumer.runtime.new_messages import Defaults
+    from pollconsumer.store.recurrences.recurrence_interventions import Put
+
+_NAME = re.compile(rf"[A-Za-z0-9_.:@+-]{{1,{LONGEST_NAME}}}")
+
+
+class PutOptions(TypedDict, total=False):
+    """A recurrence, except for its name.
+
+    One of ``every``, a period in seconds or as text such as ``5m``, and ``cron``, an expression in ``timezone``.
+    ``payload``, ``priority``, ``headers``: of its messages. ``queue``: theirs, by default the handler's, else
+    ``default``. ``missed``, ``overlap``: as of ``PollConsumer.every``. With ``enabled=False`` it is listed and yields
+    nothing.
+
+    ``first``: where it begins if it is new, or has another rule: ``now`` at once; ``next`` with the rule's next
+    instant, of periods since the epoch; from an aware datetime on. Periods count from the first instant. ``times``: how
+    many occurrences it yields. ``until``: the latest instant, an aware datetime. ``created_by``: who put it, to be
+    listed. ``ping``: the URL of a monitor that is told how each occurrence begins and ends.
+    """
+
+    handler: Required[str]
+    every: str | float | None
+    cron: str | None
+    timezone: str
+    payload: Mapping[str, Any] | None
+    queue: str | None
+    priority: int
+    headers: Mapping[str, str] | None
+    missed: Literal["skip", "once", "all"]
+    overlap: Literal["skip", "allow"]
+    enabled: bool
+    first: Literal["now", "next"] | datetime
+    times: int | None
+    until: datetime | None
+    created_by: str | None
+    ping: str | None
+
+
+class NamedPutOptions(PutOptions):
+    """``name``: 1 to 100 letters, digits or any of ``_ . : @ + -``."""
+
+    name: Required[str]
+
+
+_OPTIONS = PutOptions.__annotations__.keys()
+
+
+def new_put(
+    name: str,
+    registered: RegisteredHandler | None,
+    defaults: Defaults,
+    /,
+    **options: Unpack[PutOptions],
+) -> Put:
+    """A validated recurrence, and where it begins. ``registered``: its handler, if that is registered here;
+    ``defaults``: those of its occurrences.
+
+    BadData (a ValueError) for an invalid value, TypeError for a naive datetime or an unknown option.
+    """
+    if unknown := options.keys() - _OPTIONS:
+        raise unknown_options(unknown, _OPTIONS)
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        rule = f"1 to {LONGEST_NAME} letters, digits or any of _ . : @ + -"
+        raise BadData("recurrence name", repr(name), rule)
+    try:
+        return _new_put(name, registered, defaults, {key: value for key, value in options.items() if value is not None})
+    except ValueError as error:
+        raise BadData(f"recurrence {name}: {error}") from None
+
+
+def _new_put(name: str, registered: RegisteredHandler | None, defaults: Defaults, given: dict[str, Any]) -> Put:
+    payload, first, until = given.pop("payload", {}), given.pop("first", "now"), given.pop("until", None)
+    times, created_by = given.pop("times", None), given.pop("created_by", None)
+    headers = check_new_headers(given.pop("headers", {}))
+    every = given.pop("every", None)
+    if isinstance(every, int | float) and not isinstance(every, bool):
+        every = str(every)
+    for key, kind in (("missed", Missed), ("overlap", Overlap)):
+        if key in given:
+            given[key] = parse_word(kind, key, given[key])
+    rule = RecurrenceSettings(every=every, **given)
+    check_rule(rule)
+    if times is not None and (not isinstance(times, int) or isinstance(times, bool) or not 1 <= times <= MOST_TIMES):
+        raise BadData("times", repr(times), f"a whole number from 1 to {MOST_TIMES}")
+    if created_by is not None and (not isinstance(created_by, str) or not 0 < len(created_by) <= LONGEST_CREATOR):
+        raise BadData("created_by", repr(created_by), f"text of 1 to {LONGEST_CREATOR} characters")
+    if registered is not None:
+        payload = registered.arguments.dumped(payload)
+    payload = json.loads(encode_payload(dict(payload)))
+    if registered is not None:
+        check_arguments(registered, payload, recurs=True)
+    recurrence = Recurrence(
+        name=name,
+        handler=rule.handler,
+        cron=rule.cron,
+        every=None if rule.every is None else _whole(parse_duration(rule.every)),
+        timezone=rule.timezone,
+        queue=rule.queue or defaults.queue,
+        payload=payload,
+        priority=rule.priority,
+        missed=rule.missed,
+        overlap=rule.overlap,
+        enabled=rule.enabled,
+        occurrence_wanted=registered is not None and registered.definition.takes_occurrence,
+        at_run_time=True,
+        times=times,
+        until=None if until is None else due_ms(until),
+        headers=headers,
+        created_by=created_by,
+        ping=rule.ping,
+    )
+    return defaults.rated_recurrence(recurrence), _first(first)
+
+
+def _first(first: Any) -> First:
+    if first == "now":
+        return "now"
+    if first == "next":
+        return "next"
+    if not isinstance(first, datetime):
+        raise BadData("first", repr(first), "now, next, or an instant: a datetime with a zone")
+    return due_ms(first)
+
+
+def _whole(seconds: float) -> float:
+    """As an integer if it is one, which is shorter."""
+    return int(seconds) if seconds == int(seconds) else seconds

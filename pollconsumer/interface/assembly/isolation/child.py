@@ -1,0 +1,221 @@
+"""A process of isolated handlers: imports the launch's modules, then handles messages."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.interface.assembly.handlers import load_handlers
+from pollconsumer.interface.assembly.log_direction import direct_log
+from pollconsumer.interface.logs import logs
+from pollconsumer.interface.logs.log_records import identify
+from pollconsumer.interface.logs.streaks import LaunchStreaks
+from pollconsumer.interface.settings.model import settings_of
+from pollconsumer.runtime.handling.context import Context, Delivery, Situation
+from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
+from pollconsumer.runtime.handling.in_hand import IN_SLOT
+from pollconsumer.runtime.handling.stray_forks import end_stray, handle_signals_plainly_in_forks
+from pollconsumer.runtime.handling.waits import ServedQueues, SlotWaits, serve_here
+from pollconsumer.runtime.isolation.protocol import FrameConnection, decode_refusal, encode_messages, encode_outcome
+from pollconsumer.runtime.launch.handlers_output import outlast_readers
+from pollconsumer.runtime.new_messages import Defaults
+from pollconsumer.runtime.system import standard_error
+from pollconsumer.runtime.system.own_threads import start_thread
+from pollconsumer.runtime.system.signals import SIGNALS
+from pollconsumer.runtime.system.system_limits import start_refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.core.progress import Progress
+
+
+def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
+    """Until the launch hangs up."""
+    handle_signals_plainly_in_forks(SIGNALS)
+    connection = FrameConnection(launch)
+    standard_error.remember()
+    lost_output = outlast_readers()
+    logs.configure(introduction["verbosity"], quiet=introduction["quiet"])
+    config = introduction["config"]
+    directory = Path(introduction["directory"])
+    settings = settings_of(introduction["settings"], directory, Path(config) if config else None, lenient=True)
+    direct_log(settings)
+    identify(*introduction["identity"])
+    if (damping := introduction["streaks"]) is not None:
+        logs.damp(LaunchStreaks(damping["name"], settings.state_files(), launch=damping["launch"]))
+    try:
+        handlers = load_handlers(settings)
+        server = _ChildServer(connection, handlers, introduction["defaults"], introduction["identity"][0])
+    except (PollConsumerError, MemoryError, RuntimeError, OSError) as error:
+        connection.send({"unready": start_refused(error)})
+        return
+    connection.send({"ready": True})
+    server.serve()
+    logs.warn_of_lost_output(lost_output())
+
+
+REPORT_EVERY = 0.2
+"""Seconds between two that are sent: a handler may report in each turn of a loop."""
+
+
+class Reports:
+    """A handler's progress, sent now and then, while ``sending`` is held."""
+
+    def __init__(self, connection: FrameConnection, sending: threading.Lock) -> None:
+        self._connection, self._sending, self._lock = connection, sending, threading.Lock()
+        self._waits, self._taken = False, threading.Event()
+        self._unsent: dict[str, Any] = {}
+
+    def report(self, _message: object, progress: Progress) -> None:
+        with self._lock:
+            self._unsent = {"progress": progress[:3]}
+            if not self._waits:
+                with suppress(RuntimeError):  # the system refuses a thread: the last one goes with the outcome
+                    start_thread(self._send)
+                    self._waits = True
+
+    def take(self) -> dict[str, Any]:
+        """The last one, unless it was sent; none is after that."""
+        with self._lock:
+            self._taken.set()
+            last, self._unsent = self._unsent, {}
+            return last
+
+    def _send(self) -> None:
+        if self._taken.wait(REPORT_EVERY):
+            return
+        with self._sending, self._lock, suppress(OSError):  # the launch is gone
+            self._waits = False
+            if self._unsent:
+                self._connection.send(self._unsent)
+                self._unsent = {}
+
+
+class Handed(NamedTuple):
+    """A message in hand, as the launch names it."""
+
+    name: str
+    handler: str
+    attempt: int
+
+
+class _WaitsTold(SlotWaits):
+    """Those of all handlers of the launch, which counts them, and is told of this one's."""
+
+    def __init__(self, launch: str, stop_before: float, handed: Handed, tell: Callable[..., bool]) -> None:
+        super().__init__(ServedQueues(launch, (), 0, stop_before, True, list))
+        self._handed, self._tell = handed, tell
+
+    def begin(self) -> Handed:
+        self._tell("begin")
+        return self._handed
+
+    def end(self, _: object) -> None:
+        self._tell("end")
+
+    def may_be_stuck(self, _: object, queue: str, awaited: str) -> bool:
+        return self._tell("may_be_stuck", queue, awaited)
+
+    def give_up(self, _: object, queue: str, awaited: str) -> bool:
+        return self._tell("give_up", queue, awaited)
+
+
+class _ChildServer:
+    def __init__(
+        self,
+        connection: FrameConnection,
+        handlers: dict[str, Handler],
+        defaults: dict[str, list[Any]],
+        launch: str,
+    ) -> None:
+        self._connection, self._handlers, self._defaults, self._launch = connection, handlers, defaults, launch
+        self._attempts: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
+        self._replies: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        self._asking = threading.Lock()
+        self._busy = self._cancelled = False
+        self._pid = os.getpid()
+        start_thread(self._listen)
+
+    def serve(self) -> None:
+        while (given := self._attempts.get()) is not None:
+            answer = self._handle(given)
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(Exception):  # closed by a handler, or full
+                    stream.flush()
+            self._busy = False
+            try:
+                self._connection.send(answer)
+            except OSError:  # the handler closed it, or the launch is gone
+                return
+
+    def _listen(self) -> None:
+        """Receive from the launch while a handler runs; exit if the launch is dead."""
+        try:
+            while (frame := self._connection.receive()) is not None:
+                if "attempt" in frame:
+                    self._busy, self._cancelled = True, False
+                    self._connection.send({"began": True})  # from here on a death is charged to the message
+                    self._attempts.put(frame["attempt"])
+                elif "cancelled" in frame:
+                    self._cancelled = True
+                else:
+                    self._replies.put(frame)
+        except OSError:
+            if self._busy:
+                os.killpg(0, signal.SIGKILL)
+        self._attempts.put(None)
+
+    def _handle(self, given: dict[str, Any]) -> dict[str, Any]:
+        handed = Handed(*given["message"]) if "message" in given else None
+        IN_SLOT.set(handed)
+        if handed is not None and "deadline" in given:
+            serve_here(_WaitsTold(self._launch, given["deadline"], handed, self._tell_of_wait))
+        handler = self._handlers[given["handler"]]
+        if given["timeout"] != handler.timeout:
+            handler = handler.with_timeout(given["timeout"])  # the message's own
+        context, reports = None, Reports(self._connection, self._asking)
+        if "delivery" in given:
+            situation = Situation(
+                given["deadline"],
+                lambda: self._cancelled,
+                self._save,
+                self._defaults_of,
+                report=reports.report,
+                before_enqueue=hooks_before_enqueue(handler),
+            )
+            context = Context(Delivery(*given["delivery"]), situation)
+        # The launch enforces its timeout.
+        outcome = handler._replace(timeout=None).handle(given["payload"], context)
+        end_stray(self._pid, outcome.error)
+        enqueued, last = [], {}
+        if context is not None:
+            context.end()
+            enqueued, last = encode_messages(context.enqueued), reports.take()
+        return encode_outcome(outcome, handler.fatal) | {"enqueued": enqueued, "last": last}
+
+    def _save(self, _message: object, state: bytes) -> None:
+        reply = self._ask({"checkpoint": json.loads(state)})
+        if "refused" in reply:
+            raise decode_refusal(reply["refused"])
+
+    def _tell_of_wait(self, *what: str) -> bool:
+        stuck: bool = self._ask({"waits": what})["stuck"]
+        return stuck
+
+    def _ask(self, frame: dict[str, Any]) -> dict[str, Any]:
+        with self._asking:
+            self._connection.send(frame)
+            return self._replies.get()
+
+    def _defaults_of(self, handler: str) -> Defaults:
+        return Defaults(*self._defaults.get(handler, ()))

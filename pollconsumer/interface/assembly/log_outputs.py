@@ -1,0 +1,127 @@
+"""The formats and targets of the log that settings may choose."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import stat
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pollconsumer.core.errors import CannotCreate, PermissionDenied
+from pollconsumer.core.notation.instants import iso_of
+from pollconsumer.interface.logs import logs
+from pollconsumer.interface.named_files import open_plain
+from pollconsumer.interface.settings.model import LogsSettings
+
+PRIORITIES = {"critical": 2, "error": 3, "warning": 4, "info": 6, "debug": 7}
+"""Of syslog, by level: systemd reads them from the beginning of a line."""
+SYSLOG = "/dev/log"
+LOG_MODE = 0o644
+"""Of a new file; the umask may take more away."""
+ABOUT_TARGET = logs.about("logs.target", kind=logs.STANDING)
+
+
+def apply(settings: LogsSettings, directory: Path) -> None:
+    """Have the log look, and go, as ``settings`` say; a relative path is one in ``directory``. CannotCreate,
+    PermissionDenied for a target that cannot be opened."""
+    if settings.target == "stderr":
+        logs.direct(_line_of(settings.format, journal=_is_journal()), None)
+        return
+    handler = _opened(settings.target, directory)
+    line = _line_of(settings.format, journal=False) or (logs.text_line if settings.target == "syslog" else timed_line)
+
+    def copy(level: str, text: str, fields: Mapping[str, Any]) -> None:
+        # Not by the factory of records, which others may replace.
+        record = logging.LogRecord(logs.log.name, logging.INFO, "", 0, line(level, text, fields), (), None)
+        record.levelname = level.upper()
+        handler.handle(record)
+
+    logs.direct(None, copy)
+
+
+def check(settings: LogsSettings, directory: Path) -> None:
+    """Refuse what a launch would refuse: CannotCreate, PermissionDenied. Nothing is created."""
+    if settings.target != "stderr":
+        _opened(settings.target, directory, creates=False).close()
+
+
+def json_line(level: str, text: str, fields: Mapping[str, Any]) -> str:
+    return json.dumps({"time": _now(), "level": level, "message": text, **fields}, default=str)
+
+
+def journal_line(level: str, text: str, fields: Mapping[str, Any]) -> str:
+    return f"<{PRIORITIES.get(level, 6)}>{logs.text_line(level, text, fields)}"
+
+
+def timed_line(level: str, text: str, fields: Mapping[str, Any]) -> str:
+    return f"{_now()} {logs.text_line(level, text, fields)}"
+
+
+def _line_of(name: str, *, journal: bool) -> logs.Line | None:
+    """None for lines as they are."""
+    if name == "json":
+        return json_line
+    return journal_line if journal or name == "journal" else None
+
+
+def _now() -> str:
+    return iso_of(datetime.now(UTC))
+
+
+def _is_journal() -> bool:
+    """Whether systemd's journal reads standard error."""
+    try:
+        found = os.fstat(2)
+    except OSError:
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+
+
+def _opened(target: str, directory: Path, *, creates: bool = True) -> logging.Handler:
+    """Writes to syslog, or appends to a file, which may be rotated meanwhile."""
+    from logging.handlers import SysLogHandler, WatchedFileHandler
+
+    handler: logging.Handler
+    path = Path(SYSLOG) if target == "syslog" else directory / Path(target).expanduser()
+    try:
+        if target == "syslog":
+            handler = SysLogHandler(SYSLOG)
+        else:
+            if creates or path.exists():
+                created = os.O_CREAT if creates else 0
+                os.close(open_plain(path, os.O_WRONLY | os.O_APPEND | created, LOG_MODE))
+            else:
+                _refuse_unwritable(Path(os.path.realpath(path)).parent)
+            handler = WatchedFileHandler(path, encoding="utf-8", delay=not creates)
+    except PermissionError:
+        raise PermissionDenied("logs.target", path, "permission denied: let this user write it") from None
+    except OSError as error:
+        raise CannotCreate("logs.target", path, f"{error.strerror}: name another one") from None
+    told = False
+
+    def tell(_: logging.LogRecord) -> None:
+        nonlocal told
+        if not told:
+            told = True
+            why = _reason(sys.exc_info()[1])
+            logs.log.warning("logs.target: %s; %s: lines are lost", path, why, extra=ABOUT_TARGET)
+
+    handler.handleError = tell  # type: ignore[method-assign, assignment]  # a full disk ends no launch
+    return handler
+
+
+def _refuse_unwritable(directory: Path) -> None:
+    if not stat.S_ISDIR(directory.stat().st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise PermissionError
+
+
+def _reason(error: BaseException | None) -> str:
+    return (isinstance(error, OSError) and error.strerror) or type(error).__name__

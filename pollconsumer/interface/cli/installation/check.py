@@ -1,0 +1,271 @@
+"""``pollconsumer check``: validates the configuration and shows the next window."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pollconsumer.core.choices import LauncherRule
+from pollconsumer.core.errors import BadData, ConfigurationError, PermissionDenied, shown, suggestion
+from pollconsumer.core.notation.redaction import site_of
+from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.interface.api.known import check_arguments
+from pollconsumer.interface.api.registry import registry
+from pollconsumer.interface.assembly import log_outputs
+from pollconsumer.interface.assembly.configured_recurrences import load_recurrences
+from pollconsumer.interface.assembly.handlers import load_handlers
+from pollconsumer.interface.assembly.launch_roles import served_queues
+from pollconsumer.interface.assembly.rate_table import described, rates_of
+from pollconsumer.interface.cli.group import current_settings, limit_command
+from pollconsumer.interface.cli.installation.next_window import described_window, next_window
+from pollconsumer.interface.cli.output import print_json, print_table
+from pollconsumer.interface.configured_store import opener_of
+from pollconsumer.interface.logs.logs import log
+from pollconsumer.interface.settings.load import django_site
+from pollconsumer.interface.settings.names import NO_STATE
+from pollconsumer.interface.settings.owners import REMEDY, another_store, others_among
+from pollconsumer.interface.settings.writable import group_writable
+from pollconsumer.runtime.programs.command import Command
+from pollconsumer.runtime.system.own_files import OwnFiles
+from pollconsumer.runtime.system.watchdog import Watchdog
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.reading.inspector import Inspector
+from pollconsumer.store.rights import LAUNCH, lacking
+from pollconsumer.store.server import now_ms, service_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pollconsumer.core.recurrence import Recurrence
+    from pollconsumer.interface.settings.model import Settings
+    from pollconsumer.runtime.handling.handler import Handler
+    from pollconsumer.store.server import QueueService
+
+LAUNCHES_LEARNED_FROM = 100
+REACH_BUDGET = 5.0
+IMPORT_WITHIN = 20.0
+"""Timeout of importing the user's modules, in seconds."""
+
+
+class OnlyRead(OwnFiles):
+    def write(self, name: str, content: bytes) -> bool:  # noqa: ARG002  nothing is made of them
+        return False
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def check(as_json: bool) -> None:
+    """Validate configuration and handlers, reach the store, show the next launches and the window."""
+    settings = current_settings()
+    log_outputs.check(settings.logs, settings.directory)
+    names = ", ".join([*filter(None, [django_site()]), *settings.handlers])
+    watchdog = Watchdog(IMPORT_WITHIN, lambda: f"handlers: {shown(names)}: import exceeded {IMPORT_WITHIN:g}s")
+    try:
+        with _own_time_zone():
+            handlers = load_handlers(settings)
+    except ConfigurationError as error:
+        error.shows_trace = True
+        raise
+    watchdog.disarm()
+    limit_command()
+    unchecked = _unchecked_arguments()
+    files = OnlyRead(settings.state_files().directories)
+    state = files.place()
+    recurrences = load_recurrences(settings, handlers)
+    wire = opener_of(settings, files).persons_wire(lambda: Budget(REACH_BUDGET))
+    now_ms(wire)
+    now = datetime.now().astimezone()
+    queues = served_queues(settings, handlers)
+    data = settings.data_directory() if settings.is_embedded else None
+    _check_handlers(recurrences, handlers)
+    wanted = {handler.queue for handler in handlers.values()} | {each.queue for each in recurrences if each.enabled}
+    unserved = sorted(wanted - set(queues))
+    service = service_of(wire, Keys(settings.namespace), unserved)
+    past: list[dict[str, Any]] = []
+    with suppress(PermissionDenied):  # a producer may not read the ledger
+        past = Inspector(wire, settings.namespace).launches(LAUNCHES_LEARNED_FROM)
+    consumers = [each for each in past if each["queues"] == sorted(queues)]
+    movers = [each for each in past if each["role"] == "mover"]
+    consumer = next_window(settings.consumer, now, consumers)
+    longest = consumer["window_seconds"] + settings.consumer.grace
+    report: dict[str, Any] = {
+        "config": None if settings.config is None else str(settings.config),
+        "store": settings.shown_store,
+        "primary": wire.place if settings.store.startswith("redis+sentinel:") else None,
+        "namespace": settings.namespace,
+        "pings": _pings(settings),
+        "data": str(data) if data else None,
+        "owners": {str(path): owner for path, owner in others_among([*_places(settings), data])},
+        "group_writable": [str(path) for path in group_writable(settings.config, settings.directory)],
+        "state": None if state is None else str(state),
+        "queues": list(queues),
+        "handlers": sorted(handlers),
+        "commands": {name: _command(handlers[name], settings, longest) for name in settings.commands},
+        "rates": rates_of(settings, handlers),
+        "recurrences": sorted(each.name for each in recurrences),
+        "queues_not_served": unserved,
+        "queues_served_elsewhere": [queue for queue in unserved if service[queue].lately],
+        "arguments_not_checked": unchecked,
+        "consumer": consumer,
+        "mover": next_window(settings.mover, now, movers),
+    }
+    if found := another_store(settings):
+        log.warning("configuration belongs to %s, and the store to this user: %s; %s", *found, REMEDY)
+    if as_json:
+        print_json(report)
+    else:
+        not_served = [_not_served(queue, service[queue], handlers) for queue in unserved]
+        _print(report, settings, not_served, unchecked, longest, moves=bool(movers))
+    refused = lacking(wire, LAUNCH, Keys(settings.namespace).control("fences"))
+    if refused:
+        log.warning(
+            "store: rights of a launch missing: %s; grant them, or have the server enable them: none can begin",
+            " ".join(each.decode().lower() for each in refused),
+        )
+    for role, launches in (("consumer", consumers), ("mover", movers)):
+        # A crontab's line may give the schedule to the launch alone, as those of `init cron` do.
+        known = report[role]["schedule"] is not None or any(each.get("next_tick_seconds") for each in launches[:1])
+        if report[role]["launcher"] is LauncherRule.DROP and not known and (movers or role == "consumer"):
+            log.warning(
+                "%s: its launcher drops ticks, and no schedule is known: a launch lasts beyond the next tick; "
+                "set %s.schedule", role, role,
+            )  # fmt: skip
+    for each in recurrences:
+        if each.queue in unserved and each.enabled and not service[each.queue].lately:
+            log.warning(
+                "recurrence %s: nobody serves its queue %s; add it to consumer.queues, or launch 'run --queue %s'",
+                each.name, each.queue, each.queue,
+            )  # fmt: skip
+
+
+@contextmanager
+def _own_time_zone() -> Iterator[None]:
+    """Around imports that may set the process's zone, as a Django site does; a launch reads its schedule before."""
+    own = os.environ.get("TZ")
+    try:
+        yield
+    finally:
+        if os.environ.get("TZ") != own:
+            os.environ.pop("TZ", None)
+            if own is not None:
+                os.environ["TZ"] = own
+            time.tzset()
+
+
+def _places(settings: Settings) -> Iterator[Path | None]:
+    """What decides which code runs."""
+    yield from (settings.config, settings.directory)
+    for module in settings.handlers:
+        if (found := sys.modules.get(module)) is not None and found.__file__:
+            yield Path(found.__file__)
+
+
+def _check_handlers(recurrences: Sequence[Recurrence], handlers: Mapping[str, Handler]) -> None:
+    """ConfigurationError for a recurrence without a handler here, or with arguments that do not fit."""
+    functions = registry.handlers()
+    for each in recurrences:
+        if each.handler not in handlers:
+            fix = suggestion(each.handler, handlers, "nobody has this handler: name its module in handlers")
+            raise ConfigurationError(f"recurrences.{each.name}: handler", each.handler, fix)
+        if (known := functions.get(each.handler)) is not None:
+            try:
+                check_arguments(known, each.payload, recurs=True)
+            except BadData as error:
+                raise ConfigurationError(f"recurrences.{each.name}: {error}") from None
+
+
+def _not_served(queue: str, service: QueueService, handlers: Mapping[str, Handler]) -> str:
+    names = ", ".join(sorted(name for name, handler in handlers.items() if handler.queue == queue)) or "recurrences"
+    if service.lately:
+        return f"{queue}, that of {names}: other launches serve it"
+    remedy = f"add it to consumer.queues, or launch 'run --queue {queue}'"
+    return f"{queue}, that of {names}: {service.ready} ready, and no launch came for it lately; {remedy}"
+
+
+def _pings(settings: Settings) -> str | None:
+    """The monitor that is told of launches, and in which dialect, without its secret path."""
+    if (url := settings.pings.url) is None:
+        return None
+    from pollconsumer.core.pings import dialect_of
+
+    return f"{site_of(url)}, {dialect_of(url, settings.pings.dialect)}"
+
+
+def _unchecked_arguments() -> dict[str, str]:
+    """Unchecked parameters, as HANDLER.PARAMETER, with the reasons. ConfigurationError for a handler that no message
+    can call."""
+    unchecked: dict[str, str] = {}
+    for name, registered in registry.handlers().items():
+        impossible, odd = registered.arguments.problems()
+        for parameter, reason in impossible.items():
+            raise ConfigurationError(
+                f"handlers: {name}, parameter {parameter}", reason, "annotate what JSON can say, or give a default"
+            )
+        unchecked |= {f"{name}.{parameter}": shown(reason) for parameter, reason in odd.items()}
+    return unchecked
+
+
+def _command(handler: Handler, settings: Settings, longest: float) -> dict[str, object]:
+    """A handler that is a program, and whether its timeout fits into ``longest``, a launch's maximum seconds."""
+    timeout = settings.commands[handler.name].timeout
+    assert isinstance(handler.run, Command)
+    return {
+        "command": list(handler.run.argv),
+        "queue": handler.queue,
+        "timeout_seconds": timeout,
+        "fits": timeout is not None and timeout <= longest,
+    }
+
+
+def _print(
+    report: dict[str, Any],
+    settings: Settings,
+    not_served: list[str],
+    unchecked: dict[str, str],
+    longest: float,
+    *,
+    moves: bool,
+) -> None:
+    """``moves``: a mover has been launched, so that its window is of interest."""
+    no_state = "none" if settings.state == NO_STATE else "none can be written, set state to a directory"
+    rows: list[tuple[str, object]] = [
+        ("store", report["store"]),
+        *([("primary", report["primary"])] if report["primary"] else []),
+        ("namespace", settings.namespace),
+        ("state", report["state"] or f"{no_state}: a replaced store is not noticed"),
+        ("queues", ", ".join(report["queues"])),
+        ("handlers", ", ".join(report["handlers"]) or "none: messages will be parked"),
+    ]
+    rows += [("pings", report["pings"])] if report["pings"] else []
+    rows += [("data", report["data"])] if report["data"] else []
+    rows += [("owner", f"{path}: {owner}") for path, owner in report["owners"].items()]
+    loose = report["group_writable"]
+    rows += [("group-writable", f"{path}: members of its group decide which code runs") for path in loose]
+    commands = report["commands"]
+    rows += [(f"command {name}", shlex.join(command["command"])) for name, command in commands.items()]
+    most = f"the {format_duration(longest)} of window and grace"
+    for name, command in commands.items():
+        seconds = command["timeout_seconds"]
+        if seconds is None:
+            rows.append((f"timeout of {name}", f"none: the watchdog ends it after {most}, with its launch"))
+        elif not command["fits"]:
+            longer = f"{format_duration(seconds)}, longer than {most}: the watchdog ends it before, with its launch"
+            rows.append((f"timeout of {name}", longer))
+    rows += described(report["rates"])
+    if report["recurrences"]:
+        rows.append(("recurrences", ", ".join(report["recurrences"])))
+    rows += [("not served here", problem) for problem in not_served]
+    rows += [("not checked", f"{parameter}: {reason}") for parameter, reason in unchecked.items()]
+    for role in ("consumer", "mover") if moves else ("consumer",):
+        rows += [(f"{role} {name}", value) for name, value in described_window(report[role])]
+    found = settings.config or f"none in {settings.directory}: all defaults; --config names one"
+    print_table(("config", str(found)), rows)

@@ -1,0 +1,225 @@
+"""``pollconsumer status``, of one message or an overview."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import click
+
+from pollconsumer.core.errors import UsageError
+from pollconsumer.core.lifecycle import State
+from pollconsumer.core.notation.instants import iso
+from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.core.progress import Progress
+from pollconsumer.interface.cli.installation.launches import launch_as_json, ledger_table
+from pollconsumer.interface.cli.installation.lease import leases_as_json, leases_table
+from pollconsumer.interface.cli.opened import opened
+from pollconsumer.interface.cli.output import (
+    clear_terminal,
+    is_terminal,
+    json_text,
+    print_json,
+    print_line,
+    print_quoted,
+    print_table,
+)
+from pollconsumer.interface.cli.types import QUEUE_NAME, Once
+from pollconsumer.runtime.system.start_limit import lift
+from pollconsumer.store.reading.inspector import Inspector, Overview, QueueCounts
+from pollconsumer.store.reading.messages import Message
+
+LAUNCHES_SHOWN = 5
+LOOK_EVERY = 0.5
+"""Seconds between the looks of ``--watch`` at a message."""
+OVERVIEW_EVERY = 2.0
+"""The same, of the overview."""
+MOVER_MISSING_AFTER = 5.0
+"""Seconds that a message may be overdue before a missing mover is reported."""
+
+
+@click.command()
+@click.argument("message_id", metavar="[ID]", required=False)
+@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Of the message, where two have one of that id.")
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="Print the message whenever it has changed, until it has ended; without ID, the overview every 2 s.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --watch, one a line.")
+def status(message_id: str | None, queue: str | None, watch: bool, as_json: bool) -> None:
+    """State of the message ID; without one, of queues, schedule, leases and the last launches."""
+    if message_id is None and queue is not None:
+        raise UsageError("--queue", queue, "give the id of a message, too")
+    if message_id is None and watch and not is_terminal(sys.stdout):
+        raise UsageError("--watch", None, "give the id of a message, too: the overview is watched on a terminal only")
+    reading = opened(Inspector)
+    if watch:
+        lift()
+    if message_id is not None:
+        changes = _changes(reading, message_id, queue)
+        for number, (message, checkpoint) in enumerate(changes if watch else islice(changes, 1)):
+            if number and not as_json:
+                print_line()
+            print_message(describe(message) | {"checkpoint": checkpoint}, as_json=as_json)
+        return
+    _show_overview(reading, as_json)
+    while watch:
+        time.sleep(OVERVIEW_EVERY)
+        _show_overview(reading, as_json, again=True)
+
+
+def _show_overview(reading: Inspector, as_json: bool, *, again: bool = False) -> None:
+    """``again``: in place of the one before."""
+    overview, launches = reading.overview(), reading.launches(LAUNCHES_SHOWN)
+    if as_json:
+        print_json(_as_json(overview) | {"launches": [launch_as_json(entry) for entry in launches]})
+        return
+    if again:
+        clear_terminal()
+    _print_overview(overview, launches)
+
+
+def _changes(inspector: Inspector, message_id: str, queue: str | None) -> Iterator[tuple[Message, Any]]:
+    """The message with its checkpoint, and again whenever they have changed, until it has ended."""
+    before = None
+    while True:
+        message = inspector.message(message_id, queue)
+        seen, queue = (message, inspector.checkpoint(message)), message.queue
+        if seen != before:
+            yield seen
+        if message.state.has_ended:
+            return
+        before = seen
+        time.sleep(LOOK_EVERY)
+
+
+def describe(message: Message) -> dict[str, Any]:
+    """A message under the names of the contract."""
+    row = message.row
+    return {
+        "id": message.id,
+        "queue": message.queue,
+        "handler": row.handler,
+        "state": message.state.value,
+        "priority": row.priority,
+        "attempts": row.attempts,
+        "generation": row.generation,
+        "payload": message.payload,
+        "headers": dict(message.headers),
+        "expires_at": None if message.expires_at is None else iso(message.expires_at),
+        "last_error": message.last_error,
+        "traceback": message.traceback,
+        "waits_for_concurrency_key": row.waiting,
+        "waits_for_rate_key": row.booked,
+        "result": message.result,
+        "stop_asked_at": message.stop_asked_at and iso(message.stop_asked_at),
+        "progress": message.progress and progress_as_json(message.progress),
+        "timestamps": {name: None if at is None else iso(at) for name, at in row.timestamps._asdict().items()},
+        "durations": message.durations,
+    }
+
+
+def progress_as_json(progress: Progress) -> dict[str, Any]:
+    return progress._asdict() | {"at": iso(progress.at)}
+
+
+def _stop(details: dict[str, Any]) -> str:
+    """Since when it is to stop, and whether it does not."""
+    if details["state"] != State.RESERVED:
+        return f"at {details['stop_asked_at']}, too late"
+    return f"at {details['stop_asked_at']}; interrupted 5s later, unless it blocks in a thread or swallows that"
+
+
+def _shown(progress: dict[str, Any]) -> str:
+    return f"{Progress(progress['done'], progress['total'], progress['note'])}, at {progress['at']}"
+
+
+def print_message(details: dict[str, Any], *, as_json: bool) -> None:
+    """One message: one JSON object, or one property per line."""
+    if as_json:
+        print_json(details)
+        return
+    rows = [(name, details[name]) for name in ("queue", "handler", "state", "priority", "attempts")]
+    rows += [("payload", None if details["payload"] is None else json_text(details["payload"]))]
+    rows += [("header", f"{name}: {value}") for name, value in details["headers"].items()]
+    rows += [("expires", details["expires_at"])] if details["expires_at"] else []
+    rows += [("last error", details["last_error"])] if details["last_error"] else []
+    rows += [("result", json_text(details["result"]))] if details["result"] is not None else []
+    rows += [("progress", _shown(details["progress"]))] if details["progress"] else []
+    rows += [("checkpoint", json_text(details["checkpoint"]))] if details.get("checkpoint") is not None else []
+    rows += [("stop asked", _stop(details))] if details["stop_asked_at"] else []
+    rows += [("waits for", "its concurrency key")] if details["waits_for_concurrency_key"] else []
+    rows += [("waits for", "the rate of its key, until its next attempt")] if details["waits_for_rate_key"] else []
+    rows += [("raw", details["raw"])] if details.get("raw") else []
+    rows += [(name, at) for name, at in details["timestamps"].items() if at]
+    durations = details["durations"].items()
+    rows += [(name.removesuffix("_seconds"), format_duration(value)) for name, value in durations if value is not None]
+    print_table(("id", details["id"]), rows)
+    if details["traceback"]:
+        print_quoted(details["traceback"])
+
+
+def _as_json(overview: Overview) -> dict[str, Any]:
+    return {
+        "queues": [as_object(queue) for queue in overview.queues],
+        "overdue": overview.overdue,
+        "mover_seen_seconds_ago": overview.mover_seen_seconds_ago,
+        "leases": leases_as_json(overview.leases, ("role", "slot", "queues", "holder", "fence")),
+        "unreachable": overview.unreachable,
+    }
+
+
+def as_object(queue: QueueCounts) -> dict[str, Any]:
+    """A queue under the names of the contract."""
+    counts = queue._asdict() | queue.load._asdict()
+    del counts["load"]
+    return counts
+
+
+def queues_table(queues: Sequence[QueueCounts]) -> None:
+    counts = [*State, "parked"]
+    counts.insert(counts.index(State.RESERVED) + 1, "started")
+    counts += ["skipped"] if any(queue.skipped for queue in queues) else []
+    rows = []
+    for queue in queues:
+        load = queue.load
+        spans = (queue.oldest_ready_seconds, load.waited_seconds, load.handled_seconds, load.late_seconds)
+        name = f"{queue.name} (paused)" if queue.paused else queue.name
+        rows.append((name, *(getattr(queue, count) for count in counts), load.completed_per_minute, *map(_span, spans)))
+    print_table(("queue", *counts, "a minute", "oldest ready", "waited", "handled", "late"), rows)
+
+
+def _print_overview(overview: Overview, launches: list[dict[str, Any]]) -> None:
+    queues_table(overview.queues)
+    if overdue := _unattended(overview):
+        print_line()
+        print_line(f"overdue, and no launch is there: {', '.join(overdue)}; launch 'pollconsumer run' every minute")
+    if overview.unreachable:
+        print_line()
+        print_line(f"not shown, since their node of the cluster is lost: {', '.join(overview.unreachable)}")
+    if overview.leases:
+        print_line()
+        shown = [
+            lease | {"lease": lease["role"], "holder": f"{lease['host']}:{lease['pid']}"} for lease in overview.leases
+        ]
+        leases_table(shown, ("lease", "slot", "queues", "holder", "fence"))
+    if launches:
+        print_line()
+        ledger_table(launches, overview.now)
+
+
+def _unattended(overview: Overview) -> list[str]:
+    """Queues with overdue messages that nobody promotes, with how many; none while a mover is there, or lately was."""
+    seen = overview.mover_seen_seconds_ago
+    if seen is not None and seen <= MOVER_MISSING_AFTER:
+        return []
+    served = {queue for lease in overview.leases for queue in lease["queues"]}
+    return [f"{each.overdue} in {each.name}" for each in overview.queues if each.overdue and each.name not in served]
+
+
+def _span(seconds: float | None) -> str | None:
+    return None if seconds is None else format_duration(seconds)

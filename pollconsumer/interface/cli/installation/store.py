@@ -1,0 +1,80 @@
+"""``pollconsumer store``: the embedded server, even if the settings name another store; moving a store."""
+
+from __future__ import annotations
+
+import click
+
+from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.interface.cli.group import current_settings
+from pollconsumer.interface.cli.opened import COMMAND_BUDGET
+from pollconsumer.interface.cli.output import print_json, print_line, print_table
+from pollconsumer.interface.configured_store import opener_of, server_of
+from pollconsumer.moving.store_transfer import export_, import_, reopen
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.server import TIME
+
+
+@click.group()
+def store() -> None:
+    """The embedded server, which launches start automatically; and moving a store, embedded or not."""
+
+
+for _moving in (export_, import_, reopen):
+    store.add_command(_moving)
+
+
+@store.command()
+def start() -> None:
+    """Start the server unless it runs already."""
+    settings = current_settings()
+    server_of(settings).ensure_running(durability=settings.durability)
+
+
+@store.command()
+def stop() -> None:
+    """Stop the server; it keeps its data."""
+    server_of(current_settings()).stop()
+
+
+@store.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def status(as_json: bool) -> None:
+    """Show the status of the server."""
+    found = server_of(current_settings()).status()
+    if as_json:
+        details = {} if found is None else found._asdict()
+        paths = {name: str(details[name]) for name in ("socket", "directory") if name in details}
+        print_json({"running": found is not None} | details | paths)
+    elif found is None:
+        print_line("stopped")
+    else:
+        print_table(
+            ("running", found.version),
+            (
+                ("pid", found.pid),
+                ("up", format_duration(found.uptime_seconds)),
+                ("memory", f"{found.used_memory_bytes / 1e6:.1f} MB"),
+                ("durability", found.durability if found.aof_enabled else "none: append-only file is off"),
+                ("socket", found.socket),
+                ("directory", found.directory),
+            ),
+        )
+
+
+@store.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def path(as_json: bool) -> None:
+    """Print the data directory."""
+    server = server_of(current_settings())
+    if as_json:
+        print_json({name: str(getattr(server, name)) for name in ("directory", "socket", "log", "url")})
+    else:
+        print_line(server.directory)
+
+
+@store.command()
+def adopt() -> None:
+    """Accept the store after its data was replaced or emptied on purpose."""
+    opened = opener_of(current_settings())
+    opened.memo.forget()
+    opened.wire(lambda: Budget(COMMAND_BUDGET)).command(*TIME)

@@ -1,1 +1,0 @@
-"""Commands that show what goes on, and what is wrong."""

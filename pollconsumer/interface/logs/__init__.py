@@ -1,0 +1,1 @@
+"""What a process says: records, their form, the damping of repetitions."""

@@ -1,0 +1,157 @@
+"""Events of a launch, as lines of the log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pollconsumer.core import events
+from pollconsumer.core.events import Event
+from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.interface.logs.logs import MET, NEWS, STANDING, about, launch_stopped, log
+
+WARNINGS: dict[type, tuple[str, str]] = {
+    events.MessageParked: (
+        "unknown handler: {handler}",
+        "unknown handler: {handler}; its messages are parked, import its module",
+    ),
+    events.MessageExpired: (
+        "expired: {queue}",
+        "queue {queue}: messages have expired unhandled, as {id} ({handler}); 'list --state expired' shows all",
+    ),
+    events.MessagesFound: ("in no list: {queue}", "messages of queue {queue} were in no list, repaired: {messages}"),
+    events.ReservationsLost: ("settled late", "settled too late, another launch had them: {ids}"),
+    events.MessageNotBegun: (
+        "not begun: {handler}",
+        "{handler} is not begun: {reason}; its messages are offered again every {delay}, uncharged",
+    ),
+    events.NewerMessagesFound: (
+        "newer messages: {queue}",
+        "queue {queue} has messages of a newer version: left as they are; upgrade pollconsumer",
+    ),
+    events.RetryPolicyFailed: (
+        "retry policy failed: {handler}",
+        "retry policy of {handler} failed, the default delays hold: {reason}",
+    ),
+    events.ResultDropped: ("result dropped: {handler}", "result of {id} ({handler}) is not kept: {reason}"),
+    events.QueueUnserved: (
+        "queue unserved: {queue}",
+        "queue {queue}: {messages} ready, and no launch serves it, though it is that of {handlers}; add it to "
+        "consumer.queues, or launch 'run --queue {queue}'",
+    ),
+    events.ConflictDropped: (
+        "conflict dropped: {queue}",
+        "not enqueued: {id} in queue {queue} has another handler or payload",
+    ),
+    events.DescriptorsClosed: (
+        "descriptors closed: {handler}",
+        "descriptors closed that no handler had opened: by {id} ({handler}), or a concurrent handler",
+    ),
+    events.DescriptorsUsedUp: (
+        "descriptors used up: {handler}",
+        "as many files are open as the limit allows, after {id} ({handler}): the launch ends; have handlers close "
+        "theirs, or raise the limit (ulimit -n)",
+    ),
+    events.WindowTooShort: (
+        "window too short",
+        "no time to handle anything: a margin of {margin} in a window of {left}; lengthen timeout, or lower "
+        "estimated_duration, tolerance_factor or min_margin",
+    ),
+    events.RecurrenceUnreadable: (
+        "recurrence left out: {queue}: {recurrence}",
+        "recurrence {recurrence} of queue {queue} is left out: {reason}",
+    ),
+    events.RecurrenceContested: (
+        "recurrence contested: {queue}: {recurrence}",
+        "recurrence {recurrence} of queue {queue} is defined differently by launches in turn; upgrade all of them, or "
+        "give one of the two another name",
+    ),
+    events.RecurrenceTaken: (
+        "recurrence taken: {queue}: {recurrence}",
+        "recurrence {recurrence} of the configuration is left out: one of that name was put at run time, in queue "
+        "{queue}; remove that, or give one of the two another name",
+    ),
+    events.PingFailed: ("ping not delivered: {host}", "ping to {host} was not delivered: {reason}"),
+    events.NamespaceShared: (
+        "namespace shared: {config}",
+        "lease held by a launch of another project: {config}; both take messages from the same queues: give each a "
+        "namespace of its own in its configuration",
+    ),
+    events.QueueLeftOut: ("queue left out: {queue}", "queue {queue} is left out: {reason}"),
+}
+"""The streak of a warning (see `logs.about`), and its text; the fields of its event fill both."""
+NOTES: dict[type, str] = {
+    events.LaunchWaits: "{role} waits for the lease for {left} at most: held by {holders}",
+    events.MessageCompleted: "{id} ({handler}) completed in {took}",
+    events.AttemptFailed: "{id} ({handler}), attempt {attempt}, again in {delay}: {error}",
+    events.MessageStopped: "{id} ({handler}), attempt {attempt}: {error}",
+    events.OrphansRecovered: "orphans of queue {queue} offered again: {messages}",
+    events.OccurrencesSkipped: "missed occurrences of {recurrence} skipped: {messages}",
+    events.RecurrenceRemoved: "recurrence {recurrence} is no longer defined: removed",
+}
+"""Of the events that only -v shows."""
+ONCE: dict[type, str] = {
+    events.MessageParked: "handler",
+    events.MessageNotBegun: "handler",
+    events.NewerMessagesFound: "queue",
+    events.MessageExpired: "queue",
+}
+"""Events of which one is a warning for each of these."""
+
+
+def listener() -> Callable[[Event], None]:
+    """Logs problems as warnings, other events for -v."""
+    told = set[tuple[type, Any]]()
+
+    def listen(event: Event) -> None:
+        fields = {name: _shown(value) for name, value in event.fields().items()}
+        mark = type(event), fields.get(ONCE.get(type(event), ""))
+        match event:
+            case events.LaunchEnded():
+                launch_stopped(event.stop_reason)
+                counts = "{handled} handled, {failed} failed, {released} released".format_map(fields)
+                if event.yielded:
+                    counts += f", {event.yielded} yielded"
+                if event.run_id:
+                    counts += f"; run {event.run_id}"
+                text = "%s ended after %s (%s): %s"
+                summary = {"fields": {"event": "launch_ended", **event.fields()}}
+                log.info(text, event.role, fields["running_seconds"], event.stop_reason, counts, extra=summary)
+            case events.LaunchBegan():
+                until = time.strftime("%H:%M:%S", time.localtime(time.time() + event.left))
+                log.info("%s serves %s until %s", event.role, fields["queues"] or "all queues", until)
+            case events.AttemptFailed(delay=None):
+                text = "dead letter: {id} ({handler}), attempt {attempt}: {error}"
+                log.warning("%s", text.format_map(fields), extra=NEWS)
+            case events.QueueUnknown():
+                text = "queue %s: nobody ever enqueued to it, no handler names it; misspelt?"
+                log.warning(text, event.queue, extra=NEWS)  # printed once: the launch makes it known
+            case events.MessageExpired() if mark in told:
+                log.info("%s", "{id} ({handler}) of queue {queue} has expired".format_map(fields))
+            case _ if mark in told:
+                pass
+            case _ if text := NOTES.get(type(event), ""):
+                log.info("%s", text.format_map(fields))
+            case _:
+                if type(event) in ONCE:
+                    told.add(mark)
+                streak, text = WARNINGS.get(type(event)) or _plainly(event)
+                standing = isinstance(event, events.QueueUnserved | events.PingFailed | events.NamespaceShared)
+                kind = STANDING if standing else MET
+                log.warning("%s", text.format_map(fields), extra=about(streak.format_map(fields), kind=kind))
+
+    return listen
+
+
+def _plainly(event: Event) -> tuple[str, str]:
+    """A line for an event that has no text: its name and its fields. Logging it must not end a launch."""
+    name = type(event).__name__
+    return name, ", ".join([name, *(f"{field} {{{field}}}" for field in event.fields())])
+
+
+def _shown(value: object) -> object:
+    """Durations, the only floats, with their unit."""
+    if isinstance(value, float):
+        return format_duration(value)
+    return ", ".join(value) if isinstance(value, tuple) else value

@@ -1,0 +1,311 @@
+"""The log on standard error: ``pollconsumer: LEVEL: TEXT``, one line each, by default only from warnings up, since cron
+mails all output.
+
+Repeated warnings are damped, once ``damp`` was called: see ``core/repeats.py``. Every warning of ours is identified by
+its text without numbers, unless its ``extra`` says otherwise: ``about(...)`` names it independently of its text,
+``NEWS`` is printed each time.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager, suppress
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TextIO
+
+from pollconsumer.core.errors import ConfigurationError, LeaseLost, PollConsumerError, StoreUnreachable, UsageError
+from pollconsumer.core.notation.text import printable, printable_lines
+from pollconsumer.interface.logs.log_records import about_message
+from pollconsumer.runtime.system import standard_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pollconsumer.interface.logs.streaks import LaunchStreaks
+
+NEWS: dict[str, Any] = {"streak": None}
+"""``extra`` of a record that is not damped."""
+FAILURE, STANDING, MET = "failure", "standing", "met"
+"""Kinds of streaks: see ``core/repeats.py``."""
+SAID_BY_US = ("django.tasks", "django_tasks")
+"""Loggers of Django's tasks framework, which report dead letters; the launch does, too."""
+_NUMBER = r"\b0x[0-9a-f]+\b|(?<![\w-])\d+(?:\.\d+)*(?:ms|[smhd%])?(?![\w-])"
+"""A count, a duration, an address; not a number in a name, as in ``mail2``."""
+_streaks: LaunchStreaks | None = None
+Line = Callable[[str, str, Mapping[str, Any]], str]
+"""Of a level, a text, and fields about the record."""
+Copy = Callable[[str, str, Mapping[str, Any]], None]
+_output: Callable[[str], object] | None = None
+"""Takes each line on standard error, with its line feed; None until `configure` is called."""
+_line: Line | None = None
+"""How lines on standard error look; None for text."""
+_copy: Copy | None = None
+"""Takes everything that is logged to where the settings have it."""
+
+
+def about(*subject: str, kind: str = MET) -> dict[str, Any]:
+    """``extra`` of a warning: the kind and the name of its streak; ``subject`` is the same at every launch."""
+    return {"streak": (kind, ": ".join(subject))}
+
+
+class _Lines(logging.Handler):
+    """Records as single lines on standard error, from ``threshold`` up. Never raises."""
+
+    def __init__(self, threshold: int) -> None:
+        super().__init__(threshold)
+        self.threshold = threshold
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name not in (*SAID_BY_US, log.name):
+            self.print_record(record)
+
+    def print_record(self, record: logging.LogRecord) -> None:
+        try:
+            text = record.getMessage()
+        except Exception:  # a record of the user's code whose arguments do not fit its text
+            text = str(record.msg)
+        if record.exc_info and record.exc_info[1] is not None:
+            failure = record.exc_info[1]
+            text = f"{text}: {type(failure).__name__}: {failure}"
+        level, fields = record.levelname.lower(), {**about_message(record), **getattr(record, "fields", {})}
+        if _copy is not None:
+            _copy(level, text, fields | _origin(record))
+        ours = record.name == log.name and record.levelno >= logging.WARNING
+        if record.levelno < self.threshold or (_copy is not None and not ours):
+            return
+        streak = getattr(record, "streak", (MET, _without_numbers(text))) if ours else None
+        if (damped := _damped(streak, text)) is not None:
+            write_line(level, damped, fields | _origin(record) if _line is not None else fields)
+
+
+class _OwnLogger(logging.Logger):
+    """Prints what we log, whatever others do to loggers: disable them, replace their handlers, add some that raise. The
+    logger of our name, which is for others, has each record after that."""
+
+    def __init__(self) -> None:
+        super().__init__("pollconsumer", logging.CRITICAL + 1)
+        self.lines: _Lines | None = None
+        """None until `configure` is called: in a producer's process only others print."""
+        self.others = logging.getLogger(self.name)
+        self._raised = False
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802  of its base
+        return level >= self.level or self.others.isEnabledFor(level)
+
+    def makeRecord(self, *args: Any, **named: Any) -> logging.LogRecord:  # noqa: N802  of its base
+        try:
+            return super().makeRecord(*args, **named)
+        except Exception:  # of a factory of others
+            name, level, path, line, text, values, failure, function, extra = (*args, *[None] * 9)[:9]
+            record = logging.LogRecord(name, level, path, line, text, values, failure, function)
+            vars(record).update(extra or {})
+            return record
+
+    def handle(self, record: logging.LogRecord) -> None:
+        if self.lines is not None and record.levelno >= self.level:
+            self.lines.print_record(record)
+        try:
+            if self.others.isEnabledFor(record.levelno):
+                self.others.handle(record)
+        except (Exception, SystemExit) as error:  # of a filter or a handler of others: we may be settling a message
+            if not self._raised:
+                self._raised = True
+                self.warning("logging: a filter or handler of 'pollconsumer' raised %s", type(error).__name__)
+
+
+log = _OwnLogger()
+
+
+def configure(verbosity: int = 0, *, quiet: bool = False) -> None:
+    """Print warnings and errors; also INFO for a ``verbosity`` of 1 and DEBUG from 2; errors only when ``quiet``.
+    Handlers' modules log in the same form, from warnings up. Calling it again replaces what was set up before."""
+    global _output  # one for the process, like the level
+    _output = _output_of(sys.stderr)
+    level = logging.ERROR if quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbosity, 2)]
+    root = logging.getLogger()
+    for handler in [handler for handler in root.handlers if isinstance(handler, _Lines)]:
+        root.removeHandler(handler)
+    log.others.propagate = True
+    log.lines = _Lines(level)
+    root.addHandler(log.lines)
+    for logger in (root, log, log.others):
+        logger.setLevel(level)
+
+
+def speak() -> None:
+    """Print INFO of ours, too, and every warning: a person watches. Other modules log as configured."""
+    damp(None)
+    log.setLevel(min(log.level, logging.INFO))
+    if log.lines is not None:
+        log.lines.threshold = min(log.lines.threshold, logging.INFO)
+
+
+def direct(line: Line | None, copy: Copy | None) -> None:
+    """From now on print lines that look like ``line``; give all records from INFO up to ``copy``, too, of which only
+    warnings and errors of ours are printed then."""
+    global _line, _copy  # one for the process, like the level
+    _line, _copy = line, copy
+    if copy is None:
+        return
+    root = logging.getLogger()
+    printing = [handler for handler in root.handlers if isinstance(handler, _Lines)]
+    leveled: list[logging.Logger | logging.Handler] = [root, log, log.others, *printing]
+    for each in leveled:
+        each.setLevel(min(each.level, logging.INFO))
+
+
+def _origin(record: logging.LogRecord) -> dict[str, Any]:
+    """What only formats for programs say of a record."""
+    from traceback import format_exception
+
+    failure = record.exc_info[1] if record.exc_info else None
+    traced = {} if failure is None else {"traceback": "".join(format_exception(failure))}
+    return {"logger": record.name} | traced
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """Around code that may configure logging, as Django's setup does: our lines are still printed only once, even if it
+    replaces the handlers of the root."""
+    root = logging.getLogger()
+    ours = [handler for handler in root.handlers if isinstance(handler, _Lines)]
+    yield
+    if not all(handler in root.handlers for handler in ours):
+        log.others.propagate = False
+
+
+def warn_of_store(text: str) -> None:
+    """Log a warning that every connection repeats."""
+    log.warning("%s", text, extra=about(_without_numbers(text), kind=STANDING))
+
+
+def tell_of_store(text: str) -> None:
+    """Log a warning about what has happened to the store, each time."""
+    log.warning("%s", text, extra=NEWS)
+
+
+def warn_of_lost_output(problems: Iterable[tuple[str, str]]) -> None:
+    """Of handlers, at the end: they may have printed within a handler of ``logging``."""
+    for stream, problem in problems:
+        text = "%s: %s; what handlers print there is lost: redirect it to a file, or into a program that reads it"
+        log.warning(text, stream, problem, extra=about(stream, kind=STANDING))
+
+
+def damp(streaks: LaunchStreaks | None) -> None:
+    """From now on damp warnings by ``streaks``; None disables that."""
+    global _streaks  # one for the process, like the level
+    _streaks = streaks
+
+
+def damped_by() -> LaunchStreaks | None:
+    return _streaks
+
+
+def launch_stopped(reason: str) -> None:
+    """The launch got as far as the lease, so that some streaks may be over."""
+    if _streaks is not None:
+        _streaks.stopped(reason)
+
+
+def close_streaks(code: int) -> None:
+    """At the end of a launch, with its exit code: report streaks that are over."""
+    lines = [] if _streaks is None else _streaks.close(code)
+    for line in lines if log.level <= logging.WARNING else ():
+        write_line("info", line)
+    damp(None)
+
+
+def write_error(error: PollConsumerError) -> None:
+    traced = error.traced if error.shows_trace or log.isEnabledFor(logging.INFO) else ""
+    fields = {"traceback": traced} if traced else {}
+    if (text := _damped(_streak_of(error), str(error))) is not None:
+        if traced and _line is None:
+            _write("\n".join(printable_lines(traced)))
+        write_line("error", text, fields)
+    if _copy is not None:
+        _copy("error", str(error), fields)
+
+
+def is_news(error: Exception) -> bool:
+    """Whether to print the traceback of a bug of ours."""
+    return _damped(_streak_of(error), f"unexpected {type(error).__name__}") is not None
+
+
+def write_traceback(error: BaseException) -> None:
+    """A bug of ours: its traceback, escaped and indented."""
+    from traceback import format_exception
+
+    text, traced = (
+        f"unexpected {type(error).__name__}; please report it, with what follows",
+        "".join(format_exception(error)),
+    )
+    if _copy is not None:
+        _copy("error", text, {"traceback": traced})
+    write_line("error", text, {"traceback": traced})
+    if _line is None:
+        _write("\n".join(printable_lines(traced)))
+
+
+def write_line(level: str, text: str, fields: Mapping[str, Any] = MappingProxyType({})) -> None:
+    _write((_line or text_line)(level, text, fields))
+
+
+def text_line(level: str, text: str, fields: Mapping[str, Any]) -> str:
+    """Names the message during whose handling it was logged."""
+    if "message_id" in fields:
+        text += " (message {message_id}, {handler}, attempt {attempt})".format_map(fields)
+    return f"pollconsumer: {level}: {printable(text)}"
+
+
+def _damped(streak: tuple[str, str] | None, text: str) -> str | None:
+    return text if streak is None or _streaks is None else _streaks.meet(*streak, text)
+
+
+def _streak_of(error: Exception) -> tuple[str, str] | None:
+    """The name of an error's streak: all errors of the store are one streak, others differ by their text. None for
+    wrong usage, which is never damped, because its author is present."""
+    if isinstance(error, UsageError):
+        return None
+    if isinstance(error, LeaseLost):
+        return STANDING, "lease lost"
+    if isinstance(error, StoreUnreachable):
+        return FAILURE, "store unreachable"
+    # The numbers in a setting do not change by themselves.
+    text = str(error) if isinstance(error, ConfigurationError) else _without_numbers(str(error))
+    return FAILURE, f"{type(error).__name__}: {text}"
+
+
+def _without_numbers(text: str) -> str:
+    return re.sub(_NUMBER, "#", text)
+
+
+def _write(text: str) -> None:
+    """Does nothing if standard error is closed, full, or has a reader no more, or one that does not read."""
+    with suppress(Exception):  # of the system's, or of a user's object
+        try:
+            (_output or _output_of(sys.stderr))(f"{text}\n")
+        except ValueError:  # it was closed, as by the end of a test
+            _output_of(sys.stderr)(f"{text}\n")
+
+
+def _output_of(stream: TextIO | None) -> Callable[[str], object]:
+    """What writes to standard error, for which ``stream`` stands now: handlers may put another one in its place, but a
+    test, or a program that calls a command, may have done so before that."""
+    if stream is None:
+        return lambda _: None
+    if stream is sys.__stderr__:
+        return lambda text: standard_error.write(text.encode(errors="backslashreplace"))
+
+    def write(text: str) -> None:
+        try:
+            descriptor = stream.fileno()
+        except (AttributeError, OSError):
+            stream.write(text)
+            stream.flush()
+        else:
+            standard_error.write(text.encode(errors="backslashreplace"), descriptor)
+
+    return write

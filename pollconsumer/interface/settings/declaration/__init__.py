@@ -1,0 +1,1 @@
+"""The declared settings, and pydantic, which reads them."""

@@ -1,0 +1,339 @@
+"""The settings, each declared once: type, default, range, meaning. Everything else about them is made of these fields.
+
+Import this where settings are read or documented, not on the path of a launch: pydantic is slow to import. A launch has
+the fields from the cache (``fields.py``), and its settings are plain objects (``model.py``), which type checkers take
+for instances of these classes.
+
+Every key of ``[consumer]`` and ``[mover]`` is a flag of ``run`` or ``move``, but those of another section only. A
+``former`` name is accepted, and shown nowhere. A field that is not shown (``repr=False``) may hold a secret. Validators
+are functions of ``values.py``, where a launch finds them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from pollconsumer.core.choices import Dialect, HandOff, LauncherRule, Loop, Missed, Overlap
+from pollconsumer.core.message import MOST_ATTEMPTS
+from pollconsumer.core.notation.timespan import YEAR
+from pollconsumer.core.rates import MOST_IN_A_PERIOD
+from pollconsumer.interface.settings.declaration import declared_types as kinds
+from pollconsumer.interface.settings.places import Placed
+from pollconsumer.runtime.handling.handler import MAX_ATTEMPTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Section(BaseModel):
+    """A section of the file: keys that are not declared are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class LaunchSettings(Section):
+    """Options of any launch."""
+
+    timeout: kinds.Duration = Field(default=60.0, gt=0, le=YEAR, description="Longest running time of a launch.")
+    schedule: kinds.Cron | None = Field(
+        default=None, description="When the platform launches, as a cron expression: a launch ends before the next one."
+    )
+    min_margin: kinds.Duration | None = Field(
+        default=None,
+        ge=0,
+        le=YEAR,
+        description="Least time before the window's end at which nothing more is begun. Unset: learned from the last "
+        "exits.",
+    )
+    grace: kinds.Duration = Field(
+        default=10.0,
+        ge=0.5,
+        le=YEAR,
+        description="How long after its window's end the watchdog ends the process.",
+        json_schema_extra={"flag_only_in": "consumer"},
+    )
+    handoff: HandOff = Field(
+        default=HandOff.DEADLINE,
+        description="`deadline`: end before the next launch; `baton`: work on until it waits for the lease.",
+    )
+    launcher: LauncherRule = Field(
+        default=LauncherRule.AUTO,
+        description="What the platform does at a tick while a launch is alive: `parallel`, `queue`, `drop`; or `auto`.",
+    )
+
+
+class ConsumerSettings(LaunchSettings):
+    """Options of a consumer's launch."""
+
+    queues: tuple[kinds.Name, ...] = Field(
+        default=(),
+        description="Queues to serve, in this order. Unset: those of the handlers, and `default`.",
+        json_schema_extra={"flag": "--queue"},
+    )
+    idle_time: kinds.Duration = Field(
+        default=5.0, gt=0, le=YEAR, description="Longest pause after an empty poll; an enqueue ends it at once."
+    )
+    estimated_duration: kinds.Duration = Field(
+        default=2.0, ge=0, le=YEAR, description="Handling duration assumed until one is measured."
+    )
+    tolerance_factor: kinds.Number = Field(
+        default=5.0, gt=0, le=1e6, description="The average duration times this is part of the margin."
+    )
+    overrun_target: kinds.Number | None = Field(
+        default=None, gt=0, le=1, description="Share of launches that may outlast their window. Unset: by launcher."
+    )
+    loop: Loop = Field(
+        default=Loop.WOKEN,
+        description="`woken`: the last wait lasts until the margin begins; `article`: it waits only where idle_time "
+        "fits.",
+    )
+    concurrency: kinds.Whole = Field(default=1, ge=1, le=256, description="Messages handled at one time.")
+    instances: kinds.Whole = Field(default=1, ge=1, le=64, description="Launches that may share the queues.")
+    memory_limit: kinds.Memory | None = Field(
+        default=None, description="A launch stops when its resident memory exceeds it, as `200MB`."
+    )
+
+
+class MoverSettings(LaunchSettings):
+    """Options of a mover's launch."""
+
+    idle_time: kinds.Duration = Field(
+        default=1.0, gt=0, le=YEAR, description="Longest pause between looks at the schedule."
+    )
+    page_size: kinds.Whole = Field(
+        default=250,
+        ge=1,
+        le=500,
+        description="Messages promoted in one step.",
+        json_schema_extra={"former": "batch_size"},
+    )
+
+
+class StrictSettings(Section):
+    """What ``durability = "strict"`` waits for."""
+
+    replicas: kinds.Whole | None = Field(
+        default=None, ge=1, le=99, description="How many must have a change. Unset: one, if the server has any."
+    )
+    within: kinds.Duration = Field(
+        default=0.5,
+        ge=0.001,
+        le=60,
+        description="How long `enqueue` waits for them, and a launch until it tries again.",
+    )
+    aof: kinds.Switch = Field(
+        default=False,
+        description="Wait until it is in the append-only file of the server, and of these replicas: Redis 7.2, or "
+        "Valkey.",
+    )
+    on_rollback: Literal["warn", "refuse"] = Field(
+        default="warn",
+        description="What to do with a store that lost what it had acknowledged, whatever the durability.",
+    )
+
+
+class DashboardSettings(Section):
+    """Web pages about the installation."""
+
+    static: kinds.Place | None = Field(
+        default=None,
+        description="A directory where each launch of the consumer writes the pages at its end. Relative to the "
+        "file's directory.",
+    )
+    token: kinds.Token | None = Field(
+        default=None,
+        repr=False,
+        description="What one must know to see the pages that `dashboard` serves. Unset: made at its start, where one "
+        "is needed.",
+    )
+
+
+class DoctorSettings(Section):
+    """What ``doctor`` reports."""
+
+    recent: kinds.Duration = Field(
+        default=3600.0,
+        ge=0,
+        le=YEAR,
+        description="For how long a dead letter, or a skipped occurrence, is a finding; 0: never.",
+    )
+
+
+class PingsSettings(Section):
+    """A monitor that is told of each launch of the consumer."""
+
+    url: kinds.MonitorUrl | None = Field(
+        default=None, repr=False, description="Of the monitor; a secret. Unset: nobody is told."
+    )
+    dialect: Dialect = Field(
+        default=Dialect.AUTO,
+        description="`healthchecks`, `cronitor`, `sentry`, `snitch`, `plain`; or `auto`: by the URL.",
+    )
+
+
+class LogsSettings(Section):
+    """The log of launches."""
+
+    format: Literal["text", "json", "journal"] = Field(
+        default="text",
+        description="`text`: a line each; `json`: an object each; `journal`: with the priority before it, for systemd.",
+    )
+    target: kinds.LogTarget = Field(
+        default="stderr",
+        description="`stderr`, `syslog`, or a file; warnings and errors of ours reach standard error, too.",
+    )
+
+
+class QueueSettings(Section):
+    """A queue's limits, per period and in flight; its weight among other queues; what is kept of it."""
+
+    quota: kinds.Quota | None = Field(
+        default=None, description="Most messages handed out in any such period, as `100/1m`."
+    )
+    rate: kinds.Rate | None = Field(
+        default=None,
+        description="Most messages with one rate key handed out in any such period, as `60/1h`, "
+        f"{MOST_IN_A_PERIOD} at most; those with a rate of their own have that.",
+    )
+    max_in_flight: kinds.Whole | None = Field(
+        default=None, ge=1, le=1_000_000, description="Most messages reserved at one time, over all launches."
+    )
+    weight: kinds.Whole | None = Field(
+        default=None,
+        ge=1,
+        le=1000,
+        description="Share among the consumer's queues. Without any weight their order decides.",
+    )
+    keep_completed: kinds.Keep | None = Field(
+        default=None,
+        description="How long completed, cancelled and expired messages are kept, how many of each, or both, as "
+        "`1d/10000`, which it is if unset.",
+    )
+    keep_dead: kinds.Keep | None = Field(
+        default=None, description="The same of dead letters. Unset: until a person redrives or purges them."
+    )
+
+
+class RecurrenceSettings(Section):
+    """A recurring message, by ``cron`` in ``timezone``, or ``every`` period. Its values are checked together, as those
+    of ``PollConsumer.every``, by ``recurrence_rules.py``."""
+
+    handler: str = Field(default="", description="Of its occurrences.")
+    cron: str | None = Field(
+        default=None, description="When it recurs, as a cron expression in `timezone`; or `every`."
+    )
+    every: str | None = Field(default=None, description="Its period, as `90s`.")
+    timezone: str = Field(default="UTC", description="Of `cron`, as `Europe/Paris`.")
+    queue: str | None = Field(default=None, description="Of its occurrences. Unset: the handler's.")
+    payload: dict[str, Any] = Field(default={}, description="Of its occurrences, a table.")
+    priority: kinds.Whole = Field(default=0, description="Of its occurrences; smaller is sooner.")
+    missed: Missed = Field(
+        default=Missed.ONCE,
+        description="Which missed occurrences are enqueued later: `skip`, `once` (the last), `all`.",
+    )
+    overlap: Overlap = Field(
+        default=Overlap.ALLOW, description="`skip`: none is enqueued while the one before is unfinished."
+    )
+    enabled: kinds.Switch = Field(default=True, description="`false`: it is listed, and yields nothing.")
+    ping: str | None = Field(
+        default=None, repr=False, description="URL that is told how each occurrence begins and ends; a secret."
+    )
+
+
+class CommandSettings(Section):
+    """A handler that is a program."""
+
+    command: kinds.Argv = Field(default=(), description="The program and its arguments, a list; no shell.")
+    timeout: kinds.Duration | None = Field(
+        default=None, gt=0, le=YEAR, description="How long it may run; then its process group gets SIGTERM."
+    )
+    kill_after: kinds.Duration = Field(
+        default=5.0, ge=0, le=YEAR, description="How long after SIGTERM the rest of the group gets SIGKILL."
+    )
+    queue: kinds.Name = Field(default="default", description="Where its messages go when the producer names none.")
+    rate: kinds.Rate | None = Field(
+        default=None,
+        description=f"Most of its messages handed out in any such period, as `60/1h`, {MOST_IN_A_PERIOD} at most.",
+    )
+    rate_key: kinds.MemberName | None = Field(
+        default=None, description="The member of the payload of which each value counts by itself."
+    )
+    max_attempts: kinds.Whole = Field(
+        default=MAX_ATTEMPTS, ge=1, le=MOST_ATTEMPTS, description="After so many failures the message is a dead letter."
+    )
+    retry: dict[str, Any] = Field(
+        default={}, description="Delays between attempts: `first`, `factor`, `most`, `jitter`."
+    )
+    fatal: kinds.ExitCodes = Field(default=(), description="Exit codes for which no further attempt can help.")
+    environment: tuple[kinds.VariableName, ...] = Field(
+        default=(), description="Names of further variables to pass on."
+    )
+    directory: str | None = Field(
+        default=None, description="Its working directory, relative to the configuration file's, which is the default."
+    )
+
+
+class Settings(BaseSettings, Placed):
+    """All settings."""
+
+    model_config = SettingsConfigDict(extra="forbid", case_sensitive=True)
+
+    namespace: kinds.Name = Field(
+        default="pollconsumer",
+        description="Prefix of every key in the store.",
+        json_schema_extra={"flag": "--namespace"},
+    )
+    store: kinds.StoreUrl = Field(
+        default="embedded",
+        repr=False,
+        description="`embedded`, or the URL of your own: `redis://`, `rediss://`, `unix://`, `redis+sentinel://`, "
+        "`redis+cluster://`.",
+        json_schema_extra={"flag": "--store"},
+    )
+    client: kinds.Named | None = Field(
+        default=None, description="`module:function`: your redis-py client, not `store`."
+    )
+    credentials: kinds.Named | None = Field(default=None, description="`module:provider`: asked for logins to `store`.")
+    handlers: tuple[str, ...] = Field(default=(), description="Modules to import; each registers its handlers.")
+    durability: Literal["everysec", "strict"] = Field(
+        default="everysec", description="`strict`: what is acknowledged is on disk (embedded), or on a replica."
+    )
+    data: kinds.SharedDirectory | None = Field(
+        default=None,
+        description="Directory of the embedded server that the users of a group share. Unset: each user has one.",
+    )
+    state: kinds.StateDirectory | None = Field(
+        default=None,
+        description="Directory in which launches remember the store and their warnings; `none` keeps nothing. Unset: "
+        "the user's.",
+    )
+    trust_writable: kinds.Switch = Field(
+        default=False, description="Accept modules and programs that others may write."
+    )
+    consumer: ConsumerSettings = ConsumerSettings()
+    mover: MoverSettings = MoverSettings()
+    strict: StrictSettings = StrictSettings()
+    dashboard: DashboardSettings = DashboardSettings()
+    doctor: DoctorSettings = DoctorSettings()
+    pings: PingsSettings = PingsSettings()
+    logs: LogsSettings = LogsSettings()
+    queues: dict[str, QueueSettings] = {}
+    recurrences: dict[str, RecurrenceSettings] = {}
+    commands: dict[str, CommandSettings] = {}
+    if TYPE_CHECKING:  # where they were found: no keys of the file
+        directory: Path = Path()
+        config: Path | None = None
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003  # its signature
+        init_settings: Any,
+        *_: Any,
+        **__: Any,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """That of ``sources.py``, alone."""
+        return (init_settings.init_kwargs["source"],)

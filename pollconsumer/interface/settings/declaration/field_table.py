@@ -1,0 +1,87 @@
+"""The table of the declared fields, by which launches read settings without pydantic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import AfterValidator, BeforeValidator
+from pydantic.fields import FieldInfo
+
+from pollconsumer.interface.settings.declaration.declared import LaunchSettings, Section, Settings
+from pollconsumer.interface.settings.fields import DeclaredField, FieldTable
+
+
+def described() -> FieldTable:
+    """The declared fields as a launch knows them."""
+    sections: dict[str, dict[str, DeclaredField]] = {"": {}}
+    tables: dict[str, dict[str, DeclaredField]] = {}
+    for name, field in Settings.model_fields.items():
+        kind: Any = field.annotation
+        if get_origin(kind) is dict:
+            tables[name] = {key: _setting(key, each) for key, each in get_args(kind)[1].model_fields.items()}
+        elif isinstance(kind, type) and issubclass(kind, Section):
+            sections[name] = {
+                key: _setting(key, each, _flag(key, each, name) if issubclass(kind, LaunchSettings) else None)
+                for key, each in kind.model_fields.items()
+            }
+        else:
+            sections[""][name] = _setting(name, field, _extra(field).get("flag"))
+    return FieldTable(sections, tables)
+
+
+def _flag(key: str, field: FieldInfo, section: str) -> str | None:
+    extra = _extra(field)
+    if extra.get("flag_only_in", section) != section:
+        return None
+    return str(extra.get("flag", f"--{key.replace('_', '-')}"))
+
+
+def _extra(field: FieldInfo) -> dict[str, Any]:
+    return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+
+
+def _setting(key: str, field: FieldInfo, flag: str | None = None) -> DeclaredField:
+    setting = _of_type(field.annotation, field.metadata)._replace(
+        key=key, default=field.default, secret=not field.repr, flag=flag, former=str(_extra(field).get("former", ""))
+    )
+    return setting if flag is None else setting._replace(help=field.description or "")
+
+
+def _of_type(kind: Any, metadata: Iterable[Any] = ()) -> DeclaredField:
+    kinds = [each for each in get_args(kind) if each is not type(None)]
+    optional = get_origin(kind) in (Union, UnionType) and len(kinds) == 1
+    if optional:
+        kind = kinds[0]
+    if get_origin(kind) is Annotated:
+        kind, *more = get_args(kind)
+        metadata = [*more, *metadata]
+    limits = {
+        name: value
+        for each in metadata
+        for name in ("gt", "ge", "le")
+        if (value := getattr(each, name, None)) is not None
+    }
+    enum = isinstance(kind, type) and issubclass(kind, StrEnum)
+    words = [*kind] if enum else get_args(kind) if get_origin(kind) is Literal else ()
+    plain = str if words else get_origin(kind) or kind
+    return DeclaredField(
+        key="",
+        kind={str: "string"}.get(plain, plain.__name__),
+        default=None,
+        may_be_none=optional,
+        reads="".join(_name(each.func) for each in metadata if isinstance(each, BeforeValidator)),
+        checks=tuple(_name(each.func) for each in metadata if isinstance(each, AfterValidator)),
+        items=_of_type(get_args(kind)[0]) if plain is tuple else None,
+        words=tuple(map(str, words)),
+        enum=kind.__name__ if enum else "",
+        over=limits.get("gt"),
+        least=limits.get("ge"),
+        most=limits.get("le"),
+    )
+
+
+def _name(function: Any) -> str:
+    return f"{function.__module__}:{function.__name__}"

@@ -1,0 +1,255 @@
+"""Closing a store, so that nothing changes in it: before its export, and while it is imported.
+
+A closed store has its keys under other names, in the same slots. In the place of each is a string, the note, by whose
+type every script and command of a connected program is refused before it changes anything, and which whoever connects
+is told of. So neither enqueueing nor a step has anything to look at while a store is open.
+
+A launch that is under way is awaited: until it has ended, no other gets a lease, and producers go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import product
+from typing import NamedTuple
+
+from pollconsumer.core.errors import BadData, NotFound, StoreRefused, StoreUnreachable
+from pollconsumer.core.message import check_queue
+from pollconsumer.core.notation.instants import iso
+from pollconsumer.core.notation.text import counted
+from pollconsumer.store.client.strict import MARKER
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.keyspace import CLOSED, CONTROL_SUFFIXES, QUEUE_KEYS, Keys
+from pollconsumer.store.leases import GENERATIONS, Leases
+from pollconsumer.store.records.id_text import id_text
+from pollconsumer.store.rights import KEEPER, demand
+from pollconsumer.store.server import now_ms, queue_names
+
+EXPORT, IMPORT = "export", "import"
+NO_LEASE_FOR_MS = 30_000
+"""From the last look at those that are held, so that an export that was killed stops no launch for long."""
+CONTROL = (
+    "store-id", "fences", "leases", "launches", "ledger", "queues", "queues_marker", "totals", "histograms", "seen",
+    "recurring",
+)  # fmt: skip
+"""Keys of the namespace that a closed store has notes for, whether they were there or not."""
+_PASSING = ("lease:", "next:", "baton:", f"{CONTROL_SUFFIXES['successor_waits']}:")
+_PASSING_OF_QUEUES = (*(f"{QUEUE_KEYS[word].suffix}:" for word in ("successor_waits", "stop_marker")), MARKER)
+"""Beginnings of keys that mean nothing once no lease is held."""
+_OWN = ("closing", "imported", MARKER)
+SCANNED = 1000
+
+
+class ClosingNote(NamedTuple):
+    """Why a store is closed: ``for_`` its EXPORT or IMPORT, which has an ``id``."""
+
+    at: int
+    """Epoch ms of the server's clock."""
+    for_: str
+    id: str
+
+    def __str__(self) -> str:
+        return f"closed {self.at} {self.for_} {self.id}"
+
+    @staticmethod
+    def of(text: str) -> ClosingNote | None:
+        words = text.split(" ")
+        if len(words) != 4 or words[0] != "closed" or not words[1].isdecimal() or words[2] not in (EXPORT, IMPORT):
+            return None
+        return ClosingNote(int(words[1]), *words[2:])
+
+
+def refusal(text: str) -> StoreUnreachable:
+    """The error for whoever connects to a store that is closed, by its note."""
+    note = ClosingNote.of(text)
+    if note is None:
+        return StoreUnreachable("store closed", None, "a newer version did that")
+    if note.for_ == EXPORT:
+        fix = "connect to the store that it moved to; or open it again: pollconsumer store reopen --yes"
+        return StoreUnreachable("store closed", f"for its export, at {iso(note.at)}", fix)
+    fix = "finish that: pollconsumer store import"
+    return StoreUnreachable("store closed", f"its import, begun at {iso(note.at)}, is not finished", fix)
+
+
+class Place(NamedTuple):
+    """A key by its names: of ``queue``, or of the namespace if that is empty."""
+
+    queue: str
+    suffix: str
+
+    @property
+    def word(self) -> str:
+        """Which it has in an export."""
+        words = _WORDS if self.queue else _CONTROL_WORDS
+        return words.get(self.suffix, self.suffix)
+
+    @staticmethod
+    def of(queue: object, word: object) -> Place | None:
+        """By the words of an export. None if this version has no such key."""
+        name = str(word)
+        if not queue:
+            place = Place("", CONTROL_SUFFIXES.get(name, name))
+            return place if is_known(place) else None
+        return Place(check_queue(queue), QUEUE_KEYS[name].suffix) if name in QUEUE_KEYS else None
+
+
+_WORDS = {key.suffix: word for word, key in QUEUE_KEYS.items()}
+_CONTROL_WORDS = {suffix: word for word, suffix in CONTROL_SUFFIXES.items()}
+_CONTROL_PLACES = tuple(Place("", CONTROL_SUFFIXES.get(name, name)) for name in CONTROL)
+STORE_ID = _CONTROL_PLACES[0]
+
+
+def is_known(place: Place) -> bool:
+    """Whether this version has such a key; those are not asked for that mean nothing without leases."""
+    if place.queue:
+        return place.suffix in _WORDS
+    return place in _CONTROL_PLACES or place.suffix.startswith(tuple(f"{each}:" for each in GENERATIONS))
+
+
+class StoreCloser:
+    """Closes, looks into and reopens the store of a namespace. PermissionDenied if a right is missing."""
+
+    def __init__(self, wire: Wire, namespace: str) -> None:
+        self.wire, self.keys = wire, Keys(namespace)
+        self._leases = Leases(wire, namespace)
+        demand(wire, KEEPER, self.keys.control("fences"))
+
+    def note(self) -> ClosingNote | None:
+        """None of an open store."""
+        held = self.wire.command("GET", self.keys.control("store-id")) or b""
+        return ClosingNote.of(held.decode("utf-8", "replace"))
+
+    def is_exported(self) -> bool:
+        """Whether it is closed for its export."""
+        note = self.note()
+        return note is not None and note.for_ == EXPORT
+
+    def close(self, id: str, pause: Callable[[list[str]], object]) -> ClosingNote:  # noqa: A002
+        """Close the store for the export ``id``, once no lease is held; ``pause`` is called with the lineages of those
+        that are, again and again. Continues a closing that was cut off, or is another export's. BadData names a key
+        that is not known.
+
+        StoreRefused if the store is closed for its import.
+        """
+        if self.note() is None:
+            self.places()
+        while (note := self.note()) is None:
+            try:
+                self._await_leases(id, pause)
+            except StoreRefused:
+                if self.note() is None:  # else another export has closed it
+                    raise
+            else:
+                self._close_control(ClosingNote(now_ms(self.wire), EXPORT, id))
+        if note.for_ == IMPORT:
+            raise StoreRefused("store not imported", note.id, "finish that: pollconsumer store import FILE")
+        for queue in self._queues():
+            self.wire.call("close", self._pairs(_of_queue(queue)), [str(note)])
+        self.wire.command("DEL", self.keys.control("closing"))
+        return note
+
+    def close_empty(self, id: str) -> None:  # noqa: A002
+        """Close a store for the import ``id``. StoreRefused if it is not empty."""
+        places = [place for place in self.places() if place != STORE_ID]
+        if places:
+            named = f"{counted(len(places), 'key')}, as {self._name(places[0])}"
+            raise StoreRefused("store not empty", named, "import into an empty one, or into another --namespace")
+        self.wire.call("close", self._pairs(_CONTROL_PLACES), [str(ClosingNote(now_ms(self.wire), IMPORT, id))])
+
+    def reopen(self) -> None:
+        """Open the store again. NotFound if it is not closed; StoreRefused if it is closed for its import."""
+        note = self.note()
+        if note is None:
+            raise NotFound("store not closed", self.wire.address, "there is nothing to reopen")
+        if note.for_ == IMPORT:
+            raise StoreRefused("store not imported", note.id, "finish that: pollconsumer store import FILE")
+        self.open()
+
+    def open(self) -> None:
+        """The namespace comes last, its id after the rest of it: until then, whoever connects is refused."""
+        for queue in self._queues():
+            self.wire.call("reopen", self._pairs(_of_queue(queue)), [])
+        others = [place for place in self.closed_places() if not place.queue and place != STORE_ID]
+        self.wire.call("reopen", self._pairs(others), [])
+        self.wire.call("reopen", self._pairs([STORE_ID]), [])
+
+    def empty(self) -> None:
+        """Remove what an import has written, and open the store."""
+        for place in self.closed_places():
+            self.wire.command("UNLINK", self.closed_key(place))
+        self.wire.command("DEL", self.keys.control("imported"))
+        self.open()
+
+    def closed_places(self) -> list[Place]:
+        """What a closed store may have, in a fixed order. A slot that moves may hide its keys from a scan, but not from
+        those who know their names."""
+        scanned = (place for place in self._scanned() if place.suffix.startswith(CLOSED))
+        found = {Place(place.queue, place.suffix.removeprefix(CLOSED)) for place in scanned}
+        of_queues = (place for queue in self._queues() for place in _of_queue(queue))
+        return sorted({*found, *_CONTROL_PLACES, *of_queues})
+
+    def places(self) -> list[Place]:
+        """What an open store has. BadData names a key that this version does not know."""
+        found = []
+        for place in self._scanned():
+            passing = _PASSING_OF_QUEUES if place.queue else (*_PASSING, *_OWN)
+            if place.suffix.startswith((CLOSED, *passing)):
+                continue
+            if not is_known(place):
+                fix = "export with the version that wrote it: a newer pollconsumer, if it is none of another program's"
+                raise BadData("unknown key", self._name(place), fix)
+            found.append(place)
+        return sorted(found)
+
+    def closed_key(self, place: Place) -> str:
+        return self._name(place._replace(suffix=CLOSED + place.suffix))
+
+    def _await_leases(self, id: str, pause: Callable[[list[str]], object]) -> None:  # noqa: A002
+        """Give no leases from now on, and return when none is held. An exception of ``pause`` gives leases again."""
+        try:
+            while True:
+                self.wire.command("SET", self.keys.control("closing"), id, "PX", NO_LEASE_FOR_MS)
+                if not (held := self._leases.held()):
+                    return
+                pause(held)
+        except BaseException:
+            self.wire.command("DEL", self.keys.control("closing"))
+            raise
+
+    def _close_control(self, note: ClosingNote) -> None:
+        """Nothing is done if leases may be held again by now."""
+        places = sorted({*_CONTROL_PLACES, *(place for place in self.places() if not place.queue)})
+        keys = [self.keys.control("closing"), *self._pairs(places)]
+        self.wire.call("close", keys, [str(note)])
+
+    def _queues(self) -> list[str]:
+        """Those known, and those with keys."""
+        found = self.wire.command("SMEMBERS", self.closed_key(Place("", "queues")))
+        return queue_names({*found, *(place.queue.encode() for place in self._scanned())})
+
+    def _scanned(self) -> Iterator[Place]:
+        """Every key of the namespace, of any kind."""
+        seen = set[bytes]()
+        patterns = (f"{{{self.keys.namespace}}}:*", f"{{{self.keys.namespace}:*}}:*")
+        for server, pattern in product(self.wire.servers(), patterns):
+            cursor = b"0"
+            while True:
+                cursor, names = server.command("SCAN", cursor, "MATCH", pattern, "COUNT", SCANNED)
+                for name in names:
+                    if name not in seen:
+                        seen.add(name)
+                        tag, _, suffix = id_text(name)[1:].partition("}:")
+                        yield Place(tag.removeprefix(self.keys.namespace).removeprefix(":"), suffix)
+                if int(cursor) == 0:
+                    break
+
+    def _pairs(self, places: Iterable[Place]) -> list[str]:
+        return [name for place in places for name in (self._name(place), self.closed_key(place))]
+
+    def _name(self, place: Place) -> str:
+        tag = f"{self.keys.namespace}:{place.queue}" if place.queue else self.keys.namespace
+        return f"{{{tag}}}:{place.suffix}"
+
+
+def _of_queue(queue: str) -> list[Place]:
+    return [Place(queue, key.suffix) for key in QUEUE_KEYS.values()]

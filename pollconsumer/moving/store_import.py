@@ -1,0 +1,128 @@
+"""The import of a store: into the keys of a closed one, which is opened once everything is in it.
+
+It can be repeated from its beginning whenever it was cut off; a key that is complete is then skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pollconsumer.core.errors import BadData, StoreRefused
+from pollconsumer.moving.contents import (
+    KINDS,
+    MOST,
+    ContentsPage,
+    ContentsTotals,
+    Digest,
+    check_values,
+    count_of,
+    digest_of,
+)
+from pollconsumer.moving.store_closer import IMPORT, Place, StoreCloser
+from pollconsumer.moving.store_export import FORMAT, VERSION, as_bytes
+
+TRIP_BYTES = 1 << 18
+"""Of values, in one round trip."""
+TRIP_VALUES = 2 * MOST
+"""In one call: Lua takes some eight thousand, and a server may show more of a small hash at once."""
+AGAIN = "import again, with --restart; if that ends so, too, export again"
+
+
+class Import:
+    """``advance`` is called with the number of elements of each page."""
+
+    def __init__(self, closing: StoreCloser, advance: Callable[[int], object]) -> None:
+        self._closing, self._wire, self._advance = closing, closing.wire, advance
+        self._imported = closing.keys.control("imported")
+        self._complete: Mapping[bytes, bytes] = {}
+        self._pages: list[tuple[Any, ...]] = []
+        self._bytes = 0
+        self.totals = ContentsTotals()
+
+    def begin(self, header: Mapping[str, Any], *, restart: bool = False) -> None:
+        """Close the store, which must be empty, or closed for the same import. ``restart`` removes what an import has
+        left.
+
+        BadData if ``header`` is not that of an export of this version, StoreRefused if the store has something else.
+        """
+        if header.get("format") != FORMAT:
+            raise BadData("not an export", None, "give what 'pollconsumer store export' wrote")
+        if header.get("version") != VERSION:
+            raise BadData("export of another version", header.get("version"), f"this program reads {VERSION}")
+        id_ = header.get("export")
+        if not isinstance(id_, str) or not (id_.isascii() and id_.isalnum()):
+            raise BadData("export damaged", f"its id is {id_}", "export again")
+        note = self._closing.note()
+        if note is not None and note.for_ != IMPORT:
+            raise StoreRefused("store closed for its export", note.id, "import into another one")
+        if note is not None and restart:
+            self._closing.empty()
+            note = None
+        if note is not None and note.id != id_:
+            raise StoreRefused("store has a part of another export", note.id, "import that, or give --restart")
+        if note is None:
+            self._closing.close_empty(id_)
+        found = self._wire.command("HGETALL", self._imported)
+        self._complete = dict(zip(found[::2], found[1::2], strict=True))
+
+    def take(self, line: Mapping[str, Any]) -> None:
+        """A page of a key, or its end. BadData if it is neither, StoreRefused if the store has something else."""
+        place, kind, rest = _read(line)
+        key = self._closing.closed_key(place)
+        if isinstance(rest, ContentsPage):
+            self._advance(count_of(kind, rest.values))
+            if key.encode() not in self._complete:
+                self._add(key, kind, rest)
+            return
+        stated, expires_in_ms = rest
+        if key.encode() not in self._complete:
+            self._send()
+            found = digest_of(self._wire, key, kind)
+            if found != stated:
+                said = f"{key} has {found.elements} of {stated.elements} elements, digest {found.digest}"
+                raise StoreRefused("store differs from the export", said, AGAIN)
+            if expires_in_ms > 0:
+                self._wire.command("PEXPIRE", key, expires_in_ms)
+            self._wire.command("HSET", self._imported, key, stated.digest)
+        self.totals.add(place.queue, place.word, kind, stated)
+
+    def finish(self, stated: object) -> None:
+        """Open the store. BadData if the totals are not those ``stated``."""
+        if self.totals.as_json() != stated:
+            raise BadData("export damaged", "its totals are others", "export again")
+        self._closing.open()
+        self._wire.command("DEL", self._imported)
+
+    def _add(self, key: str, kind: str, page: ContentsPage) -> None:
+        for first in range(0, len(page.values), TRIP_VALUES):
+            at, values = page.at + count_of(kind, page.values[:first]), page.values[first : first + TRIP_VALUES]
+            self._pages.append(self._wire.script("fill", [key], [kind, at, *values]))
+        self._bytes += sum(map(len, page.values))
+        if self._bytes >= TRIP_BYTES:
+            self._send()
+
+    def _send(self) -> None:
+        if self._pages and not all(self._wire.all(self._pages)):
+            raise StoreRefused("store changed during its import", None, AGAIN)
+        self._pages, self._bytes = [], 0
+
+
+def _read(line: Mapping[str, Any]) -> tuple[Place, str, ContentsPage | tuple[Digest, int]]:
+    """The key of a line, its type, and what the line says."""
+    try:
+        place, kind = Place.of(line["queue"], line["key"]), line["type"]
+        if place is None or kind not in KINDS:
+            raise BadData("unknown key", line["key"], "import with the version that wrote the export")
+        if "values" in line:
+            page = ContentsPage(int(line["at"]), [as_bytes(each) for each in line["values"]])
+            check_values(kind, page.values)
+            return place, kind, page
+        expires_in_ms = int(line["expires_in_ms"])
+        if expires_in_ms.bit_length() > 62:
+            raise ValueError(expires_in_ms)
+        return place, kind, (Digest(int(line["count"]), str(line["digest"])), expires_in_ms)
+    except BadData:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        raise BadData("export damaged", str(line), "export again") from None

@@ -1,0 +1,198 @@
+"""``pollconsumer store export``, ``import`` and ``reopen``: a whole store, moved to another server."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import mkstemp
+from typing import Any, BinaryIO
+
+import click
+
+from pollconsumer.core.errors import BadData, CannotCreate, UsageError
+from pollconsumer.interface.cli.group import current_settings
+from pollconsumer.interface.cli.opened import COMMAND_BUDGET
+from pollconsumer.interface.cli.output import (
+    ask,
+    print_json,
+    print_notice,
+    print_table,
+    progress_bar,
+    telling_when_interrupted,
+    write_json,
+)
+from pollconsumer.interface.cli.types import NAMED_FILE
+from pollconsumer.interface.configured_store import opener_of
+from pollconsumer.interface.named_files import open_passing, refuse_to_replace
+from pollconsumer.moving.contents import count_of
+from pollconsumer.moving.export_lines import opened_export
+from pollconsumer.moving.store_closer import StoreCloser
+from pollconsumer.moving.store_export import export
+from pollconsumer.moving.store_import import Import
+from pollconsumer.runtime.store_opener import StoreOpener
+from pollconsumer.runtime.system.signals import raising_terminations
+from pollconsumer.store.client.patience import Budget
+
+NOT_SERVED = "elements read, nothing is served before all are there: give the same export again"
+LOOK_EVERY = 0.2
+"""Seconds between looks at the leases that are held."""
+
+
+@click.command(name="export")
+@click.argument("file", type=NAMED_FILE, metavar="FILE")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def export_(file: str, yes: bool, as_json: bool) -> None:
+    """Close the store, and write all of it to FILE, or to standard output for '-'. Asks a person at a terminal first.
+
+    Waits until the launches that are under way have ended, and lets no other begin. From then on the store refuses
+    whoever uses it, until it is reopened.
+    """
+    if as_json and file == "-":
+        raise UsageError("--json", "-", "the last line of an export has its totals")
+    if not yes:
+        ask("This closes the store: launches and producers are refused until 'store reopen --yes'. Export?")
+    closing, said = _closing(_opener()), _WaitNotice()
+    closed = complete = False
+    try:
+        with raising_terminations(), _written(file) as output:
+            lines = export(closing, closing.close(os.urandom(8).hex(), said.pause))
+            closed = True
+            header = next(lines)
+            write_json(output, header)
+            with progress_bar(header["elements"], shown=True) as bar:
+                for line in lines:
+                    write_json(output, line)
+                    if "values" in line:
+                        bar.update(count_of(line["type"], line["values"]))
+        complete = True
+    except KeyboardInterrupt:
+        closed = closed or closing.is_exported()  # the answer that it is closed may not have been read
+        raise
+    finally:
+        if closed and not complete:
+            print_notice("the store stays closed: export it again, or reopen it: pollconsumer store reopen --yes")
+    totals = line["end"]
+    if file == "-":
+        print_notice("exported: " + ", ".join(f"{name} {value}" for name, value in totals.items()))
+    else:
+        _report("exported", totals, as_json)
+
+
+@click.command(name="import")
+@click.argument("file", type=NAMED_FILE, metavar="FILE")
+@click.option("--restart", is_flag=True, help="Remove what an import that was broken off has left.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def import_(file: str, restart: bool, as_json: bool) -> None:
+    """Read an export from FILE, or from standard input for '-', into an empty store.
+
+    Nothing is served from the store until all of it is there, and was compared with the export. If this is broken off,
+    give the same export again.
+    """
+    opener = _opener()
+    closing = _closing(opener)
+    taken = 0
+
+    def advance(elements: int) -> None:
+        nonlocal taken
+        taken += elements
+        bar.update(elements)
+
+    with telling_when_interrupted(lambda: f"{taken} {NOT_SERVED}"), opened_export(file) as lines:
+        _, header = next(lines, (0, {}))
+        length = header.get("elements")
+        with progress_bar(length if isinstance(length, int) else None, shown=True) as bar:
+            importing = Import(closing, advance)
+            importing.begin(header, restart=restart)
+            end: object = None
+            for number, line in lines:
+                if "end" in line:
+                    end = line["end"]
+                    break
+                try:
+                    importing.take(line)
+                except BadData as error:
+                    raise BadData(f"line {number}: {error}") from None
+        if end is None:
+            raise BadData("export cut off", file, "export again; then import that, with --restart")
+        importing.finish(end)
+    opener.memo.forget()
+    _report("imported", importing.totals.as_json(), as_json)
+
+
+@click.command()
+@click.option("--yes", is_flag=True, help="Do it.")
+def reopen(yes: bool) -> None:
+    """Open a store that was closed for its export, unless that was imported elsewhere."""
+    if not yes:
+        raise UsageError("nothing reopened", None, "give --yes, if its export was not imported elsewhere")
+    _closing(_opener()).reopen()
+
+
+class _WaitNotice:
+    """Says for which launches an export waits, whenever these are others."""
+
+    def __init__(self) -> None:
+        self._said: list[str] = []
+
+    def pause(self, held: list[str]) -> None:
+        if held != self._said:
+            self._said = held
+            print_notice(f"waiting until these launches have ended: {' '.join(held)}")
+        time.sleep(LOOK_EVERY)
+
+
+def _opener() -> StoreOpener:
+    return opener_of(current_settings())
+
+
+def _closing(opener: StoreOpener) -> StoreCloser:
+    return StoreCloser(opener.keeper_wire(lambda: Budget(COMMAND_BUDGET)), opener.namespace)
+
+
+@contextmanager
+def _written(file: str) -> Iterator[BinaryIO]:
+    """A file that has its name once it is complete, for its owner alone; what is no file is written to as it is.
+    CannotCreate if it cannot be written."""
+    try:
+        if file == "-":
+            if sys.stdout is None:
+                raise CannotCreate("standard output", None, "is closed: redirect it to a file, or a pipe")
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
+        elif (descriptor := open_passing(Path(file))) is not None:
+            with os.fdopen(descriptor, "wb") as output:
+                yield output
+        else:
+            refuse_to_replace(Path(file))
+            with _part_of(Path(file)) as output:
+                yield output
+    except OSError as error:
+        raise CannotCreate("export", f"{file}: {error.strerror}", "check where it goes") from None
+
+
+@contextmanager
+def _part_of(path: Path) -> Iterator[BinaryIO]:
+    """A file of our own beside ``path``, which takes its place in the end. OSError."""
+    descriptor, name = mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".part")
+    part = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as output:
+            yield output
+            output.flush()
+            os.fsync(output.fileno())
+        part.replace(path)
+    finally:
+        with suppress(OSError):
+            part.unlink()
+
+
+def _report(what: str, totals: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(totals)
+    else:
+        print_table((what, ""), tuple(totals.items()))

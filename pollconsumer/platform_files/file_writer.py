@@ -1,0 +1,53 @@
+"""Writes the files of ``init``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from tempfile import mkstemp
+
+from pollconsumer.core.errors import CannotCreate
+from pollconsumer.interface.cli.output import print_line
+from pollconsumer.interface.named_files import make_directory
+from pollconsumer.platform_files.installation import File
+
+
+def write_files(files: list[File], directory: Path, *, force: bool) -> None:
+    """CannotCreate for a directory that cannot be made or written, and, before anything is, for a file that differs."""
+    try:
+        there = {file.name: _content(directory / file.name) for file in files}
+        changed = [file for file in files if there[file.name] != file.text.encode()]
+        for file in changed:
+            if there[file.name] is not None and not force:
+                raise CannotCreate("file differs", directory / file.name, "--force replaces it, or name another DIR")
+        make_directory(directory)
+        for file in changed:
+            _replace(directory / file.name, file)
+    except FileNotFoundError as error:
+        raise CannotCreate("no such directory", error.filename, "make it first, or name another DIR") from None
+    except OSError as error:
+        raise CannotCreate(str(error.filename or directory), error.strerror, "name a directory of yours") from None
+    for file in files:
+        print_line(f"{'written' if file in changed else 'unchanged'}: {directory / file.name}")
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _replace(path: Path, file: File) -> None:
+    """Replace the file at once: a reader finds the old content or the new one."""
+    path.parent.mkdir(0o755, parents=True, exist_ok=True)
+    descriptor, name = mkstemp(dir=path.parent, prefix=f"{path.name}.")
+    os.close(descriptor)
+    new = Path(name)
+    try:
+        new.write_bytes(file.text.encode())
+        new.chmod(file.mode)
+        new.replace(path)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,188 @@
+"""``pollconsumer init``: the files that a platform needs to launch pollconsumer with this configuration."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import click
+
+from pollconsumer.core.errors import UsageError
+from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.interface.assembly.handlers import load_handlers
+from pollconsumer.interface.assembly.launch_roles import served_queues
+from pollconsumer.interface.cli.group import current_settings
+from pollconsumer.interface.cli.output import is_terminal, print_line, print_lines, print_notice
+from pollconsumer.interface.cli.types import CRON, NAMED_PATH, Once, WordType
+from pollconsumer.interface.logs.logs import log
+from pollconsumer.interface.settings.environment import SERVICE_LINK
+from pollconsumer.interface.settings.load import environment_in_force, read_settings
+from pollconsumer.interface.settings.model import Settings
+from pollconsumer.interface.settings.names import PREFIX
+from pollconsumer.platform_files.file_writer import write_files
+from pollconsumer.platform_files.installation import EVERY_MINUTE, PRIVATE, STORE, File, Installation
+from pollconsumer.platform_files.own_crontab import install, uninstall
+from pollconsumer.platform_files.platforms.platform_modules import PLATFORMS, files_of
+from pollconsumer.platform_files.project import begin
+from pollconsumer.store.client.several_hosts import several_hosts
+
+PROJECT = "project"
+LOCAL = ("cron", "systemd")
+WITH_IMAGE = ("kubernetes", "keda", "docker")
+WITHOUT_EMBEDDED = {
+    "azure": "it is lost with the app's container, and /home is a network share",
+    "github": "it ends with the run",
+}
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@click.command()
+@click.argument("platform", type=WordType((*PLATFORMS, PROJECT)))
+@click.argument("place", required=False, type=NAMED_PATH, metavar="[DIR]")
+@click.option(
+    "--write",
+    "directory",
+    cls=Once,
+    type=NAMED_PATH,
+    metavar="DIR",
+    help="Write the files there instead of printing them.",
+)
+@click.option("--force", is_flag=True, help="With --write or --install: replace files that differ.")
+@click.option(
+    "--install", "installs", is_flag=True, help="Of cron: add the lines to your crontab, or renew them there."
+)
+@click.option("--uninstall", "uninstalls", is_flag=True, help="Of cron: take the lines out of your crontab.")
+@click.option(
+    "--schedule", cls=Once, type=CRON, help="When the platform launches, else consumer.schedule or each minute."
+)
+@click.option("--image", cls=Once, metavar="NAME", help="The image of kubernetes, keda and docker.")
+def init(
+    platform: str,
+    place: Path | None,
+    directory: Path | None,
+    force: bool,
+    installs: bool,
+    uninstalls: bool,
+    schedule: str | None,
+    image: str | None,
+) -> None:
+    """Print the files that a platform needs to launch this configuration, or write them.
+
+    PLATFORM is cron, systemd, kubernetes, keda, azure (App Service on Linux), docker or github. 'project' writes a
+    first config.toml, handlers.py and a test into DIR, else into the current directory, and replaces no file.
+    """
+    if platform == PROJECT:
+        if directory or force or installs or uninstalls or schedule or image:
+            raise UsageError("init project", fix="it takes DIR, and no option")
+        begin(place or Path())
+        return
+    if place is not None:
+        raise UsageError("unexpected argument", place, "only 'init project' takes DIR; --write DIR writes files")
+    for option in [name for name, given in (("--install", installs), ("--uninstall", uninstalls)) if given]:
+        if platform != "cron":
+            raise UsageError(option, platform, "only cron has a crontab of yours")
+    if installs and directory is not None:
+        raise UsageError("--install", fix="it writes to your crontab: leave --write away")
+    if uninstalls:
+        if installs or force or directory or schedule:
+            raise UsageError("--uninstall", fix="it goes with no other option")
+        uninstall(_user()[0])
+        return
+    if force and directory is None and not installs:
+        raise UsageError("--force", fix="it is about files that exist: give --write DIR, too")
+    if image is not None and platform not in WITH_IMAGE:
+        raise UsageError("--image", image, f"only {', '.join(WITH_IMAGE)} have an image")
+    installation = _installation(platform, schedule, image, directory)
+    files = files_of(platform, installation)
+    if installs:
+        write_files([file for file in files if not file.printed], installation.place, force=force)
+        install(installation)
+    elif directory is None:
+        _print(files)
+    else:
+        write_files(files, directory, force=force)
+
+
+def _installation(platform: str, schedule: str | None, image: str | None, directory: Path | None) -> Installation:
+    settings = current_settings()
+    for problem in _problems(platform, settings):
+        log.warning("%s", problem)
+    variables = {name: value for name, value in environment_in_force().items() if not re.fullmatch(SERVICE_LINK, name)}
+    given = click.get_current_context().find_root().params
+    flags = {PREFIX + name.upper(): given[name] for name in ("store", "namespace") if given[name] is not None}
+    user, home = _user()
+    data = settings.data_directory() if settings.is_embedded else None
+    return Installation(
+        settings,
+        _program(),
+        user,
+        schedule or settings.consumer.schedule or EVERY_MINUTE,
+        environment=variables | flags,
+        queues=_queues(settings) if platform == "keda" else (),
+        data=data,
+        data_home=data.parent if data and not settings.data and data.parent != home / ".local" / "share" else None,
+        read=(Path(sys.base_prefix),),
+        image=image,
+        written_to=None if directory is None else directory.absolute(),
+    )
+
+
+def _problems(platform: str, settings: Settings) -> Iterator[str]:
+    """What the files cannot mend, for platforms on other machines."""
+    if platform in LOCAL:
+        return
+    if settings.config and redacted(stored := read_settings(settings.config).store) != stored:
+        yield f"store: the configuration file holds a password, and goes where the code goes: leave it to {STORE}"
+    if settings.is_embedded and platform in WITHOUT_EMBEDDED:
+        yield f"store: embedded; {WITHOUT_EMBEDDED[platform]}: name a redis:// or rediss:// URL"
+    elif settings.client is None and _names_only_this_machine(settings.store):
+        yield f"store: {redacted(settings.store)}; only this machine reaches it: name the server as {platform} does"
+
+
+def _names_only_this_machine(store: str) -> bool:
+    if store.startswith("unix:"):
+        return True
+    hosts = several_hosts(store).hosts
+    return all(urlsplit(f"//{host}").hostname in LOOPBACK for host in hosts)
+
+
+def _program() -> tuple[str, ...]:
+    """The command in this interpreter's environment, else the module."""
+    command = Path(sys.executable).with_name("pollconsumer")
+    return (str(command),) if command.is_file() else (sys.executable, "-m", "pollconsumer")
+
+
+def _user() -> tuple[str, Path]:
+    """Its name and home, as launchers find them: not as this shell's variables say."""
+    try:
+        found = pwd.getpwuid(os.getuid())
+    except KeyError:
+        return str(os.getuid()), Path("/")
+    return found.pw_name, Path(found.pw_dir)
+
+
+def _queues(settings: Settings) -> tuple[str, ...]:
+    if settings.consumer.queues:
+        return served_queues(settings, {})
+    return served_queues(settings, load_handlers(settings))
+
+
+def _print(files: list[File]) -> None:
+    """A single file as it is; of several, each below a comment with its name. At a terminal without those that may hold
+    a password."""
+    shown = is_terminal(sys.stdout)
+    printed = [file for file in files if file.printed and not (shown and file.mode == PRIVATE)]
+    for file in printed:
+        if len(printed) > 1:
+            print_line(f"{file.comment} {file.name}")
+            if file.name.endswith(".yaml"):
+                print_line("---")
+        print_lines(file.text.splitlines())
+    for file in files:
+        if file not in printed:
+            print_notice(f"{file.name} is not printed, as it may hold a password: --write DIR writes it")

@@ -1,0 +1,54 @@
+"""``init cron --install`` and ``--uninstall``: the lines of a configuration in the crontab of this user."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.interface.cli.output import print_line, print_lines, print_notice
+from pollconsumer.interface.settings.load import absolute
+from pollconsumer.interface.settings.names import CONFIG_VARIABLE
+from pollconsumer.platform_files.file_text import crontab
+from pollconsumer.platform_files.installation import Installation
+from pollconsumer.platform_files.platforms.cron import entries
+from pollconsumer.platform_files.users_crontab import UsersCrontab, block_of, with_block
+
+
+def install(installation: Installation) -> None:
+    """Twice is once: what is there of the configuration is replaced."""
+    config = installation.settings.config
+    if config is None:
+        where = installation.settings.directory
+        raise ConfigurationError("no configuration file in", where, "launches of cron need one: name it by --config")
+    table = UsersCrontab()
+    content = table.read()
+    block = block_of(config, entries(installation))
+    changed, former = with_block(content, config, block)
+    if changed != content:
+        table.replace(changed)
+    said = "unchanged in" if changed == content else "renewed in" if former else "added to"
+    _show(f"{said} the crontab of {installation.user}:", block)
+    for line in map(os.fsdecode, with_block(content, config, b"")[0].splitlines()):
+        if f" run --config {crontab([str(config)])}" in line and not line.lstrip().startswith("#"):
+            print_notice(f"another line launches this configuration, too; remove it with crontab -e: {line}")
+
+
+def uninstall(user: str) -> None:
+    """The configuration need not be valid, nor be there any more."""
+    named = click.get_current_context().find_root().params["config"] or os.environ.get(CONFIG_VARIABLE)
+    config = absolute(Path(named or "config.toml"))
+    table = UsersCrontab()
+    content = table.read()
+    changed, former = with_block(content, config, b"")
+    if not former:
+        print_line(f"the crontab of {user} has no lines of {config}")
+        return
+    table.replace(changed)
+    _show(f"taken out of the crontab of {user}:", former)
+
+
+def _show(heading: str, block: bytes) -> None:
+    print_lines([heading, *map(os.fsdecode, block.splitlines())])

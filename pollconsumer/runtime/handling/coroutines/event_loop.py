@@ -1,0 +1,299 @@
+"""The event loop of a launch's ``async def`` handlers.
+
+It runs in the launch's thread while a message is handled; with several slots, in a separate thread. No exception of a
+handler or its tasks ends the loop. If a handler closes its descriptors, it is replaced, and handlers on it fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import ContextVar, copy_context
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.retry import HandlerTimeout, Stopped
+from pollconsumer.runtime.handling.coroutines.exact_selector import ExactSelector
+from pollconsumer.runtime.handling.interrupts.alarm import REPEAT
+from pollconsumer.runtime.handling.interrupts.timeouts import VERDICTS
+from pollconsumer.runtime.handling.outcome import DONE, Outcome, returned
+from pollconsumer.runtime.handling.own_context import own_context
+from pollconsumer.runtime.system.own_threads import start_for_others
+from pollconsumer.store.client.own_descriptors import above_standard
+
+if TYPE_CHECKING:
+    from contextvars import Context as Variables
+
+    from pollconsumer.runtime.handling.context import Context
+    from pollconsumer.runtime.handling.handler import Handler
+
+End = Callable[[Outcome], None]
+
+END_WITHIN = 1.0
+"""Seconds for cancelled tasks to finish when the loop is closed."""
+_BROKEN: list[asyncio.AbstractEventLoop] = []
+"""Never garbage-collected, since that would close descriptors whose numbers may have been reused."""
+
+
+class EventLoop:
+    """``thread``: run in a separate thread. Otherwise RuntimeError if another loop runs in this one."""
+
+    def __init__(self, *, thread: bool) -> None:
+        if not thread and _running_loop() is not None:
+            raise RuntimeError("another event loop runs in this thread")
+        self._make()
+        self._given: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._begun: dict[_LimitedCoroutine, End] = {}
+        self._started: dict[object, _LimitedCoroutine] = {}
+        self._in_thread: _LimitedCoroutine | None = None
+        """The last one that was handled in this thread."""
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self._base = copy_context()
+        """What messages in the loop's thread have of the launch's."""
+        if thread:
+            self._thread = threading.Thread(target=self._turn, name="event-loop", daemon=True)
+            start_for_others(self._thread)
+
+    def turning(self, handler: Handler) -> Callable[[dict[str, Any], Context | None], Outcome]:
+        """What runs it in this thread, in a task of its name for each message."""
+
+        def turn(payload: dict[str, Any], context: Context | None) -> Outcome:
+            own = own_context()
+            try:
+                coroutine = own.run(handler.begin, payload, context)
+            except BaseException as error:
+                return Outcome(error)
+            return self.handle(coroutine, handler, own)
+
+        return turn
+
+    def handle(self, coroutine: Coroutine[Any, Any, Any], handler: Handler, own: Variables | None = None) -> Outcome:
+        """Run a handler's coroutine in this thread, in a task of the handler's name."""
+        limited = self._in_thread = _LimitedCoroutine(self._loop, coroutine, handler)
+        task = (own_context() if own is None else own).run(limited.begin)
+        intruder = self._run_to_end(task, cancelling=True)
+        outcome = limited.outcome()
+        return Outcome(intruder) if intruder is not None and outcome.error is not None else outcome
+
+    def _run_to_end(self, task: asyncio.Task[Any], *, cancelling: bool) -> BaseException | None:
+        """Turn until the task has ended, or the loop cannot turn: its descriptors were closed, or another loop runs
+        here. Returns that RuntimeError, or SystemExit or KeyboardInterrupt of another task, which, with ``cancelling``,
+        cancels this one."""
+        intruder: BaseException | None = None
+        while not task.done():
+            try:
+                self._loop.run_until_complete(task)
+            except OSError:
+                self._replace()
+                break
+            except RuntimeError as error:
+                if _running_loop() is not None:
+                    return error  # within another loop this one does not turn
+                # A handler, or what an earlier message left there, stopped the loop.
+            except BaseException as error:
+                if not task.done():
+                    intruder = intruder or error
+                    if cancelling:
+                        task.cancel()
+        return intruder
+
+    def stop(self, key: object, seconds: float) -> None:
+        """Cancel the handler that was started with ``key``, or that runs in this thread, after so many seconds. From
+        any thread, or a signal handler."""
+        limited = self._in_thread if self._thread is None else self._started.get(key)
+        if limited is not None:
+            self._loop.call_soon_threadsafe(limited.hasten, seconds)
+
+    def check(self) -> None:
+        """Replace the loop if its descriptors were closed."""
+        try:
+            self._selector.select(0)
+        except OSError:
+            self._replace()
+
+    def start(self, key: object, begin: Callable[[], Coroutine[Any, Any, Any]], handler: Handler, end: End) -> None:
+        """Run a handler, called by ``begin``, in the loop's thread. ``end`` is called there with the outcome."""
+
+        def start() -> None:
+            try:
+                limited = _LimitedCoroutine(self._loop, begin(), handler)
+                task = limited.begin()
+            except BaseException as error:  # invalid arguments
+                outcome = Outcome(error)
+                self._give(lambda: end(outcome))  # called here, it would start the next within this call
+                return
+            self._begun[limited], self._started[key] = end, limited
+            task.add_done_callback(lambda _: self._end(limited, key))
+
+        own = own_context(self._base)
+        if _running_loop() is self._loop:
+            own.run(start)
+        else:
+            self._give(partial(own.run, start))
+
+    def _give(self, call: Callable[[], None]) -> None:
+        self._given.put(call)
+        self._loop.call_soon_threadsafe(self._take)  # a broken loop leaves it to its replacement
+
+    def _take(self) -> None:
+        with suppress(Empty):
+            while True:
+                self._given.get_nowait()()
+
+    def _end(self, limited: _LimitedCoroutine, key: object = None) -> None:
+        self._started.pop(key, None)
+        if (end := self._begun.pop(limited, None)) is not None:
+            end(limited.outcome())
+
+    def _make(self) -> None:
+        with above_standard():
+            self._selector = ExactSelector()
+            self._loop = asyncio.SelectorEventLoop(self._selector)
+
+    def _replace(self) -> None:
+        _BROKEN.append(self._loop)
+        self._make()
+
+    def close(self) -> None:
+        """Close it. Remaining tasks are cancelled, and have a second to finish."""
+        if self._thread is None:
+            task = self._loop.create_task(self._cancel_tasks())
+            self._run_to_end(task, cancelling=False)
+            if task.done():  # the loop has its descriptors
+                self._loop.close()
+            return
+        asyncio.run_coroutine_threadsafe(self._cancel_tasks(), self._loop)
+        self._thread.join(2 * END_WITHIN)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+    def _turn(self) -> None:
+        while not self._closing:
+            try:
+                self._loop.run_forever()
+            except OSError:
+                self._replace()
+                for limited in list(self._begun):
+                    self._end(limited)
+                self._loop.call_soon(self._take)
+            except BaseException:
+                pass  # SystemExit and KeyboardInterrupt of a task: the loop goes on
+
+    async def _cancel_tasks(self) -> None:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=END_WITHIN)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._loop.shutdown_asyncgens(), END_WITHIN)
+        self._closing = True
+        self._loop.stop()
+
+
+def restart_timeout() -> None:
+    limited = _current.get(None)
+    if limited is not None:
+        limited.restart()
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+class _LimitedCoroutine:
+    """A handler's coroutine in a task, with a timer that cancels the task at the handler's timeout or a stop."""
+
+    __slots__ = (
+        "_coroutine",
+        "_due",
+        "_fired",
+        "_hastened",
+        "_limited",
+        "_loop",
+        "_name",
+        "_task",
+        "_timeout",
+        "_timer",
+    )
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], handler: Handler) -> None:
+        self._loop, self._coroutine, self._name, self._timeout = loop, coroutine, handler.name, handler.timeout
+        self._timer: asyncio.TimerHandle | None = None
+        self._due: float | None = None
+        self._fired = self._hastened = False
+        self._task: asyncio.Task[Outcome]
+        self._limited: asyncio.Task[Any]
+        """What is cancelled: the task that last asked for the whole timeout."""
+
+    def begin(self) -> asyncio.Task[Outcome]:
+        self._task = self._limited = self._loop.create_task(self._run(), name=self._name)
+        return self._task
+
+    async def _run(self) -> Outcome:
+        _current.set(self)
+        self.restart()
+        try:
+            result = await self._coroutine
+            return DONE if result is None else returned(result)
+        except BaseException as error:
+            return Outcome(error)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def restart(self) -> None:
+        """Count the timeout from now on, if the handler has one."""
+        if self._timeout is not None and (task := asyncio.current_task()) is not None:
+            self._limited = task
+            self._stop_at(self._loop.time() + self._timeout)
+
+    def hasten(self, seconds: float) -> None:
+        """Cancel it after so many seconds from now, if not before."""
+        due = self._loop.time() + seconds
+        if not self._task.done() and (self._due is None or due < self._due):
+            self._hastened = True
+            self._stop_at(due)
+
+    def _stop_at(self, due: float) -> None:
+        self._due = due
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(due, self._stop, self._limited)
+
+    def _stop(self, task: asyncio.Task[Any]) -> None:
+        self._fired = True
+        task.cancel()
+        self._timer = self._loop.call_later(REPEAT, self._stop, task)  # it may swallow the cancellation
+
+    def outcome(self) -> Outcome:
+        """That of the handler, once its task has ended or its loop is broken."""
+        outcome = self._outcome_of_task()
+        if not self._fired or isinstance(outcome.error, VERDICTS):
+            return outcome
+        error: Exception = Stopped() if self._hastened or self._timeout is None else HandlerTimeout(self._timeout)
+        error.__cause__ = outcome.error
+        return Outcome(error)
+
+    def _outcome_of_task(self) -> Outcome:
+        if not self._task.done():
+            self._task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  # as asyncio.gather does: we say it
+            with suppress(BaseException):  # its cleanup may need the loop, or raise
+                self._coroutine.close()
+            return Outcome(OSError(errno.EBADF, "descriptors of the event loop were closed; no handler may do that"))
+        try:
+            return self._task.result()
+        except BaseException as error:  # it was cancelled before it began
+            self._coroutine.close()
+            return Outcome(error)
+
+
+_current: ContextVar[_LimitedCoroutine] = ContextVar("limited coroutine")

@@ -1,0 +1,1 @@
+"""Interrupting handlers: at their timeouts, or on request."""

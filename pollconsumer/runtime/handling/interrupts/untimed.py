@@ -1,0 +1,95 @@
+"""Interrupts handlers that have no timeout, when a person asks for their end.
+
+A timeout is armed before each message, which costs each. This is armed when it is asked for: in a handler that is under
+way, beneath `Handler.handle_here`, which takes what is raised for the handler's error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.handling.interrupts.alarm import Alarm, AlarmSignal, is_importing
+from pollconsumer.runtime.handling.interrupts.timeouts import Strike, Striker
+from pollconsumer.runtime.handling.shield import in_force
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+_STORE = "pollconsumer.store."
+"""Modules that are not interrupted while they run: an answer of the store must not be left half read."""
+_APART = ("pollconsumer.runtime.programs.", "pollconsumer.runtime.isolation.")
+"""Modules whose handlers end by themselves: they stop a process."""
+
+
+def interrupt(seconds: float, in_hand: Callable[[], bool]) -> bool:
+    """Interrupt the handler in this, the main thread, after so many seconds, and again every second, while it is in
+    hand. False if there is none that can be."""
+    if not _may_be_interrupted(sys._getframe(), even_in_store=True):  # noqa: SLF001  documented
+        return False
+    _UntimedAlarm(seconds, in_hand).start()
+    return True
+
+
+def interrupt_in(thread: int, seconds: float, in_hand: Callable[[], bool]) -> None:
+    """The same in another thread."""
+    limit = in_force[thread] = _UntimedStrike(thread, seconds, in_hand)
+    Striker.started().watch(limit)
+
+
+def _may_be_interrupted(frame: FrameType | None, *, even_in_store: bool = False) -> bool:
+    """Whether ``frame`` is a handler's, or called by one."""
+    spared = _APART if even_in_store else (*_APART, _STORE)
+    while frame is not None and frame.f_back is not None:
+        if is_importing(frame) or str(frame.f_globals.get("__name__")).startswith(spared):
+            return False
+        if frame.f_back.f_code is Handler.handle_here.__code__:
+            return True
+        frame = frame.f_back
+    return False
+
+
+class _UntimedAlarm(Alarm):
+    """In force until its message is no longer in hand."""
+
+    def __init__(self, seconds: float, in_hand: Callable[[], bool]) -> None:
+        super().__init__(seconds, None)
+        self._in_hand, self._signals = in_hand, AlarmSignal()
+
+    def start(self) -> None:
+        in_force[threading.get_ident()] = self
+        self._signals.begin(self)
+
+    def hasten(self, seconds: float) -> None:
+        """It is to stop already."""
+
+    def has_ended(self) -> bool:
+        return not self._in_hand()
+
+    def reaches(self, frame: FrameType | None) -> bool:
+        return _may_be_interrupted(frame)
+
+    def end(self) -> None:
+        in_force.pop(threading.get_ident(), None)
+        self._signals.end()
+
+
+class _UntimedStrike(Strike):
+    def __init__(self, thread: int, seconds: float, in_hand: Callable[[], bool]) -> None:
+        super().__init__(0.0, None)
+        self._in_hand, self.thread, self.pid = in_hand, thread, os.getpid()
+        self.due = time.monotonic() + seconds
+
+    def has_ended(self) -> bool:
+        return not self._in_hand()
+
+    def reaches(self, frame: FrameType | None) -> bool:
+        return _may_be_interrupted(frame)
+
+    def end(self) -> None:
+        Striker.started().forget(self)

@@ -1,0 +1,1 @@
+"""Monitors, told of launches and of occurrences."""

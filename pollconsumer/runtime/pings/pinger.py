@@ -1,0 +1,185 @@
+"""Tells monitors, in the background: one that does not answer delays nothing but the exit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from socket import SHUT_RDWR
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+from pollconsumer.core.choices import Dialect
+from pollconsumer.core.events import LaunchEnded
+from pollconsumer.core.pings import Ping, dialect_of, ending_of, first, last
+from pollconsumer.runtime.system.own_threads import NO_THREAD, Started, start_thread
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection
+
+ANSWER_WITHIN = 3.0
+"""Seconds."""
+NO_ANSWER = "no answer in time"
+BROKEN_FROM = 500
+"""Status codes from which the monitor is at fault, not the request."""
+
+
+class Failed(NamedTuple):
+    """Why a request was not delivered, and whether another try may help."""
+
+    reason: str
+    again: bool
+
+
+class Sender:
+    """Sends requests one after the other, in the background. ``deliver`` sends one, and returns None if the monitor
+    took it."""
+
+    def __init__(self, deliver: Callable[[Ping], Failed | None]) -> None:
+        self._deliver = deliver
+        self._waiting: SimpleQueue[Ping | None] = SimpleQueue()
+        self._thread: Started | None = None
+        self._problems: dict[str, str] = {}
+        self._in_hand: Ping | None = None
+
+    def start(self) -> None:
+        with suppress(RuntimeError):  # told by `wait`
+            self._thread = start_thread(self._send_all)
+
+    def send(self, ping: Ping) -> None:
+        self._waiting.put(ping)
+
+    def waiting(self) -> int:
+        return self._waiting.qsize()
+
+    def refuse(self, ping: Ping, reason: str) -> None:
+        """Record that it is not sent."""
+        self._problems[host_of(ping.url)] = reason
+
+    def close(self) -> None:
+        """Nothing is sent after what is waiting."""
+        self._waiting.put(None)
+
+    def wait(self, seconds: float) -> dict[str, str]:
+        """Wait so long for the answers, once closed. Returns why requests were not delivered, by host."""
+        if self._thread is None:
+            while not self._waiting.empty():
+                if (unsent := self._waiting.get()) is not None:
+                    self.refuse(unsent, NO_THREAD)
+        elif not self._thread.join(seconds) and (ping := self._in_hand) is not None:
+            self.refuse(ping, NO_ANSWER)
+        return dict(self._problems)
+
+    def _send_all(self) -> None:
+        while (ping := self._waiting.get()) is not None:
+            self._in_hand = ping
+            failed = self._deliver(ping)
+            if failed is not None and failed.again:
+                failed = self._deliver(ping)
+            if failed is not None:
+                self.refuse(ping, failed.reason)
+
+
+class Pinger:
+    """Tells the monitor of a launch. Made before there are threads."""
+
+    def __init__(self, url: str, dialect: Dialect, deliver: Callable[[Ping], Failed | None] | None = None) -> None:
+        self.host = host_of(url)
+        self._url, self._dialect, self._run = url, dialect_of(url, dialect), _new_uuid()
+        self._sender = Sender(deliver or delivered)
+
+    def begin(self) -> None:
+        """The launch holds the lease."""
+        if (ping := first(self._url, self._dialect, self._run)) is not None:
+            self._sender.send(ping)
+        self._sender.start()
+
+    def end(self, ended: LaunchEnded, code: int) -> None:
+        """The launch has ended."""
+        self._sender.send(last(self._url, self._dialect, self._run, ending_of(ended, code)))
+        self._sender.close()
+
+    def wait(self, seconds: float) -> str | None:
+        """Wait so long for the answers. Returns why a request was not delivered, None if all were."""
+        return self._sender.wait(seconds).get(self.host)
+
+
+def host_of(url: str) -> str:
+    return urlsplit(url).hostname or ""
+
+
+def delivered(ping: Ping, within: float = ANSWER_WITHIN) -> Failed | None:
+    """None if the monitor took it, in so many seconds: the look-up of its name, TLS and headers included. A reason has
+    nothing of the URL, which is a secret."""
+    outcome: list[Failed | None] = []
+    connections: list[HTTPConnection] = []
+
+    def exchange() -> None:
+        outcome.append(_answered(ping, within, connections))
+
+    # In a thread that can be left: no limit ends the look-up of a name, and others start again with each byte.
+    try:
+        start_thread(exchange).join(within)
+    except RuntimeError:
+        return Failed(NO_THREAD, again=False)
+    if outcome:
+        return outcome[0]
+    for connection in connections:
+        with suppress(OSError):
+            if (held := connection.sock) is not None:
+                held.shutdown(SHUT_RDWR)
+    return Failed(NO_ANSWER, again=True)
+
+
+def _answered(ping: Ping, within: float, connections: list[HTTPConnection]) -> Failed | None:
+    # Imported in the background, since it is slow.
+    from http.client import HTTPConnection, HTTPSConnection
+    from urllib.error import HTTPError, URLError
+    from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+
+    def noted(kind: Callable[..., HTTPConnection]) -> Callable[..., HTTPConnection]:
+        def make(*given: Any, **named: Any) -> HTTPConnection:
+            connections.append(kind(*given, **named))
+            return connections[-1]
+
+        return make
+
+    class PlainHTTPHandler(HTTPHandler):
+        def http_open(self, req: Request) -> Any:
+            return self.do_open(noted(HTTPConnection), req)
+
+    class Encrypted(HTTPSHandler):
+        def https_open(self, req: Request) -> Any:
+            return self.do_open(noted(HTTPSConnection), req)
+
+    class RedirectFollower(HTTPRedirectHandler):
+        def redirect_request(self, *_: Any) -> None:
+            """Nowhere: the address is a secret, and a POST would become a GET without the launch's line."""
+
+    headers = {"User-Agent": "pollconsumer", "Content-Type": "text/plain; charset=utf-8"}
+    try:
+        asked = Request(ping.url, ping.body, headers)
+        build_opener(PlainHTTPHandler, Encrypted, RedirectFollower).open(asked, timeout=within).close()
+    except HTTPError as error:
+        error.close()
+        if 300 <= error.code < 400:
+            return Failed(f"it redirects ({error.code}): write the address that it leads to", again=False)
+        return Failed(f"it answers {error.code}", again=error.code >= BROKEN_FROM)
+    except URLError as error:
+        return Failed(_reason(error.reason), again=True)
+    except Exception as error:  # http.client's own, and those of sockets
+        return Failed(_reason(error), again=True)
+    return None
+
+
+def _reason(error: BaseException | str) -> str:
+    if isinstance(error, TimeoutError):
+        return NO_ANSWER
+    return (isinstance(error, OSError) and error.strerror) or type(error).__name__
+
+
+def _new_uuid() -> str:
+    """Version 4."""
+    digits = os.urandom(16).hex()
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"

@@ -1,0 +1,98 @@
+"""Makes an attempt of a reserved message, or settles it, where there is none to be made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.message import Malformed, decode_payload
+from pollconsumer.core.retry import MOST_CRASHES
+from pollconsumer.runtime.handling.executors.executor import Attempt
+from pollconsumer.runtime.handling.hooks import Crashed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pollconsumer.runtime.handling.context import Context
+    from pollconsumer.runtime.handling.handler import Handler
+    from pollconsumer.runtime.launch.held import Launch
+    from pollconsumer.runtime.pings.monitors import Monitors
+    from pollconsumer.runtime.session.settlements import Settlements
+    from pollconsumer.store.records.reservations import Reservation
+
+
+class AttemptOpener:
+    def __init__(
+        self,
+        launch: Launch,
+        handlers: Mapping[str, Handler],
+        settling: Settlements,
+        context_of: Callable[[Reservation], Context],
+        settle: Callable[[], None],
+        new_monitors: Callable[[], Monitors] | None,
+    ) -> None:
+        """``settle`` has the store settle what ``settling`` holds. Without ``new_monitors`` no monitor is told."""
+        self._stops, self._clock = launch.progress.stops, launch.clock
+        self._handlers, self._settling = handlers, settling
+        self._context_of, self._settle = context_of, settle
+        self._new_monitors = new_monitors
+        self._monitors: Monitors | None = None
+
+    def attempt(self, reservation: Reservation) -> Attempt | None:
+        """None for a message that is to stop, has expired or is malformed, whose handler is unknown, which a newer
+        version wrote, or whose process died too often: it is settled."""
+        handler = self._handlers.get(reservation.handler)
+        if self._stops.asked(reservation):
+            self._settling.stop_unstarted(reservation)
+        elif reservation.expires and reservation.has_expired(self._clock()):
+            self._settling.expire(reservation, reservation.server_ms(self._clock()))
+            self._call_hooks()
+        elif handler is None:
+            self._settling.park(reservation)
+        else:
+            try:
+                if not reservation.options:
+                    return self._opened(reservation, handler)
+                if (with_options := self._with_options(handler, reservation)) is not None:
+                    handler = with_options
+                    return self._opened(reservation, handler)
+                self._settling.set_aside(reservation)
+            except (Crashed, Malformed) as error:
+                self._settling.dead_letter(reservation, handler, error, reservation.server_ms(self._clock()))
+                self._call_hooks()
+        return None
+
+    def _opened(self, reservation: Reservation, handler: Handler) -> Attempt:
+        if reservation.crashes:
+            refuse_crashed(reservation)
+        payload = decode_payload(reservation.payload)
+        if not handler.takes_context:
+            return Attempt(reservation, handler, payload)
+        if self._settling.precedes(reservation):
+            self._settle()
+        return Attempt(reservation, handler, payload, self._context_of(reservation))
+
+    def _with_options(self, handler: Handler, reservation: Reservation) -> Handler | None:
+        """None if a newer version wrote any of the options."""
+        from pollconsumer.core.message_options import decoded  # few messages have options
+        from pollconsumer.runtime.handling.overrides import overridden
+
+        options, newer = decoded(reservation.options)
+        if newer:
+            return None
+        handler = overridden(handler, options)
+        if options.ping is None or self._new_monitors is None:
+            return handler
+        self._monitors = self._monitors or self._new_monitors()
+        return self._monitors.watching(handler, reservation, options.ping)
+
+    def _call_hooks(self) -> None:
+        if self._settling.watched:
+            self._settle()
+
+
+def refuse_crashed(reservation: Reservation) -> None:
+    """Raise Crashed if its process died too often for another attempt."""
+    if reservation.spent:
+        raise Crashed("crashed: its launch died in its last attempt, or before that was settled")
+    if reservation.crashes >= MOST_CRASHES:
+        raise Crashed(f"crashed: its process died while it was in flight, {reservation.crashes} times")

@@ -1,0 +1,1 @@
+"""Dealings with the nodes of a cluster."""

@@ -1,0 +1,101 @@
+"""Takes the messages whose handlers have ended from the executor, and has the store settle them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.events import DescriptorsClosed, DescriptorsUsedUp
+from pollconsumer.core.retry import NotBegun, Yield
+from pollconsumer.runtime.launch.shared_memory.launch_progress import Counts
+from pollconsumer.runtime.session.consumer_options import LONGEST_WAIT
+from pollconsumer.runtime.session.pace import HORIZON
+
+if TYPE_CHECKING:
+    from pollconsumer.core.durations import Durations
+    from pollconsumer.runtime.handling.executors.executor import Executor, Handled
+    from pollconsumer.runtime.launch.held import Launch
+    from pollconsumer.runtime.session.exchange import Exchange
+    from pollconsumer.runtime.session.message_stopper import MessageStopper
+    from pollconsumer.runtime.session.pace import Pace
+    from pollconsumer.runtime.session.quick_path import QuickPath
+    from pollconsumer.runtime.session.settlements import Settlements
+
+
+class Collector:
+    def __init__(
+        self,
+        launch: Launch,
+        executor: Executor,
+        durations: Durations,
+        exchange: Exchange,
+        settling: Settlements,
+        stopping: MessageStopper,
+        quick: QuickPath,
+        pace: Pace,
+    ) -> None:
+        self._launch, self._executor, self._durations = launch, executor, durations
+        self._exchange, self._settling, self._stopping, self._quick = exchange, settling, stopping, quick
+        self._margin = pace.margin
+        self.leaking = False
+        """Whether a handler has left so few descriptors that the launch must end."""
+
+    def await_quiet(self) -> None:
+        """Wait until no message is in hand."""
+        while self._executor.busy():
+            self.await_end()
+
+    def await_end(self) -> None:
+        """Wait until a handler ends, or for as long as outcomes may wait."""
+        soon = self._settling.since is not None or bool(self._exchange.reserved)
+        self._executor.wait(HORIZON if soon else LONGEST_WAIT)
+        self._stopping.attend()
+        self.collect()
+
+    def collect(self) -> None:
+        for handled in self._executor.finished():
+            self._add(handled)
+        settling = self._settling
+        if settling.urgent or settling.watched or (self.is_late() and not self._quick.is_open):
+            self.settle()
+
+    def _add(self, handled: Handled) -> None:
+        attempt, launch = handled.attempt, self._launch
+        self._exchange.is_stuck = False
+        if self._executor.inline is None:
+            self._quick.seen(handled)
+        if attempt.context is not None:
+            attempt.context.end()
+        if handled.closed:
+            launch.emit(DescriptorsClosed(attempt.reservation.name, attempt.reservation.handler))
+        if handled.leaking:
+            launch.emit(DescriptorsUsedUp(attempt.reservation.name, attempt.reservation.handler))
+            self.leaking = True
+        progress, error = launch.progress, handled.outcome.error
+        if isinstance(error, Yield | NotBegun) and not progress.stops.asked(attempt.reservation):
+            progress.flight.leave(attempt.reservation)
+            if isinstance(error, Yield):
+                self._exchange.put_off(attempt.reservation)
+            else:
+                self._settling.postpone(attempt.reservation, error)
+        else:
+            progress.flight.end(attempt.reservation)
+            self._durations.add(attempt.handler.name, handled.ended - handled.started)
+            self._settling.settle(handled)
+
+    def is_late(self) -> bool:
+        """Whether an outcome has stayed unsettled for too long."""
+        since = self._settling.since
+        return since is not None and self._launch.clock() - since > HORIZON
+
+    def settle(self) -> None:
+        self.report()
+        self._exchange.settle()
+        self._settling.call_hooks()
+
+    def report(self) -> None:
+        """Count for the ledger what was handled until now."""
+        settling = self._settling
+        released = settling.released + self._exchange.returned
+        numbers = (settling.handled, settling.failed, released, settling.yielded)
+        average = self._durations.overall.mean or 0.0
+        self._launch.progress.count(Counts(*numbers, average, self._margin()))

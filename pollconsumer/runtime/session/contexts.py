@@ -1,0 +1,111 @@
+"""The contexts that a launch gives its handlers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
+from typing import NamedTuple
+
+from pollconsumer.core.message import Malformed, NewMessage, decode_payload
+from pollconsumer.runtime.handling.context import Context, Delivery, Situation
+from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
+from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.new_messages import Defaults
+from pollconsumer.runtime.session.predecessors import Predecessors
+from pollconsumer.runtime.session.progress_reporter import ProgressReporter
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.records import rows
+from pollconsumer.store.records.reservations import Lot, Reservation
+
+
+class Deliveries:
+    def __init__(
+        self,
+        launch: Launch,
+        handlers: Mapping[str, Handler],
+        lock: AbstractContextManager[object],
+        reporting: ProgressReporter,
+        predecessors: Predecessors,
+    ) -> None:
+        """``lock`` orders calls of the store by concurrent handlers."""
+        self._reporting, self._predecessors = reporting, predecessors
+        self._launch, self._store, self._handlers, self._lock = launch, launch.store, handlers, lock
+        self._own_store: RedisStore | None = None
+        self._namespace = launch.store.keys.namespace
+        self._shared: _Shared | None = None
+        """Of the last context."""
+
+    def context_of(self, reservation: Reservation) -> Context:
+        shared, state = self._shared, None
+        if shared is None or shared.lot is not reservation.lot:
+            shared = self._shared = self._shared_by(reservation.lot)
+        if not reservation.row[rows.FLAGS] & rows.CHECKPOINT and reservation.id[-1:] != b"Z":  # quicker than by name
+            return Context(partial(shared.delivery_of, reservation), shared.situation, reservation)
+        if reservation.has_checkpoint:
+            with suppress(Malformed):  # corrupt
+                state = decode_payload(self._store.last_checkpoint(reservation) or b"")
+        instant = previous = None
+        if (occurrence := reservation.occurrence) is not None:
+            instant, previous = occurrence.instant, self._predecessors.of(reservation)
+        delivery = shared.delivery_of(reservation)._replace(state=state, occurrence=instant, previous=previous)
+        return Context(delivery, shared.situation, reservation)
+
+    def _shared_by(self, lot: Lot) -> _Shared:
+        headers = None
+        if lot.options:
+            from pollconsumer.core.message_options import decoded
+
+            with suppress(Malformed):
+                headers = dict(decoded(lot.options)[0].headers)
+        launch = self._launch
+        situation = Situation(
+            launch.window.stop_before,
+            self._cancelled,
+            self._save,
+            self._defaults_of,
+            launch.clock,
+            self._send,
+            self._reporting.report,
+            hooks_before_enqueue(self._handlers.get(lot.handler)),
+            launch.progress.stops.asked,
+        )
+        numbers = rows.attempts(lot.row), rows.generation(lot.row), rows.fence(lot.row)
+        return _Shared(lot, self._namespace, numbers, headers, situation)
+
+    def _save(self, reservation: Reservation, state: bytes) -> None:
+        with self._store_of_handlers() as store, self._reporting.carried() as reports:
+            store.checkpoint(self._launch.holder, reservation, state, reports)
+
+    def _send(self, message: NewMessage) -> str:
+        with self._store_of_handlers() as store:
+            return store.enqueue([message])[0].id
+
+    @contextmanager
+    def _store_of_handlers(self) -> Iterator[RedisStore]:
+        """On a separate connection: a handler runs on a thread, and it or a hook may be interrupted anywhere."""
+        with self._lock:
+            if self._own_store is None:
+                self._own_store = RedisStore(self._launch.bare_wire(), self._store.keys.namespace)
+            yield self._own_store
+
+    def _cancelled(self) -> bool:
+        return self._launch.interrupted() or not self._launch.lease_is_trusted()
+
+    def _defaults_of(self, handler: str) -> Defaults:
+        return self._handlers[handler].defaults if handler in self._handlers else Defaults()
+
+
+class _Shared(NamedTuple):
+    """What the contexts of a lot share; ``numbers``: attempt, generation and fence."""
+
+    lot: Lot
+    namespace: str
+    numbers: tuple[int, int, int]
+    headers: dict[str, str] | None
+    situation: Situation
+
+    def delivery_of(self, reservation: Reservation) -> Delivery:
+        """Without what the store was asked for."""
+        lot = self.lot
+        return Delivery(self.namespace, lot.queue, reservation.name, lot.handler, *self.numbers, None, self.headers)

@@ -1,0 +1,322 @@
+"""A launch's exchange with the store: settles outcomes and reserves the next messages, in one round trip.
+
+What the loss of a node of a cluster changes is in `cluster_exchange.py`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.events import NewerMessagesFound, ReservationsLost
+from pollconsumer.core.queue_order import Turns
+from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.launch_upkeep import EVERY, repair, send_on, tick
+from pollconsumer.runtime.session.progress_reporter import ProgressReporter
+from pollconsumer.runtime.session.settlements import Settlements
+from pollconsumer.store.limits import Limits
+from pollconsumer.store.records.id_text import id_text
+from pollconsumer.store.records.reservations import DeadLetter, Reservation
+from pollconsumer.store.records.steps import Promoted, Share, Stepped
+
+if TYPE_CHECKING:
+    from pollconsumer.store.records.reports import Reports
+    from pollconsumer.store.records.steps import Done
+
+TRIM_EVERY = 150
+"""Messages that are completed between two trims, at least."""
+PROMOTE_EVERY = 0.01
+"""Seconds for which an earlier due time, scheduled while the launch is busy, may stay unknown to it."""
+UNUSUAL_FOR = 10.0
+"""Seconds for which a queue's messages are expected not to be plain, after one that was not: to learn it costs a round
+trip."""
+
+
+class Exchange:
+    """``page_size`` returns the number of messages to reserve."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        settling: Settlements,
+        turns: Turns,
+        limits: Mapping[str, Limits],
+        page_size: Callable[[], int],
+        reporting: ProgressReporter,
+    ) -> None:
+        self._launch, self._settling, self._turns, self._page_size = launch, settling, turns, page_size
+        self._reporting = reporting
+        self._store, self._flight, self._emit = launch.store, launch.progress.flight, launch.emit
+        self._limits = {queue: limits[queue].packed() for queue in limits}
+        self.reserved: deque[Reservation] = deque()
+        """In their order, and not started."""
+        self.passing = Lock()
+        """Held by a slot while it takes one of these: it is then among those in flight; or while these are returned."""
+        self.returned, self.is_stuck = 0, False
+        """How many returned to their queues, and whether no handler has ended since: see `reserved_returner.py`."""
+        self._put_off: list[Reservation] = []
+        self._untrimmed = 0
+        self._to_trim: set[str] = set()
+        """Queues to trim with their next step."""
+        self._unusual_until: dict[str, float] = {}
+        """By queue, on the launch's clock: see UNUSUAL_FOR."""
+        self.successor = False
+        """Whether the next launch waits for the lease."""
+        self.more_in: float | None = None
+        """Seconds from the last claim until limits allow more; None if unknown."""
+        self.held_back = False
+        """Whether the last claim left ready messages."""
+        self.brought = 0
+        """Messages that repairs, outboxes and recurrences have made ready."""
+        self._looked, self._due_at = -inf, inf
+        self._repaired = launch.clock()
+        self._to_repair: list[str] = []
+        """Queues to repair before the next step: what was reserved with the last one does not wait for it."""
+
+    def next(self) -> Reservation | None:
+        """The next reserved message."""
+        with self.passing:
+            return self.reserved.popleft() if self.reserved else None
+
+    def queues(self) -> Sequence[str]:
+        """Ours that can be served now: all, while no node of a cluster is lost."""
+        return self._turns.queues
+
+    def lacks_queues(self) -> bool:
+        """Whether some of ours cannot be served now."""
+        return len(self.queues()) < len(self._turns.queues)
+
+    def due_in(self) -> float:
+        """Seconds until a message or a recurrence of our queues is due; infinity if none is known."""
+        return max(0.0, self._due_at - self._launch.clock())
+
+    def promote_next(self) -> None:
+        """Promote with the next step, even if nothing is known to be due."""
+        self._looked = -inf
+
+    def reserve(self) -> bool:
+        """Promote what is due, and settle outcomes; reserve as many messages as are expected to fit, from the first
+        queue that has any."""
+        self._repair_these()
+        shares, self.more_in, self.held_back = self._settling.take(), None, False
+        for queue in self._turns.order():
+            if queue not in self.queues():
+                continue
+            share = shares.pop(queue, None) or Share(queue)
+            self._claim(share)
+            stepped = self._send([share, *shares.values()], promoting=self._to_promote())
+            self._flight.settled()
+            shares = {}
+            if stepped.reserved:
+                self._turns.served(queue, len(stepped.reserved))
+                return True
+        return False
+
+    def reserve_when_woken(self, wait: float) -> None:
+        """As soon as there is a message in any queue, at most ``wait`` seconds from now.
+
+        Promotes afterwards, if there was none: a message that wakes an idle launch must not wait for that.
+        """
+        self.settle()  # outcomes must not wait
+        self.more_in, self.held_back = None, False
+        shares = [Share(queue) for queue in self.queues()]
+        now = self._launch.clock()
+        for share in shares:
+            self._claim(share)
+            share.plain = share.queue not in self._limits and now >= self._unusual_until.get(share.queue, -inf)
+        stepped = self._send(shares, wait)
+        if stepped.unusual:
+            shares = [share for share in shares if share.queue in stepped.unusual]
+            for share in shares:
+                share.plain = False
+                self._unusual_until[share.queue] = self._launch.clock() + UNUSUAL_FOR
+            self._send(shares)
+        for reservation in self.reserved:
+            self._turns.served(reservation.lot.queue, 1)
+        if not self.reserved:
+            self._send([], promoting=self._turns.queues)
+
+    def settle(self) -> None:
+        """Settle outcomes without reserving."""
+        if shares := self._settling.take():
+            self._send([*shares.values()])
+            self._flight.settled()
+
+    def begin(self, reservations: Sequence[Reservation], done: Sequence[Done] = ()) -> int:
+        """Record, before they are handled, that these, of one queue, are handled at most once; settle outcomes, those
+        of their queue that are ``done`` last. Returns how many were begun before the first one whose reservation is
+        stale; 0 if they wait for a lost node."""
+        queue = reservations[0].queue
+        if done:
+            self._settling.complete(done)
+        shares = self._settling.take()
+        share = shares.pop(queue, None) or Share(queue)
+        # Where limits hold, a completion makes room, and wakes another launch: only a step looks at that.
+        if shares or not share.is_bare() or queue in self._limits:
+            self._send([share, *shares.values()])
+            share = Share(queue)
+        return self._begin(reservations, share)
+
+    def _begin(self, reservations: Sequence[Reservation], share: Share) -> int:
+        stale = self._store.begin(self._launch.holder, reservations, share.runs)
+        self._flight.settled()
+        if share.completed:
+            self._untrimmed += share.completed
+            self._to_trim.add(share.queue)  # which counts what beginnings have completed
+        if not stale:
+            return len(reservations)
+        later = {each.id for each in reservations[1:]}
+        self._tell_stale([each for each in stale if each not in later])  # of these, when it is their turn
+        return next((n for n, each in enumerate(reservations) if each.id in stale), len(reservations))
+
+    def put_off(self, reservation: Reservation) -> None:
+        """Keep it reserved for the next launch: released now, it would return to this one."""
+        self._put_off.append(reservation)
+
+    def repair(self, queues: Iterable[str]) -> None:
+        launch = self._launch
+        self._repaired, self._to_repair = launch.clock(), []
+        live = launch.leases.live_fences()
+        for queue in queues:
+            self._repair(queue, live)
+
+    def repair_now(self) -> None:
+        self.repair(self._turns.queues)
+
+    def _repair(self, queue: str, live_fences: list[bytes]) -> None:
+        self.brought += repair(self._launch, queue, live_fences, self._add_dead_letter)
+
+    def clear(self) -> None:
+        """Release reservations that were not started; settle these, and outcomes."""
+        self._release_reserved()
+        self.settle()
+
+    def give_back(self) -> None:
+        """Release reservations that were not started, then those put off; settle all."""
+        self._give_back()
+        for queue in self.queues():
+            self._trim(queue)
+
+    def _give_back(self) -> None:
+        self._release_reserved()
+        while self._put_off:
+            self._settling.put_back(self._put_off.pop())
+        self.settle()
+
+    def _release_reserved(self) -> None:
+        with self.passing:
+            released = [*reversed(self.reserved)]  # since each goes to the head
+            self.reserved.clear()
+        for reservation in released:
+            self._settling.release(reservation)
+
+    def _claim(self, share: Share) -> None:
+        share.claim = self._page_size()
+
+    def _to_promote(self) -> Sequence[str]:
+        now = self._launch.clock()
+        return self._turns.queues if now >= min(self._due_at, self._looked + PROMOTE_EVERY) else ()
+
+    def _send(self, shares: list[Share], wait: float = 0.0, promoting: Sequence[str] = ()) -> Stepped:
+        """``wait`` as of `reserve_when_woken`, which settles nothing: what comes after it delays a handler's start."""
+        launch = self._launch
+        for share in shares:
+            share.limits = self._limits.get(share.queue, "")  # without a claim, too: what is settled makes room
+            if share.queue in self._to_trim and not wait:
+                self._to_trim.remove(share.queue)
+                share.trims = True
+        sent = launch.clock()
+        if wait:
+            # Handlers go on while a step waits: their reports would wait with it, and newer ones be stored before them.
+            stepped = self._step(shares, wait, promoting, None, sent)
+        else:
+            with self._reporting.carried() as reports:
+                stepped = self._step(shares, wait, promoting, reports, sent)
+        self.reserved += stepped.reserved
+        self.successor = self.successor or stepped.successor
+        self.held_back = self.held_back or stepped.held_back
+        if stepped.more_in is not None and (self.more_in is None or stepped.more_in < self.more_in):
+            self.more_in = stepped.more_in
+        for queue in stepped.newer:
+            self._emit(NewerMessagesFound(queue))
+        for dead_letter in stepped.dead_letters:
+            self._add_dead_letter(dead_letter)
+        if not wait:
+            self._settled(shares, stepped.stale)
+        if promoting:
+            self._looked = launch.clock()
+            # From when it was sent, since the next one will take as long to the server.
+            self._due_at = min(
+                (sent + each.next_due for each in stepped.promoted if each.next_due is not None), default=inf
+            )
+            self._look_after(dict(zip(promoting, stepped.promoted, strict=True)))
+        return stepped
+
+    def _step(
+        self, shares: list[Share], wait: float, promoting: Sequence[str], reports: Reports | None, now: float
+    ) -> Stepped:
+        launch = self._launch
+        return self._store.step(
+            launch.holder,
+            shares,
+            lasts_ms=int((launch.window.left(now) + launch.plan.grace) * 1000),
+            now=launch.clock,
+            wait=wait,
+            promoting=promoting,
+            reports=reports,
+            keep=self.held,
+        )
+
+    def _add_dead_letter(self, dead_letter: DeadLetter) -> None:
+        message, problem = dead_letter
+        self._settling.add_dead_letter(message, problem)
+
+    def _settled(self, shares: list[Share], stale: list[bytes]) -> None:
+        self._tell_stale(stale)
+        for share in shares:
+            self._untrimmed += share.completed
+            if share.has_outgoing():
+                self._send_outgoing(share.queue)
+        if self._untrimmed >= TRIM_EVERY:
+            self._untrimmed = 0
+            self._to_trim.update(share.queue for share in shares)
+
+    def _tell_stale(self, stale: list[bytes]) -> None:
+        if stale:
+            self._settling.pass_over(stale)
+            self._emit(ReservationsLost(tuple(map(id_text, stale))))
+
+    def _look_after(self, promoted: Mapping[str, Promoted]) -> None:
+        for queue, each in promoted.items():
+            if each.recurring:
+                self._tick(queue)
+        to_repair = [queue for queue, each in promoted.items() if each.to_repair]
+        if to_repair and self._looked - self._repaired >= EVERY:
+            self._to_repair = to_repair
+        if not self.reserved:
+            self._repair_these()
+
+    def _repair_these(self) -> None:
+        if self._to_repair:
+            self.repair(self._to_repair)
+
+    def _send_outgoing(self, queue: str) -> None:
+        self.brought += send_on(self._launch, queue)
+
+    def _tick(self, queue: str) -> None:
+        self.brought += tick(self._launch, queue)
+
+    def _trim(self, queue: str) -> None:
+        self._store.trim(queue)
+
+    def held(self, queue: str) -> set[bytes]:
+        """Ids of what is reserved, in hand or not settled."""
+        with self.passing:
+            held = {reservation.id for reservation in self._unstarted() if reservation.queue == queue}
+            return held.union(self._flight.ids(queue))
+
+    def _unstarted(self) -> Iterable[Reservation]:
+        return *self.reserved, *self._put_off

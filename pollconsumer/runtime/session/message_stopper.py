@@ -1,0 +1,46 @@
+"""What a launch does with requests to stop messages that it has in hand."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.retry import STOP_GRACE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pollconsumer.runtime.handling.executors.executor import Executor
+    from pollconsumer.runtime.launch.held import Launch
+    from pollconsumer.runtime.session.exchange import Exchange
+    from pollconsumer.store.records.reservations import Reservation
+
+
+class MessageStopper:
+    def __init__(self, launch: Launch, executor: Executor, exchange: Exchange, queues: Sequence[str]) -> None:
+        self._stops, self._flight = launch.progress.stops, launch.progress.flight
+        self._executor, self._exchange, self._queues = executor, exchange, queues
+        self._interrupted: set[tuple[str, bytes]] = set()
+
+    def interrupt(self) -> None:
+        """Interrupt handlers in hand, after a grace. From a signal handler, too, if they run in the main thread."""
+        standing = self._stops.standing() - self._interrupted
+        for reservation in self._flight.in_hand() if standing else ():
+            named = reservation.queue, reservation.id
+            if named in standing:
+                self._interrupted.add(named)
+                self._executor.stop(reservation, STOP_GRACE, partial(self._is_in_hand, reservation))
+
+    def _is_in_hand(self, reservation: Reservation) -> bool:
+        return reservation in self._flight.in_hand()
+
+    def attend(self) -> None:
+        """Interrupt handlers where a stop is asked for, and forget requests about messages that are not here, or no
+        longer."""
+        if not self._stops.any():
+            return
+        self.interrupt()
+        here = {(queue, message_id) for queue in self._queues for message_id in self._exchange.held(queue)}
+        for named in self._stops.standing() - here:
+            self._stops.forget(*named)
+            self._interrupted.discard(named)

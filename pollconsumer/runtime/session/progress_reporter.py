@@ -1,0 +1,87 @@
+"""Stores what handlers report of their progress, beside them: a handler never waits for it.
+
+A step or a checkpoint takes along what is there. Otherwise a thread stores it about once a second, which is started
+when a handler reports for the first time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.runtime.handling.shield import Shield
+from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.system.own_threads import Started, start_thread
+from pollconsumer.store.client.replies import Unanswered
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.records.reservations import Reservation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pollconsumer.core.progress import Progress
+    from pollconsumer.store.records.reports import Reports
+
+CARRIED_WITHIN = 0.1
+"""Seconds that a report waits for a step to take it along."""
+
+
+class ProgressReporter:
+    """``every``: seconds, 0 to store each report at once, in its own thread."""
+
+    def __init__(self, launch: Launch, every: float) -> None:
+        self._launch, self._every = launch, every
+        self._reports: dict[str, dict[bytes, Progress]] = {}
+        self._lock, self._storing = threading.Lock(), threading.Lock()
+        self._reported = threading.Event()
+        self._thread: Started | None = None
+        self._store: RedisStore | None = None
+
+    def report(self, reservation: Reservation, progress: Progress) -> None:
+        with Shield():
+            with self._lock:
+                self._reports.setdefault(reservation.queue, {})[reservation.id] = progress
+            if not self._every:
+                self._store_all()
+                return
+            if self._thread is None:
+                self._thread = start_thread(self._serve)
+            self._reported.set()
+
+    @contextmanager
+    def carried(self) -> Iterator[Reports | None]:
+        """What is not stored yet, for the caller to store within: afterwards, so are all earlier reports, and none is
+        stored after a newer one. Mostly nothing."""
+        if self._reports or self._storing.locked():
+            with self._storing:
+                yield self._taken()
+        else:
+            yield None
+
+    def _taken(self) -> Reports:
+        with self._lock:
+            reports, self._reports = self._reports, {}
+            return reports
+
+    def _serve(self) -> None:
+        while True:
+            self._reported.wait()
+            time.sleep(CARRIED_WITHIN)
+            self._reported.clear()
+            if self._store_all():
+                time.sleep(self._every - CARRIED_WITHIN)
+
+    def _store_all(self) -> bool:
+        """Whether there was anything. If the store does not answer, the next report replaces it."""
+        with self._storing:
+            reports = self._taken()
+            if not reports:
+                return False
+            if self._store is None:
+                self._store = RedisStore(self._launch.bare_wire(), self._launch.store.keys.namespace)
+            with suppress(PollConsumerError, Unanswered):
+                self._store.report(self._launch.holder, reports)
+            return True

@@ -1,0 +1,86 @@
+"""Returns what is reserved ahead to its queue while what is in hand takes long, where other launches may be idle.
+
+Messages are reserved for the next hundredth of a second, by what earlier ones took. So if one lasts for two looks,
+those behind it wait longer than was thought. A launch that handles in its own thread can do nothing about that: another
+thread looks. A look takes some microseconds, and a brief message costs nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.runtime.system.own_threads import start_thread
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.records.steps import Settlement, Share
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pollconsumer.runtime.handling.handler import Handler
+    from pollconsumer.runtime.launch.held import Launch
+    from pollconsumer.runtime.session.exchange import Exchange
+    from pollconsumer.store.records.reservations import Reservation
+
+LOOK_EVERY = 0.02
+"""Seconds. Two looks, a step and a wake-up fit into the 50 ms that a message may be late."""
+
+Seen = tuple["Sequence[Reservation]", "Reservation"]
+"""What is in hand, and the first one behind it."""
+
+
+class ReservedReturner:
+    def __init__(self, launch: Launch, exchange: Exchange, handlers: Mapping[str, Handler]) -> None:
+        self._launch, self._exchange = launch, exchange
+        self._once = {name for name, handler in handlers.items() if handler.at_most_once}
+        self._ended = threading.Event()
+        self._seen: Seen | None = None
+        self._shares: dict[str, Share] = {}
+        """To be settled."""
+        self._store: RedisStore | None = None
+
+    def begin(self) -> None:
+        with suppress(RuntimeError):  # messages wait as they do with one instance
+            start_thread(self._serve)
+
+    def end(self) -> None:
+        self._ended.set()
+
+    def _serve(self) -> None:
+        while not self._ended.wait(LOOK_EVERY):
+            self.look()
+
+    def look(self) -> None:
+        """What the last look saw as it is now is returned."""
+        exchange = self._exchange
+        with exchange.passing:
+            in_hand, before = self._launch.progress.flight.in_hand(), self._seen
+            self._seen = (in_hand, exchange.reserved[0]) if in_hand and exchange.reserved else None
+            if self._seen is not None and self._seen == before:
+                self._take()
+        if self._shares:
+            self._return()
+
+    def _take(self) -> None:
+        """The last one first, since each goes to the head. One that is handled at most once may be recorded as begun at
+        this moment: it stays, with those before it."""
+        reserved = self._exchange.reserved
+        while reserved and reserved[-1].handler not in self._once:
+            reservation = reserved.pop()
+            share = self._shares.setdefault(reservation.queue, Share(reservation.queue))
+            share.settlements.append(Settlement.released(reservation))
+            self._exchange.returned += 1
+        self._exchange.is_stuck = True
+
+    def _return(self) -> None:
+        """Repeated with the next look, where the store is away: a row that has changed since stays as it is."""
+        if self._store is None:
+            self._store = RedisStore(self._launch.bare_wire(), self._launch.store.keys.namespace)
+        try:
+            if self._store.release(self._launch.holder, [*self._shares.values()]):
+                self._exchange.successor = True
+            self._shares.clear()
+        except PollConsumerError:
+            self._store.wire.close()

@@ -1,0 +1,287 @@
+"""Outcomes to settle with the next step, and the handling of failures."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.events import (
+    AttemptFailed,
+    MessageCompleted,
+    MessageExpired,
+    MessageNotBegun,
+    MessageParked,
+    MessageStopped,
+    NewerMessagesFound,
+    ResultDropped,
+    RetryPolicyFailed,
+)
+from pollconsumer.core.message import Malformed, quick
+from pollconsumer.core.notation.timespan import YEAR
+from pollconsumer.core.retry import Stopped, TimeIsUp, after_failure
+from pollconsumer.runtime.handling.hooks import Crashed
+from pollconsumer.runtime.handling.outcome import describe, text_of, trace, why_dropped
+from pollconsumer.store.queues import outbox
+from pollconsumer.store.records import rows
+from pollconsumer.store.records.reservations import DeadLetter
+from pollconsumer.store.records.steps import Settlement, Share
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from pollconsumer.core.retry import NotBegun
+    from pollconsumer.runtime.handling.context import Context
+    from pollconsumer.runtime.handling.executors.executor import Handled
+    from pollconsumer.runtime.handling.handler import Handler
+    from pollconsumer.runtime.handling.hooks import Hooks
+    from pollconsumer.runtime.launch.held import Launch
+    from pollconsumer.runtime.session.predecessors import Predecessors
+    from pollconsumer.store.records.reservations import Reservation
+    from pollconsumer.store.records.steps import Done, Extra
+
+PARKED_FOR = 60.0
+"""Seconds until a message is offered again whose handler is unknown here, or could not begin."""
+MAX_ERROR_CHARACTERS = 500
+MAX_RESULT_BYTES = 64 * 1024
+LONGEST_DELAY = 10 * YEAR
+_SCALARS: dict[type, Callable[[Any], str]] = {int: int.__repr__, str: json.encoder.encode_basestring}
+"""Text and whole numbers need no encoder: it would call these."""
+
+
+class Settlements:
+    def __init__(
+        self,
+        launch: Launch,
+        context_of: Callable[[Reservation], Context],
+        handlers: Mapping[str, Handler],
+        predecessors: Predecessors,
+    ) -> None:
+        self._predecessors = predecessors
+        self._emit, self._chance, self._context_of, self._handlers = launch.emit, launch.chance, context_of, handlers
+        self._stops, self._attended = launch.progress.stops, launch.plan.attended
+        self._shares: dict[str, Share] = {}
+        self.since: float | None = None
+        """When the oldest unsettled attempt ended, on the monotonic clock; None if there is none."""
+        self.urgent = False
+        """Whether an outcome must be settled before a message is handled that was not recorded as begun with it: if the
+        process died first, it would be unknown whether the message, handled at most once, was handled."""
+        self.watched: list[tuple[bytes, Callable[[], None]]] = []
+        """Calls of hooks, by message, for after the store has accepted the settlement."""
+        self.waiting: set[bytes] = set()
+        """Of those taken, ids of messages that wait for a lost node: their hooks wait, too."""
+        self.handled = self.failed = self.released = self.yielded = 0
+
+    def settle(self, handled: Handled) -> None:
+        (reservation, handler, _, context), started, ended, outcome, *_ = handled
+        error = outcome.error
+        if error is None:
+            extra = self.extra_of(reservation, handler.result_ms, context, outcome.result, ended)
+            self.complete([(reservation, started, ended, extra)])
+        else:
+            if self.since is None:
+                self.since = ended
+            self._fail(handled, error, reservation.server_ms(started), reservation.server_ms(ended))
+        self.urgent = self.urgent or handler.at_most_once
+
+    def complete(self, done: Sequence[Done]) -> None:
+        """`settle` each: at least one, all of one queue, in the order in which they ended."""
+        if self.since is None:
+            self.since = done[0][2]
+        self.handled += len(done)
+        self._share(done[0][0].queue).complete(done)
+        if self._attended:
+            for reservation, started, ended, _ in done:
+                self._emit(MessageCompleted(reservation.name, reservation.handler, ended - started))
+
+    def extra_of(
+        self, reservation: Reservation, kept_for_ms: int, context: Context | None, result: Any, ended: float
+    ) -> Extra | None:
+        """What its completion leaves, if anything."""
+        encoded = b""
+        if result is not None and kept_for_ms > 0:
+            try:
+                scalar = _SCALARS.get(type(result))
+                encoded = (scalar(result) if scalar else "".join(quick(result, 0))).encode()
+            except BaseException:  # the user's classes may raise, or the user's threads modify it concurrently
+                self._drop(reservation, why_dropped(result)[:200])
+            if len(encoded) > MAX_RESULT_BYTES:
+                self._drop(reservation, f"{len(encoded)} bytes of JSON, {MAX_RESULT_BYTES} at most")
+                encoded = b""
+        if context is not None and context.enqueued:
+            return kept_for_ms, encoded, outbox.pack(context.enqueued, reservation.server_ms(ended))
+        return (kept_for_ms, encoded, b"") if encoded else None
+
+    def _drop(self, reservation: Reservation, reason: str) -> None:
+        self._emit(ResultDropped(reservation.name, reservation.handler, reason))
+
+    def _fail(self, handled: Handled, error: BaseException, started: int, ended: int) -> None:
+        reservation, handler = handled.attempt.reservation, handled.attempt.handler
+        if self._stops.asked(reservation):
+            self._stop(reservation, error, started, ended)
+            return
+        outcome = after_failure(
+            error,
+            reservation.attempt,
+            max_attempts=handler.max_attempts,
+            policy=handler.retry,
+            fatal=handler.fatal,
+            chance=self._chance(),
+        )
+        if outcome is None:
+            self._dead(reservation, describe(error), started, ended, trace(error))
+            if handler.hooks is not None:
+                self._watch(reservation, partial(handler.hooks.dead, partial(self._context, handled), error))
+            return
+        self.failed += 1
+        if outcome.problem is not None:
+            self._emit(RetryPolicyFailed(reservation.handler, describe(outcome.problem)[:MAX_ERROR_CHARACTERS]))
+        problem = describe(error)[:MAX_ERROR_CHARACTERS]
+        delay_ms, kept = int(min(outcome.delay, LONGEST_DELAY) * 1000), _kept(problem, trace(error))
+        self._add(reservation, Settlement.retrying(reservation, started, ended, delay_ms=delay_ms, error=kept))
+        self._emit(AttemptFailed(reservation.name, reservation.handler, reservation.attempt, problem, outcome.delay))
+        if handler.hooks is not None:
+            failed = partial(handler.hooks.failed, partial(self._context, handled), error, outcome.delay)
+            self._watch(reservation, failed)
+
+    def _stop(self, reservation: Reservation, error: BaseException, started: int, ended: int) -> None:
+        """No hook is called, and no attempt follows: a person has asked for its end, and it has not completed."""
+        self.failed += 1
+        interrupted = isinstance(error, Stopped | TimeIsUp)
+        error = Stopped() if isinstance(error, TimeIsUp) else error
+        problem = text_of(error) if interrupted else f"stopped on request: {describe(error)}"
+        problem = problem[:MAX_ERROR_CHARACTERS]
+        kept = _kept(problem, "" if interrupted else trace(error))
+        self._add(reservation, Settlement.stopped(reservation, started, ended, error=kept))
+        self._emit(MessageStopped(reservation.name, reservation.handler, reservation.attempt, problem))
+
+    def stop_unstarted(self, reservation: Reservation) -> None:
+        """The store, which has the request, cancels what is released."""
+        self.release(reservation)
+        problem = "stopped on request, before it was handled"
+        self._emit(MessageStopped(reservation.name, reservation.handler, reservation.attempt, problem))
+
+    def _watch(self, reservation: Reservation, tell: Callable[[], None]) -> None:
+        self.watched.append((reservation.id, tell))
+
+    def _context(self, handled: Handled) -> Context:
+        context = handled.attempt.context or self._context_of(handled.attempt.reservation)
+        return context.after_settlement()
+
+    def dead_letter(self, reservation: Reservation, handler: Handler, error: Exception, now: int) -> None:
+        """Make a message that cannot be handled a dead letter. An attempt beyond the last is not counted."""
+        counted = not isinstance(error, Crashed)
+        self._dead(reservation, str(error), reservation.reserved_at, now, "", counted=counted)
+        if handler.hooks is not None:
+            self._watch_death(handler.hooks, reservation, error)
+
+    def add_dead_letter(self, message: Reservation, problem: str) -> None:
+        """Add a dead letter that the store made."""
+        self.failed += 1
+        self._emit(death_of(DeadLetter(message, problem)))
+        for hooks in self._concerned(message):
+            self._watch_death(hooks, message, Malformed(problem))
+
+    def _concerned(self, message: Reservation) -> list[Hooks]:
+        """The hooks of the application of its handler; if that is unknown, those of all."""
+        handler = self._handlers.get(message.handler)
+        concerned = self._handlers.values() if handler is None else [handler]
+        return [*{id(each.hooks): each.hooks for each in concerned if each.hooks is not None}.values()]
+
+    def expire(self, reservation: Reservation, now: int) -> None:
+        """End a message that was not begun before its expiry, uncharged."""
+        self._add(reservation, Settlement.expired(reservation, now))
+        self._emit(MessageExpired(reservation.name, reservation.handler, reservation.queue))
+        for hooks in self._concerned(reservation):
+            context_of = partial(self._context_after_settlement, reservation)
+            self._watch(reservation, partial(hooks.expired, context_of))
+
+    def _context_after_settlement(self, reservation: Reservation) -> Context:
+        return self._context_of(reservation).after_settlement()
+
+    def _watch_death(self, hooks: Hooks, reservation: Reservation, error: Exception) -> None:
+        self._watch(reservation, partial(hooks.dead, partial(self._context_after_settlement, reservation), error))
+
+    def _dead(
+        self, reservation: Reservation, problem: str, started: int, ended: int, traced: str, *, counted: bool = True
+    ) -> None:
+        self.failed += 1
+        problem = problem[:MAX_ERROR_CHARACTERS]
+        kept = _kept(problem, traced)
+        self._add(reservation, Settlement.dead(reservation, started, ended, error=kept, counted=counted))
+        attempt = reservation.attempt - (not counted)
+        self._emit(AttemptFailed(reservation.name, reservation.handler, attempt, problem, None))
+
+    def park(self, reservation: Reservation) -> None:
+        """Park it, uncharged, until a consumer knows its handler."""
+        problem = f"unknown_handler: no handler named {reservation.handler} here"[:MAX_ERROR_CHARACTERS]
+        offered_in_ms = int(PARKED_FOR * 1000)
+        self._add(reservation, Settlement.parked(reservation, offered_in_ms=offered_in_ms, problem=problem))
+        self._emit(MessageParked(reservation.name, reservation.handler, PARKED_FOR))
+
+    def set_aside(self, reservation: Reservation) -> None:
+        """Leave it, uncharged, to a newer version, which wrote it."""
+        self._add(reservation, Settlement.set_aside(reservation, offered_in_ms=int(PARKED_FOR * 1000)))
+        self._emit(NewerMessagesFound(reservation.queue))
+
+    def postpone(self, reservation: Reservation, error: NotBegun) -> None:
+        """Offer it again later, uncharged: the system refuses what its handler runs in."""
+        problem = f"not begun: {error}"[:MAX_ERROR_CHARACTERS]
+        aside = Settlement.set_aside(reservation, offered_in_ms=int(PARKED_FOR * 1000), problem=problem)
+        self._add(reservation, aside)
+        self._emit(MessageNotBegun(reservation.name, reservation.handler, str(error), PARKED_FOR))
+
+    def release(self, reservation: Reservation) -> None:
+        """Release it, uncharged: it was not started."""
+        self.released += 1
+        self._add(reservation, Settlement.released(reservation))
+
+    def put_back(self, reservation: Reservation) -> None:
+        """Release it, uncharged, after its handler yielded."""
+        self.yielded += 1
+        self._add(reservation, Settlement.released(reservation))
+
+    def pass_over(self, stale: Collection[bytes]) -> None:
+        """Call no hook of ``stale`` reservations."""
+        self.watched = [each for each in self.watched if each[0] not in stale]
+
+    def call_hooks(self) -> None:
+        """Call those of what was settled."""
+        watched, self.watched = self.watched, []
+        for message_id, tell in watched:
+            if message_id in self.waiting:
+                self.watched.append((message_id, tell))
+            else:
+                tell()
+
+    def precedes(self, reservation: Reservation) -> bool:
+        """Whether an occurrence of the same recurrence is completed, and not settled yet."""
+        share, occurrence = self._shares.get(reservation.queue), reservation.occurrence
+        return share is not None and occurrence is not None and occurrence.recurrence in share.occurred
+
+    def take(self) -> dict[str, Share]:
+        """Take the settlements, by queue."""
+        if any(share.occurred for share in self._shares.values()):
+            self._predecessors.forget()
+        shares, self._shares, self.since, self.urgent = self._shares, {}, None, False
+        return shares
+
+    def _share(self, queue: str) -> Share:
+        share = self._shares.get(queue)
+        if share is None:
+            share = self._shares[queue] = Share(queue)
+        return share
+
+    def _add(self, reservation: Reservation, settlement: Settlement) -> None:
+        self._share(reservation.queue).settlements.append(settlement)
+
+
+def death_of(dead_letter: DeadLetter) -> AttemptFailed:
+    """The event of a dead letter that the store made."""
+    message = dead_letter.message
+    return AttemptFailed(message.name, message.handler or "?", message.attempt, dead_letter.problem, None)
+
+
+def _kept(problem: str, traced: str) -> str:
+    """Error and traceback, to store with the message."""
+    return f"{problem}{rows.TRACE_FOLLOWS}{traced}" if traced else problem

@@ -1,0 +1,1 @@
+"""The operating system: processes, signals, threads, files, limits."""

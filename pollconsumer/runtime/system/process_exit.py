@@ -1,0 +1,133 @@
+"""Exits a process immediately, with its own code.
+
+The interpreter's normal exit joins every thread that a handler left behind, and its teardown costs more than the work
+of many a launch. What must not be skipped is done here, in one bounded time: what a launch has to do once its lease is
+released, functions registered with ``atexit`` (Sentry and OpenTelemetry send their data there), and flushing of the
+standard streams.
+"""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NoReturn
+
+from pollconsumer.runtime.system import standard_error
+from pollconsumer.runtime.system.own_threads import start_thread
+from pollconsumer.runtime.system.signals import SIGNALS
+from pollconsumer.runtime.system.start_limit import leave_to_another
+
+EXIT_WITHIN = 5.0
+"""Seconds for all of it."""
+FOR_THE_REST = 0.5
+"""Seconds of these that nothing may use up before functions registered with ``atexit`` have begun."""
+AT_LEAST = 0.2
+NOTED_WITHIN = 0.2
+"""Seconds for the last acts of a process that is cut off."""
+WITHOUT_INTERPRETER_AFTER = 2.0
+"""Seconds later faulthandler's thread ends the process, with 1: a function may hold the GIL. More than the first thread
+may be delayed on a busy machine."""
+CUT_OFF = (
+    b"pollconsumer: warning: hooks on_launch_end or functions registered with atexit took too long; they were cut off\n"
+)
+
+LateAct = Callable[[Callable[[], float]], None]
+"""What is done before the exit. It is given a function: how many seconds it has left."""
+
+_gone_by: list[float] = []
+_cut_off_at: list[float] = []
+_late_acts: list[LateAct] = []
+_last_acts: list[Callable[[], None]] = []
+
+
+def leave_by(instant: float) -> None:
+    """Bound a later exit by ``instant`` on the monotonic clock."""
+    _gone_by[:] = [instant]
+
+
+def before_exit(act: LateAct) -> None:
+    """Have `finish` call it, after those before it."""
+    _late_acts.append(act)
+
+
+def at_the_end(act: Callable[[], None]) -> None:
+    """Have `leave` call it last of all."""
+    _last_acts.append(act)
+
+
+def finish(code: int) -> None:
+    """Do what was to be done before this process exits with ``code``."""
+    if _late_acts:
+        _limit(code)
+    while _late_acts:
+        _late_acts.pop(0)(_left)
+
+
+def leave(code: int) -> NoReturn:
+    """Exit this process with ``code``."""
+    _limit(code)
+    finish(code)
+    _flush()
+    atexit._run_exitfuncs()  # noqa: SLF001  # has no public name; multiprocessing calls it, too
+    _flush()
+    _act_last()
+    os._exit(code)
+
+
+def _limit(code: int) -> None:
+    """From the first call on the time is limited."""
+    if _cut_off_at:
+        return
+    for number in SIGNALS:
+        signal.signal(number, lambda *_: os._exit(code))
+    now = time.monotonic()
+    seconds = max(AT_LEAST, min([EXIT_WITHIN, *(instant - now for instant in _gone_by)]))
+    _cut_off_at.append(now + seconds)
+    _end_without_interpreter(seconds)
+    leave_to_another()
+    with suppress(RuntimeError):
+        start_thread(_cut_off, seconds, code)
+
+
+def expect_exit() -> None:
+    """From now on, too, while the exit has not begun: as a launch's watchdog stands down."""
+    _end_without_interpreter(EXIT_WITHIN)
+
+
+def _end_without_interpreter(seconds: float) -> None:
+    """Have faulthandler's thread end the process a little later than so many seconds from now, with 1. In place of any
+    limit that it kept before."""
+    with suppress(OSError, RuntimeError):  # standard error is closed; the system refuses another thread
+        later = seconds + WITHOUT_INTERPRETER_AFTER
+        faulthandler.dump_traceback_later(later, exit=True, file=standard_error.unblocked())
+
+
+def _left() -> float:
+    return max(AT_LEAST, _cut_off_at[0] - FOR_THE_REST - time.monotonic())
+
+
+def _cut_off(seconds: float, code: int) -> None:
+    time.sleep(seconds)
+    with suppress(OSError):
+        standard_error.write(CUT_OFF, within=NOTED_WITHIN)
+    with suppress(RuntimeError):
+        start_thread(_act_last).join(NOTED_WITHIN)
+    os._exit(code)
+
+
+def _act_last() -> None:
+    while _last_acts:
+        with suppress(Exception):
+            _last_acts.pop()()
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # closed, full, or a user's object
+            stream.flush()

@@ -1,0 +1,94 @@
+"""Writing to standard error, which may be a pipe whose reader has stopped reading.
+
+It is where descriptor 2 led when the command began: handlers may close that, or have it lead elsewhere.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import select
+import stat
+from contextlib import suppress
+
+from pollconsumer.store.client.own_descriptors import Opened, high_copy
+
+PATIENCE = 1.0
+"""Seconds that one line waits for a reader; those after it do not wait until one is there again."""
+STACKS_WITHIN = 0.2
+"""The same, of stacks: less than faulthandler's thread waits for whoever writes them."""
+_MOST = 1 << 20
+_unread = False
+_at_first: list[Opened] = []
+_kept: list[int] = []
+"""Both ends of a pipe of this process: what stacks are written to without waiting."""
+
+
+def remember() -> None:
+    """From now on write to where descriptor 2 leads now."""
+    if (copy := high_copy(2)) is not None:
+        _at_first[:] = [copy]
+
+
+def descriptor() -> int:
+    """The one to write to; 2 if its copy was closed, or the process is not the command's."""
+    return _at_first[0].number if _at_first and _at_first[0].is_open() else 2
+
+
+def write(content: bytes, output: int | None = None, within: float = PATIENCE) -> bool:
+    """Write ``content`` as far as it is read within so many seconds, to ``output`` if it is given. Returns whether all
+    of it was. OSError as for every write."""
+    global _unread
+    output = descriptor() if output is None else output
+    while content:
+        poll = select.poll()
+        poll.register(output, select.POLLOUT)
+        if not poll.poll(0 if _unread else 1000 * within):
+            _unread = True
+            return False
+        # A pipe that is ready takes so much without blocking.
+        content = content[os.write(output, content[: select.PIPE_BUF]) :]
+    _unread = False
+    return True
+
+
+def write_stacks(line: str) -> None:
+    """Write ``line`` and the stacks of all threads, as far as they are read. OSError."""
+    stacks = b""
+    with suppress(OSError):  # no descriptor is left
+        faulthandler.dump_traceback(file=_pipe()[1], all_threads=True)
+        stacks = _kept_content()
+    write(line.encode(errors="backslashreplace") + stacks, within=STACKS_WITHIN)
+
+
+def unblocked() -> int:
+    """A descriptor of standard error for a writer that must not wait for ever and does not ask first, as faulthandler's
+    thread. Where the system does not let this user open it again, as a pipe of another user, it is that of a pipe of
+    this process: its heartbeat, forked later, passes on what is in it. OSError."""
+    number = descriptor()
+    if stat.S_ISREG(os.fstat(number).st_mode):
+        return os.dup(number)
+    try:
+        return os.open(f"/proc/self/fd/{number}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return os.dup(_pipe()[1])
+
+
+def pass_on(within: float) -> None:
+    """Write what the process that this one was forked from has left in its pipe. OSError."""
+    if _kept:
+        write(_kept_content(), within=within)
+
+
+def _pipe() -> list[int]:
+    if not _kept:
+        _kept[:] = os.pipe()
+        for descriptor in _kept:
+            os.set_blocking(descriptor, False)
+    return _kept
+
+
+def _kept_content() -> bytes:
+    with suppress(BlockingIOError):
+        return os.read(_kept[0], _MOST)
+    return b""

@@ -1,0 +1,79 @@
+"""The limit of a process that no window bounds: a launch that has not read its settings, a short command.
+
+SIGALRM ends it, with 124 and its stacks. Where Python cannot act, as in a call to a mount that does not answer,
+faulthandler's thread ends it, half a second later and with 1.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+from contextlib import suppress
+from functools import partial
+
+from pollconsumer.runtime.system import standard_error
+
+START_WITHIN = 30.0
+"""Seconds until a process has read its settings: a launch is then bounded by its window."""
+WITHOUT_INTERPRETER_AFTER = 0.5
+NOT_READ = "settings not read"
+_ours = False
+"""Whether the process is the command's, and not one that imports it."""
+
+
+def limit_start() -> None:
+    """Bound this process, the command's, from its first line on."""
+    global _ours
+    _ours = True
+    limit()
+
+
+def limit(seconds: float | None = None, what: str = NOT_READ) -> None:
+    """End the command's process in so many seconds, saying ``what``, unless the limit is lifted; by default in those of
+    a start. In place of one set before."""
+    if not _ours:
+        return
+    seconds = seconds or START_WITHIN
+    with suppress(OSError, RuntimeError):  # no descriptor is left, or the system refuses another thread
+        later = seconds + WITHOUT_INTERPRETER_AFTER
+        faulthandler.dump_traceback_later(later, exit=True, file=standard_error.unblocked())
+    signal.signal(signal.SIGALRM, partial(_end, f"{what}: {seconds:g}s"))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def raise_interrupts() -> None:
+    """From now on Ctrl-C raises KeyboardInterrupt in the command's process, which it has ended at once while modules
+    were imported: they are left half done by an exception, and some swallow it."""
+    if _ours and signal.getsignal(signal.SIGINT) not in (signal.SIG_IGN, signal.SIG_DFL):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.unraisablehook = _end_if_interrupted
+
+
+def _end_if_interrupted(unraisable: sys.UnraisableHookArgs) -> None:
+    """In place of printing and ignoring it, where a finaliser or an import was interrupted."""
+    if issubclass(unraisable.exc_type, KeyboardInterrupt):
+        os._exit(130)
+    sys.__unraisablehook__(unraisable)
+
+
+def lift() -> None:
+    """Nothing bounds the command's process from now on."""
+    if _ours:
+        faulthandler.cancel_dump_traceback_later()
+        leave_to_another()
+
+
+def leave_to_another() -> None:
+    """Another limit is kept from now on, faulthandler's thread with it."""
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
+def _end(what: str, *_: object) -> None:
+    try:
+        standard_error.write_stacks(f"pollconsumer: error: {what}; its stacks follow\n")
+    finally:
+        os._exit(124)

@@ -1,0 +1,122 @@
+"""The address of a server, and how to log in to it, read from a store's URL."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.notation.redaction import redacted
+
+if TYPE_CHECKING:
+    from pollconsumer.store.client.credentials import CredentialProvider
+
+SCHEMES = ("redis", "rediss", "unix")
+TLS_FILES = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
+CERTIFICATE = "ssl_cert_reqs"
+"""Whether the server must have a certificate that can be verified."""
+TLS_OPTIONS = frozenset({*TLS_FILES, CERTIFICATE, "ssl_password", "ssl_check_hostname", "ssl_ciphers"})
+"""Named as redis-py names them."""
+PORT = 6379
+KEPT_ALIVE_EVERY = 60
+"""Seconds: proxies forget connections that are idle for some minutes, often without a word to either end."""
+HIGHEST_PORT = 65535
+_HOST, _PORT = r"(?a:[\w.:%-]{1,255})", "[0-9]{1,5}"
+"""Names and addresses: nothing that means something in a URL. Compiled where one is read: few launches do."""
+_IDLE: int = getattr(socket, "TCP_KEEPIDLE", 0) or getattr(socket, "TCP_KEEPALIVE", 0)
+"""Linux's name, or that of macOS."""
+
+
+class Address(NamedTuple):
+    """``path`` of a socket of this machine; empty for ``host`` and ``port``. ``tls``: its options, None without TLS."""
+
+    host: str
+    port: int
+    path: str
+    user: str
+    password: str
+    database: int
+    tls: Mapping[str, str] | None
+    credentials: CredentialProvider | None = None
+    """Asked at each login, in place of user and password."""
+
+    def login(self) -> list[tuple[str | int, ...]]:
+        """The first commands of a connection. Raises as `asked_of`."""
+        commands: list[tuple[str | int, ...]] = []
+        if self.credentials is not None:
+            from pollconsumer.store.client.credentials import asked_of  # few stores have them
+
+            commands.append(("AUTH", *asked_of(self.credentials)))
+        elif self.user or self.password:
+            commands.append(("AUTH", *([self.user] if self.user else []), self.password))
+        if self.database:
+            commands.append(("SELECT", self.database))
+        return commands
+
+    def open(self, timeout: float) -> socket.socket:
+        """A connected socket, without TLS. OSError."""
+        if not self.path:
+            # As bytes: for text the codec of internationalised names is imported.
+            host: Any = self.host.encode() if self.host.isascii() else self.host
+            opened = socket.create_connection((host, self.port), timeout)
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            opened.setsockopt(socket.IPPROTO_TCP, _IDLE, KEPT_ALIVE_EVERY)
+            return opened
+        opened = socket.socket(socket.AF_UNIX)
+        try:
+            opened.settimeout(timeout)
+            opened.connect(self.path)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+
+def place_in(said: Any) -> tuple[str, int] | None:
+    """Host and port as a server names another one, in this order; None if they are none."""
+    if not isinstance(said, list | tuple) or len(said) != 2:
+        return None
+    host, port = (each.decode("ascii", "replace") if isinstance(each, bytes) else str(each) for each in said)
+    if not re.fullmatch(_HOST, host) or not re.fullmatch(_PORT, port) or not 0 < int(port) <= HIGHEST_PORT:
+        return None
+    return host, int(port)
+
+
+def address_of(url: str) -> Address:
+    """ConfigurationError if ``url`` is invalid."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+        options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+    except ValueError:
+        raise _invalid(url, "not a URL that can be read") from None
+    if parts.scheme not in SCHEMES:
+        raise _invalid(url, "one of embedded, redis://, rediss://, unix://, redis+sentinel://, redis+cluster://")
+    local, path = parts.scheme == "unix", unquote(parts.path)
+    if local and not path:
+        raise _invalid(url, "it names no socket: unix:///PATH")
+    user, password = options.pop("username", ""), options.pop("password", "")
+    database = options.pop("db", "" if local else path.strip("/"))
+    if database and not (database.isascii() and database.isdecimal()):
+        raise _invalid(url, "the database must be a number")
+    if unknown := options.keys() - (TLS_OPTIONS if parts.scheme == "rediss" else frozenset()):
+        raise _invalid(url, f"unknown option {min(unknown)}")
+    if options.get(CERTIFICATE, "none") not in ("none", "optional", "required"):
+        raise _invalid(url, f"{CERTIFICATE} must be none, optional or required")
+    return Address(
+        host=unquote(host or "localhost"),
+        port=port or PORT,
+        path=path if local else "",
+        user=unquote(parts.username or "") or user,
+        password=unquote(parts.password or "") or password,
+        database=int(database or 0),
+        tls=options if parts.scheme == "rediss" else None,
+    )
+
+
+def _invalid(url: str, fix: str) -> ConfigurationError:
+    return ConfigurationError("store", redacted(url), fix)

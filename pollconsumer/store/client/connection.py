@@ -1,0 +1,214 @@
+"""A connection to a server: a socket, and hiredis for its protocol.
+
+redis-py's connection does more than a launch needs: half of a launch's start was its import, and most of the time of a
+call was spent in it.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any, Protocol
+
+import hiredis
+
+from pollconsumer.store.client.address import Address
+from pollconsumer.store.client.exact_wait import wait_readable
+from pollconsumer.store.client.own_descriptors import Opened, above_standard
+from pollconsumer.store.client.patience import COMMAND_TIMEOUT, Patience, left_until
+from pollconsumer.store.client.replies import ErrorReply
+
+MOST_BYTES = 64 * 1024
+"""Read at once."""
+_NONE = object()
+"""What the reader returns before a reply is complete."""
+_TEXT = frozenset({bytes, str})
+LONGEST_VALUE = 64 << 20
+"""Bytes of one value, or of a line: messages have a mebibyte at most, and pages of them are read value by value."""
+_TIME = struct.Struct("ll")
+"""Seconds and microseconds, as the system takes them."""
+
+Command = tuple[Any, ...]
+
+
+class Connection(Protocol):
+    """All that the store needs of a connection to a server, be it ours or made by a client of a user's.
+
+    Everything else is made of these: pipelines, scripts, waits with a deadline, repetitions, clusters, confirmations by
+    replicas. Each method raises OSError if the connection is lost.
+    """
+
+    @property
+    def place(self) -> str:
+        """Where its server is: equal for two connections to the same one."""
+
+    def connect(self, timeout: float) -> None:
+        """Raises ErrorReply if the server refuses the login."""
+
+    def send(self, commands: Sequence[Command]) -> None:
+        """In one write."""
+
+    def read(self, timeout: float) -> Any:
+        """The next reply, an `ErrorReply` for an error; TimeoutError if there is none within so many seconds."""
+
+    def readable(self, timeout: float) -> bool:
+        """Whether a reply, or the connection's end, arrives within so many seconds."""
+
+    def fileno(self) -> int | None:
+        """The descriptor to wait on; None if there is none: then it is to be looked at by `readable`."""
+
+    def close(self) -> None: ...
+
+
+class SocketConnection:
+    """Its socket blocks, and the system limits its waits: a limit of Python's costs a system call for each of them.
+
+    A reply that comes in pieces has one deadline for the whole, as has a command that the server takes in pieces.
+    """
+
+    _connected = False
+
+    def __init__(self, address: Address, patience: Callable[[], Patience] | None = None) -> None:
+        """``patience``: for so long a reply that has begun to come may take, if that is more than its timeout."""
+        self._address, self._patience = address, patience
+        self._late: tuple[type[OSError], ...] = (BlockingIOError,)
+
+    def connect(self, timeout: float) -> None:
+        until = monotonic() + timeout
+        with above_standard():
+            opened = self._address.open(timeout)
+        try:
+            if self._address.tls is not None:
+                from pollconsumer.store.client.transport import encrypted
+
+                opened.settimeout(left_until(until))
+                opened, self._late = encrypted(opened, self._address), ()
+            else:
+                opened.setblocking(True)
+                opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(timeout))
+        except BaseException:
+            opened.close()
+            raise
+        self._socket, self._opened, self._connected = opened, Opened.now(opened.fileno()), True
+        self._pending = getattr(opened, "pending", int)
+        self._reader = hiredis.Reader(replyError=ErrorReply, errors="replace", notEnoughData=_NONE)
+        self._timeout = 0.0
+        self._log_in(until)
+
+    @property
+    def place(self) -> str:
+        return self._address.path or f"{self._address.host}:{self._address.port}"
+
+    def is_to(self, address: Address) -> bool:
+        """Whether it is open, and leads to ``address``."""
+        return self._connected and self._address == address and self._opened.is_open()
+
+    def ask(self, command: Command, timeout: float) -> Any:
+        """The reply to one command; raises an ErrorReply."""
+        self.send([command])
+        if isinstance(reply := self.read(timeout), ErrorReply):
+            raise reply
+        return reply
+
+    def send(self, commands: Sequence[Command]) -> None:
+        text = packed(commands[0]) if len(commands) == 1 else b"".join(map(packed, commands))
+        if len(text) <= MOST_BYTES:
+            self._socket.sendall(text)
+            return
+        left, until = memoryview(text), monotonic() + self._at_most(COMMAND_TIMEOUT)
+        while left:
+            left_until(until)
+            left = left[self._socket.send(left[:MOST_BYTES]) :]
+
+    def read(self, timeout: float) -> Any:
+        reader, within, until, received = self._reader, timeout, 0.0, b""
+        try:
+            while (reply := reader.gets()) is _NONE:
+                if received:  # a part of it
+                    until = until or monotonic() + self._at_most(timeout)
+                    within = min(timeout, self._left_for_rest(until))
+                if within != self._timeout:
+                    self._limit(within)
+                received = self._socket.recv(MOST_BYTES)
+                if not received:
+                    raise ConnectionResetError("connection closed by the server")
+                reader.feed(received)
+        except self._late:
+            raise TimeoutError(f"no answer within {timeout:.3g} s") from None
+        except hiredis.ProtocolError as error:
+            raise ConnectionError(f"not an answer of Redis: {error}") from None
+        except MemoryError:
+            raise ConnectionError("an answer that does not fit into memory") from None
+        return reply
+
+    def _left_for_rest(self, until: float) -> float:
+        if self._reader.len() > LONGEST_VALUE:
+            raise ConnectionError(f"a value of more than {LONGEST_VALUE >> 20} MiB")
+        if (left := until - monotonic()) <= 0:
+            raise TimeoutError("no whole answer in time")
+        return left
+
+    def _limit(self, timeout: float) -> None:
+        """Have the next wait last so many seconds at most."""
+        if self._late:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(timeout))
+        else:
+            self._socket.settimeout(timeout)  # Python's, for the whole of an encrypted record
+        self._timeout = timeout
+
+    def _at_most(self, timeout: float) -> float:
+        return timeout if self._patience is None else max(timeout, self._patience().left())
+
+    def readable(self, timeout: float) -> bool:
+        if self._reader.has_data() or self._pending():
+            return True
+        return bool(wait_readable([self._socket.fileno()], timeout))
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Close it, unless a handler did: its number may be another file's by now."""
+        if self._connected:
+            self._connected = False
+            if not self._opened.is_open():
+                self._socket.detach()
+            self._socket.close()
+
+    __del__ = close
+
+    def _log_in(self, until: float) -> None:
+        try:
+            commands = self._address.login()
+            if commands:
+                self.send(commands)
+            for _ in commands:
+                reply = self.read(left_until(until))
+                if isinstance(reply, ErrorReply):
+                    raise reply
+        except BaseException:
+            self.close()
+            raise
+
+
+def as_text(parts: Sequence[Any]) -> Sequence[Any]:
+    """``parts`` of a command, numbers as text: hiredis crashes the interpreter when a signal handler raises while it
+    makes text of a number."""
+    if _TEXT.issuperset(map(type, parts)):
+        return parts
+    return [part if isinstance(part, bytes | str) else str(part) for part in parts]
+
+
+def packed(command: Command) -> bytes:
+    """The bytes that are sent."""
+    if command[0] != "EVALSHA":  # of these `Wire.script` has seen to it: commands of messages keep what it made
+        command = tuple(as_text(command))
+    text: bytes = hiredis.pack_command(command)
+    return text
+
+
+def _timeval(seconds: float) -> bytes:
+    microseconds = max(1, round(seconds * 1_000_000))  # zero is for no limit
+    return _TIME.pack(*divmod(microseconds, 1_000_000))

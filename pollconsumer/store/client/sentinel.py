@@ -1,0 +1,223 @@
+"""Finds the primary of a service by asking its Sentinels: ``redis+sentinel://host:port,host/SERVICE/DATABASE``."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
+
+from pollconsumer.core.errors import ConfigurationError, PermissionDenied, shown
+from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.store.client.address import CERTIFICATE, TLS_OPTIONS, Address, place_in
+from pollconsumer.store.client.connection import Command, SocketConnection
+from pollconsumer.store.client.interruption import raise_if_thrown
+from pollconsumer.store.client.patience import Patience, left_until
+from pollconsumer.store.client.replies import LOGIN_REFUSED, ErrorReply
+from pollconsumer.store.client.several_hosts import several_hosts, take_boolean
+
+if TYPE_CHECKING:
+    from pollconsumer.store.client.credentials import CredentialProvider
+
+PORT = 26379
+ANSWER_WITHIN = 0.5
+"""Seconds for each Sentinel: while one is away, each new connection waits so long for it."""
+LOOK_EVERY = 1.0
+"""Seconds of use after which a connection asks whether its server is still the primary: one that was replaced while it
+could be reached accepts writes until it learns of it, ten seconds later, and loses them."""
+LOOK_AGAIN_AFTER = 5.0
+"""Seconds until it asks another Sentinel where one did not answer."""
+KNOWN = "db, username, password, sentinel_username, sentinel_password, ssl, sentinel_ssl, and ssl_... as of rediss://"
+_HOST = r"(\[[0-9A-Fa-f:.]+]|[^:\[\]]+)(?::([0-9]{1,5}))?"
+
+
+class SentinelService(NamedTuple):
+    """What a URL names. ``primary``: the login to each server of it, without its host and port."""
+
+    name: str
+    sentinels: tuple[Address, ...]
+    primary: Address
+
+
+def service_of(url: str) -> SentinelService:
+    """ValueError, with the broken rule, for an invalid URL."""
+    try:
+        login, hosts, path, options = several_hosts(url)
+    except ValueError:
+        raise ValueError("not a URL that can be read") from None
+    user, _, password = map(unquote, login.removesuffix("@").partition(":"))
+    name, _, database = map(unquote, path.strip("/").partition("/"))
+    if not name:
+        raise ValueError("name the service after the Sentinels, as in redis+sentinel://h1,h2,h3/mymaster")
+    database = options.pop("db", database)
+    if not re.fullmatch(r"[0-9]*", database):
+        raise ValueError("the database must be an integer, as in redis+sentinel://h1,h2,h3/mymaster/0")
+    user, password = options.pop("username", user), options.pop("password", password)
+    asked = options.pop("sentinel_username", ""), options.pop("sentinel_password", "")
+    encrypted = take_boolean(options, "ssl", otherwise=False)
+    sentinels_encrypted = take_boolean(options, "sentinel_ssl", otherwise=encrypted)
+    if unknown := options.keys() - (TLS_OPTIONS if encrypted or sentinels_encrypted else frozenset()):
+        raise ValueError("an option for TLS needs ssl=true" if unknown <= TLS_OPTIONS else f"known options: {KNOWN}")
+    if options.get(CERTIFICATE, "none") not in ("none", "optional", "required"):
+        raise ValueError(f"{CERTIFICATE} must be none, optional or required")
+    tls = options if sentinels_encrypted else None
+    sentinels = tuple(Address(*_place(each), "", *asked, 0, tls) for each in hosts)
+    return SentinelService(
+        name, sentinels, Address("", 0, "", user, password, int(database or 0), options if encrypted else None)
+    )
+
+
+def _place(text: str) -> tuple[str, int]:
+    """Host and port of a Sentinel."""
+    found = re.fullmatch(_HOST, text)
+    if found is None or not 1 <= int(found[2] or PORT) <= 65535:
+        raise ValueError("write Sentinels as host:port,host:port, and / ? # @ in a password as %2F %3F %23 %40")
+    host = unquote(found[1].strip("[]"))
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        raise ValueError("the host is no name: its parts, between dots, have 1 to 63 characters each") from None
+    return host, int(found[2] or PORT)
+
+
+class Sentinels:
+    """Those of a service; the one that answered last is asked first, on a connection that is kept, and those that did
+    not answer last."""
+
+    def __init__(self, url: str, credentials: CredentialProvider | None = None) -> None:
+        """``credentials`` are those of the servers. ConfigurationError if ``url`` is invalid."""
+        try:
+            self._service = service_of(url)
+        except ValueError as error:
+            raise ConfigurationError("store", redacted(url), str(error)) from None
+        self._sentinels = list(self._service.sentinels)
+        self._kept: SocketConnection | None = None
+        self._pid = 0
+        self._look_at = 0.0
+        self.login = self._service.primary._replace(credentials=credentials)
+
+    def connection(self, patience: Callable[[], Patience]) -> PrimaryConnection:
+        return PrimaryConnection(self, patience)
+
+    def primary(self, timeout: float) -> Address:
+        """The address of the primary. ConnectionError if no Sentinel can tell within ``timeout`` seconds;
+        PermissionDenied and ConfigurationError if no repetition can help."""
+        until, silent, refused = time.monotonic() + timeout, list[str](), list[str]()
+        failure: OSError | None = None
+        for sentinel in tuple(self._sentinels):
+            if silent and time.monotonic() >= until:
+                break  # those that are left are asked first the next time
+            place = f"{sentinel.host}:{sentinel.port}"
+            try:
+                found = self._place_by(sentinel, left_until(until, ANSWER_WITHIN))
+            except OSError as error:
+                raise_if_thrown(error)
+                silent.append(f"{place}: {error.strerror or error}")
+                failure = error
+                self._put_last(sentinel)
+            except ErrorReply as reply:
+                if not str(reply).startswith((*LOGIN_REFUSED, "NOPERM")):
+                    raise ConfigurationError("store: no Sentinel", place, f"it says: {reply}") from None
+                refused.append(place)
+            else:
+                if found is not None:
+                    self._sentinels.remove(sentinel)
+                    self._sentinels.insert(0, sentinel)
+                    self._look_at = time.monotonic() + LOOK_EVERY
+                    return self.login._replace(host=found[0], port=found[1])
+        if silent and failure is not None:
+            self._refuse_wrong_tls(self._sentinels[-1], failure)
+            raise ConnectionError(f"no Sentinel knows the primary; {', '.join(silent)}") from failure
+        if refused:
+            fix = "check sentinel_username and sentinel_password of the store's URL"
+            raise PermissionDenied("authentication failed: Sentinel", refused[0], fix)
+        fix = "no Sentinel knows it: write the name of their line 'sentinel monitor'"
+        raise ConfigurationError("store: service", self._service.name, fix)
+
+    @staticmethod
+    def _refuse_wrong_tls(sentinel: Address, failure: OSError) -> None:
+        """Raise ConfigurationError if ``failure`` is one of TLS that no repetition can help, or if the port has TLS and
+        the URL says nothing of it."""
+        hung_up = isinstance(failure, ConnectionResetError)
+        if sentinel.tls is None and not hung_up:
+            return
+        from pollconsumer.store.client.transport import speaks_tls, tls_refusal
+
+        place = f"Sentinel {sentinel.host}:{sentinel.port}"
+        if sentinel.tls is not None:
+            if refusal := tls_refusal(failure, sentinel.tls, established=False):
+                raise ConfigurationError(f"store: {place}: {str(refusal).removeprefix('store: ')}")
+        elif speaks_tls(sentinel):
+            fix = "give ssl=true, or sentinel_ssl=true if the servers have none"
+            raise ConfigurationError("store: TLS", f"{place} speaks it", fix)
+
+    def moved_from(self, address: Address, patience: Callable[[], Patience]) -> bool:
+        """Whether the primary is known to be another server by now. Mostly returns at once: it asks now and then."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return False
+        try:
+            found = self._place_by(self._sentinels[0], left_until(now + patience().left(), ANSWER_WITHIN))
+        except (OSError, ErrorReply, ConfigurationError):
+            self._put_last(self._sentinels[0])
+            self._look_at = time.monotonic() + LOOK_AGAIN_AFTER
+            return False
+        self._look_at = time.monotonic() + LOOK_EVERY
+        return found is not None and found != (address.host, address.port)
+
+    def _put_last(self, sentinel: Address) -> None:
+        self._sentinels.remove(sentinel)
+        self._sentinels.append(sentinel)
+
+    def _place_by(self, sentinel: Address, timeout: float) -> tuple[str, int] | None:
+        """Host and port of the primary, None if it knows none. OSError, ErrorReply; ConfigurationError if it is no
+        Sentinel."""
+        said = self._ask(sentinel, timeout)
+        if said is None:
+            return None
+        if (place := place_in(said)) is None:
+            raise ConfigurationError(
+                "store: no Sentinel", f"{sentinel.host}:{sentinel.port}", f"it says: {shown(said)}"
+            )
+        return place
+
+    def _ask(self, sentinel: Address, timeout: float) -> Any:
+        until = time.monotonic() + timeout
+        question = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service.name)
+        connection, self._kept = self._kept, None
+        if connection is None or self._pid != os.getpid() or not connection.is_to(sentinel):
+            connection = SocketConnection(sentinel)
+            connection.connect(timeout)
+        found = connection.ask(question, left_until(until))
+        self._kept, self._pid = connection, os.getpid()
+        return found
+
+
+class PrimaryConnection(SocketConnection):
+    """To whichever server is the primary when it is made."""
+
+    def __init__(self, sentinels: Sentinels, patience: Callable[[], Patience]) -> None:
+        super().__init__(sentinels.login, patience)
+        self._sentinels, self._bearing = sentinels, patience
+
+    def connect(self, timeout: float) -> None:
+        """Also raises what `Sentinels.primary` does."""
+        until = time.monotonic() + timeout
+        self._address = self._sentinels.primary(timeout)
+        super().connect(left_until(until))
+        try:
+            role = self.ask(("ROLE",), left_until(until))
+            if not isinstance(role, list) or role[:1] != [b"master"]:  # GUARD a replica is not written to
+                found = "is a replica" if isinstance(role, list) else f"has no role, but says {shown(role)}"
+                raise ConnectionError(f"{self.place} {found}; the Sentinels still name it as the primary")
+        except BaseException:
+            self.close()
+            raise
+
+    def send(self, commands: Sequence[Command]) -> None:
+        """Also raises ConnectionError once another server is the primary."""
+        if self._sentinels.moved_from(self._address, self._bearing):  # GUARD a primary that was replaced is left
+            raise ConnectionError(f"{self.place} is not the primary any more")
+        super().send(commands)

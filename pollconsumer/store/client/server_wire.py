@@ -1,0 +1,239 @@
+"""One connection to a server: made lazily, and again after a loss or in a child process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from math import inf
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.errors import StoreUnreachable
+from pollconsumer.store.client.address import address_of
+from pollconsumer.store.client.connection import Command, Connection, SocketConnection
+from pollconsumer.store.client.interruption import raise_if_thrown
+from pollconsumer.store.client.patience import Patience, left_until
+from pollconsumer.store.client.replies import ErrorReply, OutOfTime, Unanswered, misread, raise_if_error
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.scripts import Scripts
+
+if TYPE_CHECKING:
+    from pollconsumer.store.client.credentials import CredentialProvider
+    from pollconsumer.store.client.strict import Strict
+
+
+class ServerWire(Wire):
+    def __init__(
+        self,
+        url: str,
+        patience: Callable[[], Patience],
+        *,
+        revive: Callable[[float], None] | None = None,
+        greet: Callable[[Wire], object] | None = None,
+        connect: Callable[[], Connection] | None = None,
+        credentials: CredentialProvider | None = None,
+        scripts: Scripts | None = None,
+        strict: Strict | None = None,
+        look_every: float = inf,
+    ) -> None:
+        """``revive`` starts an embedded server, within the given seconds; ``connect`` makes another kind of
+        connection; ``credentials`` are asked at each new one of ours. ConfigurationError for an invalid ``url``."""
+        super().__init__(url, patience, greet=greet, scripts=scripts, strict=strict)
+        self._revive, self.look_every = revive, look_every
+        self._tls: Mapping[str, str] | None = None
+        if connect is None:
+            self._tls, connect = _connections(url, self._bearing, credentials)
+        self._make = connect
+        self._connection: Connection | None = None
+        self._client: int | None = None
+        self._abandoned: dict[str, list[int]] = {}
+        """By server, our clients there, by its ids, that were closed while a command of theirs was unanswered."""
+        self._pid = 0
+        self._greeted = self._awaits = False
+        """Whether the server was greeted on the connection, and whether something that was sent is unanswered."""
+
+    def at_rest(self) -> bool:
+        return self._connection is None or (self._greeted and not self._awaits)
+
+    def send(self, commands: Sequence[Command]) -> None:
+        connection = self._connected()
+        self._awaits = True
+        try:
+            connection.send(commands)
+        except OSError as error:
+            raise_if_thrown(error)
+            self._abandon()
+            raise Unanswered(str(error), sent=True) from None
+
+    def receive(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
+        patience = self._bearing.call or self.patience()
+        answers = self._answers(len(commands), patience.for_one_answer(blocking))
+        for answer in answers:
+            if isinstance(answer, ErrorReply):
+                return self._loading(commands, answers, blocking)
+        return answers
+
+    def _loading(self, commands: Sequence[Command], answers: list[Any], blocking: float) -> list[Any]:
+        """``answers``, with those of the scripts that the server did not know; raises for another error."""
+        loading = False
+        for at, answer in enumerate(answers):
+            if isinstance(answer, ErrorReply) and str(answer).startswith("NOSCRIPT"):
+                loading = True
+                self.scripts.loads += 1
+                script = next(s for s in self.scripts.values() if s.sha == commands[at][1])
+                self.send([("SCRIPT", "LOAD", script.code), commands[at]])
+                loaded, answers[at] = self._answers(2, self._bearing().for_one_answer(blocking))
+                raise_if_error(loaded)
+        if loading and commands[-1][0] in ("WAIT", "WAITAOF"):
+            self.send(commands[-1:])
+            answers[-1:] = self._answers(1, self._bearing().for_one_answer(blocking))
+        refusals = [answer for answer in answers if isinstance(answer, ErrorReply)]
+        try:
+            for refusal in refusals:
+                self._refuse(refusal)
+        except Unanswered as unanswered:
+            unanswered.sent = len(refusals) < len(answers)
+            raise
+        return answers
+
+    def connected_replicas(self) -> int:
+        self._connected()
+        return self.replicas
+
+    def readable(self, timeout: float) -> bool:
+        try:
+            return self._connection is None or self._connection.readable(timeout)
+        except OSError:
+            return True
+
+    def servers(self) -> Sequence[Wire]:
+        return [self]
+
+    def lost_servers(self) -> Sequence[Wire]:
+        return []
+
+    def lost(self, keys: Collection[str]) -> set[str]:  # noqa: ARG002  all of them are on one server
+        return set()
+
+    def part(self, commands: Sequence[Command]) -> None: ...
+
+    def fileno(self) -> int | None:
+        return None if self._connection is None else self._connection.fileno()
+
+    def close(self) -> None:
+        connection, self._connection, self._client = self._connection, None, None
+        if connection is not None:
+            connection.close()
+
+    def _connected(self) -> Connection:
+        if self._connection is not None:
+            if self._pid == os.getpid():
+                return self._connection
+            self.close()  # the parent's
+        try:
+            return self._connect()
+        except Unanswered:
+            if self._revive is None:
+                raise
+            try:
+                self._revive(self._bearing().left())
+            except StoreUnreachable as error:
+                raise Unanswered(str(error), sent=False) from None
+            return self._connect()
+
+    def _connect(self) -> Connection:
+        timeout = self._bearing().to_connect()
+        if timeout <= 0:
+            raise OutOfTime
+        connection = self._make()
+        self._greeted = False
+        try:
+            connection.connect(timeout)
+        except ErrorReply as reply:
+            raise_if_error(reply)
+        except OSError as error:
+            raise_if_thrown(error)
+            self._raise_if_refused(error, established=False)
+            raise Unanswered(error.strerror or str(error), sent=False) from None
+        self._connection, self._pid, self.place = connection, os.getpid(), connection.place
+        try:
+            if self.over_network:
+                self._close_abandoned()
+            if self._greet is not None:
+                self._greet(self)
+        except BaseException as error:
+            self.close()
+            if refusal := misread(error, self.said):
+                raise refusal from error
+            raise
+        self._greeted = True
+        return connection
+
+    def _close_abandoned(self) -> None:
+        """Close abandoned connections on the server, too: TCP may deliver a command minutes after we gave it up, and
+        after it was repeated. A server that refuses this is used all the same."""
+        abandoned = self._abandoned.get(self.place, ())  # GUARD clients of another server are left alone
+        commands = [("CLIENT", "ID"), *(("CLIENT", "KILL", "ID", client) for client in abandoned)]
+        self.send(commands)
+        timeout = self._bearing().for_one_answer()
+        client, *_ = answers = self._answers(len(commands), timeout)
+        for answer in answers:
+            if isinstance(answer, ErrorReply) and str(answer).startswith(("NOAUTH", "LOADING")):
+                raise_if_error(answer)
+        self._client = client if isinstance(client, int) else None
+        self._abandoned.pop(self.place, None)
+
+    def _abandon(self) -> None:
+        if self._client is not None:
+            self._abandoned.setdefault(self.place, []).append(self._client)
+        self.close()
+
+    def _answers(self, count: int, timeout: float) -> list[Any]:
+        connection = self._connection
+        if connection is None:
+            raise Unanswered("connection lost", sent=True)
+        try:
+            answers = [connection.read(timeout)] if count == 1 else self._several(connection, count, timeout)
+            self.said, self._awaits = answers, False
+            return answers
+        except OSError as error:
+            raise_if_thrown(error)
+            self._abandon()
+            self._raise_if_refused(error, established=True)
+            raise Unanswered(str(error), sent=True) from None
+
+    def _several(self, connection: Connection, count: int, timeout: float) -> list[Any]:
+        """Each within the timeout, and all of them within what patience has left, if that is more."""
+        answers: list[Any] = []
+        began = monotonic()
+        while len(answers) < count:
+            within = timeout
+            if monotonic() - began > timeout:
+                within = left_until(began + max(timeout, self._bearing().left()), timeout)
+            answers.append(connection.read(within))
+        return answers
+
+    def _raise_if_refused(self, error: OSError, *, established: bool) -> None:
+        """Raise for a permanent failure of TLS."""
+        if self._tls is not None:
+            from pollconsumer.store.client.transport import tls_refusal
+
+            if refusal := tls_refusal(error, self._tls, established=established):
+                raise refusal from None
+            if not established and isinstance(error, TimeoutError):
+                raise Unanswered("timed out: is it a port with TLS?", sent=False) from None
+
+
+def _connections(
+    url: str, patience: Callable[[], Patience], credentials: CredentialProvider | None
+) -> tuple[Mapping[str, str] | None, Callable[[], Connection]]:
+    """The options of TLS, None without it, and a function that makes connections. ConfigurationError for an invalid
+    ``url``."""
+    if url.startswith("redis+sentinel:"):
+        from pollconsumer.store.client.sentinel import Sentinels  # few stores have them
+
+        sentinels = Sentinels(url, credentials)
+        return sentinels.login.tls, partial(sentinels.connection, patience)
+    address = address_of(url)._replace(credentials=credentials)
+    return address.tls, partial(SocketConnection, address, patience)

@@ -1,0 +1,235 @@
+"""Calls to the store: repetitions, within a caller's patience, and exceptions that say what to do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.errors import PollConsumerError, StoreUnreachable
+from pollconsumer.core.message import NewMessage
+from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.store.client.connection import Command, as_text
+from pollconsumer.store.client.interruption import Interruption
+from pollconsumer.store.client.patience import Patience
+from pollconsumer.store.client.replies import ErrorReply, OutOfTime, Unanswered, raise_if_error
+from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.scripts import Script, Scripts
+
+if TYPE_CHECKING:
+    from pollconsumer.store.client.strict import Strict
+
+Witness = NewMessage | tuple[str, str | bytes, bool, float]
+"""The last message that was acknowledged to a caller: a new one, which was accepted; or queue and id, whether it was
+completed, or else accepted, and when, on the monotonic clock."""
+
+
+class CallPatienceSource:
+    """The patience of the ``call`` that is under way, which may need several answers; else a new one. It does not hold
+    the wire, so that a connection is closed as soon as nobody has it any more."""
+
+    __slots__ = ("_patience", "call")
+
+    def __init__(self, patience: Callable[[], Patience]) -> None:
+        self._patience = patience
+        self.call: Patience | None = None
+
+    def __call__(self) -> Patience:
+        return self.call or self._patience()
+
+
+class Wire(ABC):
+    """Connections to one server, or to the nodes of a cluster."""
+
+    of_cluster = False
+    look_every = inf
+    """Seconds after which whoever waits on `fileno` looks whether it is `readable`."""
+
+    def __init__(
+        self,
+        url: str,
+        patience: Callable[[], Patience],
+        *,
+        greet: Callable[[Wire], object] | None = None,
+        scripts: Scripts | None = None,
+        strict: Strict | None = None,
+    ) -> None:
+        """``greet`` checks each new connection, and raises if the server must not be used. ``strict``: what a script
+        changed counts as unanswered until it is confirmed."""
+        self.address = redacted(url)
+        self.over_network = not url.startswith(("unix:", "memory:"))
+        self.patience = patience
+        self.scripts = Scripts() if scripts is None else scripts
+        self._greet, self.strict = greet, strict
+        self.said: Any = None
+        """The last answers."""
+        self.place = ""
+        """Of the last server that was connected to: host and port, or a path."""
+        self._bearing = CallPatienceSource(patience)
+        self.repeated = False
+        """Whether the last call was sent more than once."""
+        self._problem = "no time is left to connect"
+        """Why there was no answer, the last time."""
+        self.rights: tuple[str, ...] = () if strict is None else (strict.right,)  # GUARD rights of one that waits
+        """Those that it needs beside its caller's."""
+        self.replicas = 0
+        """The number of the server's replicas when it was greeted."""
+        self.mark = self.greatest = 0
+        """The store's mark as it was last seen, and the greatest one that is known: see ``rollback.py``."""
+        self.witness: Witness | None = None
+        self.skips_lost = False
+        """Whether `readable_queues` leaves out queues whose node of a cluster is lost; these are then ``unread``."""
+        self.unread: set[str] = set()
+        self.apart: Sequence[str] = ()
+        """A key of each queue that is not to wait for the node of another: see `part`."""
+
+    def call(self, script: Script | str, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        """Run an idempotent script, and repeat it after a lost answer."""
+        return self.all([self.script(script, keys, args)])[0]
+
+    def run(self, name: str, keys: Keys, queue: str, args: Sequence[Any]) -> Any:
+        """`call` for the script ``name`` and its keys of ``queue``."""
+        script = self.scripts[name]
+        return self.call(script, keys.of_script(script, queue), args)
+
+    def command(self, *arguments: str | bytes | float) -> Any:
+        """Run one idempotent command, and repeat it after a lost answer."""
+        return self.all([arguments])[0]
+
+    def script(self, script: Script | str, keys: Sequence[str], args: Sequence[Any]) -> tuple[Any, ...]:
+        """The command that runs a script, for `all` and `once`. What a caller adds to it is text."""
+        if isinstance(script, str):
+            script = self.scripts[script]
+        return ("EVALSHA", script.sha, b"%d" % len(keys), *keys, *as_text(args))
+
+    def all(
+        self,
+        commands: Sequence[Command],
+        *,
+        mend: Callable[[], object] | None = None,
+        blocking: float = 0.0,
+        parting: bool = True,
+    ) -> list[Any]:
+        """The answers to commands sent in one write, repeated until patience ends; then StoreUnreachable.
+
+        One of them may block for ``blocking`` seconds. ``mend`` is called before each repetition, to undo what the last
+        call may have done. ``parting``: raise NodeLost where `part` does; otherwise wait for a lost node of a cluster.
+        """
+        bearing = self._bearing
+        outer = bearing.call
+        patience = bearing.call = outer or self.patience()
+        pause = 0.02
+        sent = self.repeated = False
+        try:
+            while True:
+                try:
+                    if mend and self.repeated:
+                        mend()
+                        self.repeated = True
+                    return self.once(commands, blocking=blocking)
+                except Unanswered as unanswered:
+                    self.close()
+                    self.repeated = True
+                    sent = sent or unanswered.sent
+                    if patience.left() <= 0:
+                        error = StoreUnreachable("store unreachable", self.address, f"it says: {unanswered}")
+                        error.sent = sent
+                        raise error from None
+                    if parting:
+                        self.part(commands)
+                except StoreUnreachable as error:
+                    error.sent = error.sent or sent
+                    raise
+                patience.pause(pause)
+                pause = min(1.0, pause * 2)
+        finally:
+            bearing.call = outer
+
+    def once(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
+        """The answers to commands sent in one write, one of which may block for ``blocking`` seconds.
+
+        Raises Unanswered if there is none. Closes the connection then, and when an exception that is none of ours
+        interrupts it, as Ctrl-C does, so that no late reply is taken for another's.
+        """
+        try:
+            if self.strict is not None and any(command[0] == "EVALSHA" for command in commands):
+                from pollconsumer.store.client.confirmation import confirmed  # few launches wait for replicas
+
+                return confirmed(self, self.strict, commands, blocking)
+            self.send(commands)
+            return self.receive(commands, blocking=blocking)
+        except OutOfTime:
+            raise Unanswered(self._problem, sent=False) from None
+        except Unanswered as unanswered:
+            self._problem = str(unanswered)
+            raise
+        except PollConsumerError:
+            raise
+        except Interruption as thrown:
+            self._abandon()
+            raise thrown.error from None
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _refuse(self, reply: ErrorReply) -> None:
+        """Raise for an error reply. A key of another type may be that of a store that was closed since it was greeted:
+        what greets knows more."""
+        greet = self._greet
+        if greet is not None and "WRONGTYPE" in str(reply):
+            self._greet = None
+            try:
+                greet(self)
+            finally:
+                self._greet = greet
+        raise_if_error(reply)
+
+    @abstractmethod
+    def send(self, commands: Sequence[Command]) -> None:
+        """Connects first if need be."""
+
+    @abstractmethod
+    def receive(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
+        """Answers to what `send` sent; scripts unknown to the server are loaded and run again, before a WAIT at the
+        end."""
+
+    @abstractmethod
+    def at_rest(self) -> bool:
+        """Whether everything that was sent is answered, so that another call may use the connection."""
+
+    @abstractmethod
+    def readable(self, timeout: float) -> bool:
+        """Whether an answer arrives within ``timeout`` seconds. A lost connection is readable: `receive` raises."""
+
+    @abstractmethod
+    def fileno(self) -> int | None:
+        """The descriptor to wait on; None if there is none."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    @abstractmethod
+    def _abandon(self) -> None:
+        """Close a connection with unanswered commands."""
+
+    @abstractmethod
+    def connected_replicas(self) -> int:
+        """Connects first if need be."""
+
+    @abstractmethod
+    def servers(self) -> Sequence[Wire]:
+        """Connections to every server that has some of the keys, first to that which tells the time."""
+
+    @abstractmethod
+    def lost_servers(self) -> Sequence[Wire]:
+        """Those of the nodes of a cluster that do not answer."""
+
+    @abstractmethod
+    def lost(self, keys: Collection[str]) -> set[str]:
+        """Those of ``keys`` whose node of a cluster does not answer, while that with the leases does."""
+
+    @abstractmethod
+    def part(self, commands: Sequence[Command]) -> None:
+        """Called after they were not answered. NodeLost, on a cluster, if some of them need a node that is lost, while
+        the leases and some of the keys that are `apart` are on others."""

@@ -1,0 +1,131 @@
+"""Operators' writes to messages and queues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pollconsumer.core.errors import BadData, NotFound
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.queues.producer import ID_MEMORY_MS, MOST_REMEMBERED
+from pollconsumer.store.records import rows
+from pollconsumer.store.records.id_text import id_bytes, id_text
+from pollconsumer.store.rights import OPERATOR, demand
+
+MAX_PAGE_IDS = 100
+_NEXT = {b"scheduled": "cancel", b"ready": "cancel", b"reserved": "stop"}
+"""The script that stops a message, by the state that it has by now."""
+
+
+class Interventions:
+    def __init__(self, wire: Wire, namespace: str) -> None:
+        self._wire = wire
+        self._keys = Keys(namespace)
+        self._allowed: set[str] = set()
+
+    def cancel(self, queue: str, message_id: str) -> None:
+        """Cancel a message that is not reserved yet. BadData if it is too late, NotFound if there is none."""
+        self._settle_with("cancel", queue, message_id)
+
+    def stop(self, queue: str, message_id: str) -> None:
+        """End a message that has not ended: cancel it if it is not reserved yet, else ask its launch to stop it.
+
+        BadData if it has ended, NotFound if there is none.
+        """
+        self._demand(queue)
+        stored, rows_key = id_bytes(message_id), self._keys.queue(queue, "rows")
+        script, name = self._wire.scripts["stop"], "stop"
+        while True:
+            if name == "stop":
+                fence = rows.fence(self._wire.command("HGET", rows_key, stored) or b"")
+                keys = self._keys.of_script(script, queue)
+                keys[-1] += f":{fence}"
+                state = self._wire.call(script, keys, [stored, fence])
+            else:
+                state = self._wire.run("cancel", self._keys, queue, [stored])
+            if state == b"cancelled" and self._wire.repeated:
+                return  # by this call, whose reply was lost
+            if state not in _NEXT:
+                break
+            name = _NEXT[state]
+        self._refuse("stop", message_id, state)
+
+    def cancel_all(self, queue: str, ids: Sequence[str]) -> list[str]:
+        """Cancel messages of ``queue`` that are not reserved yet. Returns the ids of those that are cancelled now."""
+        self._demand(queue)
+        script = self._wire.scripts["cancel"]
+        keys = self._keys.of_script(script, queue)
+        cancelled: list[str] = []
+        for first in range(0, len(ids), MAX_PAGE_IDS):
+            page = ids[first : first + MAX_PAGE_IDS]
+            states = self._wire.all([self._wire.script(script, keys, [id_bytes(message_id)]) for message_id in page])
+            cancelled += [each for each, state in zip(page, states, strict=True) if state in (b"", b"cancelled")]
+        return cancelled
+
+    def reschedule(self, queue: str, message_id: str, *, due: int | None = None, delay: int | None = None) -> None:
+        """Set the due time of a message that is not reserved yet, in epoch ms or in ms from the server's now.
+
+        BadData if it is too late, NotFound if there is none.
+        """
+        self._settle_with("reschedule", queue, message_id, f"+{delay}" if due is None else f"={due}")
+
+    def redrive(self, queue: str, ids: Sequence[str]) -> list[str]:
+        """Return dead letters to ``queue``. Returns the ids that were redriven.
+
+        Each is redriven from the generation that it is in now, so that a repeated call redrives none that died again.
+        """
+        rows_key = self._keys.queue(queue, "rows")
+
+        def with_generations(page: list[bytes]) -> list[bytes | int]:
+            found = self._wire.command("HMGET", rows_key, *page)
+            return [part for pair in zip(page, map(rows.generation, found), strict=True) for part in pair]
+
+        return self._in_pages("redrive", queue, list(dict.fromkeys(ids)), with_generations)
+
+    def purge(self, queue: str, ids: Sequence[str]) -> list[str]:
+        """Forget dead letters, except their ids. Returns the ids that were purged."""
+        return self._in_pages("purge", queue, ids, lambda page: [ID_MEMORY_MS, MOST_REMEMBERED, *page])
+
+    def pause(self, queue: str, *, paused: bool) -> None:
+        """Pause or resume ``queue``. An unknown queue can be paused, before the first message; resuming it is
+        NotFound."""
+        self._demand(queue)
+        if paused:
+            self._wire.call(
+                "register", [self._keys.control("queues"), self._keys.control("queues_marker")], [queue, "-"]
+            )
+        elif not self._wire.command("SISMEMBER", self._keys.control("queues"), queue):
+            raise NotFound("no such queue", queue, "status lists those there are")
+        self._wire.run("pause", self._keys, queue, [int(paused)])
+
+    def _demand(self, queue: str) -> None:
+        """Check an operator's rights before the first write to a queue."""
+        if queue not in self._allowed:
+            demand(self._wire, OPERATOR, self._keys.queue(queue, "rows"))  # GUARD rights
+            self._allowed.add(queue)
+
+    def _settle_with(self, name: str, queue: str, message_id: str, *args: str) -> None:
+        self._demand(queue)
+        state = self._wire.run(name, self._keys, queue, [id_bytes(message_id), *args])
+        if not (name == "cancel" and state == b"cancelled"):
+            self._refuse(name, message_id, state)
+
+    @staticmethod
+    def _refuse(name: str, message_id: str, state: bytes | None) -> None:
+        """Raise the error for what a script says, unless it has done its work."""
+        if state is None:
+            raise NotFound("no such message", message_id, "list shows those that are kept")
+        if state == b"newer":
+            raise BadData(f"cannot {name}", message_id, "a newer pollconsumer wrote it: use that one")
+        if state:
+            raise BadData(f"cannot {name}", message_id, f"it is {state.decode()} already")
+
+    def _in_pages(
+        self, name: str, queue: str, ids: Sequence[str], arguments: Callable[[list[bytes]], Sequence[bytes | int]]
+    ) -> list[str]:
+        self._demand(queue)
+        done: list[str] = []
+        for first in range(0, len(ids), MAX_PAGE_IDS):
+            page = [id_bytes(message_id) for message_id in ids[first : first + MAX_PAGE_IDS]]
+            done += map(id_text, self._wire.run(name, self._keys, queue, arguments(page)))
+        return done

@@ -1,0 +1,260 @@
+"""Enqueueing: the writes of a producer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain, repeat
+from typing import Any, NamedTuple
+
+from pollconsumer.core.errors import Conflict, NodeLost, OutcomeUnknown, StoreUnreachable
+from pollconsumer.core.message import NO_OPTIONS, OPTIONS, Alike, NewMessage
+from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Clocks
+from pollconsumer.store.client.replies import refuse_without
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.records import rows
+from pollconsumer.store.rights import PRODUCER
+from pollconsumer.store.server import TIME, to_ms
+
+Trip = list[list[NewMessage]]
+"""Pages, each for one queue, sent in one write."""
+
+ENQUEUE_PAGE = 75
+"""Messages per script: a hundred scheduled ones may block the server for more than 5 ms, while its tables grow."""
+ENQUEUE_PAGES = 4
+"""Scripts per round trip."""
+ENQUEUE_BYTES = 1 << 20
+ID_MEMORY_MS = 600_000
+"""Minimum time for which ids of forgotten messages are remembered: see ``lua/parts/id_memory.lua``."""
+MOST_REMEMBERED = 3_000_000
+"""Ids per generation, of two: if more are forgotten in that time, they are kept for less."""
+REPEAT_WITHIN_MS = ID_MEMORY_MS // 2
+"""How long after the first call we may repeat an enqueue: ids are remembered for longer."""
+
+
+class Enqueued(NamedTuple):
+    """The id of the message; ``duplicate`` if the store already had it, or its unique key."""
+
+    id: str
+    duplicate: bool
+
+
+_enqueued: Callable[[tuple[str, bool]], Enqueued] = partial(tuple.__new__, Enqueued)
+"""`Enqueued` of its fields, in a quarter of the time."""
+
+
+class Origin(NamedTuple):
+    """An entry of an outbox, and the position in it of the first message."""
+
+    queue: str
+    number: int
+    place: int
+
+
+class Producer:
+    rights = PRODUCER
+
+    def __init__(self, wire: Wire, namespace: str, clocks: Clocks = SYSTEM_CLOCKS) -> None:
+        self.wire, self._clocks = wire, clocks
+        self.keys = Keys(namespace)
+        self._registered: set[str] = set()
+        self._heads: dict[str, tuple[Any, ...]] = {}
+        """By queue, the command that enqueues a new message, without its arguments."""
+
+    def enqueue_one(self, message: NewMessage) -> Enqueued:
+        """`enqueue` one message. Hot path: without options, a script does it that looks at less.
+
+        The first of a queue goes the general way, which looks at the types of all keys. Of any, only the first try is
+        made so, since a repetition may find the id.
+        """
+        if message[OPTIONS] != NO_OPTIONS:
+            return self.enqueue([message])[0]
+        head = self._heads.get(message.queue)
+        if head is None:
+            script = self.wire.scripts["enqueue_new"]
+            enqueued = self.enqueue([message])[0]
+            self._heads[message.queue] = self.wire.script(script, self.keys.of_script(script, message.queue), ())
+            return enqueued
+        trip = [[message]]
+        (answer,) = self._call([(*head, message.id, rows.new_record(message))], lambda: trip, None, 0)
+        if answer in (b"", [b""]):  # of a repetition, `enqueue.lua` answers
+            self.wire.witness = message  # without the time, which its id has: a microsecond less
+            return _enqueued((message.id, False))
+        held = [answer] if isinstance(answer, bytes) else answer
+        return self._held(trip, trip[0], held, 0, repeated=self.wire.repeated)[0]
+
+    def enqueue(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> list[Enqueued]:
+        """Accept messages, in order, as `enqueue_pages` does. An error's ``accepted`` are those before it."""
+        results: list[Enqueued] = []
+        try:
+            for accepted in self.enqueue_pages(messages, origin):
+                results += accepted
+        except (StoreUnreachable, Conflict) as error:
+            error.accepted = [entry.id for entry in results]
+            raise
+        return results
+
+    def enqueue_alike(self, messages: Alike) -> Iterable[tuple[str, bool]]:
+        """`enqueue` them: id, and whether it is a duplicate, of each. Hot path: as `enqueue_one`, in one round trip."""
+        pages = [messages[at : at + ENQUEUE_PAGE] for at in range(0, len(messages), ENQUEUE_PAGE)]
+        if not 0 < len(pages) <= ENQUEUE_PAGES or sum(map(len, messages.payloads)) > ENQUEUE_BYTES:
+            return self.enqueue(messages)
+        self.register(messages.queue)
+        script, record = self.wire.scripts["enqueue_alike"], rows.new_record(messages[0]._replace(payload=b""))
+        head = self.wire.script(script, self.keys.of_script(script, messages.queue), [record])
+        commands = [(*head, *chain.from_iterable(zip(each.ids, each.payloads, strict=True))) for each in pages]
+        answers = self._call(commands, lambda: [list(each) for each in pages], None, 0)
+        if answers == [b""] * len(pages):
+            self.wire.witness = messages.queue, messages.ids[-1], False, self._clocks.monotonic()
+            return zip(messages.ids, repeat(False))
+        results, repeated = list[Enqueued](), self.wire.repeated
+        trip = [list(each) for each in pages]
+        for page, answer in zip(trip, answers, strict=True):
+            if isinstance(answer, bytes):
+                results += self.enqueue(page) if answer else [Enqueued(each.id, False) for each in page]
+            else:
+                results += self._held(trip, page, answer, len(results), repeated=repeated)
+        return results
+
+    def enqueue_pages(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> Iterator[list[Enqueued]]:
+        """Accept messages, in order; each page for one queue is atomic.
+
+        Accepting is idempotent, so it is repeated after a lost reply. OutcomeUnknown has the ids of a round trip that
+        was not answered within the budget; StoreUnreachable if nothing was sent; NotReplicated if they are accepted,
+        but too few replicas confirmed in time. Conflict if an id belongs to a message with another handler or payload:
+        its page, and later ones, are not accepted.
+        """
+        done = 0
+        for trip in _round_trips(messages):
+            for page in trip:
+                self.register(page[0].queue)
+            answers = self._send(trip, origin, done)
+            repeated = self.wire.repeated
+            for page, held in zip(trip, answers, strict=True):
+                results = self._held(trip, page, held, done, repeated=repeated)
+                self.wire.witness = page[-1].queue, results[-1].id, False, self._clocks.monotonic()
+                yield results
+                done += len(page)
+
+    def _held(
+        self, trip: Trip, page: list[NewMessage], held: int | list[bytes], done: int, *, repeated: bool
+    ) -> list[Enqueued]:
+        """What the answer of `enqueue.lua` for a page says. Raises what `enqueue_pages` does."""
+        if held == 0:
+            raise OutcomeUnknown(ids_of(trip))
+        if isinstance(held, int):
+            conflicting = page[held - 1].id
+            error = Conflict("message id", conflicting, "it has another handler or payload: choose another id")
+            error.id, error.at = conflicting, done + held - 1
+            raise error
+        if not any(held):
+            return list(map(Enqueued._make, zip([message.id for message in page], repeat(False))))
+        results = []
+        for message, holder in zip(page, held, strict=True):
+            id_held = holder.decode()
+            again = id_held == message.id and repeated
+            results.append(Enqueued(id_held or message.id, bool(id_held) and not again))
+        return results
+
+    def _send(self, trip: Trip, origin: Origin | None, done: int) -> list[Any]:
+        """Answers of one round trip, after ``done`` messages of the same call."""
+        return self._call(self._commands(trip, origin, done, ""), lambda: trip, origin, done)
+
+    def _call(
+        self,
+        commands: list[tuple[Any, ...]],
+        trip: Callable[[], Trip],
+        origin: Origin | None,
+        done: int,
+        awaiting: Sequence[tuple[Any, ...]] = (),
+        within: float = 0.0,
+    ) -> list[Any]:
+        """Answers to ``commands``. Repetitions are those of `_commands`, and ``awaiting``.
+
+        The store refuses a repetition once the ids may be forgotten, by its own clock, since this process may be
+        suspended at any point. Repetitions from an outbox do not rely on ids.
+        """
+        began = self._clocks.boot_time()
+
+        def bound() -> None:
+            (now,) = self.wire.once([TIME])
+            age_ms = int((self._clocks.boot_time() - began) * 1000)
+            until = to_ms(now) + REPEAT_WITHIN_MS - age_ms
+            commands[:] = [*self._commands(trip(), origin, done, f"@{until}"), *awaiting]
+
+        try:
+            return self.wire.all(commands, mend=bound, blocking=within)  # GUARD a repetition has an end
+        except NodeLost:  # of a launch that sends what an outbox has
+            raise
+        except StoreUnreachable as error:
+            if error.sent:
+                raise OutcomeUnknown(ids_of(trip())) from None
+            raise
+
+    def _commands(self, trip: Trip, origin: Origin | None, done: int, bound: str) -> list[tuple[Any, ...]]:
+        script, commands = self.wire.scripts["enqueue"], []
+        for page in trip:
+            source = f"{origin.queue} {origin.number} {origin.place + done}" if origin else bound
+            names = self.keys.of_script(script, page[0].queue)
+            commands.append(self.wire.script(script, names if origin else names[:-1], _as_arguments(page, source)))
+            done += len(page)
+        return commands
+
+    def register(self, queue: str, rights: str | None = None) -> None:
+        """Make the queue known to the mover, before its first message.
+
+        PermissionDenied if any of ``rights``, by default ours, is missing.
+        """
+        if queue not in self._registered:
+            rights = rights or self.rights
+            keys = [self.keys.control("queues"), self.keys.control("queues_marker")]
+            # GUARD rights of a producer in a queue
+            args = [queue, self.keys.queue(queue, "rows"), *rights.split(), *self.wire.rights]
+            refuse_without(self.wire.call("register", keys, args))
+            self._registered.add(queue)
+
+
+def ids_of(trip: Trip) -> list[str]:
+    return [message.id for page in trip for message in page]
+
+
+def _as_arguments(page: Sequence[NewMessage], origin: str) -> list[Any]:
+    """As `enqueue.lua` takes them."""
+    arguments: list[Any] = [len(page), origin]
+    for message in page:
+        if message[OPTIONS] == NO_OPTIONS:
+            arguments += (message.id, "", "", 0, rows.new_record(message))
+            continue
+        when = f"+{message.delay}" if message.delay is not None else f"={message.due}" if message.due else ""
+        key = f"{message.key_lifetime}:{message.key}" if message.key else ""
+        arguments += (message.id, when, key, message.priority, rows.new_record(message))
+    return arguments
+
+
+def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Trip]:
+    """A page that may be refused ends its round trip, so that no later one is accepted."""
+    trip: Trip = []
+    for page in _pages(messages):
+        trip.append(page)
+        if len(trip) == ENQUEUE_PAGES or any(message.digest for message in page):
+            yield trip
+            trip = []
+    if trip:
+        yield trip
+
+
+def _pages(messages: Sequence[NewMessage]) -> Iterator[list[NewMessage]]:
+    """Runs for one queue, of bounded number and size."""
+    page: list[NewMessage] = []
+    size = 0
+    for message in messages:
+        if page and (
+            message.queue != page[0].queue or len(page) == ENQUEUE_PAGE or size + len(message.payload) > ENQUEUE_BYTES
+        ):
+            yield page
+            page, size = [], 0
+        page.append(message)
+        size += len(message.payload)
+    if page:
+        yield page

@@ -1,0 +1,282 @@
+"""What launches write to the queues. Each method is one script, or one round trip of several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from math import inf
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.errors import LeaseLost
+from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Clocks
+from pollconsumer.store.client.replies import Unanswered
+from pollconsumer.store.queues.server_clock import ServerClock
+from pollconsumer.store.queues.upkeep import Upkeep
+from pollconsumer.store.records import rows
+from pollconsumer.store.records.occurrences import PreviousOccurrence, read_previous
+from pollconsumer.store.records.reservations import (
+    DeadLetter,
+    Holder,
+    Reservation,
+    dead_letters_of,
+    reservation_of,
+    reservations_of,
+)
+from pollconsumer.store.records.steps import Promoted, Run, Share, Stepped
+from pollconsumer.store.server import known_queues, lost_queues
+
+if TYPE_CHECKING:
+    from pollconsumer.store.client.wire import Wire
+    from pollconsumer.store.records.reports import Reports
+
+PROMOTE_PAGE = 250
+"""A millisecond of the server, and a few on a slow one."""
+
+
+class RedisStore(Upkeep):
+    def __init__(self, wire: Wire, namespace: str, clocks: Clocks = SYSTEM_CLOCKS) -> None:
+        super().__init__(wire, namespace, clocks)
+        self._server_clock = ServerClock()
+        self._beginnings: dict[tuple[str, Holder], tuple[Any, ...]] = {}
+        """The command that begins messages, without its arguments."""
+
+    def give_up(
+        self,
+        holder: Holder,
+        queue: str,
+        in_hand: Iterable[bytes],
+        ended: Sequence[bytes] = (),
+        spent: Sequence[bytes] = (),
+        uncalled: Sequence[bytes] = (),
+        *,
+        on_dead_letter: Callable[[DeadLetter], object] = lambda _: None,
+    ) -> None:
+        """For a holder that died: release, uncharged, what it had not started, and recover the rest.
+
+        Messages ``in_hand`` are charged an attempt and a death, those whose handler had ``ended`` an attempt. Those of
+        either kind without an attempt left are ``spent``. Those that are recorded as begun at most once are dead
+        letters, but for those ``uncalled``.
+        """
+        self.unreserve(holder, queue, in_hand, ended, spent, uncalled)
+        self.wire.call("retire", [self.keys.queue(queue, "announced")], [holder.lineage, holder.fence])
+        self.recover(queue, on_dead_letter=on_dead_letter)
+
+    def step(
+        self,
+        holder: Holder,
+        shares: Sequence[Share],
+        *,
+        lasts_ms: int,
+        now: Callable[[], float],
+        wait: float = 0.0,
+        promoting: Sequence[str] = (),
+        reports: Reports | None = None,
+        keep: Callable[[str], Iterable[bytes]] = lambda _: (),
+    ) -> Stepped:
+        """Settle and reserve, in one write; before, store ``reports``, and promote what is due in the queues
+        ``promoting``.
+
+        With ``wait``, as soon as a marker of a queue or of its schedule exists, at most that many seconds later: the
+        blocking read is sent with the steps, so that a wake-up costs one round trip. A reservation lasts at most
+        ``lasts_ms``. After a lost reply, reservations other than those to ``keep`` are released, and the step is
+        repeated: a row that already has its new value counts as settled. LeaseLost if a newer launch has announced
+        itself. After NodeLost each share may have been carried out: `give_back` comes before it is sent again.
+        """
+        commands, scripts = self._reporting(holder, reports), self.wire.scripts
+        for share in shares:
+            if share.trims:
+                commands.append(self.wire.script(*self.trimming(share.queue)))
+        before = len(commands)
+        if promoting:
+            promote = scripts["promote"]
+            args = [holder.lineage, holder.fence, PROMOTE_PAGE]
+            commands += [self.wire.script(promote, self.keys.of_script(promote, queue), args) for queue in promoting]
+        for share in shares:
+            commands.append(self._step_of(holder, share, lasts_ms))
+        loads, sent = scripts.loads, now()
+        try:
+            if wait > 0:
+                markers = [
+                    self.keys.queue(share.queue, name)
+                    for name in ("ready_marker", "schedule_marker")
+                    for share in shares
+                ]
+                blocking = ("BLPOP", *markers, f"{max(0.001, wait):.3f}")
+                answers = self.wire.once([blocking, *commands], blocking=wait)[1:]
+            else:
+                answers = self.wire.once(commands)
+        except Unanswered:
+            self.wire.close()
+            self.wire.part(commands)
+            answers, sent = self._step_again(holder, shares, commands, keep), -inf
+        read = now()
+        if scripts.loads != loads:
+            sent = -inf
+        if before:
+            del answers[:before]
+        promoted = [Promoted.of(answers.pop(0)) for _ in promoting] if promoting else []
+        reserved: list[Reservation] = []
+        stale: list[bytes] = []
+        successor, held_back, more_in = False, False, None
+        newer: list[str] = []
+        unusual: list[str] = []
+        dead_letters: list[DeadLetter] = []
+        for share, answer in zip(shares, answers, strict=True):
+            if share.plain:
+                if answer == 0:
+                    unusual.append(share.queue)
+                elif answer:
+                    at = rows.reserved_at(answer[2])
+                    shown_at = self._server_clock.shown_at(share.queue, at, sent, read)
+                    reserved.append(reservation_of(share.queue, answer, at, shown_at))
+                continue
+            at, gone, waiting, ids, records, changes, wait_ms, left, set_aside, dead = answer
+            stale += gone
+            if share.runs and (last := share.runs[-1][2][-1]) not in gone:
+                self.wire.witness = share.queue, last, True, self._clocks.monotonic()
+            successor = successor or bool(waiting)
+            held_back = held_back or bool(left)
+            if wait_ms >= 0 and (more_in is None or wait_ms < more_in * 1000):
+                more_in = wait_ms / 1000
+            if set_aside:
+                newer.append(share.queue)
+            if dead:
+                dead_letters += dead_letters_of(share.queue, dead)
+            shown_at = self._server_clock.shown_at(share.queue, at, sent, read)
+            reserved += reservations_of(share.queue, ids, records, changes, at, shown_at)
+        return Stepped(
+            reserved, stale, successor, more_in, held_back, tuple(newer), promoted, dead_letters, tuple(unusual)
+        )
+
+    def _step_of(self, holder: Holder, share: Share, lasts_ms: int) -> tuple[Any, ...]:
+        script = self.wire.scripts["reserve_one" if share.plain else "step"]
+        args = [holder.lineage, holder.fence, rows.pack6(int(holder.fence)), lasts_ms]
+        if not share.plain:
+            args += [share.claim, share.limits, *share.packed()]
+        keys = self.keys.of_script(script, share.queue)
+        keys[-1] += f":{holder.group}"  # successor_waits
+        return self.wire.script(script, keys, args)
+
+    def _step_again(
+        self,
+        holder: Holder,
+        shares: Sequence[Share],
+        commands: list[tuple[Any, ...]],
+        keep: Callable[[str], Iterable[bytes]],
+    ) -> list[Any]:
+        def give_back() -> None:
+            self.give_back(holder, shares, keep)
+
+        give_back()  # GUARD what a lost reply reserved is given back
+        return self.wire.all(commands, mend=give_back)  # GUARD what the next lost reply reserved is given back
+
+    def give_back(
+        self, holder: Holder, shares: Sequence[Share], keep: Callable[[str], Iterable[bytes]] = lambda _: ()
+    ) -> None:
+        """Release what an unanswered step may have reserved: all but what is to ``keep``, and what it settles."""
+        for share in shares:
+            if share.claim:
+                self.unreserve(holder, share.queue, [*keep(share.queue), *share.ids()])
+
+    def release(self, holder: Holder, shares: Sequence[Share]) -> bool:
+        """Settle ``shares`` without reserving, as often as it takes. Whether the next launch waits for the lease, which
+        only one caller is told."""
+        return any(answer[2] for answer in self.wire.all([self._step_of(holder, share, 0) for share in shares]))
+
+    def part(self, queues: Iterable[str]) -> None:
+        """From now on NodeLost is raised where only some of ``queues`` have lost their node of a cluster, and not the
+        leases: the caller goes on with the others."""
+        self.wire.apart = [self.keys.queue(queue, "ready") for queue in queues]
+
+    def lost(self, queues: Iterable[str]) -> set[str]:
+        """Those of ``queues`` whose node of a cluster is lost, while that with the leases is not."""
+        return lost_queues(self.wire, self.keys, queues)
+
+    def unreserve(
+        self,
+        holder: Holder,
+        queue: str,
+        keep: Iterable[bytes],
+        ended: Sequence[bytes] = (),
+        spent: Sequence[bytes] = (),
+        uncalled: Sequence[bytes] = (),
+    ) -> int:
+        """Release this holder's reservations in ``queue`` except those to ``keep``, and those recorded as begun at most
+        once, unless ``uncalled``. Uncharged, unless ``ended`` or ``spent``."""
+        args: list[Any] = [holder.lineage, holder.fence, rows.pack6(int(holder.fence))]
+        for listed in (ended, spent, uncalled):
+            args += [len(listed), *listed]
+        args += keep
+        return int(self.wire.run("unreserve", self.keys, queue, args))
+
+    def begin(self, holder: Holder, reservations: Sequence[Reservation], completed: Iterable[Run]) -> list[bytes]:
+        """Record that these, of one queue, are handled at most once, before they are; settle those ``completed`` before
+        them, which leave and free nothing. Returns ids of stale reservations. LeaseLost if a newer launch has announced
+        itself."""
+        queue = reservations[0].queue
+        head = self._beginnings.get((queue, holder))
+        if head is None:
+            script = self.wire.scripts["begin"]
+            args = [holder.lineage, holder.fence]
+            head = self.wire.script(script, self.keys.of_script(script, queue), args)
+            self._beginnings[queue, holder] = head
+        # A row is made once for all that have it, so that these are one run again when they are completed.
+        runs = [(row, rows.begun(row), [*alike]) for row, alike in groupby(reservations, attrgetter("row"))]
+        command = [*head]
+        for row, begun, alike in runs:
+            command += (b"%d" % len(alike), row, begun)
+            command += [each.id for each in alike]
+        for row, new_row, ids, _ in completed:
+            command += (b"%d" % len(ids), row, new_row)
+            command += ids
+        stale: list[bytes] = self.wire.all([tuple(command)])[0]
+        for _, begun, alike in runs:
+            for each in alike:
+                if each.id not in stale:
+                    each.row = begun
+        return stale
+
+    def checkpoint(
+        self, holder: Holder, reservation: Reservation, state: bytes, reports: Reports | None = None
+    ) -> None:
+        """Store a message's checkpoint, and ``reports`` with it. LeaseLost if it is no longer this holder's."""
+        row = rows.checkpointed(reservation.row)
+        args = [holder.lineage, holder.fence, reservation.id, reservation.row, row, state]
+        script = self.wire.scripts["checkpoint"]
+        command = self.wire.script(script, self.keys.of_script(script, reservation.queue), args)
+        if not self.wire.all([*self._reporting(holder, reports), command])[-1]:
+            raise LeaseLost("message", reservation.name, "it was offered to another launch; stop here")
+        reservation.row = row
+
+    def report(self, holder: Holder, reports: Reports) -> None:
+        """Store progress, by a single try. Unanswered if there is no answer, LeaseLost if a newer launch has announced
+        itself."""
+        self.wire.once(self._reporting(holder, reports))
+
+    def _reporting(self, holder: Holder, reports: Reports | None) -> list[tuple[Any, ...]]:
+        if not reports:
+            return []
+        from pollconsumer.store.records.reports import report_commands  # few handlers report
+
+        return report_commands(self.wire, self.keys, holder, reports)
+
+    def last_checkpoint(self, reservation: Reservation) -> bytes | None:
+        key = self.keys.queue(reservation.queue, "checkpoints")
+        state: bytes | None = self.wire.all([("HGET", key, reservation.id)], parting=False)[0]
+        return state
+
+    def previous(self, queue: str, recurrences: Iterable[bytes]) -> list[PreviousOccurrence | None]:
+        """The last occurrence of each that was completed."""
+        fields = [name + b":previous" for name in recurrences]
+        (found,) = self.wire.all([("HMGET", self.keys.queue(queue, "recurrence_counters"), *fields)], parting=False)
+        return [read_previous(each) for each in found]
+
+    def promote(self, holder: Holder, queue: str, most: int) -> Promoted:
+        """Move at most ``most`` due messages to ``queue``."""
+        args = [holder.lineage, holder.fence, most]
+        return Promoted.of(self.wire.run("promote", self.keys, queue, args))
+
+    def queues(self) -> list[str]:
+        """Every queue that ever had a message or a consumer, by name."""
+        return known_queues(self.wire, self.keys)

@@ -1,0 +1,156 @@
+"""What launches do for queues besides handling: take them from earlier launches, recover, repair, forget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from pollconsumer.core.errors import StoreRefused
+from pollconsumer.store.keyspace import QUEUE_KEYS
+from pollconsumer.store.limits import Kept, Retention
+from pollconsumer.store.queues.producer import ID_MEMORY_MS, MOST_REMEMBERED, Producer
+from pollconsumer.store.records import rows
+from pollconsumer.store.records.reservations import DeadLetter, Holder, dead_letters_of
+from pollconsumer.store.rights import LAUNCH
+from pollconsumer.store.scripts import Script
+
+RECOVER_PAGE = 200
+CONVERT_PAGE = 1000
+"""Due times of an earlier version."""
+AUDIT_PAGE = 50
+AUDIT_PAGES = 40
+MOST_COUNTED = 1000
+MOST_LINES = 100
+"""Concurrency keys examined per call."""
+TRIM_PAGE = 400
+"""More than a consumer completes between two calls, so that trimming catches up."""
+KEEP_FINISHED = 10_000
+KEEP_FINISHED_MS = 24 * 3600 * 1000
+
+
+class Upkeep(Producer):
+    """A launch is a producer, too: of follow-ups, and of what waits in outboxes."""
+
+    keeping: Mapping[str, Retention] = MappingProxyType({})
+    """What `trim` keeps, by queue, where that is not the default."""
+
+    def announce(
+        self,
+        holder: Holder,
+        queue: str,
+        *,
+        served_for: float = 0.0,
+        on_dead_letter: Callable[[DeadLetter], object] = lambda _: None,
+    ) -> int:
+        """Refuse every earlier holder of the lease in ``queue``, and recover its orphans. Returns their number.
+
+        ``served_for``: seconds until the next launch can be expected, for which the queue counts as served.
+        StoreRefused if one of the queue's keys has the wrong type.
+        """
+        self._check_types(queue)  # GUARD types of a queue's keys
+        self.register(queue, LAUNCH)  # GUARD rights of a launch in a queue
+        call = f"{self.keys.queue(queue, 'successor_waits')}:{holder.group}"
+        keys = [
+            self.keys.queue(queue, "announced"),
+            call,
+            *(self.keys.queue(queue, name) for name in ("served", "schedule")),
+        ]
+        args = [holder.lineage, holder.fence, int(served_for * 1000), CONVERT_PAGE]
+        while self.wire.call("announce", keys, args) == CONVERT_PAGE:
+            pass
+        return self.recover(queue, on_dead_letter=on_dead_letter)
+
+    def recover(
+        self,
+        queue: str,
+        live_fences: Sequence[bytes] | None = None,
+        *,
+        on_dead_letter: Callable[[DeadLetter], object] = lambda _: None,
+    ) -> int:
+        """Offer orphans again. Returns their number. ``on_dead_letter`` is called for those that become dead letters.
+
+        With ``live_fences``, those of all current leases, also recovers reservations past their hard end under other
+        fences: made on a machine that vanished, by a launch without a successor.
+        """
+        recovered = standing = 0
+        late = [0] if live_fences is None else [1, *live_fences]
+        while True:  # in reverse order, since each is pushed to the head
+            orphans, looked, dead = self.wire.run("recover", self.keys, queue, [standing, RECOVER_PAGE, *late])
+            recovered += len(orphans)
+            for dead_letter in dead_letters_of(queue, dead):
+                on_dead_letter(dead_letter)
+            standing += looked - len(orphans)
+            if looked < RECOVER_PAGE:
+                return recovered
+
+    def audit(self, queue: str) -> int:
+        """Repair accepted messages that are in no list. Returns their number.
+
+        If the lists are as long as there are records, each call checks only one page; otherwise up to AUDIT_PAGES, and
+        the next call continues.
+        """
+        placed = 0
+        for _ in range(AUDIT_PAGES):
+            found, doubtful, complete = self.wire.run("audit", self.keys, queue, [AUDIT_PAGE])
+            placed += found
+            if not doubtful or complete:
+                break
+        return placed
+
+    def offer_places(self, queue: str) -> int:
+        """Recount places of concurrency keys, and offer free ones. Returns how many messages were offered one."""
+        return int(self.wire.run("offer", self.keys, queue, [MOST_COUNTED, MOST_LINES]))
+
+    def book_anew(self, queue: str, reached_ms: int) -> None:
+        """Offer messages again that wait for their rate, after the server's clock was set back from ``reached_ms``."""
+        if not self.wire.command("EXISTS", self.keys.queue(queue, "rates")):
+            return
+        script, left = self.wire.scripts["reschedule"], 0
+        keys, schedule = self.keys.of_script(script, queue), self.keys.queue(queue, "schedule")
+        while True:
+            beyond = (f"({reached_ms * 1000}", "+inf", "BYSCORE", "LIMIT", left, RECOVER_PAGE)
+            ids = self.wire.command("ZRANGE", schedule, *beyond)
+            found = self.wire.command("HMGET", self.keys.queue(queue, "rows"), *ids) if ids else []
+            booked = [each for each, row in zip(ids, found, strict=True) if row and row[rows.FLAGS] & rows.BOOKED]
+            if booked:
+                self.wire.all([self.wire.script(script, keys, [each, "+0"]) for each in booked])
+            left += len(ids) - len(booked)
+            if len(ids) < RECOVER_PAGE:
+                return
+
+    def trim(self, queue: str) -> int:
+        """Forget a page of finished messages beyond the limits of number and age, except their ids. Returns how
+        many."""
+        return int(self.wire.call(*self.trimming(queue)))
+
+    def trimming(self, queue: str) -> tuple[Script, list[str], list[Any]]:
+        """The script that trims, its keys, and its arguments."""
+        keeping, script = self.keeping.get(queue) or Retention(), self.wire.scripts["trim"]
+        finished = keeping.finished or Kept(KEEP_FINISHED, KEEP_FINISHED_MS)
+        limits = ["" if limit is None else limit for limit in (*finished, *keeping.dead)]
+        return script, self.keys.of_script(script, queue), [TRIM_PAGE, ID_MEMORY_MS, MOST_REMEMBERED, *limits]
+
+    def owns_recurrences(self, owner: str) -> bool:
+        """Whether an earlier launch of this group defined any."""
+        return bool(self.wire.command("SISMEMBER", self.keys.control("recurring"), owner))
+
+    def own_recurrences(self, owner: str, queues: Iterable[str]) -> None:
+        """Record that this group defines some, before it does; makes ``queues`` known to the mover."""
+        for queue in queues:
+            self.register(queue)
+        self.wire.command("SADD", self.keys.control("recurring"), owner)
+
+    def disown_recurrences(self, owner: str) -> None:
+        """Record that this group defines none any more, after their removal."""
+        self.wire.command("SREM", self.keys.control("recurring"), owner)
+
+    def _check_types(self, queue: str) -> None:
+        kinds = {self.keys.queue(queue, name): key.type for name, key in QUEUE_KEYS.items()}
+        answers = self.wire.all([("TYPE", name) for name in kinds])
+        for (name, kind), answer in zip(kinds.items(), answers, strict=True):
+            found = answer.decode()
+            if found not in (kind, "none"):
+                raise StoreRefused(
+                    "key of a wrong type", f"{name} is a {found}, not a {kind}", "choose another namespace"
+                )

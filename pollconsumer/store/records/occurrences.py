@@ -1,0 +1,82 @@
+"""Occurrences: the ids, contents and results of the messages that recurrences yield.
+
+An id is the recurrence's name and the instant, so that an instant is enqueued at most once. The instant has no ``@``: a
+name may have one.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pollconsumer.core.message import NewMessage
+from pollconsumer.core.notation.instants import datetime_of, epoch_ms, iso_of
+from pollconsumer.store.records import rows
+
+if TYPE_CHECKING:
+    from pollconsumer.core.recurrence import Recurrence
+
+_SECOND = 1000
+
+
+class Occurrence(NamedTuple):
+    """``instant`` in epoch ms."""
+
+    recurrence: bytes
+    instant: int
+
+    def completed(self, ended: int) -> bytes:
+        """As `step.lua` takes it: with when it was completed, in epoch ms."""
+        return rows.pack6(self.instant) + rows.pack6(ended) + self.recurrence
+
+
+class PreviousOccurrence(NamedTuple):
+    """The last occurrence that was completed: its instant, when it was completed, both in epoch ms, and its result."""
+
+    instant: int
+    completed: int
+    result: Any
+
+
+def id_of(name: str, instant: int) -> str:
+    """Deterministic: the same instant always yields the same id."""
+    return f"{name}@{iso_of(datetime_of(instant), 'milliseconds' if instant % _SECOND else 'seconds')}"
+
+
+def occurrence_of(message_id: bytes) -> Occurrence | None:
+    """Which occurrence has this id; None if it is another message's."""
+    name, _, instant = message_id.rpartition(b"@")
+    if not name or not instant.endswith(b"Z"):
+        return None
+    try:
+        moment = datetime.fromisoformat(instant.decode())
+    except ValueError:
+        return None
+    return Occurrence(name, epoch_ms(moment)) if moment.year >= 1970 else None
+
+
+def read_previous(stored: bytes | None) -> PreviousOccurrence | None:
+    """None if there is none, or if it is corrupt."""
+    if stored is None or len(stored) < 12:
+        return None
+    from pollconsumer.core.notation import strict_json  # not needed where no handler takes a context
+
+    instant, completed = (int.from_bytes(part, "big") for part in (stored[:6], stored[6:12]))
+    try:
+        return PreviousOccurrence(instant, completed, strict_json.parse(stored[12:]) if stored[12:] else None)
+    except ValueError:
+        return None
+
+
+def payload_of(recurrence: Recurrence, instant: int) -> dict[str, Any]:
+    if not recurrence.occurrence_wanted:
+        return recurrence.payload
+    return recurrence.payload | {"occurrence": datetime_of(instant).isoformat()}
+
+
+def record_of(recurrence: Recurrence, instant: int) -> bytes:
+    payload = json.dumps(payload_of(recurrence, instant), ensure_ascii=False).encode()
+    message = NewMessage("", recurrence.queue, recurrence.handler, payload, recurrence.priority)
+    message = message._replace(headers=recurrence.headers or None, ping=recurrence.ping)
+    return rows.new_record(message._replace(rate_key=recurrence.rate_key, rate=recurrence.rate))

@@ -1,0 +1,51 @@
+"""Handlers' reports of their progress: as they are stored, and the command that stores them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.errors import BadData
+from pollconsumer.core.notation import strict_json
+from pollconsumer.core.progress import Progress, checked
+from pollconsumer.store.records import rows
+
+if TYPE_CHECKING:
+    from pollconsumer.store.client.wire import Wire
+    from pollconsumer.store.keyspace import Keys
+    from pollconsumer.store.records.reservations import Holder
+
+Reports = Mapping[str, Mapping[bytes, Progress]]
+"""By queue and id, the last of each message."""
+_INSTANT = 6
+
+
+def report_commands(wire: Wire, keys: Keys, holder: Holder, reports: Reports) -> list[tuple[Any, ...]]:
+    """A message that another launch has reserved since, or that is forgotten, keeps the progress that it has."""
+    script = wire.scripts["progress"]
+    head = [holder.lineage, holder.fence, rows.pack6(int(holder.fence))]
+    return [
+        wire.script(
+            script,
+            keys.of_script(script, queue),
+            [*head, *chain.from_iterable((name, _encoded(each)) for name, each in of_queue.items())],
+        )
+        for queue, of_queue in reports.items()
+    ]
+
+
+def read_progress(stored: bytes | None) -> Progress | None:
+    """None if there is none, or if it is corrupt."""
+    if stored is None:
+        return None
+    try:
+        done, total, note, *_ = strict_json.parse(stored[_INSTANT:])  # a newer version may say more
+        return checked(done, total, note)._replace(at=int.from_bytes(stored[:_INSTANT], "big"))
+    except (ValueError, TypeError, BadData):
+        return None
+
+
+def _encoded(progress: Progress) -> str:
+    return json.dumps(progress[:3], separators=(",", ":"))

@@ -1,0 +1,236 @@
+"""The arguments and the results of a step: what is settled, and what was reserved and promoted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+from pollconsumer.store.records import rows
+from pollconsumer.store.records.reservations import DeadLetter, Reservation
+
+_FREEING = ~rows.BEGUN & 255
+"""The flags of rows whose completion frees or drops something."""
+
+Extra = tuple[int, bytes, bytes]
+"""What a completion leaves in addition to its row: a result, with the ms to keep it before it, and follow-ups; each b""
+for none."""
+_NOTHING: Extra = 0, b"", b""
+
+Done = tuple[Reservation, float, float, Extra | None]
+"""A reservation whose handler has returned, and when it started and ended, on the monotonic clock."""
+
+
+Run = tuple[bytes, bytes, list[bytes], list[bytes]]
+"""The row and the new row of completed messages, their ids, and their unique keys and concurrency keys, where the flags
+of the row say that they have any."""
+
+Left = tuple[int, int, bytes, bytes, list[bytes]]
+"""What completed messages leave: the position of the first among those completed, from 1; the ms to keep their results;
+its follow-ups, and which occurrence it is, each b"" for none; their results, of none or of so many in a row."""
+
+
+class Settlement(NamedTuple):
+    """The settlement of a reservation that is not completed, made by one of the constructors, which define ``ms`` and
+    ``text``."""
+
+    id: bytes
+    row: bytes
+    new_row: bytes
+    kind: str
+    ms: int = 0
+    text: str = ""
+    took: int | str = ""
+    """Milliseconds that its handler took; "" if it was not handled."""
+
+    @classmethod
+    def retrying(cls, reservation: Reservation, started: int, failed: int, *, delay_ms: int, error: str) -> Settlement:
+        row = reservation.row
+        return cls(reservation.id, row, rows.retrying(row, failed), "retry", delay_ms, error, failed - started)
+
+    @classmethod
+    def dead(
+        cls, reservation: Reservation, started: int, failed: int, *, error: str, counted: bool = True
+    ) -> Settlement:
+        """A dead letter; ``counted``: the attempt was made."""
+        row = reservation.row
+        new_row = rows.dead(row if counted else rows.unstarted(row), started, failed)
+        return cls(reservation.id, row, new_row, "dead", 0, error, failed - started if counted else "")
+
+    @classmethod
+    def expired(cls, reservation: Reservation, now: int) -> Settlement:
+        """Uncharged, and not handled."""
+        return cls(reservation.id, reservation.row, rows.expired(reservation.row, now), "expire")
+
+    @classmethod
+    def stopped(cls, reservation: Reservation, started: int, ended: int, *, error: str) -> Settlement:
+        """Cancelled, since a person asked for it while it was in hand."""
+        row = reservation.row
+        return cls(reservation.id, row, rows.stopped(row, started, ended), "cancel", 0, error, ended - started)
+
+    @classmethod
+    def released(cls, reservation: Reservation) -> Settlement:
+        """Uncharged, to the head of the queue."""
+        return cls(reservation.id, reservation.row, rows.released(reservation.row), "release")
+
+    @classmethod
+    def parked(cls, reservation: Reservation, *, offered_in_ms: int, problem: str) -> Settlement:
+        """Uncharged, until a consumer knows its handler."""
+        row = reservation.row
+        return cls(reservation.id, row, rows.parked(row), "park", offered_in_ms, problem)
+
+    @classmethod
+    def set_aside(cls, reservation: Reservation, *, offered_in_ms: int, problem: str = "") -> Settlement:
+        """Uncharged, for later, perhaps for a newer version; counted as parked, too."""
+        row = reservation.row
+        return cls(reservation.id, row, rows.set_aside(row), "park", offered_in_ms, problem)
+
+
+class Share:
+    """One queue's part of a step: settlements, and how many messages to reserve within which limits."""
+
+    __slots__ = ("claim", "completed", "left", "limits", "occurred", "plain", "queue", "runs", "settlements", "trims")
+
+    def __init__(self, queue: str, claim: int = 0, limits: str = "") -> None:
+        self.queue, self.claim, self.limits = queue, claim, limits
+        self.plain = False
+        """Whether to reserve one message only, if it is plain: see `reserve_one.lua`."""
+        self.trims = False
+        """Whether to trim the queue first."""
+        self.completed = 0
+        """How many messages are."""
+        self.runs: list[Run] = []
+        self.left: list[Left] = []
+        self.settlements: list[Settlement] = []
+        self.occurred: set[bytes] = set()
+        """The recurrences of which occurrences are completed."""
+
+    def complete(self, done: Sequence[Done]) -> None:
+        """Those of this queue, in the order in which they ended. Hot path: brief messages that were enqueued together
+        differ in nothing but their ids."""
+        last_row, until, ids, flags, leaves, runs_before = b"", 0.0, list[bytes](), 0, False, len(self.runs)
+        for reservation, started, ended, extra in done:
+            row = reservation.row
+            if row is not last_row or ended >= until:
+                lot = reservation.lot
+                at, shown_at = lot.reserved_at, lot.shown_at
+                started_ms, ended_ms = at + int((started - shown_at) * 1000), at + int((ended - shown_at) * 1000)
+                # Until a millisecond is over, all that follows starts and ends in it.
+                until = shown_at + (ended_ms + 1 - at) / 1000 if started_ms == ended_ms else 0.0
+                last_row, ids, flags = row, [], flags | row[rows.FLAGS]
+                self.runs.append((row, rows.completed(row, started_ms, ended_ms), ids, []))
+            ids.append(reservation.id)
+            if extra is not None:
+                leaves = True
+        runs = self.runs[runs_before:]
+        occurs = any(b"Z" in b"".join(ids) for _, _, ids, _ in runs)  # ids of occurrences end with it
+        if leaves or occurs:
+            self._leave(done, occurs=occurs)
+        if flags & rows.KEYED:
+            self._add_keys(done, runs)
+        self.completed += len(done)
+
+    def _leave(self, done: Sequence[Done], *, occurs: bool) -> None:
+        """What these leave, by their positions. Mostly it is a result of each."""
+        first = self.completed + 1
+        ms, results, outgoing = zip(*[each[3] or _NOTHING for each in done], strict=True)
+        if all(results) and len(set(ms)) == 1 and not (occurs or any(outgoing)):
+            self._keep(first, ms[0], results)
+            return
+        for number, (reservation, _, ended, extra) in enumerate(done, first):
+            kept_ms, result, sent = extra or _NOTHING
+            which = self._occurred(reservation, ended) if reservation.id[-1:] == b"Z" else b""
+            if sent or which:
+                self.left.append((number, kept_ms, sent, which, [result] if result else []))
+            elif result:
+                self._keep(number, kept_ms, [result])
+
+    def _keep(self, first: int, ms: int, results: Sequence[bytes]) -> None:
+        """Results of messages in a row. Those kept for the same time are one entry."""
+        if self.left:
+            first_before, ms_before, outgoing, which, before = self.left[-1]
+            if first_before + len(before) == first and ms_before == ms and not (outgoing or which):
+                before += results
+                return
+        self.left.append((first, ms, b"", b"", [*results]))
+
+    def _occurred(self, reservation: Reservation, ended: float) -> bytes:
+        """Which occurrence is completed; b"" if it is none."""
+        occurrence = reservation.occurrence
+        if occurrence is None:
+            return b""
+        self.occurred.add(occurrence.recurrence)
+        return occurrence.completed(reservation.server_ms(ended))
+
+    def _add_keys(self, done: Sequence[Done], runs: Iterable[Run]) -> None:
+        at = 0
+        for row, _, ids, keys in runs:
+            of_run, at = done[at : at + len(ids)], at + len(ids)
+            if row[rows.FLAGS] & rows.UNIQUE_KEY:
+                keys += [each[0].unique_key for each in of_run]
+            if row[rows.FLAGS] & rows.CONCURRENCY_KEY:
+                keys += [each[0].concurrency_key for each in of_run]
+
+    def has_outgoing(self) -> bool:
+        """Whether a completion leaves follow-ups."""
+        return any(outgoing for _, _, outgoing, *_ in self.left)
+
+    def is_bare(self) -> bool:
+        """Whether all of it is completions that leave and free nothing, as `RedisStore.begin` takes them."""
+        return not (self.left or self.settlements or any(row[rows.FLAGS] & _FREEING for row, *_ in self.runs))
+
+    def packed(self) -> list[Any]:
+        """The settlements, for `step.lua`."""
+        packed: list[Any] = [self.completed, 0, 0]
+        for _, _, ids, _ in self.runs:
+            packed += ids
+        for row, new_row, ids, keys in self.runs:
+            packed += (len(ids), row, new_row)
+            packed += keys
+        packed[1] = len(packed) - 3
+        for first, ms, outgoing, which, results in self.left:
+            packed += (first, len(results), ms, outgoing, which)
+            packed += results
+        packed[2] = len(packed) - 3 - packed[1]
+        packed += chain.from_iterable(self.settlements)
+        return packed
+
+    def ids(self) -> list[bytes]:
+        return [*chain.from_iterable(ids for _, _, ids, _ in self.runs), *(each.id for each in self.settlements)]
+
+
+class Promoted(NamedTuple):
+    """``next_due``: seconds until the next due time, or None. ``recurring``: a recurrence is due now. ``to_repair``:
+    messages are in flight, wait for a place, or are in the outbox, perhaps of a launch that died."""
+
+    moved: int
+    next_due: float | None
+    recurring: bool
+    to_repair: bool
+
+    @classmethod
+    def of(cls, answer: Sequence[int]) -> Promoted:
+        """The answer of `promote.lua`."""
+        moved, next_due, recurring, to_repair = answer
+        return cls(moved, None if next_due < 0 else next_due / 1_000_000, bool(recurring), bool(to_repair))
+
+
+class Stepped(NamedTuple):
+    """``stale``: ids whose reservations were stale. ``successor``: the next launch waits for the lease.
+
+    ``more_in``: seconds until limits allow more, 0 to ask again at once, None if nothing was held back, or if that
+    depends on messages in flight. ``held_back``: nothing was reserved of a queue with ready messages. ``newer``: queues
+    in which messages of a newer version were set aside. ``promoted``: what became of the queues in which due messages
+    were to be promoted, in their order. ``dead_letters``: malformed messages, now dead letters. ``unusual``: queues of
+    which a plain message was wanted, and is not next.
+    """
+
+    reserved: list[Reservation]
+    stale: list[bytes]
+    successor: bool
+    more_in: float | None = None
+    held_back: bool = False
+    newer: tuple[str, ...] = ()
+    promoted: Sequence[Promoted] = ()
+    dead_letters: Sequence[DeadLetter] = ()
+    unusual: tuple[str, ...] = ()

@@ -1,0 +1,178 @@
+"""What launches do with recurrences: define those of their configuration, and enqueue what is due.
+
+They are stored with the queue of their occurrences, so that enqueueing one and setting the next instant is one script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from pollconsumer.core import events
+from pollconsumer.core.choices import Overlap
+from pollconsumer.core.errors import LeaseLost, PermissionDenied, PollConsumerError, StoreUnreachable
+from pollconsumer.core.events import Event
+from pollconsumer.core.recurrence import Recurrence, Tick, tick
+from pollconsumer.store.records.id_text import id_text
+from pollconsumer.store.records.occurrences import id_of, record_of
+from pollconsumer.store.records.reservations import Holder
+from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
+from pollconsumer.store.recurrences.recurrence_reader import read_definition, read_instant, read_replaced
+from pollconsumer.store.server import count_of, now_ms
+
+MAX_PAGE_RECURRENCES = 200
+"""Recurrences that are ticked in a round trip, each by a script of its own."""
+MOST_ANEW = 10_000
+"""Recurrences of a queue that a launch looks at after the clock was set back, the last ones due first."""
+PUT_AT_RUN_TIME = b'{"rule":'
+"""How the definition of one begins."""
+OF_ANY_QUEUE = (LeaseLost, PermissionDenied, StoreUnreachable)
+"""Errors that are not due to a single queue's keys."""
+
+
+class LaunchRecurrences(Recurrences):
+    """A launch may do what people may."""
+
+    def define(
+        self, owner: str, queues: Sequence[str], recurrences: Sequence[Recurrence], emit: Callable[[Event], None]
+    ) -> None:
+        """Replace ``owner``'s recurrences in all of ``queues``.
+
+        A new or changed one starts with its first instant from now on, but what is due stays due; an unchanged one
+        continues. One with another owner stays when this one no longer defines it. One whose name was put at run time
+        is left out.
+        """
+        now = now_ms(self._wire)
+        recurrences = self._untaken(queues, recurrences, emit)
+        script = self._wire.scripts["define"]
+        commands = []
+        for queue in queues:
+            args: list[Any] = [owner]
+            for recurrence in recurrences:
+                if recurrence.queue == queue:
+                    first = recurrence.next_after(now) if recurrence.enabled else None
+                    args += (recurrence.name, recurrence.as_json(), "" if first is None else first)
+            commands.append(self._wire.script(script, self._keys.of_script(script, queue), args))
+        homes = {recurrence.name.encode(): recurrence.queue for recurrence in recurrences}
+        for queue, (removed, contested, taken) in self._each(queues, commands, emit):
+            for name, due in zip(removed[::2], removed[1::2], strict=True):
+                if name not in homes:
+                    emit(events.RecurrenceRemoved(id_text(name)))
+                elif due:
+                    elsewhere = self._keys.queue(homes[name], "next_instants")
+                    # GUARD what is due stays due in another queue
+                    self._wire.command("ZADD", elsewhere, "XX", "LT", int(due), name)
+            for name in contested:
+                emit(events.RecurrenceContested(id_text(name), queue))
+            for name in taken:
+                emit(events.RecurrenceTaken(id_text(name), queue))
+
+    def _untaken(
+        self, queues: Sequence[str], recurrences: Sequence[Recurrence], emit: Callable[[Event], None]
+    ) -> list[Recurrence]:
+        """Those of whose name none was put at run time, in any queue. A put that comes later is refused, or found by
+        the script."""
+        if not recurrences:
+            return []
+        names = [recurrence.name for recurrence in recurrences]
+        commands = [("HMGET", self._keys.queue(queue, "recurrences"), *names) for queue in queues]
+        taken: dict[str, str] = {}
+        for queue, definitions in self._each(queues, commands, lambda _: None):
+            of_each = zip(names, definitions, strict=True)
+            taken |= {name: queue for name, held in of_each if held is not None and held.startswith(PUT_AT_RUN_TIME)}
+        for name, queue in taken.items():
+            emit(events.RecurrenceTaken(name, queue))
+        return [recurrence for recurrence in recurrences if recurrence.name not in taken]
+
+    def _each(
+        self, queues: Sequence[str], commands: Sequence[tuple[Any, ...]], emit: Callable[[Event], None]
+    ) -> Iterator[tuple[str, Any]]:
+        """Answers to idempotent commands, by queue, in one round trip; without queues whose keys are unusable."""
+        try:
+            answers = self._wire.all(commands) if commands else []
+        except OF_ANY_QUEUE:
+            raise
+        except PollConsumerError as error:
+            if len(queues) == 1:
+                emit(events.QueueLeftOut(queues[0], str(error)))
+            else:
+                for queue, command in zip(queues, commands, strict=True):
+                    yield from self._each([queue], [command], emit)
+            return
+        yield from zip(queues, answers, strict=True)
+
+    def try_again(self, holder: Holder, queue: str) -> None:
+        """Return recurrences that were set aside: this launch may be able to read them."""
+        self._wire.run("try_again", self._keys, queue, [holder.lineage, holder.fence])
+
+    def tick(
+        self, holder: Holder, queue: str, attended_since: Callable[[int], int], emit: Callable[[Event], None]
+    ) -> int:
+        """Enqueue the due occurrences of ``queue``. Returns how many.
+
+        ``attended_since``: since when a launch has been there, by the server's clock, whose time it is told.
+
+        An unreadable recurrence is set aside until `try_again`.
+        """
+        now, *due = self._wire.run("due", self._keys, queue, [MAX_PAGE_RECURRENCES])
+        attended_since_ms = attended_since(now)
+        commands: list[tuple[Any, ...]] = []
+        unreadable: list[bytes] = []
+        for name, instant, definition, before in zip(*due, strict=True):
+            try:
+                recurrence = read_definition(queue, name, definition)
+                replaced = read_replaced(queue, name, before)
+                plan = tick(recurrence, read_instant(instant), now, attended_since_ms, replaced)
+            except ValueError as error:
+                unreadable += (name, instant)
+                emit(events.RecurrenceUnreadable(id_text(name), queue, str(error)))
+                continue
+            commands.append(self._recur(holder, recurrence, (name, instant, definition), plan))
+            if plan.skipped:
+                emit(events.OccurrencesSkipped(recurrence.name, plan.skipped))
+        if unreadable:
+            self._wire.run("set_aside", self._keys, queue, [holder.lineage, holder.fence, *unreadable])
+        return sum(max(0, enqueued) for enqueued in self._wire.all(commands)) if commands else 0
+
+    def begin_anew(self, holder: Holder, queue: str) -> None:
+        """Go on with the first instants from now on, after the server's clock was set back: those that have had an
+        instant since would stand still until the next one after it. One that has not begun keeps its first instant."""
+        now, key = now_ms(self._wire), partial(self._keys.queue, queue)
+        farthest = ("+inf", f"({now}", "BYSCORE", "REV", "LIMIT", 0, MOST_ANEW, "WITHSCORES")
+        found = self._wire.command("ZRANGE", key("next_instants"), *farthest)
+        coming = list(zip(found[::2], found[1::2], strict=True))
+        for at in range(0, len(coming), MAX_PAGE_RECURRENCES):
+            page = coming[at : at + MAX_PAGE_RECURRENCES]
+            names = [name for name, _ in page]
+            counts = [b"%b:%b" % (name, what) for name in names for what in (b"enqueued", b"skipped")]
+            definitions, counted = self._wire.all(
+                [("HMGET", key("recurrences"), *names), ("HMGET", key("recurrence_counters"), *counts)]
+            )
+            commands = []
+            of_each = zip(page, definitions, counted[::2], counted[1::2], strict=True)
+            for (name, instant), definition, *before in of_each:
+                with suppress(ValueError):  # unreadable, which its instant will show
+                    recurrence, due = read_definition(queue, name, definition), read_instant(instant)
+                    following = recurrence.next_after(now, due)
+                    begun = not recurrence.at_run_time or any(map(count_of, before))
+                    if begun and following is not None and following < due:
+                        plan = Tick((), 0, following)
+                        commands.append(self._recur(holder, recurrence, (name, instant, definition), plan))
+            if commands:
+                self._wire.all(commands)
+
+    def _recur(
+        self, holder: Holder, recurrence: Recurrence, found: tuple[bytes, bytes, bytes], plan: Tick
+    ) -> tuple[Any, ...]:
+        """The script that does what is planned, if due instant and definition are still as they were ``found``."""
+        name, instant, definition = found
+        args: list[Any] = [
+            holder.lineage, holder.fence, name, instant, "" if plan.next is None else plan.next, plan.skipped,
+            int(recurrence.overlap is Overlap.SKIP), "" if recurrence.times is None else recurrence.times, definition,
+        ]  # fmt: skip
+        for each in plan.enqueue:
+            args += (id_of(recurrence.name, each), each, record_of(recurrence, each))
+        script = self._wire.scripts["recur"]
+        return self._wire.script(script, self._keys.of_script(script, recurrence.queue), args)

@@ -1,0 +1,172 @@
+"""What people and programs do with recurrences: put, remove, pause, resume, trigger, and look what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pollconsumer.core.errors import BadData, NotReplicated
+from pollconsumer.core.recurrence import First, Recurrence
+from pollconsumer.store.client.replies import refuse_without
+from pollconsumer.store.records import occurrences
+from pollconsumer.store.records.id_text import id_bytes, id_text
+from pollconsumer.store.recurrences.recurrence_reader import RecurrenceReader, RecurrenceStatus, readable
+from pollconsumer.store.rights import OPERATOR, demand
+from pollconsumer.store.server import TIME, known_queues, now_ms, to_ms
+
+if TYPE_CHECKING:
+    from pollconsumer.store.client.strict import Strict
+    from pollconsumer.store.reading.messages import Message
+
+PUT_PAGE, AT_ONCE = 50, 500
+"""Recurrences in a script, about a millisecond of the server; in a round trip."""
+TAKEN = "a configuration defines one of that name; choose another name, or change it there"
+Put = tuple[Recurrence, First]
+"""A recurrence, and where it begins if it is new or has another rule."""
+
+
+class Occurred(NamedTuple):
+    """An occurrence: its instant, in epoch ms, and its message."""
+
+    instant: int
+    message: Message
+
+    @property
+    def late_seconds(self) -> float | None:
+        """From its instant to its handler's start; None while it has not been reserved."""
+        times = self.message.timestamps
+        began = times.started_at or times.reserved_at
+        return None if began is None else max(0, began - self.instant) / 1000
+
+
+class Recurrences(RecurrenceReader):
+    def put(self, wanted: Iterable[Put]) -> None:
+        """Put recurrences at run time, or replace them, a few hundred in a round trip. A later one of a name replaces
+        an earlier one.
+
+        One that is as it was continues, as does one of which all but rule and queue changed. What is due stays due.
+        BadData if a configuration defines one of that name; those before its round trip are put.
+        """
+        by_name = {recurrence.name: (recurrence, first) for recurrence, first in wanted}
+        chosen = list(by_name.values())
+        for queue in sorted({recurrence.queue for recurrence, _ in chosen}):
+            self._register(queue)
+        for at in range(0, len(chosen), AT_ONCE):
+            self._put(chosen[at : at + AT_ONCE])
+
+    def _put(self, chosen: Sequence[Put]) -> None:
+        now, elsewhere = self._look_around([recurrence for recurrence, _ in chosen])
+        script = self._wire.scripts["put"]
+        arguments: dict[str, list[list[Any]]] = {}
+        for recurrence, first in chosen:
+            begins, (text, head), before = recurrence.begins(first, now), recurrence.as_put(), ""
+            due, held = elsewhere.get(recurrence.name, (None, ""))
+            if begins is not None and due is not None and due <= now and due < begins:
+                before = "" if held.startswith(head) else f"{now} {begins} {held}\n"
+                begins = due
+            none = "" if not recurrence.enabled else "ended"
+            limits = ["" if limit is None else limit for limit in (recurrence.until, recurrence.times)]
+            pages = arguments.setdefault(recurrence.queue, [[]])
+            if len(pages[-1]) == 7 * PUT_PAGE:
+                pages.append([])
+            pages[-1] += (recurrence.name, text, head, none if begins is None else begins, *limits, before)
+        commands = [
+            self._wire.script(script, self._keys.of_script(script, queue), page)
+            for queue, pages in arguments.items()
+            for page in pages
+        ]
+        for taken in self._wire.all(commands):
+            _refuse(taken)
+
+    def _look_around(self, recurrences: Sequence[Recurrence]) -> tuple[int, dict[str, tuple[int | None, str]]]:
+        """The server's now, and of those that had another queue, where they are removed, the instant at which they were
+        due next, and the definition. BadData if a configuration defines one of their names."""
+        queues, names = known_queues(self._wire, self._keys), [recurrence.name for recurrence in recurrences]
+        words = ("recurrences", "recurrence_owners")
+        commands = [("HMGET", self._keys.queue(queue, word), *names) for queue in queues for word in words]
+        time, *held = self._wire.all([TIME, *commands])
+        moving = []
+        for queue, definitions, owners in zip(queues, held[::2], held[1::2], strict=True):
+            _refuse([name.encode() for name, owner in zip(names, owners, strict=True) if owner is not None])
+            of_each = zip(recurrences, definitions, strict=True)
+            moving += [(queue, each.name, held) for each, held in of_each if held is not None and each.queue != queue]
+        script = self._wire.scripts["undefine"]
+        commands = [self._wire.script(script, self._keys.of_script(script, queue), [name]) for queue, name, _ in moving]
+        dues = self._wire.all(commands) if commands else []
+        found = zip(moving, dues, strict=True)
+        return to_ms(time), {name: (int(due) if due else None, id_text(held)) for (_, name, held), due in found}
+
+    def _register(self, queue: str) -> None:
+        """Make it known to launches. PermissionDenied if any of an operator's rights is missing."""
+        keys = [self._keys.control("queues"), self._keys.control("queues_marker")]
+        rows = self._keys.queue(queue, "rows")
+        refuse_without(self._wire.call("register", keys, [queue, rows, *OPERATOR.split()]))
+
+    def remove(self, name: str) -> None:
+        """In every queue. The next launch whose configuration defines it adds it again. Raises NotFound."""
+        for standing in self._named(name):
+            self._demand(standing)
+            self._wire.run("undefine", self._keys, standing.queue, [standing.raw_name])
+
+    def pause(self, standing: RecurrenceStatus) -> None:
+        """Yield no occurrences until it is resumed; those in between are not missed."""
+        self._demand(standing)
+        self._wire.run("hold", self._keys, standing.queue, [standing.raw_name, "pause", ""])
+
+    def resume(self, standing: RecurrenceStatus) -> None:
+        """Raises BadData if it is not paused but disabled."""
+        recurrence = readable(standing)
+        if not recurrence.enabled:
+            raise BadData("cannot resume", recurrence.name, "it is disabled: enable it where it is defined")
+        self._demand(standing)
+        following = recurrence.next_after(now_ms(self._wire), standing.phase)
+        spent = recurrence.times is not None and standing.enqueued >= recurrence.times
+        none = "ended" if recurrence.at_run_time else ""
+        instant = none if following is None or spent else following
+        self._wire.run("hold", self._keys, standing.queue, [standing.raw_name, "resume", instant])
+
+    def trigger(self, standing: RecurrenceStatus, strict: Strict | None = None) -> str:
+        """Enqueue an occurrence now, beside those of its rule. Returns its id. NotReplicated if it is enqueued, but too
+        few replicas confirmed in time."""
+        recurrence, now = readable(standing), now_ms(self._wire)
+        if standing.awaited:
+            self._register(standing.queue)
+        self._demand(standing, OPERATOR if strict is None else f"{OPERATOR} {strict.right}")
+        message_id = occurrences.id_of(recurrence.name, now)
+        record = occurrences.record_of(recurrence, now)
+        arguments = [standing.raw_name, message_id, now, record, int(standing.awaited)]
+        script = self._wire.scripts["trigger"]
+        command = self._wire.script(script, self._keys.of_script(script, standing.queue), arguments)
+        if strict is None:
+            self._wire.all([command])
+            return message_id
+        awaiting = strict.awaiting(self._wire.replicas, [self._keys.queue(standing.queue, "counters")])
+        *_, answer = self._wire.all([command, *awaiting], blocking=strict.within)
+        if awaiting and (problem := strict.shortfall(answer, self._wire.replicas)):
+            self._wire.close()  # the server may not be the primary any more
+            raise NotReplicated([message_id], problem)
+        return message_id
+
+    def history(self, standing: RecurrenceStatus, limit: int) -> list[Occurred]:
+        """Its last occurrences, at most ``limit``, newest first: of the last hundred of a day those that are kept."""
+        from pollconsumer.store.reading.inspector import Inspector  # no launch needs it
+
+        key = self._keys.queue(standing.queue, "recurrence_counters")
+        stored = self._wire.command("HGET", key, standing.raw_name + b":instants") or b""
+        instants = sorted({int.from_bytes(stored[at : at + 6], "big") for at in range(0, len(stored), 6)}, reverse=True)
+        ids = [id_bytes(occurrences.id_of(standing.name, instant)) for instant in instants[:limit]]
+        found = Inspector(self._wire, self._keys.namespace).those(standing.queue, ids)
+        messages = {message.id: message for message in found}
+        return [
+            Occurred(instant, messages[message_id])
+            for instant in instants[:limit]
+            if (message_id := occurrences.id_of(standing.name, instant)) in messages
+        ]
+
+    def _demand(self, standing: RecurrenceStatus, rights: str = OPERATOR) -> None:
+        demand(self._wire, rights, self._keys.queue(standing.queue, "recurrences"))  # GUARD rights
+
+
+def _refuse(taken: Sequence[bytes]) -> None:
+    if taken:
+        raise BadData("cannot put recurrence", taken[0].decode(), TAKEN)

@@ -1,0 +1,133 @@
+"""Checks that a server may be used: recent enough, a primary, not evicting, and the store that we know."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pollconsumer.core.errors import StoreRefused
+from pollconsumer.store.client.connection import Command
+from pollconsumer.store.client.replies import RESTORE, ErrorReply, Unanswered
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.server import info_fields
+
+if TYPE_CHECKING:
+    from pollconsumer.store.safety.rollback import Rollback
+
+OLDEST = (7, 0)
+OLDEST_WITH_WAITAOF = (7, 2)
+CLOSED = "closed "
+"""What the id of a closed store begins with: see ``pollconsumer/moving/store_closer.py``."""
+
+
+class Memo(Protocol):
+    """Remembers the id of a store outside of it."""
+
+    def read(self) -> str | None: ...
+
+    def write(self, store_id: str) -> None: ...
+
+
+class Suitability:
+    """Called on every new connection."""
+
+    def __init__(
+        self,
+        namespace: str,
+        memo: Memo,
+        warn: Callable[[str], None],
+        *,
+        aof: bool = False,
+        rollback: Rollback | None = None,
+    ) -> None:
+        """``aof``: what is written must be in its append-only file. ``rollback`` notices what was lost."""
+        self._key, fences = map(Keys(namespace).control, ("store-id", "fences"))
+        self._mark = [("HGET", fences, "mark")] if rollback is not None else []
+        self._memo, self._warn, self._aof, self._rollback = memo, warn, aof, rollback
+        sections = ("server", "memory", "replication", *(["persistence"] if aof else []))
+        self._asked = [("INFO", section) for section in sections]
+
+    def __call__(self, wire: Wire) -> None:
+        """Raises StoreRefused; StoreUnreachable for a closed store; Unanswered for a replica: another connection may
+        lead to the primary."""
+        # Read what is remembered first: another process may be the first to see this store in between.
+        known, seen = self._memo.read(), self._rollback.remembered() if self._rollback is not None else ""
+        try:
+            held, *mark = self._check(wire, ("GET", self._key), *self._mark)
+        except StoreRefused:  # a closed store has a note in place of each key
+            (held,) = self._check(wire, ("GET", self._key))
+            self._recognise(wire, known, held.decode() if held else None)
+            raise
+        if isinstance(held, ErrorReply):
+            return
+        self._recognise(wire, known, held.decode() if held else None)
+        if self._rollback is not None:
+            self._rollback.look(wire, mark[0], seen)
+
+    def check_server(self, wire: Wire) -> None:
+        """Without looking at which store it is, or whether it is closed."""
+        self._check(wire)
+
+    def _check(self, wire: Wire, *reads: Command) -> list[Any]:
+        """Returns what it answers to these, sent in the same write: an error where another node of a cluster has the
+        key."""
+        try:
+            answers = wire.once([*self._asked, *reads])
+        except StoreRefused:  # for a command that a Sentinel lacks
+            _refuse_sentinel(wire, info_fields(wire.once(self._asked[:1])))
+            raise
+        info = info_fields(answers[: len(self._asked)])
+        _refuse_sentinel(wire, info)
+        version = info.get("redis_version", "0.0")
+        numbers = tuple(int(part) for part in version.split(".")[:2])
+        if numbers < OLDEST:
+            raise StoreRefused("server too old", f"Redis {version}", "needs Redis 7.0 or later, or Valkey")
+        if self._aof and numbers < OLDEST_WITH_WAITAOF:
+            raise StoreRefused(
+                "server too old for strict.aof", f"Redis {version}", "needs Redis 7.2 or later, or Valkey"
+            )
+        if self._aof and info.get("aof_enabled") != "1":
+            raise StoreRefused("strict.aof", "the server keeps no append-only file", "set appendonly yes there")
+        if info.get("role") == "slave":
+            raise Unanswered(f"{wire.place} is a replica; point at its primary", sent=False)
+        wire.replicas = int(info.get("connected_slaves", 0))
+        self._check_eviction(info)
+        return answers[len(self._asked) :]
+
+    def _check_eviction(self, info: dict[str, str]) -> None:
+        policy = info.get("maxmemory_policy", "noeviction")
+        if info.get("maxmemory", "0") == "0" or policy == "noeviction":
+            return
+        if policy.startswith("allkeys"):
+            raise StoreRefused("store evicts", f"maxmemory-policy {policy}", "messages would vanish; set noeviction")
+        self._warn(f"store evicts: maxmemory-policy {policy}; leases may vanish, set noeviction")
+
+    def _recognise(self, wire: Wire, known: str | None, held: str | None) -> None:
+        """Refuse a store whose id is missing or different: it was emptied or replaced. Or closed."""
+        if held is not None and held.startswith(CLOSED):
+            from pollconsumer.moving.store_closer import refusal
+
+            raise refusal(held)
+        if known is None:
+            if held is None:  # give the store an id, unless another process has by now
+                *_, given = wire.once([("SET", self._key, os.urandom(16).hex(), "NX"), ("GET", self._key)])
+                held = given.decode()
+            self._memo.write(held)
+            return
+        if held != known:
+            found = "empty" if held is None else "another one"
+            raise StoreRefused("store replaced", f"{wire.address} is {found}", RESTORE)
+
+
+def _refuse_sentinel(wire: Wire, info: dict[str, str]) -> None:
+    if "sentinel" in (info.get("redis_mode"), info.get("server_mode")):
+        fix = f"write redis+sentinel://{wire.place}/SERVICE, with the name in its line 'sentinel monitor'"
+        raise StoreRefused("store is a Sentinel", wire.place, fix)
+
+
+def count_replicas(wire: Wire) -> None:
+    """All that a heartbeat asks of a new connection: its launch has checked the server."""
+    (section,) = wire.once([("INFO", "replication")])
+    wire.replicas = int(info_fields([section]).get("connected_slaves", 0))

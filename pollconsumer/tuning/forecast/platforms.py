@@ -1,0 +1,75 @@
+"""Platforms: launchers with the start-up and exit times that were measured under them, and how often they launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC
+from itertools import islice
+from typing import NamedTuple
+
+from pollconsumer.core.choices import LauncherRule
+from pollconsumer.core.launcher.detection import REAPED_LATE, Found
+from pollconsumer.tuning.forecast.distributions import Chance, Distribution, Uniform, draw, lognormal_between
+from pollconsumer.tuning.forecast.launchers import (
+    Allow,
+    BusyboxCrond,
+    CloudRun,
+    CronDaemon,
+    Forbid,
+    Kudu,
+    Launcher,
+    Replace,
+    SystemdTimer,
+    TickDropper,
+    ticks,
+)
+
+EVERY_MINUTE = "* * * * *"
+START_UP = lognormal_between(0.3, 0.8)
+"""Seconds from the start of the process until it asks for the lease."""
+EXIT = lognormal_between(0.1, 0.4)
+"""Seconds from the end of its lease until the process has ended."""
+POD_START_UP = lognormal_between(2.0, 30.0)
+
+
+PARALLEL, QUEUE, DROP = (Found("", rule) for rule in (LauncherRule.PARALLEL, LauncherRule.QUEUE, LauncherRule.DROP))
+
+
+class Platform(NamedTuple):
+    """``launcher`` draws what is constant for a launcher's life; ``found`` is what its launches take it for.
+    ``kill_after``: seconds from SIGTERM to SIGKILL."""
+
+    launcher: Callable[[Chance], Launcher]
+    start_up: Distribution = START_UP
+    exit: Distribution = EXIT
+    schedule: str = EVERY_MINUTE
+    kill_after: float = 30.0
+    found: Found = PARALLEL
+
+    @property
+    def period(self) -> float:
+        """Seconds between two ticks."""
+        first, second = islice(ticks(self.schedule, 0.0, UTC), 2)
+        return second - first
+
+
+def _offset(low: float, high: float, launcher: Callable[[float], Launcher]) -> Callable[[Chance], Launcher]:
+    return lambda chance: launcher(draw(Uniform(low, high), chance))
+
+
+PLATFORMS = {
+    "debian-cron": Platform(_offset(1.0, 2.0, CronDaemon)),
+    "cronie": Platform(_offset(0.0, 2.0, CronDaemon)),
+    "busybox": Platform(_offset(0.3, 0.3, BusyboxCrond), found=DROP._replace(reaped_late=REAPED_LATE)),
+    "supercronic": Platform(_offset(0.0, 0.05, TickDropper), found=DROP),
+    "flock": Platform(_offset(1.0, 2.0, TickDropper), found=DROP),
+    "systemd": Platform(_offset(0.0, 0.1, SystemdTimer), found=QUEUE, kill_after=45.0),
+    "kubernetes-allow": Platform(_offset(0.5, 1.5, Allow), POD_START_UP, kill_after=45.0),
+    "kubernetes-forbid": Platform(_offset(0.5, 1.5, Forbid), POD_START_UP, found=QUEUE, kill_after=45.0),
+    "kubernetes-replace": Platform(_offset(0.5, 1.5, Replace), POD_START_UP, kill_after=45.0),
+    "kudu": Platform(_offset(0.0, 0.1, Kudu), found=DROP, kill_after=75.0),
+    "nomad": Platform(_offset(0.0, 0.1, TickDropper), found=DROP),
+    "cloud-run": Platform(lambda chance: CloudRun(chance, draw(Uniform(0.0, 0.1), chance)), POD_START_UP),
+    "cpanel-15m": Platform(_offset(1.0, 2.0, CronDaemon), schedule="*/15 * * * *"),
+}
+"""systemd with ``AccuracySec=100ms``; its default of one minute is an offset of up to a minute."""

@@ -1,0 +1,1 @@
+"""Watching an installation: what `doctor` finds, and metrics."""

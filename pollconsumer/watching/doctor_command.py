@@ -1,0 +1,48 @@
+"""``pollconsumer doctor``: what is wrong with the running system."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from pollconsumer.interface.cli.group import current_settings
+from pollconsumer.interface.cli.opened import opened
+from pollconsumer.interface.cli.output import print_json, print_lines
+from pollconsumer.interface.logs.logs import write_line
+from pollconsumer.interface.settings.model import Settings
+from pollconsumer.interface.settings.owners import REMEDY, another_store
+from pollconsumer.watching.examiner import Examiner
+from pollconsumer.watching.expected import expected_of
+from pollconsumer.watching.health.facts import Finding
+from pollconsumer.watching.health.findings import findings_of
+
+
+def _of_owner(settings: Settings) -> Iterator[Finding]:
+    """A configuration that leads each user to a store of their own."""
+    if found := another_store(settings):
+        yield Finding("owner", None, f"configuration belongs to {found[0]}, the store to this user", found[1], REMEDY)
+
+
+@click.command()
+@click.option("--quiet", is_flag=True, help="Print nothing when all is well, else a line a finding on standard error.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def doctor(quiet: bool, as_json: bool) -> int:
+    """Check the running system: server, launches, queues, handlers. Exits with 1 if something is wrong.
+
+    For an hourly line of a crontab: 'pollconsumer doctor --quiet' makes cron send a mail when launches stay away.
+    """
+    settings = current_settings()
+    examiner = opened(Examiner, warn=lambda _: None)  # what it finds itself
+    facts = examiner.facts(expected_of(settings), settings.data_directory() if settings.is_embedded else None)
+    found = [*_of_owner(settings), *findings_of(facts)]
+    if as_json:
+        if found or not quiet:
+            findings = [finding._asdict() for finding in found]
+            print_json({"well": not found, "server": facts.server.version, "findings": findings})
+    elif quiet:
+        for finding in found:
+            write_line("warning", str(finding))
+    else:
+        print_lines(found or [f"all is well: {facts.server.version}"])
+    return 1 if found else 0

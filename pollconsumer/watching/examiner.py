@@ -1,0 +1,141 @@
+"""Reads for `doctor`: the facts from which its findings follow. Nothing here writes."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pollconsumer.core.histogram import BOUNDS
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.leases import Leases
+from pollconsumer.store.reading.inspector import Inspector, QueueCounts
+from pollconsumer.store.reading.totals import SKIPPED, SKIPPED_AT
+from pollconsumer.store.records import rows
+from pollconsumer.store.recurrences.recurrence_reader import RecurrenceReader
+from pollconsumer.store.rights import LAUNCH
+from pollconsumer.store.server import TIME, count_of, info_fields, to_ms
+from pollconsumer.watching.health.facts import Expected, Facts, QueueFacts, RecurrenceFacts, ServerFacts
+
+LAUNCHES_READ = 1000
+PARKED_LOOKED_AT = 200
+UNREADABLE_READ = 20
+CUTTING_OFF = ("CLIENT|ID", "CLIENT|KILL")
+_LAG = re.compile(r"state=online,.*lag=(\d+)")
+_WRITES = {
+    "aof_last_write_status": "its append-only file",
+    "aof_last_bgrewrite_status": "a new append-only file",
+    "rdb_last_bgsave_status": "a snapshot",
+}
+
+
+class Examiner:
+    def __init__(self, wire: Wire, namespace: str) -> None:
+        self._wire, self._keys = wire, Keys(namespace)
+        self._inspector, self._recurring = Inspector(wire, namespace), RecurrenceReader(wire, namespace)
+        self._leases = Leases(wire, namespace)
+
+    def facts(self, expected: Expected, data: Path | None = None) -> Facts:
+        """``data``: the directory of the embedded server, None for another. Errors as of every read."""
+        home, *others = self._wire.servers()
+        lost = self._wire.lost_servers()
+        others = [each for each in others if each not in lost]
+        overview = self._inspector.overview()
+        now, server = self._server(home, data)
+        launches = self._inspector.launches(LAUNCHES_READ)
+        groups = {launch["lineage"].rpartition(":")[0] for launch in launches if launch.get("lineage")}
+        doubtful = self._recurring.doubtful(UNREADABLE_READ)
+        return Facts(
+            now=now,
+            server=self._with_rights(server)._replace(place=home.place if others or lost else ""),
+            queues=[self._queue(counts, now, expected.recent) for counts in overview.queues],
+            recurrences=[RecurrenceFacts(each.name, each.queue, each.owners, each.error) for each in doubtful],
+            launches=launches,
+            slowest={group: self._slowest(group) for group in groups},
+            expected=expected,
+            others=[self._server(other, None)[1]._replace(place=other.place) for other in others],
+            lost=[each.address for each in lost],
+            unreachable=overview.unreachable,
+        )
+
+    def _with_rights(self, server: ServerFacts) -> ServerFacts:
+        lacking = self._wire.call("rights", [self._keys.control("fences")], [*LAUNCH.split(), *CUTTING_OFF])
+        missing = {each.decode() for each in lacking}
+        return server._replace(
+            lacking=tuple(name for name in LAUNCH.split() if name in missing),
+            set_back=self._leases.set_back_by(),
+            may_cut_off=None if not self._wire.over_network else missing.isdisjoint(CUTTING_OFF),
+        )
+
+    def _server(self, wire: Wire, data: Path | None) -> tuple[int, ServerFacts]:
+        """The time by its clock, and what it says of itself."""
+        sections = [("INFO", name) for name in ("server", "memory", "persistence", "replication")]
+        before = time.time()
+        answer = wire.command(*TIME)
+        after = time.time()
+        info = info_fields(wire.all(sections))
+        now = to_ms(answer)
+        lags = [_LAG.search(value) for name, value in info.items() if re.fullmatch(r"slave\d+", name)]
+        return now, ServerFacts(
+            version=_version(info),
+            skew=now / 1000 - (before + after) / 2,
+            skew_within=(after - before) / 2,
+            appends=info.get("aof_enabled") == "1",
+            broken=tuple(what for name, what in _WRITES.items() if info.get(name, "ok") != "ok"),
+            append_only_bytes=int(info.get("aof_current_size", 0)),
+            append_only_base=int(info.get("aof_base_size", 0)),
+            disk_free=None if data is None else shutil.disk_usage(data).free,
+            used_memory=int(info.get("used_memory", 0)),
+            max_memory=int(info.get("maxmemory", 0)),
+            policy=info.get("maxmemory_policy", "noeviction"),
+            replica_lags=tuple(float(lag[1]) for lag in lags if lag),
+        )
+
+    def _queue(self, counts: QueueCounts, now: int, recent: float) -> QueueFacts:
+        key = self._keys.queue
+        head, died, (skipped, skipped_at) = self._wire.all(
+            [
+                ("ZRANGE", key(counts.name, "schedule"), 0, 0, "WITHSCORES"),
+                ("ZCOUNT", key(counts.name, "dead_letters"), f"({now - recent * 1000}", "+inf"),
+                ("HMGET", key(counts.name, "totals"), SKIPPED, SKIPPED_AT),
+            ]
+        )
+        due = float(head[1]) / 1000 if head and counts.overdue else None
+        return QueueFacts(
+            name=counts.name,
+            ready=counts.ready,
+            overdue=counts.overdue,
+            scheduled=counts.scheduled,
+            paused=counts.paused,
+            oldest_ready=counts.oldest_ready_seconds,
+            overdue_by=None if due is None else max(0.0, now - due) / 1000,
+            parked=self._parked(counts) if counts.parked else {},
+            unreadable=self._wire.command("ZCARD", self._keys.queue(counts.name, "recurrences_unreadable")),
+            died=died,
+            skipped=count_of(skipped),
+            skipped_ago=max(0, now - count_of(skipped_at)) / 1000 if skipped_at is not None else None,
+        )
+
+    def _parked(self, counts: QueueCounts) -> dict[str, int]:
+        """Messages by handler, as far as a few of them show it."""
+        key = self._keys.queue
+        ids = self._wire.command("SRANDMEMBER", key(counts.name, "parked"), PARKED_LOOKED_AT)
+        found = self._wire.command("HMGET", key(counts.name, "rows"), *ids) if ids else []
+        handlers = Counter(rows.read_row(row).handler for row in found if row)
+        if len(ids) < PARKED_LOOKED_AT:
+            return dict(handlers)
+        return {handler: round(count * counts.parked / len(ids)) for handler, count in handlers.items()}
+
+    def _slowest(self, group: str) -> dict[str, float]:
+        return {name: BOUNDS[max(each.counts)] for name, each in self._leases.remembered(group).items()}
+
+
+def _version(info: Mapping[str, Any]) -> str:
+    if valkey := info.get("valkey_version"):
+        return f"Valkey {valkey}"
+    return f"Redis {info.get('redis_version', 'unknown')}"

@@ -1,0 +1,140 @@
+"""What is wrong with launches: they outlast their windows, or handlers outlast them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from pollconsumer.core.choices import LauncherRule
+from pollconsumer.core.durations import OVERRUN_TARGETS
+from pollconsumer.core.launcher.past import past_launch
+from pollconsumer.core.notation.timespan import DAY, format_duration
+from pollconsumer.core.window import StopReason
+from pollconsumer.watching.health.facts import Expected, Facts, Finding
+from pollconsumer.watching.health.groups import LOOKED_AT, LaunchGroup
+
+JUDGED = 100
+"""Launches of a group, newest first."""
+FEWEST_JUDGED, FEWEST_OVERRUNS, OFTEN = 20, 3, 2
+"""Overruns are a finding if there are so many, in so many launches, and so many times the target."""
+LATE = 0.5
+"""Seconds by which a launch may outlast its window without an effect on the next one."""
+LATELY = 3600.0
+"""Seconds for which one launch that was ended by force is a finding: its own output was mailed; and for which projects
+are looked for that share a lease."""
+REPEATED = 3
+"""So many of them within a day are a finding all day."""
+CUT_SHORT = (StopReason.HANDED_OVER, StopReason.LEASE_LOST, StopReason.STORE_UNREACHABLE)
+"""Reasons of launches that tell nothing about the margin."""
+ENDS = {
+    StopReason.WATCHDOG: ("launches_overlong", "ended by the watchdog", "raise grace, or give the handler a timeout"),
+    StopReason.DIED: (
+        "launches_died",
+        "died",
+        "look for a traceback, at the system's log (killed for memory?), and whether the store was away",
+    ),
+}
+
+
+def of_launches(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
+    for group in groups:
+        yield from _of_projects(group, facts.now)
+        recent = [each for each in group.launches[:JUDGED] if facts.now - each["started_ms"] < DAY * 1000]
+        queues = ",".join(group.queues) or "all queues"
+        yield from _of_ends(group, recent, queues, facts.now)
+        if group.role == "consumer" and not group.absent:
+            yield from _of_overruns(recent, queues, facts.expected)
+            if facts.expected.concerns(group.role, group.queues):
+                yield from _of_lengths(group, facts, queues)
+
+
+def _of_projects(group: LaunchGroup, now: int) -> Iterator[Finding]:
+    """Projects that share a lease take each other's messages. Their launches come in turn: a new version of a project
+    has another path and other handlers, too, but the old one comes no more."""
+    projects: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for each in group.launches:
+        if each.get("config") and now - each["started_ms"] < LATELY * 1000:
+            projects[each["config"]].append(each)
+    sharing = {
+        path for pair in combinations(projects, 2) if _come_in_turn(*(projects[path] for path in pair)) for path in pair
+    }
+    if sharing:
+        queues = ",".join(group.queues)
+        yield Finding(
+            "namespace_shared", queues, f"projects share one namespace, and take each other's messages ({queues})",
+            ", ".join(sorted(sharing)), "give each a namespace of its own in its configuration",
+        )  # fmt: skip
+
+
+def _come_in_turn(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether launches with different handlers, newest first, began between each other."""
+    if one[0]["handlers"] == other[0]["handlers"]:
+        return False
+    latest_first = max(each[-1]["started_ms"] for each in (one, other))
+    return bool(latest_first <= min(each[0]["started_ms"] for each in (one, other)))
+
+
+def _of_ends(group: LaunchGroup, recent: Sequence[Mapping[str, Any]], queues: str, now: int) -> Iterator[Finding]:
+    for reason, (name, what, fix) in ENDS.items():
+        forced = [each for each in recent if each["stop_reason"] == reason]
+        if not forced:
+            continue
+        ago = (now - forced[0].get("ended_ms", forced[0]["started_ms"])) / 1000
+        if len(forced) >= REPEATED or ago < LATELY or forced[0] is group.launches[0]:
+            value = f"{len(forced)} of the last {len(recent)}, the last one {format_duration(ago)} ago"
+            yield Finding(name, queues, f"launches of the {group.role} {what} ({queues})", value, fix)
+
+
+def _of_overruns(recent: Sequence[Mapping[str, Any]], queues: str, expected: Expected) -> Iterator[Finding]:
+    judged = [each for each in recent if each["stop_reason"] is not None and each["stop_reason"] not in CUT_SHORT]
+    known = [outlasted for each in judged if (outlasted := _outlasted(each)) is not None]
+    target = expected.overrun_target or _target(judged)
+    if len(known) >= FEWEST_JUDGED and sum(known) >= max(FEWEST_OVERRUNS, OFTEN * target * len(known)):
+        yield Finding(
+            "overruns", queues, f"launches outlast their window ({queues})", f"{sum(known)} of the last {len(known)}",
+            "raise tolerance_factor or min_margin, lower overrun_target, or give handlers a timeout",
+        )  # fmt: skip
+
+
+def _outlasted(launch: Mapping[str, Any]) -> bool | None:
+    """Whether it was there after the next launch was due; None if that is unknown."""
+    past = past_launch(dict(launch))
+    if past.next_tick is None:
+        return None
+    return bool(launch["running_seconds"] > past.next_tick + max(0.0, past.offset or 0.0) + LATE)
+
+
+def _target(launches: Sequence[Mapping[str, Any]]) -> float:
+    rule = launches[0].get("launcher") if launches else None
+    return OVERRUN_TARGETS[LauncherRule(rule) if rule in OVERRUN_TARGETS else LauncherRule.PARALLEL]
+
+
+def _of_lengths(group: LaunchGroup, facts: Facts, queues: str) -> Iterator[Finding]:
+    """Period, window and grace against each other, and against the slowest handlers."""
+    expected = facts.expected
+    # Launches that end as soon as nothing is left are started by hand: how soon after each other tells nothing.
+    by_hand = any(each["stop_reason"] == StopReason.EMPTY for each in group.launches[:LOOKED_AT])
+    period = expected.period or (None if by_hand else group.period)
+    if period is not None and expected.grace > period:
+        yield Finding(
+            "grace_exceeds_period", queues, f"grace is longer than the time between launches ({queues})",
+            f"{format_duration(expected.grace)}, and launches come every {format_duration(period)}",
+            "lower grace: a handler that hangs keeps the next launches from working for as long",
+        )  # fmt: skip
+    margin = float(group.launches[0]["margin_seconds"])
+    whole = expected.window + expected.grace
+    for handler, slowest in sorted(facts.slowest.get(group.name, {}).items()):
+        if slowest > whole:
+            yield Finding(
+                "handler_too_slow", handler, f"handler {handler} outlasts a launch",
+                f"up to {format_duration(slowest)}, window and grace are {format_duration(whole)}",
+                "lengthen timeout and schedule, or divide the work by checkpoints and Yield",
+            )  # fmt: skip
+        elif slowest > margin + expected.grace:
+            yield Finding(
+                "handler_slower_than_grace", handler, f"handler {handler} may be ended by the watchdog",
+                f"up to {format_duration(slowest)}, margin and grace are {format_duration(margin + expected.grace)}",
+                f"raise grace to {format_duration(slowest)}, or give the handler a shorter timeout",
+            )  # fmt: skip

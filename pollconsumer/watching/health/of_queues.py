@@ -1,0 +1,137 @@
+"""What is wrong with queues: nobody comes for their messages, or nobody has their handlers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from pollconsumer.core.notation.timespan import DAY, format_duration
+from pollconsumer.watching.health.facts import Expected, Facts, Finding, QueueFacts
+from pollconsumer.watching.health.groups import LaunchGroup
+
+LONG_WAIT = 600.0
+"""Seconds: a ready message that waits longer waits too long, unless launches come more rarely."""
+
+
+def of_queues(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
+    consumers = [group for group in groups if group.role == "consumer"]
+    movers = [group for group in groups if group.role == "mover"]
+    anybody_there = any(not group.absent for group in consumers)
+    deserted, missing = set(), defaultdict[str, list[QueueFacts]](list)
+    for queue in facts.queues:
+        serving = [group for group in consumers if queue.name in group.queues]
+        latest = min(serving, key=lambda group: group.seen, default=None)
+        if any(not group.absent for group in serving):
+            yield from _of_served(queue, serving)
+        elif latest is None:
+            if _waiting(queue):
+                deserted.add(queue.name)
+                yield _unserved(queue)
+        elif _waiting(queue) or _is_expected(queue, latest, facts.expected) or not anybody_there:
+            deserted.add(queue.name)
+            missing[latest.name].append(queue)
+        yield from _of_ends(queue, facts.expected.recent)
+        for handler, messages in sorted(queue.parked.items()):
+            yield Finding(
+                "handler_unknown", handler, f"nobody has handler {handler}", f"{messages} waiting in {queue.name}",
+                "name its module in handlers, for the launches that serve the queue",
+            )  # fmt: skip
+    for group in consumers:
+        if queues := missing[group.name]:
+            yield _absent(group, queues)
+    overdue = sum(queue.overdue for queue in facts.queues if queue.name in deserted)
+    for mover in movers:
+        if mover.absent and (overdue or mover.seen < DAY):
+            yield Finding(
+                "mover_absent", None, "no mover came lately", _seen(mover),
+                "see whether its launcher still starts 'pollconsumer move'",
+            )  # fmt: skip
+    yield from _of_recurrences(facts, groups, deserted)
+
+
+def _waiting(queue: QueueFacts) -> int:
+    return queue.ready + queue.scheduled
+
+
+def _is_expected(queue: QueueFacts, latest: LaunchGroup, expected: Expected) -> bool:
+    """Whether a queue without messages, which no launch served lately, is still in use: it may have been given up."""
+    return queue.name in expected.queues or latest.seen < DAY
+
+
+def _unserved(queue: QueueFacts) -> Finding:
+    fix = f"add it to consumer.queues, or launch 'pollconsumer run --queue {queue.name}'"
+    return Finding("queue_unserved", queue.name, f"nobody serves queue {queue.name}", _counts([queue]), fix)
+
+
+def _absent(group: LaunchGroup, queues: Sequence[QueueFacts]) -> Finding:
+    """The finding about a consumer that stays away, with the queues that no other one has served since."""
+    names = [queue.name for queue in queues]
+    value = _seen(group) + (f", {counts}" if (counts := _counts(queues)) else "")
+    return Finding(
+        "launch_absent", ",".join(names), f"no launch came lately for queue{'s'[: len(names) > 1]} {', '.join(names)}",
+        value, "see whether its launcher still starts 'pollconsumer run'",
+    )  # fmt: skip
+
+
+def _of_ends(queue: QueueFacts, recent: float) -> Iterator[Finding]:
+    """Messages that came to a bad end of late, and occurrences that never became one."""
+    span = format_duration(recent)
+    if queue.died:
+        yield Finding(
+            "dead_letters", queue.name, f"queue {queue.name} has new dead letters", f"{queue.died} in the last {span}",
+            f"'pollconsumer dead list --queue {queue.name}' shows why; then redrive or purge them",
+        )  # fmt: skip
+    if queue.skipped_ago is not None and queue.skipped_ago < recent:
+        yield Finding(
+            "occurrences_skipped", queue.name, f"occurrences of queue {queue.name} were skipped",
+            f"{queue.skipped} so far, the last one {format_duration(queue.skipped_ago)} ago",
+            "'pollconsumer recurrences list' shows of which: launches come too rarely, or the one before is unfinished",
+        )  # fmt: skip
+
+
+def _of_served(queue: QueueFacts, serving: Sequence[LaunchGroup]) -> Iterator[Finding]:
+    longest = max(LONG_WAIT, min(group.allowed for group in serving))
+    if queue.oldest_ready is not None and queue.oldest_ready > longest and not queue.paused:
+        yield Finding(
+            "oldest_ready", queue.name, f"queue {queue.name} is behind",
+            f"its oldest ready message waits since {format_duration(queue.oldest_ready)}, {queue.ready} are ready",
+            "raise consumer.concurrency or consumer.instances, or the queue's limits",
+        )  # fmt: skip
+    if queue.overdue_by is not None and queue.overdue_by > longest and not queue.paused:
+        yield Finding(
+            "overdue", queue.name, f"messages of queue {queue.name} are not promoted",
+            f"{queue.overdue} overdue, the oldest since {format_duration(queue.overdue_by)}",
+            "launches come, and do not reach them: look at the log of one (run -v)",
+        )  # fmt: skip
+
+
+def _of_recurrences(facts: Facts, groups: Sequence[LaunchGroup], deserted: set[str]) -> Iterator[Finding]:
+    there = {group.name for group in groups if not group.absent}
+    for queue in facts.queues:
+        listed = sum(each.queue == queue.name and each.error is not None for each in facts.recurrences)
+        if (more := queue.unreadable - listed) > 0 and listed:
+            yield Finding(
+                "recurrences_unreadable", queue.name, f"more recurrences of queue {queue.name} are unreadable",
+                f"{more}", "'pollconsumer recurrences list' shows all",
+            )  # fmt: skip
+    for each in facts.recurrences:
+        if each.error is not None:
+            yield Finding(
+                "recurrence_unreadable", each.name, f"recurrence {each.name} is unreadable", each.error,
+                f"upgrade pollconsumer, or remove it ('pollconsumer recurrences remove {each.name}')",
+            )  # fmt: skip
+        elif each.owners and each.queue not in deserted and not there & {*each.owners}:
+            yield Finding(
+                "recurrence_unowned", each.name, f"nobody defines recurrence {each.name}", " ".join(each.owners),
+                f"launch these again, or remove it ('pollconsumer recurrences remove {each.name}')",
+            )  # fmt: skip
+
+
+def _counts(queues: Sequence[QueueFacts]) -> str:
+    counts = {what: sum(getattr(queue, what) for queue in queues) for what in ("ready", "scheduled", "overdue")}
+    return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+
+
+def _seen(group: LaunchGroup) -> str:
+    rate = "" if group.period is None else f", every {format_duration(group.period)} before"
+    return f"last seen {format_duration(group.seen)} ago{rate}"

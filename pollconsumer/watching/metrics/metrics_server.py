@@ -1,0 +1,109 @@
+"""Serves metrics over HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedReader, RawIOBase
+from socket import AF_INET, AF_INET6, SHUT_RDWR, socket
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+from pollconsumer.core.errors import CannotCreate, PermissionDenied, PollConsumerError
+from pollconsumer.runtime.system.own_threads import start_thread
+from pollconsumer.watching.metrics.exposition import CONTENT_TYPE
+
+PATHS = ("/", "/metrics")
+PATIENCE, MOST_CONNECTIONS = 10.0, 64
+"""Seconds for a client to send its request, from the connection to the last byte, and as many to take each part of the
+answer. Of more connections the oldest is cut, so that silent ones shut nobody out."""
+
+
+class Request(RawIOBase):
+    """What a client sends in PATIENCE seconds."""
+
+    def __init__(self, connection: socket) -> None:
+        self._connection, self._ends = connection, time.monotonic() + PATIENCE
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        left = self._ends - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left)
+        try:
+            return self._connection.recv_into(buffer)
+        finally:
+            self._connection.settimeout(PATIENCE)
+
+
+def server_of(host: str, port: int, collect: Callable[[], str]) -> ThreadingHTTPServer:
+    """A server whose pages are ``collect()``, called by one thread at a time. CannotCreate, PermissionDenied for an
+    address that it cannot have."""
+    lock = Lock()
+
+    class MetricsRequestHandler(BaseHTTPRequestHandler):
+        timeout = PATIENCE
+        server_version, sys_version = "pollconsumer", ""
+
+        def setup(self) -> None:
+            super().setup()
+            self.rfile.close()
+            self.rfile = BufferedReader(Request(self.connection))
+
+        def do_GET(self) -> None:
+            if self.path.partition("?")[0] not in PATHS:
+                self._answer(404, "no such page; metrics are at /metrics\n")
+                return
+            try:
+                with lock:
+                    text = collect()
+            except PollConsumerError as error:
+                self._answer(503, f"{error}\n")
+            else:
+                self._answer(200, text)
+
+        def _answer(self, code: int, text: str) -> None:
+            body = text.encode()
+            self.send_response(code)
+            self.send_header("Content-Type", CONTENT_TYPE)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  http.server's name
+            """Nothing: cron would mail each request."""
+
+    class MetricsServer(ThreadingHTTPServer):
+        address_family = AF_INET6 if ":" in host else AF_INET
+        held: dict[socket, None] = {}  # noqa: RUF012  of the one server
+
+        def process_request(self, request: Any, client_address: Any) -> None:
+            self.held[request] = None
+            if len(self.held) > MOST_CONNECTIONS:
+                oldest = next(iter(self.held))
+                with suppress(OSError, KeyError):
+                    oldest.shutdown(SHUT_RDWR)
+                    del self.held[oldest]
+            start_thread(self.process_request_thread, request, client_address)
+
+        def shutdown_request(self, request: Any) -> None:
+            self.held.pop(request, None)
+            super().shutdown_request(request)
+
+        def handle_error(self, request: object, client_address: object) -> None:
+            """Nothing: a client went away."""
+
+    try:
+        return MetricsServer((host, port), MetricsRequestHandler)
+    except PermissionError as error:
+        raise PermissionDenied("address", f"{host}:{port}", f"{error.strerror}: use a port above 1023") from None
+    except OSError as error:
+        raise CannotCreate("address", f"{host}:{port}", f"{error.strerror}: use another one") from None

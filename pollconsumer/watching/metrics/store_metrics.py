@@ -1,0 +1,105 @@
+"""Every metric, from the store: totals of all launches, and what there is now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pollconsumer.core.lifecycle import State
+from pollconsumer.store.reading.inspector import Inspector, Overview, QueueCounts
+from pollconsumer.store.reading.totals import Spans, Totals
+from pollconsumer.watching.metrics.exposition import Metric, Sample, samples_of
+
+LAUNCHES_READ = 1000
+
+
+def metrics_of(inspector: Inspector) -> list[Metric]:
+    """Errors as of every read."""
+    overview, totals = inspector.overview(), inspector.totals()
+    launches = inspector.launches(LAUNCHES_READ)
+    held = [Sample({"role": each["role"]}, 1) for each in {each["role"]: each for each in overview.leases}.values()]
+    return [
+        *_of_totals(totals),
+        *_of_queues(overview.queues),
+        _of_lost(overview),
+        Metric("lease_held", "gauge", "1 while a launch of that role holds a lease.", held),
+        *_of_launches(launches),
+    ]
+
+
+def _of_totals(totals: Totals) -> list[Metric]:
+    settled = [
+        Sample({"queue": queue, "handler": handler, "outcome": outcome}, count)
+        for (queue, handler, outcome), count in sorted(totals.settled.items())
+    ]
+    launches = [
+        Sample({"role": role, "stop_reason": reason}, count)
+        for (role, reason), count in sorted(totals.launches.items())
+    ]
+    skipped = [Sample({"queue": queue}, count) for queue, count in sorted(totals.skipped.items())]
+    return [
+        Metric("messages_settled_total", "counter", "Attempts settled, by outcome.", settled),
+        Metric("occurrences_skipped_total", "counter", "Occurrences of recurrences that were never enqueued.", skipped),
+        Metric("launches_total", "counter", "Launches that held a lease and ended, by stop reason.", launches),
+        _histogram("handling_duration_seconds", "How long handlers took.", "handler", totals.durations),
+        _histogram("waiting_seconds", "From ready to reserved, of attempts settled.", "queue", totals.waits),
+        _histogram("lateness_seconds", "From due to ready, of messages with a due time.", "queue", totals.lateness),
+    ]
+
+
+def _histogram(name: str, text: str, label: str, histograms: Mapping[str, Spans]) -> Metric:
+    samples = [each for subject in sorted(histograms) for each in samples_of(histograms[subject], {label: subject})]
+    return Metric(name, "histogram", text, samples)
+
+
+def _of_queues(queues: Sequence[QueueCounts]) -> list[Metric]:
+    by_state = [
+        Sample({"queue": each.name, "state": state.value}, getattr(each, state)) for each in queues for state in State
+    ]
+
+    def of_each(name: str, text: str, values: list[float]) -> Metric:
+        samples = [Sample({"queue": each.name}, value) for each, value in zip(queues, values, strict=True)]
+        return Metric(name, "gauge", text, samples)
+
+    oldest = [each.oldest_ready_seconds or 0.0 for each in queues]
+    wanted = [each.ready + each.overdue + age for each, age in zip(queues, oldest, strict=True)]
+    return [
+        Metric("messages", "gauge", "Messages kept, by state.", by_state),
+        of_each("overdue_messages", "Scheduled messages whose due time has passed.", [each.overdue for each in queues]),
+        of_each("parked_messages", "Messages whose handler no launch had.", [each.parked for each in queues]),
+        of_each("oldest_ready_seconds", "For how long the oldest ready message waits; 0 if there is none.", oldest),
+        of_each("queue_paused", "1 while the queue hands out nothing.", [float(each.paused) for each in queues]),
+        of_each("scale_out", "Messages ready and overdue, and seconds that the oldest ready one waits.", wanted),
+    ]
+
+
+def _of_lost(overview: Overview) -> Metric:
+    samples = [Sample({"queue": each.name}, 0) for each in overview.queues]
+    samples += [Sample({"queue": name}, 1) for name in overview.unreachable]
+    return Metric("queue_unreachable", "gauge", "1 while the queue's node of a cluster is lost.", samples)
+
+
+def _of_launches(launches: Sequence[Mapping[str, Any]]) -> list[Metric]:
+    """Of the last launch of each role and queue."""
+    latest: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for launch in launches:
+        for queue in launch["queues"] or [""]:
+            if "started_ms" in launch:
+                latest.setdefault((launch["role"], queue), launch)
+    by_group = [({"role": role, "queue": queue}, launch) for (role, queue), launch in sorted(latest.items())]
+    gaps = [Sample(labels, each["gap_seconds"]) for labels, each in by_group if each["gap_seconds"] is not None]
+    return [
+        Metric(
+            "last_launch_timestamp_seconds",
+            "gauge",
+            "When the last launch started, in seconds since 1970.",
+            [Sample(labels, each["started_ms"] / 1000) for labels, each in by_group],
+        ),
+        Metric("launch_gap_seconds", "gauge", "How long nobody held the lease before the last launch.", gaps),
+        Metric(
+            "launch_margin_seconds",
+            "gauge",
+            "Time that had to remain for another message, in the last launch.",
+            [Sample(labels, each["margin_seconds"]) for labels, each in by_group],
+        ),
+    ]

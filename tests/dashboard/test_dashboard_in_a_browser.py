@@ -1,0 +1,172 @@
+"""Every button of the dashboard, clicked in headless Chromium, where Debian's is installed."""
+
+from __future__ import annotations
+
+import sys
+from html import escape
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pollconsumer.dashboard.page_actions import PageActions
+from tests.conftest import NAMESPACE
+from tests.dashboard.chromium import MISSING, Chromium
+from tests.dashboard.pages import reading
+from tests.dashboard.scenes import Scene, bad_hour
+from tests.store.acting import HOUR, QUEUE, message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pollconsumer.store.client.wire import Wire
+    from tests.site import Site
+    from tests.store.servers import Server
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {MISSING}")
+
+PAGES = (
+    "",
+    "queue?name=mail",
+    "queue?name=mail&state=dead",
+    "message?queue=mail&id=dead-1",
+    "message?queue=mail&id=scheduled",
+    "dead?queue=mail",
+    "dead",
+    "handler?name=mail.send",
+    "recurrence?name=check",
+)
+LAST = "purge_all redrive_all"
+"""These leave nothing for the others to do."""
+BUTTONS = "form[action=act] button"
+WHAT = "return Array.from(document.querySelectorAll('form[action=act]'), each => each.elements.what.value)"
+VALUES = "return Array.from(document.querySelectorAll('form[action=act] input'), each => [each.name, each.value])"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Chromium]:
+    with Chromium() as chromium:
+        yield chromium
+
+
+@pytest.fixture
+def wire(valkey: Server) -> Wire:
+    return valkey.wire()
+
+
+@pytest.fixture
+def address(valkey: Server, wire: Wire, site: Site) -> Iterator[str]:
+    """Of a dashboard with actions, its token included."""
+    bad_hour(Scene(wire, NAMESPACE, share=0.02))
+    command = [sys.executable, "-m", "pollconsumer", "--store", valkey.url, "--namespace", NAMESPACE, "dashboard"]
+    process = site.start_program([*command, "--port", "0", "--allow-actions"])
+    assert process.stdout is not None
+    yield process.stdout.readline().strip()
+    process.terminate()
+    process.communicate(timeout=90)
+
+
+def clicked(chromium: Chromium, what: str) -> None:
+    """Click the first button that does this, behind the question whether it is meant."""
+    for summary in chromium.all("details.ask:not([open]) > summary"):
+        chromium.click(summary)
+    chromium.follow(chromium.all(BUTTONS)[chromium.run(WHAT).index(what)])
+
+
+def test_every_button_does_what_it_says(chromium: Chromium, wire: Wire, address: str) -> None:
+    Scene(wire, NAMESPACE).store.enqueue([message("scheduled", delay=HOUR)])
+    chromium.open(address)
+    bare = chromium.address
+    assert bare == address.partition("?")[0]
+    done = set()
+    for page in PAGES:
+        clicked_here: set[str] = set()
+        while True:
+            chromium.open(bare + page)
+            left = [what for what in chromium.run(WHAT) if what not in clicked_here]
+            if not left:
+                break
+            clicked(chromium, what := min(left, key=lambda each: LAST.find(each)))
+            assert chromium.all("[role=status]"), f"{what} of {page}: {chromium.text}"
+            clicked_here.add(what)
+        done |= clicked_here
+    assert done == PageActions(wire, NAMESPACE).actions.keys()
+    found = reading(wire)
+    assert found.message("dead-1", QUEUE).message.generation == 1
+    assert found.message("scheduled", QUEUE).message.state == "cancelled"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_the_page_of_another_server_cannot_press_a_button(
+    host: str, chromium: Chromium, wire: Wire, address: str
+) -> None:
+    """It knows the form's secret, even; on 127.0.0.1, the browser sends it our cookie."""
+    chromium.open(address)
+    bare = chromium.address
+    chromium.open(f"{bare}message?queue=mail&id=dead-1")
+    values = chromium.run(VALUES)
+    inputs = "".join(f'<input name="{name}" value="{escape(value)}">' for name, value in values)
+    form = f'<form method="post" action="{bare}act">{inputs}<button>Win</button></form>'
+
+    class Evil(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(form.encode())
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Evil)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        chromium.open(f"http://{host}:{server.server_port}/")
+        chromium.follow(chromium.all("button")[0])
+        assert "Not yours to see" in chromium.text if host == "localhost" else "Refused" in chromium.text
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    assert reading(wire).message("dead-1", QUEUE).message.state == "dead"
+
+
+LINES = """
+const high = document.querySelector("table.counts tbody tr").getBoundingClientRect().height;
+return [high / parseFloat(getComputedStyle(document.body).lineHeight), document.body.scrollWidth - window.innerWidth];
+"""
+
+
+BEGINNINGS = """
+const table = document.querySelector("table.counts"), edge = table.getBoundingClientRect().left;
+const lines = Array.from(table.querySelectorAll("tbody td"), each => Array.from(each.getClientRects())).flat();
+return Math.min(...lines.filter(line => line.width).map(line => line.left - edge));
+"""
+
+
+def test_a_narrow_screen_shows_a_queue_in_five_lines_none_of_which_begins_at_the_edge(address: str) -> None:
+    with Chromium(width=390, height=844) as narrow:
+        narrow.resize(390, 844)
+        narrow.open(address)
+        lines, beyond = narrow.run(LINES)
+        assert lines < 6  # with its padding
+        assert beyond <= 0
+        assert narrow.run(BEGINNINGS) >= 8
+
+
+NAMES = """
+const buttons = document.querySelectorAll("form[action=act] button");
+return Array.from(buttons, each => each.ariaLabel + " " + each.form.what.value);
+"""
+
+
+def test_buttons_of_one_name_say_what_they_act_on(chromium: Chromium, address: str) -> None:
+    chromium.open(address)
+    bare = chromium.address
+    for page in ("", "dead", "queue?name=mail&state=dead"):
+        chromium.open(bare + page)
+        names = chromium.run(NAMES)
+        assert len(names) > 1, page
+        assert len(set(names)) == len(names), page

@@ -1,0 +1,627 @@
+"""``init``: files that launch a configuration as it is, in each platform's own syntax, without its password."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import UTC
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import pytest
+from redis import Redis
+
+from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.notation.cron_expression import Cron
+from pollconsumer.core.notation.instants import datetime_of
+from pollconsumer.interface.cli.group import group
+from pollconsumer.interface.logs import logs
+from pollconsumer.interface.settings.load import read_settings
+from pollconsumer.interface.settings.model import CommandSettings, ConsumerSettings, MoverSettings, Settings, changed
+from pollconsumer.platform_files import calendar
+from pollconsumer.platform_files.installation import PRIVATE, File, Installation
+from pollconsumer.platform_files.platforms.platform_modules import PLATFORMS, files_of
+from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.reading.inspector import Inspector
+from tests.conftest import NAMESPACE
+from tests.interface.deployed import DEPLOY, deployed, installation
+from tests.store.acting import QUEUE, Launch, message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.site import Site
+    from tests.store.servers import Server
+
+PASSWORD = "hunter2hunter2"
+URL = f"redis://app:{PASSWORD}@redis.example:6380/2"
+ODD = """a b%c$d'e;f"""
+"""A directory's name that means something in every syntax."""
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    for kind in ("CACHE", "DATA", "STATE"):
+        monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / kind.lower()))
+    (tmp_path / "config.toml").write_text('[consumer]\nqueues = ["default", "mail"]\nschedule = "* * * * *"\n')
+    yield tmp_path
+    logs.configure()
+
+
+def installed(settings: Settings | None = None, **changed: Any) -> Installation:
+    directory = Path("/etc/pollconsumer")
+    settings = settings or Settings(store=URL, directory=directory, config=directory / "config.toml")
+    return Installation(settings, **({"program": ("/opt/p/bin/pollconsumer",), "user": "ada"} | changed))
+
+
+def text_of(files: list[File], ending: str) -> str:
+    [found] = [file.text for file in files if file.name.endswith(ending)]
+    return found
+
+
+def without_comments(text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+
+
+# The repository's examples
+
+
+@pytest.mark.parametrize("path", deployed(), ids=lambda path: path.relative_to(DEPLOY.parent).as_posix())
+def test_deploy_holds_the_output_for_the_example_configuration(path: Path) -> None:
+    assert path.read_text() == deployed()[path].text, "python -m tests.interface.deployed writes it again"
+
+
+def test_deploy_holds_nothing_else_that_launches() -> None:
+    watching = {DEPLOY / "grafana", DEPLOY / "prometheus"}
+    assert {path for path in DEPLOY.rglob("*") if path.is_file() and path.parent not in watching} == {
+        path for path in deployed() if DEPLOY in path.parents
+    }
+
+
+# Printing and writing
+
+
+@pytest.mark.parametrize(("platform", "name"), [("cron", "crontab"), ("github", ".github/workflows/pollconsumer.yml")])
+def test_a_platform_with_one_file_prints_exactly_that_file(run: Any, place: Path, platform: str, name: str) -> None:
+    code, out, _ = run(*(["--store", URL] if platform == "github" else []), "init", platform)
+    run(*(["--store", URL] if platform == "github" else []), "init", platform, "--write", "out")
+    assert (code, out) == (0, (place / "out" / name).read_text())
+
+
+@pytest.mark.parametrize("platform", sorted({*PLATFORMS} - {"cron", "github"}))
+def test_several_files_are_printed_each_below_a_comment_with_its_name(run: Any, place: Path, platform: str) -> None:
+    _, out, err = run("--store", URL, "init", platform)
+    before = {path for path in place.rglob("*") if path.is_file()}
+    assert (err, run("--store", URL, "init", platform, "--write", ".", "--force")[0]) == ("", 0)
+    rest = out
+    for path in (path for path in place.rglob("*") if path.is_file() and path not in before):
+        mark = "//" if path.suffix in (".job", ".json") else "#"
+        separator = "---\n" if path.suffix == ".yaml" else ""
+        whole = f"{mark} {path.relative_to(place)}\n{separator}{path.read_text()}"
+        assert whole in rest
+        rest = rest.replace(whole, "")
+    assert rest == ""
+
+
+def test_equal_files_are_left_alone(run: Any, place: Path) -> None:
+    assert run("init", "systemd", "--write", "out")[0] == 0
+    before = {path: path.stat().st_mtime_ns for path in (place / "out").iterdir()}
+    code, out, _ = run("init", "systemd", "--write", "out")
+    assert code == 0
+    assert [line.partition(":")[0] for line in out.splitlines()] == ["unchanged"] * len(before)
+    assert {path: path.stat().st_mtime_ns for path in (place / "out").iterdir()} == before
+
+
+def test_a_file_that_differs_is_kept_and_nothing_else_is_written(run: Any, place: Path) -> None:
+    out = place / "out"
+    out.mkdir()
+    (out / "pollconsumer.timer").write_text("mine")
+    code, printed, err = run("init", "systemd", "--write", "out")
+    assert (code, printed) == (73, "")
+    assert (
+        err == "pollconsumer: error: file differs: out/pollconsumer.timer; --force replaces it, or name another DIR\n"
+    )
+    assert [path.read_text() for path in out.iterdir()] == ["mine"]
+    assert run("init", "systemd", "--write", "out", "--force")[0] == 0
+    assert "OnCalendar" in (out / "pollconsumer.timer").read_text()
+
+
+@pytest.mark.parametrize("directory", ["config.toml", "config.toml/below", "/proc/below"])
+def test_a_directory_that_cannot_be_written_is_73(run: Any, directory: str) -> None:
+    code, _, err = run("init", "docker", "--write", directory)
+    assert (code, err.count("\n")) == (73, 1)
+
+
+def test_files_with_a_password_are_for_their_owner_and_scripts_can_be_run(run: Any, place: Path) -> None:
+    run("--store", URL, "init", "docker", "--write", "out")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (place / "out").iterdir()}
+    assert modes["pollconsumer.env"] == 0o600
+    assert modes["launch.sh"] == 0o755
+    assert modes["Dockerfile"] == 0o644
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["init", "corn"], 2, "'cron', 'systemd', 'kubernetes', 'keda', 'azure', 'docker', 'github'"),
+        (["init"], 2, "missing argument: "),
+        (["init", "cron", "--force"], 2, "--force"),
+        (["init", "cron", "--image", "x"], 2, "--image: x; only kubernetes, keda, docker have an image"),
+        (["init", "cron", "--schedule", "61 * * * *"], 2, "minute must be 0-59"),
+        (["--config", "missing.toml", "init", "cron"], 78, "not found"),
+        (["--store", "http://h", "init", "cron"], 78, "store"),
+        (["init", "azure", "--schedule", "0 0 1 * 1"], 78, "schedule: 0 0 1 * 1; Azure"),
+        (["init", "kubernetes"], 78, "store: embedded; "),
+        (["init", "keda"], 78, "store: embedded; "),
+        (["--store", "unix:///run/s", "init", "keda"], 78, "store: unix:///run/s; "),
+    ],
+)
+def test_what_cannot_be_launched_is_one_line(run: Any, arguments: list[str], code: int, said: str) -> None:
+    found, out, err = run(*arguments)
+    errors = [line for line in err.splitlines() if line.startswith("pollconsumer: error: ")]
+    assert (found, out, len(errors)) == (code, "", 1)
+    assert said in errors[0]
+
+
+# Passwords
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_a_password_is_in_a_secret_or_an_environment_file_only(run: Any, place: Path, platform: str) -> None:
+    assert run("--store", URL, "init", platform, "--write", "out")[0] == 0
+    holding = {path for path in (place / "out").rglob("*") if path.is_file() and PASSWORD in path.read_text()}
+    assert {path.name for path in holding} <= {"secret.yaml", "pollconsumer.env", "appsettings.json"}
+    assert all(path.stat().st_mode & 0o777 == PRIVATE for path in holding)
+    assert bool(holding) == (platform != "github")  # whose secrets are not in files
+
+
+def test_a_crontab_with_a_password_is_printed_without_it_and_reads_it_from_a_file(run: Any, place: Path) -> None:
+    _, out, err = run("--store", URL, "init", "cron")
+    assert PASSWORD not in out + err
+    assert f"set -a; . {place}/pollconsumer.env; exec " in out
+    assert err == "pollconsumer: pollconsumer.env is not printed, as it may hold a password: --write DIR writes it\n"
+
+
+@pytest.mark.parametrize("platform", [platform for platform in PLATFORMS if platform not in ("cron", "systemd")])
+def test_a_password_in_the_configuration_file_is_warned_about_where_that_file_travels(
+    run: Any, place: Path, platform: str
+) -> None:
+    (place / "config.toml").write_text(f'store = "{URL}"\n[consumer]\nqueues = ["default"]\n')
+    code, out, err = run("init", platform)
+    assert (code, err.count("\n")) == (0, 1)
+    assert "holds a password" in err
+    assert PASSWORD not in err
+    sections = re.split(r"^(?=(?:#|//) [\w./-]+$)", out, flags=re.MULTILINE)
+    assert all(
+        re.match(r"(#|//) (secret.yaml|pollconsumer.env|appsettings.json)\n", part)
+        for part in sections
+        if PASSWORD in part
+    )
+
+
+def test_an_environment_file_is_read_alike_by_the_shell_whatever_is_in_it(place: Path) -> None:
+    url = "redis://:a%20b$HOME`id`\"'\\@h/0"
+    files = files_of("cron", installed(environment={"POLLCONSUMER_STORE": url, "POLLCONSUMER_NAMESPACE": "a b"}))
+    (place / "env").write_text(text_of(files, ".env"))
+    script = f"set -a; . ./env; exec {sys.executable} -c \"import os; print(os.environ['POLLCONSUMER_STORE'])\""
+    done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=True, cwd=place)
+    assert done.stdout == url.replace("'", "%27") + "\n"
+
+
+def test_what_the_environment_and_flags_set_is_set_for_launches_too(
+    run: Any, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POLLCONSUMER_CONSUMER__IDLE_TIME", "1s")
+    monkeypatch.setenv("POLLCONSUMER_PORT", "tcp://10.0.0.1:80")  # a service link
+    monkeypatch.setenv("POLLCONSUMER_CONFIG", "config.toml")
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "website.settings")
+    run("--namespace", "shop", "init", "systemd", "--write", "out")
+    assert (place / "out" / "pollconsumer.env").read_text().splitlines()[1:] == [
+        "DJANGO_SETTINGS_MODULE='website.settings'",
+        "POLLCONSUMER_CONSUMER__IDLE_TIME='1s'",
+        "POLLCONSUMER_NAMESPACE='shop'",
+    ]
+    assert f"EnvironmentFile={place}/out/pollconsumer.env\n" in (place / "out" / "shop.service").read_text()
+
+
+# Each syntax
+
+
+def argv_of(line: str, place: Path, **environment: str) -> list[str]:
+    """The words that a program gets that a shell's ``line`` runs: one that notes them."""
+    done = subprocess.run(
+        ["/bin/sh", "-c", line], capture_output=True, text=True, check=True, cwd=place, env=os.environ | environment
+    )
+    words: list[str] = json.loads(done.stdout)
+    return words
+
+
+@pytest.fixture
+def odd(place: Path) -> Installation:
+    """Program and configuration in a directory with an odd name; the program prints its words."""
+    directory = place / ODD
+    directory.mkdir()
+    program = directory / "pollconsumer"
+    program.write_text(f"#!{sys.executable}\nimport json, sys\nprint(json.dumps(sys.argv))\n")
+    program.chmod(0o755)
+    settings = Settings(directory=directory, config=directory / "config.toml", store=URL)
+    return installed(settings, program=(str(program),))
+
+
+def cron_reads(command: str) -> str:
+    """As Debian's cron does: a percent sign ends it, one after a backslash is one."""
+    return re.sub(r"(?<!\\)%.*", "", command).replace("\\%", "%")
+
+
+def busybox_reads(command: str) -> str:
+    return command
+
+
+@pytest.mark.parametrize("reads", [cron_reads, busybox_reads])
+def test_a_crontab_line_runs_paths_with_spaces_quotes_and_percent_signs(
+    odd: Installation, place: Path, reads: Callable[[str], str]
+) -> None:
+    text = without_comments(text_of(files_of("cron", odd), "crontab"))
+    launch, alarm = [line.split(maxsplit=5)[5] for line in text.splitlines() if re.match(r"[*\d]", line)]
+    assert argv_of(reads(launch), place) == [*odd.run()]
+    assert argv_of(reads(alarm), place) == [*odd.doctor()]
+    assert text_of(files_of("cron", odd), "crontab").endswith("\n")
+
+
+def test_a_units_words_are_quoted_for_systemd(odd: Installation) -> None:
+    text = text_of(files_of("systemd", odd), ".service")
+    written = odd.program[0].replace("%", "%%").replace("$", "$$")
+    assert f'ExecStart=/usr/bin/env "{written}" run --config "' in text
+    assert f"ProtectHome={'read-only' if odd.program[0].startswith(('/home', '/root')) else 'yes'}\n" in text
+
+
+def test_a_containers_launch_runs_with_its_odd_paths(odd: Installation, place: Path) -> None:
+    shutil.copy(odd.program[0], place / "docker")
+    words = argv_of(text_of(files_of("docker", odd), "launch.sh"), place, PATH=f"{place}:{os.environ['PATH']}")
+    assert words[1:3] == ["run", "--rm"]
+    assert words[words.index("--env-file") + 1] == str(odd.environment_file)
+    launch, alarm = text_of(files_of("docker", odd), "crontab").splitlines()[-2:]
+    words = ["exec", "/bin/sh", str(odd.settings.directory / "launch.sh")]
+    assert shlex.split(cron_reads(launch))[5:] == words
+    assert shlex.split(cron_reads(alarm))[5:] == [*words, "doctor", "--quiet"]
+
+
+@pytest.mark.parametrize("namespace", ["Shop.EU_1", "-", "a" * 64, "9lives", "..x.."])
+def test_odd_names_make_valid_names_of_resources_and_exact_names_of_keys(namespace: str) -> None:
+    queue = "Re.ports_-1"
+    settings = Settings(store=URL, namespace=namespace, config=Path("/c/config.toml"), directory=Path("/c"))
+    found = installed(settings, queues=(queue,))
+    assert re.fullmatch(r"[a-z]([a-z0-9-]{0,50}[a-z0-9])?", found.name)
+    keys = re.findall(r"listName: (.*)", text_of(files_of("keda", found), "scaledjob.yaml"))
+    assert [json.loads(key) for key in keys] == [f"{{{namespace}:{queue}}}:r", f"{{{namespace}:{queue}}}:z"]
+
+
+def test_a_control_character_in_a_path_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="control character"):
+        installed(program=("/opt/a\nb/pollconsumer",))
+
+
+COMMANDS = {
+    "cron": {"run", "move", "doctor"},
+    "systemd": {"run", "store"},
+    "kubernetes": {"run"},
+    "keda": {"run"},
+    "azure": {"run"},
+    "docker": {"run"},
+    "github": {"run"},
+}
+LISTS = re.compile(r"^\s*(?:command: |CMD )(\[.*])$", re.MULTILINE)
+LINES = re.compile(r"(?:\bexec |^ExecSt\w+=)([^\"\n]*\bpollconsumer [^\"\n]*)", re.MULTILINE)
+
+
+def commands(platform: str) -> Iterator[list[str]]:
+    """What the files have pollconsumer do, comments included."""
+    for file in files_of(platform, installation(platform)):
+        found = [json.loads(words) for words in LISTS.findall(file.text)]
+        found += [shlex.split(line) for line in LINES.findall(file.text) if "docker" not in line]
+        for words in found:
+            yield words[next(at for at, word in enumerate(words) if word in ("run", "move", "store", "doctor")) :]
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_every_command_in_the_files_is_one_that_the_command_line_takes(platform: str) -> None:
+    found = [*commands(platform)]
+    assert {words[0] for words in found} == COMMANDS[platform]
+    for name, *arguments in found:
+        with click.Context(group) as root:
+            root.params = {"config": None, "store": None, "namespace": None, "verbosity": 0, "quiet": False}
+            command = group.get_command(root, name)
+            assert command is not None
+            if name != "store":
+                command.make_context(name, arguments, parent=root)
+
+
+# What the platforms ask for
+
+
+def test_times_follow_from_the_configuration() -> None:
+    backup = CommandSettings(command=("backup",), timeout=600.0)
+    settings = changed(installed().settings, commands={"backup": backup}, consumer=ConsumerSettings(timeout=840.0))
+    found = installed(settings, schedule="*/15 * * * *")
+    assert "TimeoutStopSec=615\n" in text_of(files_of("systemd", found), ".service")
+    assert "TimeoutStartSec=1525\n" in text_of(files_of("systemd", found), ".service")
+    assert "OnCalendar=*-*-* *:0/15:00\n" in text_of(files_of("systemd", found), ".timer")
+    cronjob = text_of(files_of("kubernetes", found), "cronjob.yaml")
+    assert re.search(r"activeDeadlineSeconds: 1585\b", cronjob)
+    assert re.search(r"terminationGracePeriodSeconds: 615\b", cronjob)
+    assert "'*/15 * * * *'" in text_of(files_of("cron", found), "crontab")  # told, since the configuration has none
+    job = json.loads(text_of(files_of("azure", found), "settings.job"))
+    assert job == {"schedule": "0 */15 * * * *", "stopping_wait_time": 855, "is_in_place": False}
+
+
+@pytest.mark.parametrize("role", ["run", "move"])
+def test_each_line_of_a_crontab_tells_its_launches_the_schedule_unless_their_settings_do(role: str) -> None:
+    """Without it, they would last beyond a tick that their launcher then drops."""
+
+    def line(schedule: str, settings: Settings) -> str:
+        text = text_of(files_of("cron", installed(settings, schedule=schedule)), "crontab")
+        return next(line for line in text.splitlines() if f"pollconsumer {role} " in line)
+
+    unset = installed().settings
+    every_minute = "* * * * *"
+    known = changed(unset, consumer=ConsumerSettings(schedule=every_minute), mover=MoverSettings(schedule=every_minute))
+    assert line(every_minute, unset).endswith("--schedule '* * * * *'")
+    assert "--schedule" not in line(every_minute, known)
+    assert line("*/5 * * * *", known).endswith("--schedule '*/5 * * * *'")
+
+
+@pytest.mark.parametrize("platform", ["cron", "docker"])
+def test_a_crontab_has_an_hourly_alarm_that_says_nothing_while_all_is_well(platform: str) -> None:
+    settings = Settings(directory=Path("/c"), config=Path("/c/config.toml"))
+    lines = without_comments(text_of(files_of(platform, installed(settings)), "crontab")).splitlines()
+    launch, alarm = (line for line in lines if re.match(r"[*\d]", line))
+    assert launch.startswith("* * * * * exec ")
+    assert re.match(r"\d+ \* \* \* \* exec .* doctor --quiet\b", alarm)
+
+
+def test_an_embedded_store_is_a_unit_of_its_own_which_no_launch_ends() -> None:
+    files = files_of("systemd", installation("systemd"))
+    assert "RemainAfterExit=yes" in text_of(files, "-store.service")
+    assert "Requires=pollconsumer-store.service\n" in text_of(files, "pollconsumer.service")
+    assert "KillMode=process\n" in text_of(files, "pollconsumer.service")
+    assert "KillMode=mixed\n" in text_of(files_of("systemd", installed()), ".service")
+
+
+def test_a_store_outside_of_the_users_home_is_the_same_for_launches(run: Any, place: Path) -> None:
+    assert f"\nXDG_DATA_HOME={place}/data\n* * * * * exec " in run("init", "cron")[1]
+    assert run("init", "systemd")[1].count(f"\nEnvironment=XDG_DATA_HOME={place}/data\n") == 2
+    assert "XDG_DATA_HOME" not in run("--store", URL, "init", "cron")[1]
+
+
+def test_github_launches_every_five_minutes_at_most() -> None:
+    assert calendar.for_github("* * * * *") == calendar.for_github("1,2 * * * *") == "*/5 * * * *"
+    assert calendar.for_github("*/15 * * * *") == "*/15 * * * *"
+
+
+@pytest.mark.parametrize(
+    ("schedule", "calendars"),
+    [
+        ("* * * * *", ["*-*-* *:*:00"]),
+        ("*/5 * * * *", ["*-*-* *:0/5:00"]),
+        ("5-59/10 1-3 * JAN *", ["*-1-* 1,2,3:5,15,25,35,45,55:00"]),
+        ("0 9 * * MON-FRI", ["Mon,Tue,Wed,Thu,Fri *-*-* 9:0:00"]),
+        ("0 0 13 * 5-7", ["*-*-13 0:0:00", "Sun,Fri,Sat *-*-* 0:0:00"]),
+        ("0 0 */10 * *", ["*-*-1/10 0:0:00"]),
+    ],
+)
+def test_a_timer_elapses_when_cron_launches(schedule: str, calendars: list[str]) -> None:
+    assert calendar.for_systemd(schedule) == calendars
+    if (analyze := shutil.which("systemd-analyze")) is None:
+        return
+    elapsed = set[str]()
+    for each in calendars:
+        command = [analyze, "calendar", "--iterations=20", "--base-time=2026-01-01 00:00:00 UTC", each]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env={"TZ": "UTC", "LC_ALL": "C"})
+        elapsed |= {*re.findall(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC", done.stdout)}
+    expected = islice(Cron(schedule).instants(1767225600000, UTC), 10)
+    assert [f"{datetime_of(instant):%Y-%m-%d %H:%M:%S}" for instant in expected] == sorted(
+        elapsed - {"2026-01-01 00:00:00"}
+    )[:10]
+
+
+def test_sunday_is_0_where_7_is_unknown_and_what_a_dialect_lacks_is_refused() -> None:
+    assert calendar.with_sunday_0("0 0 * * 5-7") == "0 0 * * 0,5,6"
+    with pytest.raises(ConfigurationError):
+        calendar.for_systemd("0 0 L * *")
+
+
+# Validators, where they are installed
+
+
+def with_program(program: str) -> str:
+    found = shutil.which(program)
+    if found is None:
+        pytest.skip(f"{program} is not installed")
+    return found
+
+
+def test_systemd_accepts_the_units_and_finds_them_hardened(odd: Installation, place: Path) -> None:
+    analyze = with_program("systemd-analyze")
+    files = files_of("systemd", replace(odd, data=Path("/var/lib/x y"), user="daemon"))
+    for file in files:
+        (place / file.name).write_text(file.text)
+    units = [str(place / file.name) for file in files]
+    done = subprocess.run([analyze, "verify", *units], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    command = [
+        analyze,
+        "security",
+        "--offline=yes",
+        "--no-pager",
+        "--threshold=15",
+        str(place / "pollconsumer.service"),
+    ]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def test_cron_accepts_the_crontab(odd: Installation, place: Path) -> None:
+    program = with_program("crontab")
+    (place / "crontab").write_text(text_of(files_of("cron", odd), "crontab"))
+    done = subprocess.run([program, "-n", "crontab"], capture_output=True, text=True, check=False, cwd=place)
+    if "invalid option" in done.stderr:
+        pytest.skip("this crontab has no dry run")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("platform", ["azure", "docker"])
+def test_shellcheck_finds_nothing(odd: Installation, place: Path, platform: str) -> None:
+    program = with_program("shellcheck")
+    for at, file in enumerate(file for file in files_of(platform, odd) if file.name.endswith(".sh")):
+        (place / f"{at}.sh").write_text(file.text)
+        done = subprocess.run([program, f"{at}.sh"], capture_output=True, text=True, check=False, cwd=place)
+        assert (done.returncode, done.stdout) == (0, "")
+
+
+# What KEDA reads
+
+LENGTHS = """
+local kind = redis.call('type', KEYS[1]).ok
+if kind == 'zset' then return redis.call('zcard', KEYS[1]) end
+if kind == 'list' or kind == 'none' then return redis.call('llen', KEYS[1]) end
+return redis.error_reply('ERR unsupported key type')
+"""
+"""As KEDA's redis scaler does it."""
+
+
+def test_keda_reads_the_ready_messages_of_all_priorities_with_the_rights_that_the_page_lists(valkey: Server) -> None:
+    settings = Settings(store="redis://h", namespace=NAMESPACE, directory=Path("/c"), config=Path("/c/config.toml"))
+    text = text_of(files_of("keda", installed(settings, queues=(QUEUE,))), "scaledjob.yaml")
+    keys = [json.loads(key) for key in re.findall(r"listName: (.*)", text)]
+    page = (DEPLOY.parent / "docs" / "platforms.md").read_text()
+    rule = re.search(r"^ACL SETUSER keda (.*?)\n```", page, re.MULTILINE | re.DOTALL)
+    assert rule is not None
+    wire = valkey.wire()
+    words = rule[1].replace("\\\n", " ").replace("pollconsumer", NAMESPACE).replace(">PASSWORD", ">x").split()
+    wire.command("ACL", "SETUSER", "keda", "reset", *words)
+    reader = Redis(unix_socket_path=valkey.url.removeprefix("unix://"), username="keda", password="x")
+    looking = Inspector(wire, NAMESPACE)
+
+    def figure() -> int:
+        return sum(int(reader.eval(LENGTHS, 1, key)) for key in keys)
+
+    def ready() -> int:
+        return sum(queue.ready for queue in looking.overview().queues)
+
+    try:
+        assert figure() == 0
+        store = RedisStore(wire, NAMESPACE)
+        store.enqueue([message(f"m{n}", priority=n % 3 - 1) for n in range(9)])
+        store.enqueue([message("later", delay=3_600_000)])
+        assert figure() == ready() == 9
+        Interventions(wire, NAMESPACE).cancel(QUEUE, "m1")
+        assert (figure(), ready()) == (9, 8)  # until the next launch comes to its id
+        assert len(Launch(store).reserve(9)) == 8
+        assert figure() == ready() == 0
+    finally:
+        reader.close()
+        wire.command("ACL", "DELUSER", "keda")
+
+
+def test_a_launch_imports_nothing_of_it() -> None:
+    script = "import sys, pollconsumer.interface.cli.run; print([m for m in sys.modules if 'platform_files' in m])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(("platform", "name"), [("kubernetes", "cronjob.yaml"), ("keda", "scaledjob.yaml")])
+def test_a_pod_is_not_root_and_leaves_it_to_the_cluster_who_else_it_is(platform: str, name: str) -> None:
+    """OpenShift admits no user but one of the project's own range; the image's user holds elsewhere."""
+    settings = Settings(store="redis://h", directory=Path("/c"), config=Path("/c/config.toml"))
+    pod = text_of(files_of(platform, installed(settings, queues=(QUEUE,))), name)
+    assert "runAsNonRoot: true" in pod
+    assert not re.findall(r"runAsUser|runAsGroup|fsGroup|supplementalGroups", pod)
+    image = text_of(files_of("docker", installed(settings)), "Dockerfile")
+    assert re.search(r"^USER [1-9][0-9]*:", image, re.MULTILINE), "by number, so that runAsNonRoot can be verified"
+
+
+def test_an_image_keeps_from_its_build_what_starts_would_read_anew(tmp_path: Path) -> None:
+    app, cache = tmp_path / "app", tmp_path / "kept"
+    app.mkdir()
+    config = app / "config.toml"
+    config.write_text('namespace = "built"\n[consumer]\nconcurrency = 3\n')
+    image = text_of(files_of("docker", installed(read_settings(config))), "Dockerfile")
+    run = re.search(r"^ENV XDG_CACHE_HOME=(\S+)\nRUN ((?:.*\\\n)*.*)$", image, re.MULTILINE)
+    assert run is not None
+    line = run[2].replace("/opt/pollconsumer/bin", str(Path(sys.executable).parent)).replace("/app/", f"{app}/")
+    surroundings = {"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(cache), "POLLCONSUMER_DASHBOARD__TOKEN": "s" * 16}
+    subprocess.run(["/bin/sh", "-c", line], env=surroundings, check=True)
+    assert "s" * 16 not in "".join(kept.read_text() for kept in cache.rglob("*.json"))
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from pollconsumer.interface.settings.load import load_settings\n"
+        "found = load_settings(Path(sys.argv[1]))\n"
+        "print(found.namespace, found.consumer.concurrency, found.store, 'pydantic' in sys.modules)\n"
+    )
+    surroundings["POLLCONSUMER_STORE"] = "redis://:password@h"
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(config)], env=surroundings, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "built 3 redis://:password@h False\n"
+
+
+def test_keda_asks_the_nodes_of_a_cluster() -> None:
+    settings = Settings(
+        store="redis+cluster://:canary@h1,h2:7000?ssl=true", directory=Path("/c"), config=Path("/c/config.toml")
+    )
+    files = files_of("keda", installed(settings, queues=(QUEUE,)))
+    trigger = text_of(files, "scaledjob.yaml")
+    for line in ("- type: redis-cluster", 'addresses: "h1:6379,h2:7000"', 'enableTLS: "true"', "parameter: password"):
+        assert line in trigger
+    assert "canary" not in trigger
+
+
+def test_keda_asks_the_sentinels_of_the_store_with_the_passwords_of_both() -> None:
+    url = "redis+sentinel://:canary@h1,[::1]:26380/mymaster/2?sentinel_password=another"
+    settings = Settings(store=url, directory=Path("/c"), config=Path("/c/config.toml"))
+    files = files_of("keda", installed(settings, queues=(QUEUE,)))
+    trigger = text_of(files, "scaledjob.yaml")
+    for line in (
+        "- type: redis-sentinel",
+        'addresses: "h1:26379,[::1]:26380"',
+        'sentinelMaster: "mymaster"',
+        'databaseIndex: "2"',
+        "parameter: sentinelPassword",
+    ):
+        assert line in trigger
+    assert "canary" not in trigger
+    assert 'redis-sentinelPassword: "another"' in text_of(files, "secret.yaml")
+
+
+def test_a_file_that_may_hold_a_password_is_not_shown_at_a_terminal_but_is_printed_into_a_pipe(site: Site) -> None:
+    variables = {"POLLCONSUMER_STORE": "redis://:secret@db:6379/0"}
+    words = [sys.executable, "-m", "pollconsumer", "init", "docker"]
+    ours, theirs = os.openpty()
+    subprocess.run(words, cwd=site.directory, env=site.environment | variables, stdout=theirs, check=True, timeout=60)
+    os.write(theirs, b"end")
+    shown = b""
+    while not shown.endswith(b"end"):
+        shown += os.read(ours, 65536)
+    os.close(theirs)
+    os.close(ours)
+    assert b"FROM python" in shown
+    assert b"secret" not in shown
+    assert "secret" in site.command("init", "docker", **variables).stdout
+
+
+def test_a_client_of_the_users_is_found_by_a_launch_anywhere_but_not_by_keda() -> None:
+    settings = Settings(client="bring:client", directory=Path("/c"), config=Path("/c/config.toml"))
+    for platform in ("kubernetes", "docker", "azure"):
+        texts = [file.text for file in files_of(platform, installed(settings))]
+        assert not [text for text in texts if re.search("STORE.{1,4}embedded", text)]
+    with pytest.raises(ConfigurationError, match="client: bring:client; KEDA reads the store itself: name its URL"):
+        files_of("keda", installed(settings, queues=(QUEUE,)))

@@ -1,0 +1,346 @@
+"""Each finding of `doctor` appears when it should, and not otherwise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pollconsumer.watching.health.facts import Expected, Facts, QueueFacts, RecurrenceFacts, ServerFacts
+from pollconsumer.watching.health.findings import findings_of
+from pollconsumer.watching.health.groups import groups_of
+from tests.as_set import expected_as_set
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+NOW = 1_900_000_000_000
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+
+
+def launches(
+    *, ago: float = 5.0, every: float = MINUTE, count: int = 30, queues: Sequence[str] = ("mail",), **fields: Any
+) -> list[dict[str, Any]]:
+    """The last ended ``ago`` seconds ago, after 55 seconds; newest first."""
+    role = fields.get("role", "consumer")
+    return [
+        {
+            "role": role, "queues": [*queues], "stop_reason": "no_time_to_idle",
+            "lineage": f"{role}:{','.join(queues)}:0",
+            "started_ms": round(NOW - 1000 * (ago + 55 + every * n)), "ended_ms": round(NOW - 1000 * (ago + every * n)),
+            "running_seconds": 55.0, "launch_offset_seconds": 1.0, "next_tick_seconds": 59.0, "margin_seconds": 5.0,
+            "launcher": "parallel",
+        } | fields
+        for n in range(count)
+    ]  # fmt: skip
+
+
+def facts(
+    server: ServerFacts | None = None,
+    queues: Sequence[QueueFacts] = (QueueFacts("mail"),),
+    ledger: Sequence[Mapping[str, Any]] | None = None,
+    recurrences: Sequence[RecurrenceFacts] = (),
+    slowest: Mapping[str, float] | None = None,
+    expected: Expected | None = None,
+) -> Facts:
+    return Facts(
+        NOW,
+        server or ServerFacts(),
+        queues,
+        recurrences,
+        launches() if ledger is None else ledger,
+        {"consumer:mail": slowest or {}},
+        expected or expected_as_set(period=MINUTE),
+    )
+
+
+def names(found: Facts) -> list[str]:
+    return [finding.name for finding in findings_of(found)]
+
+
+def test_lost_nodes_of_a_cluster_are_found_with_the_queues_that_wait_for_them() -> None:
+    parted = facts()._replace(lost=["redis://h2:6379"], unreachable=["mail", "sync"])
+    assert [str(each) for each in findings_of(parted)] == [
+        "nodes of the cluster lost: redis://h2:6379; start them, or replicas of them; queues wait for them: mail, sync"
+    ]
+    assert names(parted._replace(unreachable=[])) == ["node_lost"]
+
+
+def test_nothing_is_found_where_all_is_well() -> None:
+    assert findings_of(facts()) == []
+    assert findings_of(facts(queues=(), ledger=())) == []
+
+
+def test_what_is_wrong_with_one_of_several_nodes_is_said_with_its_place() -> None:
+    nodes = [ServerFacts(place="h2:6379"), ServerFacts(place="h3:6379", appends=False)]
+    found = findings_of(facts(ServerFacts(place="h1:6379"))._replace(others=nodes))
+    assert [str(each) for each in found] == [
+        "no append-only file at h3:6379: accepted messages are lost if the server dies; "
+        "set appendonly yes, or attach a replica"
+    ]
+
+
+GIB = 1 << 30
+SERVERS = {
+    "clock_skew": (ServerFacts(skew=-2.6, skew_within=0.5), ServerFacts(skew=2.4, skew_within=0.5)),
+    "clock_set_back": (ServerFacts(set_back=7200.0), ServerFacts()),
+    "persistence": (ServerFacts(appends=False), ServerFacts(appends=False, replica_lags=(1.0,))),
+    "append_only_file": (
+        ServerFacts(append_only_bytes=5 * GIB, append_only_base=GIB),
+        ServerFacts(append_only_bytes=3 * GIB, append_only_base=GIB),
+    ),
+    "disk_space": (
+        ServerFacts(append_only_bytes=GIB, append_only_base=GIB, disk_free=GIB),
+        ServerFacts(append_only_bytes=GIB, append_only_base=GIB, disk_free=2 * GIB),
+    ),
+    "eviction": (
+        ServerFacts(max_memory=GIB, policy="volatile-lru"),
+        ServerFacts(max_memory=0, policy="volatile-lru"),
+    ),
+    "memory": (ServerFacts(max_memory=1000, used_memory=901), ServerFacts(max_memory=1000, used_memory=899)),
+    "rights": (ServerFacts(may_cut_off=False), ServerFacts(may_cut_off=True)),
+}
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_what_is_wrong_with_the_server_is_found_and_only_that(name: str) -> None:
+    wrong, well = SERVERS[name]
+    assert names(facts(wrong)) == [name]
+    assert names(facts(well)) == []
+
+
+def test_what_the_server_could_not_write_is_named() -> None:
+    (found,) = findings_of(facts(ServerFacts(broken=("a snapshot",))))
+    assert (found.name, found.value) == ("persistence", "a snapshot")
+
+
+def test_missing_and_lagging_replicas_are_found_where_producers_wait_for_them() -> None:
+    waits = expected_as_set(period=MINUTE, replicas=2)
+    assert names(facts(ServerFacts(replica_lags=(0.0,)), expected=waits)) == ["replication"]
+    assert names(facts(ServerFacts(replica_lags=(0.0, 1.0)), expected=waits)) == []
+    assert names(facts(ServerFacts(replica_lags=(0.0,)))) == []
+    assert names(facts(ServerFacts(replica_lags=(0.0, 30.0)))) == ["replication"]
+
+
+def test_rights_of_a_launch_are_missed_only_where_no_launch_comes() -> None:
+    server = ServerFacts(lacking=("BLPOP",))
+    assert names(facts(server)) == []
+    assert names(facts(server, queues=(), ledger=())) == ["rights"]
+
+
+def a_project(
+    name: str, *, ago: float = 5.0, every: float = 2 * MINUTE, count: int = 15, **also: Any
+) -> list[dict[str, Any]]:
+    return launches(ago=ago, every=every, count=count, **{"config": f"/{name}/config.toml", "handlers": name} | also)
+
+
+def shared_by(*ledgers: list[dict[str, Any]]) -> list[str]:
+    ledger = sorted((each for ledger in ledgers for each in ledger), key=lambda each: -each["started_ms"])
+    return [finding.value for finding in findings_of(facts(ledger=ledger)) if finding.name == "namespace_shared"]
+
+
+def test_projects_whose_launches_come_in_turn_for_one_lease_are_found_with_their_configurations() -> None:
+    first = a_project("a")
+    assert shared_by(first, a_project("b", ago=65)) == ["/a/config.toml, /b/config.toml"]
+    assert shared_by(first, a_project("b", ago=65, count=1)) == ["/a/config.toml, /b/config.toml"]
+    assert shared_by(first, a_project("b", ago=65), a_project("c", ago=45)) == [
+        "/a/config.toml, /b/config.toml, /c/config.toml"
+    ]
+
+
+def test_no_projects_are_found_in_two_configurations_of_one_in_its_new_version_and_in_launches_of_other_queues() -> (
+    None
+):
+    first = a_project("a")
+    assert shared_by(first, a_project("b", ago=65, handlers="a")) == []
+    assert shared_by(first, a_project("a", ago=65, handlers="b")) == []
+    assert shared_by(a_project("a", count=5), a_project("b", ago=605)) == []
+    assert shared_by(first, a_project("b", ago=65, queues=("sms",))) == []
+    assert shared_by(a_project("a", count=60), a_project("b", ago=65 + HOUR)) == []
+    assert shared_by(first, a_project("", ago=65, config="")) == []
+
+
+def test_a_launcher_that_stopped_is_found_after_three_missing_launches() -> None:
+    assert names(facts(ledger=launches(ago=175))) == []
+    (found,) = findings_of(facts(ledger=launches(ago=185)))
+    assert (found.name, found.subject) == ("launch_absent", "mail")
+    assert "3m 5s ago, every 1m before" in found.value
+
+
+def test_a_launch_that_is_there_is_not_missed_however_long_it_works() -> None:
+    running = {"stop_reason": None, "started_ms": NOW - 600_000}
+    ledger = launches(ago=660)
+    del ledger[0]["ended_ms"]
+    assert names(facts(ledger=[ledger[0] | running, *ledger[1:]])) == []
+
+
+def test_how_often_launches_come_is_learned_so_that_nightly_ones_are_not_missed_by_day() -> None:
+    assert names(facts(ledger=launches(ago=20 * HOUR, every=DAY), expected=expected_as_set())) == []
+    assert names(facts(ledger=launches(ago=4 * DAY, every=DAY), expected=expected_as_set())) == ["launch_absent"]
+
+
+def test_a_few_launches_do_not_tell_how_often_they_come() -> None:
+    unscheduled = expected_as_set()
+    assert names(facts(ledger=launches(ago=1100, every=5, count=2), expected=unscheduled)) == []
+    assert names(facts(ledger=launches(ago=1300, every=5, count=2), expected=unscheduled)) == ["launch_absent"]
+
+
+def test_the_schedule_tells_how_often_launches_come_from_the_first_one_on() -> None:
+    first = launches(ago=185, count=1)
+    (found,) = findings_of(facts(ledger=first, expected=expected_as_set(period=MINUTE)))
+    assert (found.name, found.value) == ("launch_absent", "last seen 3m 5s ago, every 1m before")
+    assert names(facts(ledger=first, expected=expected_as_set(period=HOUR))) == []
+    others = expected_as_set(queues=("reports",), period=MINUTE)
+    assert names(facts(ledger=first, expected=others)) == []
+
+
+def test_a_consumer_that_stays_away_is_one_finding_however_many_queues_it_served() -> None:
+    queues = [QueueFacts("default"), QueueFacts("mail", ready=2), QueueFacts("reports", ready=1, scheduled=3)]
+    gone = launches(ago=600, queues=["default", "mail", "reports"])
+    (found,) = findings_of(facts(queues=queues, ledger=gone))
+    assert (found.name, found.subject) == ("launch_absent", "default,mail,reports")
+    assert found.value == "last seen 10m ago, every 1m before, 3 ready, 3 scheduled"
+    other = launches(queues=["mail"])
+    (found,) = findings_of(facts(queues=queues, ledger=[*other, *gone]))
+    assert (found.subject, found.value) == (
+        "default,reports",
+        "last seen 10m ago, every 1m before, 1 ready, 3 scheduled",
+    )
+
+
+def test_recent_dead_letters_and_skipped_occurrences_are_found_and_old_ones_are_not() -> None:
+    assert names(facts(queues=[QueueFacts("mail", died=2)])) == ["dead_letters"]
+    skipped = QueueFacts("mail", skipped=7, skipped_ago=HOUR - 1)
+    (found,) = findings_of(facts(queues=[skipped]))
+    assert (found.name, found.value) == ("occurrences_skipped", "7 so far, the last one 59m 59s ago")
+    assert names(facts(queues=[skipped._replace(skipped_ago=HOUR)])) == []
+    assert names(facts(queues=[skipped], expected=expected_as_set(period=MINUTE, recent=0.0))) == []
+
+
+def test_instances_are_not_taken_for_launches_that_come_twice_as_often() -> None:
+    beside = [each | {"lineage": "consumer:mail:1", "started_ms": each["started_ms"] + 1} for each in launches()]
+    both = sorted([*launches(), *beside], key=lambda each: -each["started_ms"])
+    (group,) = groups_of(both, NOW, expected_as_set())
+    assert group.period == MINUTE
+
+
+def test_a_queue_that_was_given_up_is_not_missed_for_ever() -> None:
+    new, old = launches(queues=["new"]), launches(ago=2 * DAY, queues=["old"])
+    queues = [QueueFacts("new"), QueueFacts("old")]
+    assert names(facts(queues=queues, ledger=[*new, *old])) == []
+    assert names(facts(queues=[QueueFacts("new"), QueueFacts("old", scheduled=1)], ledger=[*new, *old])) == [
+        "launch_absent"
+    ]
+    named = expected_as_set(queues=("old",), period=MINUTE)
+    assert names(facts(queues=queues, ledger=[*new, *old], expected=named)) == ["launch_absent"]
+    assert names(facts(queues=queues, ledger=[*new, *launches(ago=HOUR, queues=["old"])])) == ["launch_absent"]
+
+
+def test_a_queue_that_nobody_ever_served_is_found_if_it_has_messages() -> None:
+    assert names(facts(queues=[QueueFacts("mail"), QueueFacts("other")])) == []
+    (found,) = findings_of(facts(queues=[QueueFacts("mail"), QueueFacts("other", ready=2, scheduled=3)]))
+    assert (found.name, found.value) == ("queue_unserved", "2 ready, 3 scheduled")
+
+
+def test_a_handler_that_no_launch_has_is_found() -> None:
+    (found,) = findings_of(facts(queues=[QueueFacts("mail", parked={"report": 4})]))
+    assert (found.name, found.subject, found.value) == ("handler_unknown", "report", "4 waiting in mail")
+
+
+def test_a_queue_that_is_behind_is_found_unless_it_is_paused() -> None:
+    assert names(facts(queues=[QueueFacts("mail", ready=1, oldest_ready=590)])) == []
+    assert names(facts(queues=[QueueFacts("mail", ready=1, oldest_ready=610)])) == ["oldest_ready"]
+    assert names(facts(queues=[QueueFacts("mail", ready=1, oldest_ready=610, paused=True)])) == []
+    hourly = launches(every=HOUR)
+    assert names(facts(queues=[QueueFacts("mail", ready=1, oldest_ready=HOUR)], ledger=hourly)) == []
+
+
+def test_overdue_messages_that_launches_do_not_promote_are_found() -> None:
+    assert names(facts(queues=[QueueFacts("mail", overdue=1, overdue_by=590)])) == []
+    assert names(facts(queues=[QueueFacts("mail", overdue=1, overdue_by=610)])) == ["overdue"]
+
+
+def test_a_mover_is_missed_only_where_one_was() -> None:
+    gone = launches(ago=HOUR, queues=(), role="mover", margin_seconds=0.25)
+    assert names(facts(ledger=[*launches(), *gone])) == ["mover_absent"]
+    assert names(facts(ledger=[*launches(), *launches(queues=(), role="mover")])) == []
+    given_up = launches(ago=2 * DAY, queues=(), role="mover")
+    assert names(facts(ledger=[*launches(), *given_up])) == []
+    due = [QueueFacts("mail"), QueueFacts("other", scheduled=1, overdue=1)]
+    assert names(facts(queues=due, ledger=[*launches(), *given_up])) == ["queue_unserved", "mover_absent"]
+
+
+def test_a_recurrence_that_nobody_defines_any_more_is_found() -> None:
+    assert names(facts(recurrences=[RecurrenceFacts("tick", "mail", ("consumer:mail",))])) == []
+    assert names(facts(recurrences=[RecurrenceFacts("tick", "mail", ("consumer:old",))])) == ["recurrence_unowned"]
+    made_at_run_time = RecurrenceFacts("tick", "mail")
+    assert names(facts(recurrences=[made_at_run_time])) == []
+    unreadable = [RecurrenceFacts("tick", "mail", error="no JSON")]
+    assert names(facts(recurrences=unreadable)) == ["recurrence_unreadable"]
+    many = findings_of(facts(recurrences=unreadable, queues=[QueueFacts("mail", unreadable=30)]))
+    assert [(each.name, each.value) for each in many] == [
+        ("recurrences_unreadable", "29"),
+        ("recurrence_unreadable", "no JSON"),
+    ]
+    assert names(facts(queues=[QueueFacts("mail", unreadable=1)])) == []  # this version can read it
+
+
+def test_a_launch_that_was_ended_by_force_is_found_for_an_hour_or_until_the_next_one() -> None:
+    killed: dict[str, Any] = {"stop_reason": "watchdog"}
+    died: dict[str, Any] = {"stop_reason": "died"}
+    assert names(facts(ledger=[*launches(count=1, **killed), *launches(ago=65)])) == ["launches_overlong"]
+    (found,) = findings_of(facts(ledger=[*launches(count=9), *launches(ago=HOUR - 1, count=1, **died)]))
+    assert (found.name, found.value) == ("launches_died", "1 of the last 10, the last one 59m 59s ago")
+    assert names(facts(ledger=[*launches(), *launches(ago=HOUR, count=1, **died)])) == []
+    nightly = launches(ago=8 * HOUR, every=DAY, count=3)
+    assert names(facts(ledger=[{**nightly[0], **died}, *nightly[1:]])) == ["launches_died"]
+
+
+def test_launches_that_are_ended_by_force_repeatedly_are_found_for_a_day() -> None:
+    died: dict[str, Any] = {"stop_reason": "died"}
+    assert names(facts(ledger=[*launches(), *launches(ago=8 * HOUR, count=3, **died)])) == ["launches_died"]
+    assert names(facts(ledger=[*launches(), *launches(ago=8 * HOUR, count=2, **died)])) == []
+    assert names(facts(ledger=[*launches(), *launches(ago=DAY, count=3, **died)])) == []
+
+
+def test_overruns_are_found_if_they_are_twice_as_frequent_as_their_target() -> None:
+    late: dict[str, Any] = {"running_seconds": 65.0}
+    assert names(facts(ledger=[*launches(count=6, **late), *launches(ago=365, count=24)])) == ["overruns"]
+    assert names(facts(ledger=[*launches(count=5, **late), *launches(ago=305, count=25)])) == []
+    handed_over = launches(**late, stop_reason="handed_over")
+    assert names(facts(ledger=handed_over)) == []
+    assert names(facts(ledger=launches(count=19, **late))) == []
+    strict = expected_as_set(period=MINUTE, overrun_target=0.01)
+    assert names(facts(ledger=[*launches(count=3, **late), *launches(ago=185)], expected=strict)) == ["overruns"]
+
+
+def test_a_target_follows_from_the_launcher_that_the_ledger_names() -> None:
+    ledger = [*launches(count=3, running_seconds=65.0), *launches(ago=185, count=27)]
+    assert names(facts(ledger=ledger)) == []
+    assert names(facts(ledger=[each | {"launcher": "drop"} for each in ledger])) == ["overruns"]
+
+
+def test_a_grace_that_is_longer_than_a_period_is_found() -> None:
+    assert names(facts(expected=expected_as_set(period=MINUTE, grace=61))) == ["grace_exceeds_period"]
+    assert names(facts(expected=expected_as_set(grace=59))) == []
+
+
+def test_how_often_launches_are_started_until_nothing_is_left_is_no_period() -> None:
+    soon: dict[str, Any] = {"every": 6.0, "running_seconds": 0.4}
+    assert names(facts(ledger=launches(**soon), expected=expected_as_set(grace=10))) == ["grace_exceeds_period"]
+    by_hand = launches(**soon, stop_reason="empty")
+    assert names(facts(ledger=by_hand, expected=expected_as_set(grace=10))) == []
+    assert names(facts(ledger=by_hand, expected=expected_as_set(period=6.0, grace=10))) == ["grace_exceeds_period"]
+
+
+def test_handlers_that_outlast_margin_and_grace_or_a_whole_launch_are_found() -> None:
+    assert names(facts(slowest={"report": 14.9})) == []
+    assert names(facts(slowest={"report": 15.1})) == ["handler_slower_than_grace"]
+    assert names(facts(slowest={"report": 71.0})) == ["handler_too_slow"]
+    elsewhere = expected_as_set(queues=("other",), period=MINUTE)
+    assert names(facts(slowest={"report": 71.0}, expected=elsewhere)) == []
+
+
+def test_a_finding_is_one_line_with_what_value_and_fix() -> None:
+    (found,) = findings_of(facts(queues=[QueueFacts("mail", parked={"a\nb\x1b": 1})]))
+    assert str(found).startswith("nobody has handler a\\nb\\x1b: 1 waiting in mail; ")

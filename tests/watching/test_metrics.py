@@ -1,0 +1,166 @@
+"""Metrics as another program reads them: printed, in a file, over HTTP."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import stat
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pollconsumer.core.notation.text import printable
+from pollconsumer.store.reading.totals import LAST_BUCKET, Spans
+from pollconsumer.watching.metrics.exposition import Metric, Sample, lines_of, samples_of
+from tests.site import wait_until
+
+if TYPE_CHECKING:
+    from tests.site import Site
+
+parser = pytest.importorskip("prometheus_client.parser")
+
+
+def parsed(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    families = parser.text_string_to_metric_families(text)
+    return {(each.name, frozenset(each.labels.items())): each.value for family in families for each in family.samples}
+
+
+def key(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
+    return f"pollconsumer_{name}", frozenset(labels.items())
+
+
+def test_totals_outlive_launches_and_gauges_show_what_there_is_now(site: Site) -> None:
+    for launch in range(2):
+        site.enqueue("record", name="a")
+        site.enqueue("record", "--in", "1ms", name="a")
+        site.enqueue("fatal")
+        assert site.drain().returncode == 0, launch
+    site.enqueue("record", "--queue", "other", name="a")
+    metrics = parsed(site.command("metrics").stdout)
+    expected = {
+        key("messages_settled_total", queue="default", handler="record", outcome="completed"): 4,
+        key("messages_settled_total", queue="default", handler="fatal", outcome="dead"): 2,
+        key("launches_total", role="consumer", stop_reason="empty"): 2,
+        key("handling_duration_seconds_count", handler="record"): 4,
+        key("waiting_seconds_count", queue="default"): 6,
+        key("waiting_seconds_bucket", queue="default", le="+Inf"): 6,
+        key("lateness_seconds_count", queue="default"): 2,
+        key("messages", queue="default", state="dead"): 2,
+        key("messages", queue="other", state="ready"): 1,
+        key("queue_paused", queue="other"): 0,
+    }
+    assert {name: metrics.get(name) for name in expected} == expected
+    assert metrics[key("scale_out", queue="default")] == 0
+    assert metrics[key("scale_out", queue="other")] >= 1
+    assert metrics[key("last_launch_timestamp_seconds", role="consumer", queue="default")] > 1.7e9
+
+
+def test_a_store_without_launches_has_metrics_too(site: Site) -> None:
+    assert parsed(site.command("metrics").stdout) == {}
+
+
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_any_label_is_read_back_as_people_are_shown_it(queue: str, handler: str) -> None:
+    metric = Metric("x", "gauge", "Help.", [Sample({"queue": queue, "handler": handler}, 1.5)])
+    text = "\n".join(lines_of([metric])) + "\n"
+    assert parsed(text) == {key("x", queue=printable(queue), handler=printable(handler)): 1.5}
+
+
+def test_buckets_are_cumulative_up_to_all() -> None:
+    samples = [*samples_of(Spans(9.5, Counter({0: 2, 3: 5, LAST_BUCKET: 1})), {})]
+    found = {each.labels.get("le", each.suffix): each.value for each in samples}
+    assert (found["0.001"], found["0.002"], found["0.004"], found["0.008"], found["8388.61"]) == (2, 2, 2, 7, 7)
+    assert (found["+Inf"], found["_count"], found["_sum"]) == (8, 8, 9.5)
+
+
+def test_a_text_file_is_replaced_as_a_whole_and_readable_to_its_collector(site: Site) -> None:
+    site.enqueue("record", name="a")
+    path = site.directory / "queue.prom"
+    path.write_text("old")
+    done = site.command("metrics", "--textfile", str(path))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert parsed(path.read_text())[key("messages", queue="default", state="ready")] == 1
+    assert stat.S_IMODE(path.stat().st_mode) & 0o444 == 0o444
+    assert [each.name for each in site.directory.glob(".queue*")] == []
+
+
+def test_a_text_file_that_cannot_be_written_is_an_error_of_a_line(site: Site) -> None:
+    done = site.command("metrics", "--textfile", "nowhere/queue.prom")
+    assert done.returncode == 73
+    assert done.stderr == (
+        "pollconsumer: error: text file: nowhere/queue.prom; "
+        "No such file or directory: name a file in a directory that exists\n"
+    )
+
+
+@pytest.mark.parametrize("wrong", ["localhost", "localhost:x", "127.0.0.1:65536", "0", ""])
+def test_an_address_without_a_port_is_refused(site: Site, wrong: str) -> None:
+    done = site.command("metrics", "--serve", wrong)
+    assert done.returncode == 2
+    assert done.stderr.endswith("write HOST:PORT, or a port, from 1 to 65535\n")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
+def test_metrics_are_served_as_they_are_at_each_request_until_a_signal(site: Site, by: signal.Signals) -> None:
+    port = free_port()
+    serving = site.start_program([sys.executable, "-m", "pollconsumer", "metrics", "--serve", str(port)])
+    wait_until(lambda: listens(port), "a server")
+
+    def get(path: str = "/metrics") -> Any:
+        return urlopen(f"http://127.0.0.1:{port}{path}", timeout=30)
+
+    for messages in (1, 2):
+        site.enqueue("record", name="a")
+        with get() as response:
+            assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+            metrics = parsed(response.read().decode())
+        assert metrics[key("messages", queue="default", state="ready")] == messages
+    with pytest.raises(HTTPError, match="404") as refused:
+        get("/etc/passwd")
+    refused.value.close()
+    serving.send_signal(by)
+    output, errors = serving.communicate(timeout=90)
+    assert (serving.returncode, output, errors) == (0, "", "")
+
+
+def test_a_store_that_is_down_is_told_to_whoever_asks(site: Site) -> None:
+    port = free_port()
+    serving = site.start_program(
+        [
+            sys.executable,
+            "-m",
+            "pollconsumer",
+            "--store",
+            f"unix://{site.directory}/none",
+            "metrics",
+            "--serve",
+            str(port),
+        ]
+    )
+    wait_until(lambda: listens(port), "a server")
+    with pytest.raises(HTTPError, match="503") as refused:
+        urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30)
+    assert re.match(r"store unreachable: .*\n\Z", refused.value.read().decode())
+    refused.value.close()
+    serving.terminate()
+    serving.communicate(timeout=90)
+    assert serving.returncode == 0
