@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 from typing import NamedTuple
 
-from pollconsumer.core.errors import BadData, NotFound, StoreRefused, StoreUnreachable
+from pollconsumer.core.errors import BadData, NotFound, StoreRefused
 from pollconsumer.core.message import check_queue
-from pollconsumer.core.notation.instants import iso
 from pollconsumer.core.notation.text import counted
 from pollconsumer.store.client.strict import MARKER
 from pollconsumer.store.client.wire import Wire
@@ -23,9 +22,9 @@ from pollconsumer.store.keyspace import CLOSED, CONTROL_SUFFIXES, QUEUE_KEYS, Ke
 from pollconsumer.store.leases import GENERATIONS, Leases
 from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.rights import KEEPER, demand
+from pollconsumer.store.safety.closing_note import EXPORT, IMPORT, ClosingNote
 from pollconsumer.store.server import now_ms, queue_names
 
-EXPORT, IMPORT = "export", "import"
 NO_LEASE_FOR_MS = 30_000
 """From the last look at those that are held, so that an export that was killed stops no launch for long."""
 CONTROL = (
@@ -38,37 +37,6 @@ _PASSING_OF_QUEUES = (*(f"{QUEUE_KEYS[word].suffix}:" for word in ("successor_wa
 """Beginnings of keys that mean nothing once no lease is held."""
 _OWN = ("closing", "imported", MARKER)
 SCANNED = 1000
-
-
-class ClosingNote(NamedTuple):
-    """Why a store is closed: ``for_`` its EXPORT or IMPORT, which has an ``id``."""
-
-    at: int
-    """Epoch ms of the server's clock."""
-    for_: str
-    id: str
-
-    def __str__(self) -> str:
-        return f"closed {self.at} {self.for_} {self.id}"
-
-    @staticmethod
-    def of(text: str) -> ClosingNote | None:
-        words = text.split(" ")
-        if len(words) != 4 or words[0] != "closed" or not words[1].isdecimal() or words[2] not in (EXPORT, IMPORT):
-            return None
-        return ClosingNote(int(words[1]), *words[2:])
-
-
-def refusal(text: str) -> StoreUnreachable:
-    """The error for whoever connects to a store that is closed, by its note."""
-    note = ClosingNote.of(text)
-    if note is None:
-        return StoreUnreachable("store closed", None, "a newer version did that")
-    if note.for_ == EXPORT:
-        fix = "connect to the store that it moved to; or open it again: pollconsumer store reopen --yes"
-        return StoreUnreachable("store closed", f"for its export, at {iso(note.at)}", fix)
-    fix = "finish that: pollconsumer store import"
-    return StoreUnreachable("store closed", f"its import, begun at {iso(note.at)}, is not finished", fix)
 
 
 class Place(NamedTuple):

@@ -14,7 +14,8 @@ from typing import Any
 
 from pollconsumer.core.errors import StoreRefused
 from pollconsumer.moving.contents import ContentsDigest, ContentsTotals, digest_of, length_of, pages
-from pollconsumer.moving.store_closer import ClosingNote, Place, StoreCloser
+from pollconsumer.moving.store_closer import Place, StoreCloser
+from pollconsumer.store.safety.closing_note import ClosingNote
 
 FORMAT = "pollconsumer store"
 VERSION = 1

@@ -19,8 +19,9 @@ from pollconsumer.moving.contents import (
     count_of,
     digest_of,
 )
-from pollconsumer.moving.store_closer import IMPORT, Place, StoreCloser
+from pollconsumer.moving.store_closer import Place, StoreCloser
 from pollconsumer.moving.store_export import FORMAT, VERSION, as_bytes
+from pollconsumer.store.safety.closing_note import IMPORT
 
 TRIP_BYTES = 1 << 18
 """Of values, in one round trip."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 OLDEST = (7, 0)
 OLDEST_WITH_WAITAOF = (7, 2)
 CLOSED = "closed "
-"""What the id of a closed store begins with: see ``pollconsumer/moving/store_closer.py``."""
+"""What the id of a closed store begins with: see ``store/safety/closing_note.py``."""
 
 
 class Memo(Protocol):
@@ -107,7 +107,7 @@ class Suitability:
     def _recognise(self, wire: Wire, known: str | None, held: str | None) -> None:
         """Refuse a store whose id is missing or different: it was emptied or replaced. Or closed."""
         if held is not None and held.startswith(CLOSED):
-            from pollconsumer.moving.store_closer import refusal
+            from pollconsumer.store.safety.closing_note import refusal
 
             raise refusal(held)
         if known is None:
