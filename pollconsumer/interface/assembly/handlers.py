@@ -55,8 +55,9 @@ def import_handlers(settings: Settings) -> dict[str, Handler]:
     registry.imported = {*handlers, *settings.commands} if modules or settings.commands else None
     if not (site or _has_database_of_django()) or registry.stand_in is not None:
         return handlers  # a test's connections are in a transaction of its own
-    from pollconsumer.django.connections import closing_connections
+    from pollconsumer.interface.assembly.wing_parts import wing_part
 
+    closing_connections = wing_part("closing_connections")
     return {name: handler.wrapped(closing_connections) for name, handler in handlers.items()}
 
 
@@ -67,8 +68,10 @@ def _has_database_of_django() -> bool:
 
 
 def _import_site(site: str, settings: Settings) -> None:
+    from pollconsumer.interface.assembly.wing_parts import wing_part
+
     try:
-        from pollconsumer.django.site import import_site
+        import_site = wing_part("import_site")
     except ImportError as error:
         raise ConfigurationError(DJANGO_VARIABLE, site, f"{error}, or unset the variable") from None
     import_site(site, settings)

@@ -96,9 +96,9 @@ def launch_consumer(
     on_death = None if programs is None else programs.clear
     run_launch(plan, opener_of(settings), listener(), prepare, on_death, pinger=_pinger(settings))
     if held and settings.dashboard.static is not None:
-        from pollconsumer.dashboard.at_end import write_at_end
+        from pollconsumer.interface.assembly.wing_parts import wing_part
 
-        before_exit(write_at_end(settings, settings.dashboard.static))
+        before_exit(wing_part("write_at_end")(settings, settings.dashboard.static))
 
 
 def begin_hooks() -> None:

@@ -54,6 +54,14 @@ COMMANDS = {
     "completion": ("interface.cli.completion:completion", "Completion for bash, zsh or fish."),
 }
 """Command → module below pollconsumer, attribute, and help in the list of commands."""
+OF_WINGS = {
+    "store": (
+        "moving.store_transfer:export_",
+        "moving.store_transfer:import_",
+        "moving.store_transfer:reopen",
+    ),
+}
+"""Command of the house → those in it that a wing has, as in `COMMANDS`: the house imports no wing."""
 SHORT = frozenset({"check", "doctor", "enqueue", "launches", "lease", "metrics", "status"})
 """Commands that have one limit for all that they do, since cron starts them, too. What is endless in them lifts it."""
 END_WITHIN = 60.0
@@ -71,9 +79,10 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  # click's signature
         if cmd_name not in COMMANDS:
             return None
-        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        command = getattr(import_module(f"pollconsumer.{module}"), attribute)
-        assert isinstance(command, click.Command)
+        command = _imported(COMMANDS[cmd_name][0])
+        for place in OF_WINGS.get(cmd_name, ()):
+            assert isinstance(command, click.Group)
+            command.add_command(_imported(place))
         _complete(command, cmd_name)
         if cmd_name not in LAUNCHES:
             raise_interrupts()
@@ -82,6 +91,13 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  # click's
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+def _imported(place: str) -> click.Command:
+    module, _, attribute = place.partition(":")
+    command = getattr(import_module(f"pollconsumer.{module}"), attribute)
+    assert isinstance(command, click.Command)
+    return command
 
 
 def _complete(command: click.Command, path: str) -> None:

@@ -9,7 +9,6 @@ from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import COMMAND_BUDGET
 from pollconsumer.interface.cli.output import print_json, print_line, print_table
 from pollconsumer.interface.configured_store import opener_of, server_of
-from pollconsumer.moving.store_transfer import export_, import_, reopen
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.server import TIME
 
@@ -17,10 +16,6 @@ from pollconsumer.store.server import TIME
 @click.group()
 def store() -> None:
     """The embedded server, which launches start automatically; and moving a store, embedded or not."""
-
-
-for _moving in (export_, import_, reopen):
-    store.add_command(_moving)
 
 
 @store.command()
