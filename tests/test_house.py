@@ -39,6 +39,12 @@ def test_nothing_private_of_another_package_is_imported_but_where_it_is_defended
     assert {found.rpartition(" in ")[2] for found in house.private_imports()} <= DEFENDED
 
 
+def test_the_house_imports_no_wing_and_every_directory_is_one_or_the_other() -> None:
+    assert house.imports_of_wings() == []
+    tops = {f"{path.split('/')[0]}/" for path in house.trees() if "/" in path}
+    assert tops == {*house.WINGS, "core/", "interface/", "runtime/", "store/"}
+
+
 def test_no_file_is_longer_than_the_longest_was() -> None:
     assert house.longest_file()[1] <= MOST_LINES
 

@@ -469,6 +469,10 @@ class ParamType(click.ParamType):
 click.ParamType = ParamType
 for module in pkgutil.walk_packages(cli.__path__, f"{cli.__name__}."):
     importlib.import_module(module.name)
+from pollconsumer.interface.cli.group import COMMANDS
+
+for place, _ in COMMANDS.values():
+    importlib.import_module(f"pollconsumer.{place.partition(':')[0]}")
 """
 
 

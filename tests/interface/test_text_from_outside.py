@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 import click
 import pytest
 
+import pollconsumer
 from pollconsumer.core.message import encode_payload
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.interface import cli
@@ -25,6 +26,7 @@ from pollconsumer.store.reading.ledger import _BLANK
 from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from tests.conftest import NAMESPACE
 from tests.core.test_text import is_harmless
+from tests.house import WINGS
 from tests.store.acting import HOUR, QUEUE, Launch, die, finish, message
 from tests.store.servers import server_ms
 
@@ -225,7 +227,11 @@ def test_commands_print_through_one_place_only() -> None:
     """A command that printed by itself could forget to escape."""
     banned = {"echo", "secho", "echo_via_pager", "confirm", "prompt", "progressbar", "style", "write", "writelines"}
     found = []
-    for path in Path(cli.__file__).parent.rglob("*.py"):
+    package = Path(pollconsumer.__file__).parent
+    of_wings = [
+        path for wing in WINGS for path in (package / wing).rglob("*.py") if "interface.cli" in path.read_text()
+    ]
+    for path in (*Path(cli.__file__).parent.rglob("*.py"), *of_wings):
         for node in ast.walk(ast.parse(path.read_text())) if path.name != "output.py" else ():
             if isinstance(node, ast.Call):
                 name = getattr(node.func, "attr", getattr(node.func, "id", ""))
