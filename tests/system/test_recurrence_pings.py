@@ -151,7 +151,7 @@ def test_an_address_that_is_none_is_refused_without_being_shown(site: Site, url:
 def test_nothing_of_it_is_imported_where_no_recurrence_has_one(site: Site) -> None:
     site.command("recurrences", "add", "nightly", "record", '{"name": "a"}', "--every", "1h")
     names = (
-        "[name for name in sys.modules if name.startswith('pollconsumer') and name.endswith(('pinging', 'monitors'))]"
+        "[name for name in sys.modules if name.startswith('pollconsumer') and name.endswith(('pinger', 'monitors'))]"
     )
     script = f"import atexit, sys; atexit.register(lambda: print({names})); sys.argv[1:] = ['run', '--until-empty']; "
     process = site.start_program([sys.executable, "-c", f"{script}from pollconsumer.__main__ import main; main()"])
