@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.measured import Measured
 from pollconsumer.core.notation.instants import ago, datetime_of, iso
 from pollconsumer.core.notation.text import printable
 from pollconsumer.core.notation.timespan import format_duration
@@ -30,7 +31,6 @@ from pollconsumer.dashboard.readings.page_reader import (
     OfRecurrence,
 )
 from pollconsumer.store.reading.messages import Message
-from pollconsumer.tuning.forecast.distributions import Measured
 
 TEMPLATES = Path(__file__).with_name("templates")
 BRIEF, LONGEST = 160, 64 << 10

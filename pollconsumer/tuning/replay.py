@@ -8,8 +8,9 @@ from itertools import cycle, islice, pairwise
 from typing import NamedTuple
 
 from pollconsumer.core.choices import LauncherRule, Loop
+from pollconsumer.core.measured import Measured
 from pollconsumer.tuning.forecast.consumer_rules import Rules
-from pollconsumer.tuning.forecast.distributions import Arrival, Chance, Demand, Distribution, Measured, draw
+from pollconsumer.tuning.forecast.distributions import Arrival, Chance, Demand, Distribution, draw
 from pollconsumer.tuning.forecast.figures import Record, spread
 from pollconsumer.tuning.forecast.forecast import Forecast
 from pollconsumer.tuning.forecast.launchers import BusyboxCrond, CronDaemon, Launcher, SystemdTimer, TickDropper

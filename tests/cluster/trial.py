@@ -14,9 +14,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from pollconsumer.core.measured import Measured
 from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.tuning.forecast.distributions import Measured
 from tests.cluster.producing import ACKNOWLEDGED
 from tests.short_directory import short_directory
 

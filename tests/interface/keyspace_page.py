@@ -1,7 +1,7 @@
 """Text of docs/reference/keyspace.md: the store's keys, the fields of a row, the content of a record.
 
-It is read off `store/keyspace.py`, `store/records/rows.py` and the scripts. What a name means stands here where the code has no
-words for it; a name without words is a KeyError.
+It is read off `store/keyspace.py`, `store/records/rows.py` and the scripts. What a name means stands here where the
+code has no words for it; a name without words is a KeyError.
 """
 
 from __future__ import annotations
@@ -115,9 +115,9 @@ def _keys() -> Iterator[str]:
     yield (
         "Scripts and Python use words for keys (`store/keyspace.py`); the stored suffixes are short, since each call "
         "sends them. The last two columns name scripts of `store/lua/`. Python removes sent entries of an outbox "
-        "(`store/queues/outbox.py`), advances an instant (`store/recurrences/launch_recurrences.py`), takes the elements of markers, and "
-        "writes `store-id` (`store/safety/suitability.py`), `recurring` (`store/queues/upkeep.py`), `closing` and `imported` "
-        "(`moving/`)."
+        "(`store/queues/outbox.py`), advances an instant (`store/recurrences/launch_recurrences.py`), takes the "
+        "elements of markers, and writes `store-id` (`store/safety/suitability.py`), `recurring` "
+        "(`store/queues/upkeep.py`), `closing` and `imported` (`moving/`)."
     )
     yield "## Keys of a queue: `{namespace:queue}:suffix`"
     header = "Word | Suffix | Type | Content | Written by | Expiry set by"
@@ -153,7 +153,7 @@ def _control_lines() -> Iterator[tuple[str, ...]]:
 def control_words() -> list[str]:
     """Those that the product names, those with a note in a closed store first."""
     named = set[str]()
-    for path in (PACKAGE / "store").rglob("*.py"):
+    for path in PACKAGE.rglob("*.py"):
         text = path.read_text("utf-8")
         named |= {*re.findall(r"\bcontrol\(f?\"([a-z_-]+)", text)}
         named |= {*re.findall(r"f\"(lease|baton|next):\{", text)}
@@ -202,9 +202,10 @@ def _row() -> Iterator[str]:
     yield "## A row"
     yield (
         "What happened to a message. It is absent until its message is scheduled, reserved or changed for the first "
-        "time. Offsets are in bytes, from 0 (`store/records/rows.py`; scripts count from 1: `store/lua/parts/rows.lua`). "
-        "Instants are six bytes, in ms of the server's clock, zero for never. The row of a completed message ends "
-        "before `DUE` if it was ready at once, never failed, and its record has the handler's name."
+        "time. Offsets are in bytes, from 0 (`store/records/rows.py`; scripts count from 1: "
+        "`store/lua/parts/rows.lua`). Instants are six bytes, in ms of the server's clock, zero for never. The row of "
+        "a completed message ends before `DUE` if it was ready at once, never failed, and its record has the "
+        "handler's name."
     )
     names = [*vars(rows)]
     fields = names[names.index("FLAGS") : names.index("HANDLER") + 1]

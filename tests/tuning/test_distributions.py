@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.histogram import Histogram
+from pollconsumer.core.measured import Measured
 from pollconsumer.tuning.forecast.distributions import (
     Bimodal,
     Constant,
@@ -18,7 +19,6 @@ from pollconsumer.tuning.forecast.distributions import (
     Distribution,
     Exponential,
     Lognormal,
-    Measured,
     Pareto,
     Uniform,
     Workload,

@@ -16,6 +16,7 @@ from pollconsumer.core.choices import HandOff, LauncherRule, Loop
 from pollconsumer.core.durations import OVERRUN_TARGETS
 from pollconsumer.core.histogram import BOUNDS, Histogram
 from pollconsumer.core.launcher.detection import REAPED_LATE, UNKNOWN, Found
+from pollconsumer.core.measured import Measured
 from pollconsumer.interface.settings.model import ConsumerSettings, Settings
 from pollconsumer.interface.settings.rules import check_given
 from pollconsumer.tuning import replay
@@ -26,7 +27,6 @@ from pollconsumer.tuning.forecast.distributions import (
     Distribution,
     Exponential,
     Lognormal,
-    Measured,
     Uniform,
     draw,
 )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from pollconsumer.tuning.forecast.distributions import Measured
+from pollconsumer.core.measured import Measured
 
 
 class Spread(NamedTuple):
