@@ -92,7 +92,9 @@ def test_a_disabled_recurrence_is_listed_and_yields_nothing_until_its_definition
     config = site.directory / "config.toml"
     enabled = config.read_text()
     config.write_text(enabled.replace('"1s"', '"1s"\nenabled = false'))
-    assert site.command("run", "--timeout", "60s", "--idle-time", "1s").returncode == 0
+    site.enqueue("record", "--in", "3s", name="later")
+    assert site.start("run", "--max-messages", "1").wait(90) == 0
+    assert site.notes() == ["later"]
     tick = listed(site)["tick"]
     assert (tick["next"], tick["enabled"], tick["enqueued"], tick["skipped"]) == ("disabled", False, 0, 0)
     refused = site.command("recurrences", "resume", "tick")
@@ -100,7 +102,7 @@ def test_a_disabled_recurrence_is_listed_and_yields_nothing_until_its_definition
     assert refused.stderr.endswith("cannot resume: tick; it is disabled: enable it where it is defined\n")
     config.write_text(enabled)
     assert site.start("run", "--max-messages", "1").wait(90) == 0
-    assert site.notes() == ["tick"]
+    assert site.notes() == ["later", "tick"]
 
 
 def test_a_disabled_recurrence_that_was_paused_stays_paused_when_it_is_enabled(site: Site) -> None:
