@@ -124,3 +124,43 @@ def test_nor_because_its_disk_is_full(site: Site) -> None:
         0,
         f"pollconsumer: warning: standard output: No space left on device{LOST}",
     )
+
+
+CLOSING = """
+import sys
+from pollconsumer import PollConsumer
+app = PollConsumer()
+
+@app.handler(max_attempts=1)
+def closes() -> None:
+    with sys.stdout:
+        print("closed")
+
+@app.handler(max_attempts=1)
+def prints() -> None:
+    print("printed")
+
+@app.handler(max_attempts=1)
+def deletes() -> None:
+    del sys.stdout, sys.stderr
+
+@app.handler(max_attempts=1, isolation="process")
+def deletes_alone() -> None:
+    del sys.stdout, sys.stderr
+"""
+
+
+def test_a_handler_that_closes_standard_output_keeps_no_other_one_from_printing(site: Site) -> None:
+    (site.directory / "handlers.py").write_text(CLOSING)
+    messages = [site.enqueue(name) for name in ("closes", "prints")]
+    done = site.drain()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "closed\nprinted\n", "")
+    assert [site.state(message) for message in messages] == ["completed"] * 2
+
+
+@pytest.mark.parametrize("handler", ["deletes", "deletes_alone"])
+def test_a_launch_whose_handler_deletes_the_streams_ends_as_any(site: Site, handler: str) -> None:
+    (site.directory / "handlers.py").write_text(CLOSING)
+    message = site.enqueue(handler)
+    done = site.drain()
+    assert (done.returncode, done.stderr, site.state(message)) == (0, "", "completed")

@@ -78,7 +78,12 @@ def end_stray(pid: int, error: BaseException | None) -> None:
     """Exit this process unless it is ``pid``, which called the handler, hook or module; ``error`` is its exception."""
     if os.getpid() == pid:
         return
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):  # closed by the handler, or full
-            stream.flush()
+    flush_streams()
     os._exit(0 if error is None or (isinstance(error, SystemExit) and not error.code) else 1)
+
+
+def flush_streams() -> None:
+    """Standard output and error, whatever handlers have put in their places, or left there."""
+    for name in ("stdout", "stderr"):
+        with suppress(Exception):  # deleted or closed by a handler, full, or an object of a user's
+            getattr(sys, name).flush()

@@ -43,6 +43,13 @@ class HandlersOutput(io.FileIO):
                 os.close(null)
 
 
+class HandlersStream(io.TextIOWrapper):
+    """Stays open: a handler that closes it would make those after it fail."""
+
+    def close(self) -> None:
+        self.flush()
+
+
 def outlast_readers() -> Callable[[], list[tuple[str, str]]]:
     """Put such ones in the place of standard output and error, where these are the process's own. Returns a function:
     which of them have lost anything, and why."""
@@ -70,7 +77,7 @@ def _replacement(stream: io.TextIOWrapper) -> tuple[HandlersOutput, TextIO]:
     if _is_unread(output.fileno()):
         output.lose(BrokenPipeError(errno.EPIPE, ""))
     unbuffered = isinstance(stream.buffer, io.RawIOBase)
-    text = io.TextIOWrapper(
+    text = HandlersStream(
         output if unbuffered else io.BufferedWriter(output),
         encoding=stream.encoding,
         errors=stream.errors,

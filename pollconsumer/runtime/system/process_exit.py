@@ -12,12 +12,12 @@ import atexit
 import faulthandler
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
+from pollconsumer.runtime.handling.stray_forks import flush_streams
 from pollconsumer.runtime.system import standard_error
 from pollconsumer.runtime.system.own_threads import start_thread
 from pollconsumer.runtime.system.signals import SIGNALS
@@ -73,9 +73,9 @@ def leave(code: int) -> NoReturn:
     """Exit this process with ``code``."""
     _limit(code)
     finish(code)
-    _flush()
+    flush_streams()
     atexit._run_exitfuncs()  # noqa: SLF001  # has no public name; multiprocessing calls it, too
-    _flush()
+    flush_streams()
     _act_last()
     os._exit(code)
 
@@ -125,9 +125,3 @@ def _act_last() -> None:
     while _last_acts:
         with suppress(Exception):
             _last_acts.pop()()
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):  # closed, full, or a user's object
-            stream.flush()

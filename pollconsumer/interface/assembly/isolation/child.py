@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +22,7 @@ from pollconsumer.interface.settings.model import settings_of
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
-from pollconsumer.runtime.handling.stray_forks import end_stray, handle_signals_plainly_in_forks
+from pollconsumer.runtime.handling.stray_forks import end_stray, flush_streams, handle_signals_plainly_in_forks
 from pollconsumer.runtime.handling.waits import ServedQueues, SlotWaits, serve_here
 from pollconsumer.runtime.isolation.protocol import FrameConnection, decode_refusal, encode_messages, encode_outcome
 from pollconsumer.runtime.launch.handlers_output import outlast_readers
@@ -149,9 +148,7 @@ class _ChildServer:
     def serve(self) -> None:
         while (given := self._attempts.get()) is not None:
             answer = self._handle(given)
-            for stream in (sys.stdout, sys.stderr):
-                with suppress(Exception):  # closed by a handler, or full
-                    stream.flush()
+            flush_streams()
             self._busy = False
             try:
                 self._connection.send(answer)
