@@ -34,7 +34,7 @@ _MARK = re.compile(r"-- GUARD .*")
 
 _SIZE = {"list": "LLEN", "hash": "HLEN", "set": "SCARD", "zset": "ZCARD"}
 # All others free memory, or need next to none: they must work on a full server.
-_MAY_GROW = {"enqueue", "enqueue_new", "enqueue_alike", "checkpoint", "fill"}
+_MAY_GROW = {"enqueue", "enqueue_new", "checkpoint", "fill"}
 # A server whose disk is full carries out no other ones.
 _ONLY_READS = {"rights"}
 

@@ -52,7 +52,7 @@ CHANGES: dict[str, tuple[str, str]] = {
     "enqueue: too late for a repetition": ("now > tonumber(sub(ARGV[2], 2))", "false"),
     "enqueue: unique key in the page": ("keys[key] or ", ""),
     "enqueue: unique key in the store": (" or holder_of(key, now)", ""),
-    "enqueue_new: id in the store": ("== 0 then return ARGV[1]", "< 0 then return ''"),
+    "enqueue_new: id of one in the store": ("== 0 then return id", "< 0 then return ''"),
     "hold: periods of the rule that waits": ("following or ", ""),
     "id_memory: a clock that went back": ("or now < began ", ""),
     "id_memory: digests last no longer": (", id_digests_before", ""),

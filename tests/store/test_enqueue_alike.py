@@ -25,7 +25,7 @@ from tests.store.test_enqueue_new import STEPS, AllHaveIt, Hasty, History, losin
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-SHORT = "enqueue_alike"
+SHORT = "enqueue_new"
 MOST = ENQUEUE_PAGES * ENQUEUE_PAGE
 """In a round trip."""
 

@@ -42,7 +42,7 @@ ROLES = {
     "keeper": rights.KEEPER.split(),
 }
 SCRIPTS = {
-    "producer": {"register", "rights", "enqueue", "enqueue_alike", "enqueue_new"},
+    "producer": {"register", "rights", "enqueue", "enqueue_new"},
     "launch": {
         "acquire", "announce", "audit", "begin", "checkpoint", "define", "due", "learn", "nudge", "offer",
         "progress",

@@ -77,7 +77,7 @@ class Producer:
             self._heads[message.queue] = self.wire.script(script, self.keys.of_script(script, message.queue), ())
             return enqueued
         trip = [[message]]
-        (answer,) = self._call([(*head, message.id, rows.new_record(message))], lambda: trip, None, 0)
+        (answer,) = self._call([(*head, rows.new_record(message), message.id)], lambda: trip, None, 0)
         if answer in (b"", [b""]):  # of a repetition, `enqueue.lua` answers
             self.wire.witness = message  # without the time, which its id has: a microsecond less
             return _enqueued((message.id, False))
@@ -101,7 +101,7 @@ class Producer:
         if not 0 < len(pages) <= ENQUEUE_PAGES or sum(map(len, messages.payloads)) > ENQUEUE_BYTES:
             return self.enqueue(messages)
         self.register(messages.queue)
-        script, record = self.wire.scripts["enqueue_alike"], rows.new_record(messages[0]._replace(payload=b""))
+        script, record = self.wire.scripts["enqueue_new"], rows.new_record(messages[0]._replace(payload=b""))
         head = self.wire.script(script, self.keys.of_script(script, messages.queue), [record])
         commands = [(*head, *chain.from_iterable(zip(each.ids, each.payloads, strict=True))) for each in pages]
         answers = self._call(commands, lambda: [list(each) for each in pages], None, 0)
