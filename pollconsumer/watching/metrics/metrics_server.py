@@ -44,65 +44,73 @@ class Request(RawIOBase):
             self._connection.settimeout(PATIENCE)
 
 
-def server_of(host: str, port: int, collect: Callable[[], str]) -> ThreadingHTTPServer:
-    """A server whose pages are ``collect()``, called by one thread at a time. CannotCreate, PermissionDenied for an
-    address that it cannot have."""
-    lock = Lock()
+class MetricsServer(ThreadingHTTPServer):
+    """Its pages are ``collect()``, called by one thread at a time."""
 
-    class MetricsRequestHandler(BaseHTTPRequestHandler):
-        timeout = PATIENCE
-        server_version, sys_version = "pollconsumer", ""
+    def __init__(self, host: str, port: int, collect: Callable[[], str]) -> None:
+        self.address_family = AF_INET6 if ":" in host else AF_INET
+        self._collect, self._lock = collect, Lock()
+        self._held: dict[socket, None] = {}
+        super().__init__((host, port), MetricsRequestHandler)
 
-        def setup(self) -> None:
-            super().setup()
-            self.rfile.close()
-            self.rfile = BufferedReader(Request(self.connection))
+    def text(self) -> str:
+        with self._lock:
+            return self._collect()
 
-        def do_GET(self) -> None:
-            if self.path.partition("?")[0] not in PATHS:
-                self._answer(404, "no such page; metrics are at /metrics\n")
-                return
-            try:
-                with lock:
-                    text = collect()
-            except PollConsumerError as error:
-                self._answer(503, f"{error}\n")
-            else:
-                self._answer(200, text)
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._held[request] = None
+        if len(self._held) > MOST_CONNECTIONS:
+            oldest = next(iter(self._held))
+            with suppress(OSError, KeyError):
+                oldest.shutdown(SHUT_RDWR)
+                del self._held[oldest]
+        start_thread(self.process_request_thread, request, client_address)
 
-        def _answer(self, code: int, text: str) -> None:
-            body = text.encode()
-            self.send_response(code)
-            self.send_header("Content-Type", CONTENT_TYPE)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def shutdown_request(self, request: Any) -> None:
+        self._held.pop(request, None)
+        super().shutdown_request(request)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  http.server's name
-            """Nothing: cron would mail each request."""
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Nothing: a client went away."""
 
-    class MetricsServer(ThreadingHTTPServer):
-        address_family = AF_INET6 if ":" in host else AF_INET
-        held: dict[socket, None] = {}  # noqa: RUF012  of the one server
 
-        def process_request(self, request: Any, client_address: Any) -> None:
-            self.held[request] = None
-            if len(self.held) > MOST_CONNECTIONS:
-                oldest = next(iter(self.held))
-                with suppress(OSError, KeyError):
-                    oldest.shutdown(SHUT_RDWR)
-                    del self.held[oldest]
-            start_thread(self.process_request_thread, request, client_address)
+class MetricsRequestHandler(BaseHTTPRequestHandler):
+    server: MetricsServer
+    timeout = PATIENCE
+    server_version, sys_version = "pollconsumer", ""
 
-        def shutdown_request(self, request: Any) -> None:
-            self.held.pop(request, None)
-            super().shutdown_request(request)
+    def setup(self) -> None:
+        super().setup()
+        self.rfile.close()
+        self.rfile = BufferedReader(Request(self.connection))
 
-        def handle_error(self, request: object, client_address: object) -> None:
-            """Nothing: a client went away."""
+    def do_GET(self) -> None:
+        if self.path.partition("?")[0] not in PATHS:
+            self._answer(404, "no such page; metrics are at /metrics\n")
+            return
+        try:
+            text = self.server.text()
+        except PollConsumerError as error:
+            self._answer(503, f"{error}\n")
+        else:
+            self._answer(200, text)
 
+    def _answer(self, code: int, text: str) -> None:
+        body = text.encode()
+        self.send_response(code)
+        self.send_header("Content-Type", CONTENT_TYPE)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  http.server's name
+        """Nothing: cron would mail each request."""
+
+
+def server_of(host: str, port: int, collect: Callable[[], str]) -> MetricsServer:
+    """CannotCreate, PermissionDenied for an address that it cannot have."""
     try:
-        return MetricsServer((host, port), MetricsRequestHandler)
+        return MetricsServer(host, port, collect)
     except PermissionError as error:
         raise PermissionDenied("address", f"{host}:{port}", f"{error.strerror}: use a port above 1023") from None
     except OSError as error:
