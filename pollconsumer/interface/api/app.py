@@ -169,23 +169,17 @@ class PollConsumer(StoreCalls, HookRegistration, Application):
             if missing := registered.arguments.required - given:
                 what = f"every, parameter {min(missing)} of {chosen}"
                 raise ConfigurationError(what, None, "an occurrence has no arguments: give it a default")
-            try:
-                recurrence = RecurrenceSettings(
-                    handler=chosen,
-                    cron=cron,
-                    every=every,
-                    timezone=timezone,
-                    queue=registered.definition.queue,
-                    priority=priority,
-                    missed=parse_word(Missed, "missed", missed),
-                    overlap=parse_word(Overlap, "overlap", overlap),
-                    enabled=enabled,
-                    ping=ping,
-                )
-                check_recurrence(chosen, recurrence)
-            except ValueError as error:
-                raise ConfigurationError(f"recurrences.{chosen}: {error}") from None
-            self.recurring[chosen] = recurrence
+            self.recurring[chosen] = _recurrence_of(
+                registered,
+                missed,
+                overlap,
+                cron=cron,
+                every=every,
+                timezone=timezone,
+                priority=priority,
+                enabled=enabled,
+                ping=ping,
+            )
             return registered
 
         return register
@@ -295,6 +289,23 @@ class PollConsumer(StoreCalls, HookRegistration, Application):
         chosen = None if state is None else parse_word(State, "state", state)
         age = None if older_than is None else milliseconds("older_than", older_than) / 1000
         return Messages(self, Selection(chosen, queue, handler, recurrence, key, age))
+
+
+def _recurrence_of(handler: RegisteredHandler, missed: str, overlap: str, **given: Any) -> RecurrenceSettings:
+    """ConfigurationError for an invalid value."""
+    name = handler.definition.name
+    try:
+        recurrence = RecurrenceSettings(
+            handler=name,
+            queue=handler.definition.queue,
+            missed=parse_word(Missed, "missed", missed),
+            overlap=parse_word(Overlap, "overlap", overlap),
+            **given,
+        )
+        check_recurrence(name, recurrence)
+    except ValueError as error:
+        raise ConfigurationError(f"recurrences.{name}: {error}") from None
+    return recurrence
 
 
 def _converting(hint: Any) -> Callable[[Any], Any]:

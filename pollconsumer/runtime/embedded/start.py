@@ -67,21 +67,26 @@ def start(
         fix = f"the embedded server needs at least {FEWEST_DESCRIPTORS}, raise the limit (ulimit -n)"
         raise StoreRefused("most open files", limit, fix)
     program = find_program()
-    log = directory / LOG
-    before = _turn_over(log)
+    before = _turn_over(directory / LOG)
+    options = _options(directory, address, access) | {"appendfsync": appendfsync}
+    command = [program, *(word for name, value in options.items() for word in (f"--{name}", value))]
+    _detach(command, directory, deadline, pass_fds=(lock,), umask=access.umask, **owner)
+    return before
+
+
+def _options(directory: Path, address: Path, access: DirectoryModes) -> dict[str, str]:
     # No TCP port and no configuration file; the three "enable" options prevent clients from moving the data directory,
     # loading code or crashing the server. Arguments, not a file: the server quotes arguments itself, so that any path
     # works.
-    options = {
+    return {
         "daemonize": "yes",
         "dir": str(directory),
-        "logfile": str(log),
+        "logfile": str(directory / LOG),
         "pidfile": str(directory / PID),
         "port": "0",
         "unixsocket": str(address),
         "unixsocketperm": access.socket,
         "appendonly": "yes",
-        "appendfsync": appendfsync,
         # Loading 64 MB, the default, takes up to ten seconds, and most of it is about ended messages.
         "auto-aof-rewrite-min-size": "16mb",
         "save": "",
@@ -90,7 +95,10 @@ def start(
         "enable-debug-command": "no",
         "enable-module-command": "no",
     }
-    command = [program, *(word for name, value in options.items() for word in (f"--{name}", value))]
+
+
+def _detach(command: list[str], directory: Path, deadline: float, **given: Any) -> None:
+    """Run a program that detaches itself, and wait until it has. Raises as `start`."""
     try:
         # stderr is a pipe only until the program detaches: cron would wait for a server that kept its output open. Some
         # versions fail with a locale that the machine does not have: hence LC_ALL.
@@ -101,23 +109,22 @@ def start(
             stderr=subprocess.PIPE,
             cwd=directory,
             env={**os.environ, "LC_ALL": "C"},
-            pass_fds=(lock,),
             start_new_session=True,
-            umask=access.umask,
-            **owner,
+            **given,
         )
     except OSError as error:
-        raise StoreRefused(f"cannot run {program}", error.strerror or error, INSTALL) from None
+        raise StoreRefused(f"cannot run {command[0]}", error.strerror or error, INSTALL) from None
     with process:
         try:
             _, complaint = process.communicate(timeout=max(deadline - time.monotonic(), 0.1))
         except subprocess.TimeoutExpired:
             process.kill()
-            raise StoreUnreachable("embedded server did not start in time", program, f"see {log}") from None
+            raise StoreUnreachable(
+                "embedded server did not start in time", command[0], f"see {directory / LOG}"
+            ) from None
     if process.returncode:
         lines = complaint.decode("utf-8", "replace").split("\n")
         raise _failure(directory, [line.strip() for line in lines if line.strip()])
-    return before
 
 
 def why_ended(directory: Path, before: int) -> PollConsumerError | None:

@@ -67,15 +67,7 @@ def check(as_json: bool) -> None:
     """Validate configuration and handlers, reach the store, show the next launches and the window."""
     settings = current_settings()
     log_outputs.check(settings.logs, settings.directory)
-    names = ", ".join([*filter(None, [django_site()]), *settings.handlers])
-    watchdog = Watchdog(IMPORT_WITHIN, lambda: f"handlers: {shown(names)}: import exceeded {IMPORT_WITHIN:g}s")
-    try:
-        with _own_time_zone():
-            handlers = load_handlers(settings)
-    except ConfigurationError as error:
-        error.shows_trace = True
-        raise
-    watchdog.disarm()
+    handlers = _import_in_time(settings)
     limit_command()
     unchecked = _unchecked_arguments()
     files = OnlyRead(settings.state_files().directories)
@@ -125,26 +117,45 @@ def check(as_json: bool) -> None:
     else:
         not_served = [_not_served(queue, service[queue], handlers) for queue in unserved]
         _print(report, settings, not_served, unchecked, longest, moves=bool(movers))
-    refused = lacking(wire, LAUNCH, Keys(settings.namespace).control("fences"))
-    if refused:
+    if refused := lacking(wire, LAUNCH, Keys(settings.namespace).control("fences")):
         log.warning(
             "store: rights of a launch missing: %s; grant them, or have the server enable them: none can begin",
             " ".join(each.decode().lower() for each in refused),
         )
-    for role, launches in (("consumer", consumers), ("mover", movers)):
-        # A crontab's line may give the schedule to the launch alone, as those of `init cron` do.
-        known = report[role]["schedule"] is not None or any(each.get("next_tick_seconds") for each in launches[:1])
-        if report[role]["launcher"] is LauncherRule.DROP and not known and (movers or role == "consumer"):
-            log.warning(
-                "%s: its launcher drops ticks, and no schedule is known: a launch lasts beyond the next tick; "
-                "set %s.schedule", role, role,
-            )  # fmt: skip
+    _warn_of_dropped_ticks("consumer", report["consumer"], consumers)
+    if movers:
+        _warn_of_dropped_ticks("mover", report["mover"], movers)
     for each in recurrences:
         if each.queue in unserved and each.enabled and not service[each.queue].lately:
             log.warning(
                 "recurrence %s: nobody serves its queue %s; add it to consumer.queues, or launch 'run --queue %s'",
                 each.name, each.queue, each.queue,
             )  # fmt: skip
+
+
+def _import_in_time(settings: Settings) -> dict[str, Handler]:
+    """The handlers. ConfigurationError shows its traceback; the process ends if the import does not."""
+    names = ", ".join([*filter(None, [django_site()]), *settings.handlers])
+    watchdog = Watchdog(IMPORT_WITHIN, lambda: f"handlers: {shown(names)}: import exceeded {IMPORT_WITHIN:g}s")
+    try:
+        with _own_time_zone():
+            handlers = load_handlers(settings)
+    except ConfigurationError as error:
+        error.shows_trace = True
+        raise
+    watchdog.disarm()
+    return handlers
+
+
+def _warn_of_dropped_ticks(role: str, window: Mapping[str, Any], launches: Sequence[Mapping[str, Any]]) -> None:
+    """``launches`` were of that role, the newest first."""
+    # A crontab's line may give the schedule to the launch alone, as those of `init cron` do.
+    known = window["schedule"] is not None or any(each.get("next_tick_seconds") for each in launches[:1])
+    if window["launcher"] is LauncherRule.DROP and not known:
+        log.warning(
+            "%s: its launcher drops ticks, and no schedule is known: a launch lasts beyond the next tick; "
+            "set %s.schedule", role, role,
+        )  # fmt: skip
 
 
 @contextmanager
@@ -226,6 +237,18 @@ def _command(handler: Handler, settings: Settings, longest: float) -> dict[str, 
     }
 
 
+def _timeouts_missed(commands: Mapping[str, Any], longest: float) -> Iterator[tuple[str, object]]:
+    """Of programs that the watchdog ends, and not their timeout."""
+    most = f"the {format_duration(longest)} of window and grace"
+    for name, command in commands.items():
+        seconds = command["timeout_seconds"]
+        if seconds is None:
+            yield f"timeout of {name}", f"none: the watchdog ends it after {most}, with its launch"
+        elif not command["fits"]:
+            longer = f"{format_duration(seconds)}, longer than {most}: the watchdog ends it before, with its launch"
+            yield f"timeout of {name}", longer
+
+
 def _print(
     report: dict[str, Any],
     settings: Settings,
@@ -250,16 +273,8 @@ def _print(
     rows += [("owner", f"{path}: {owner}") for path, owner in report["owners"].items()]
     loose = report["group_writable"]
     rows += [("group-writable", f"{path}: members of its group decide which code runs") for path in loose]
-    commands = report["commands"]
-    rows += [(f"command {name}", shlex.join(command["command"])) for name, command in commands.items()]
-    most = f"the {format_duration(longest)} of window and grace"
-    for name, command in commands.items():
-        seconds = command["timeout_seconds"]
-        if seconds is None:
-            rows.append((f"timeout of {name}", f"none: the watchdog ends it after {most}, with its launch"))
-        elif not command["fits"]:
-            longer = f"{format_duration(seconds)}, longer than {most}: the watchdog ends it before, with its launch"
-            rows.append((f"timeout of {name}", longer))
+    rows += [(f"command {name}", shlex.join(command["command"])) for name, command in report["commands"].items()]
+    rows += _timeouts_missed(report["commands"], longest)
     rows += described(report["rates"])
     if report["recurrences"]:
         rows.append(("recurrences", ", ".join(report["recurrences"])))
