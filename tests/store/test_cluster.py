@@ -112,6 +112,18 @@ def test_a_command_for_a_slot_that_is_moving_is_asked_of_its_new_node_this_once(
     assert two[0].seen == [b"GET {b}", b"GET {b}"]
 
 
+def test_a_command_for_a_slot_that_moved_on_while_it_was_asked_of_a_node_goes_after_it(
+    two: list[ScriptedNode], connect: Callable[..., ClusterWire]
+) -> None:
+    asked = [b"-ASK %d :%d\r\n" % (slot_of(LOW), two[1].port)]
+    two[0].answer = lambda _: asked.pop() if asked else b":1\r\n"
+    moved = b"-MOVED %d :%d\r\n" % (slot_of(LOW), two[0].port)
+    two[1].answer = lambda command: OK if command == [b"ASKING"] else moved if LOW.encode() in command else b":2\r\n"
+    wire = connect(two[0])
+    assert wire.all([("GET", LOW), ("GET", HIGH)]) == [1, 2]
+    assert two[0].seen == [b"GET {b}", b"GET {b}"]
+
+
 @pytest.mark.parametrize(
     "error", ["TRYAGAIN Multiple keys request during rehashing of slot", "CLUSTERDOWN", "READONLY"]
 )

@@ -220,13 +220,17 @@ class ClusterWire(Wire):
                     moved.append(at)
                 else:
                     elsewhere.append((at, owner))
-        waits = [each for each in self._commands[-1:] if each[0] in WAITING]
+        waits = [command for command in self._commands[-1:] if command[0] in WAITING]
         for at, owner in elsewhere:
             asking = [("ASKING",), self._commands[at], *waits]  # GUARD asking
             self._node(owner).send(asking)
-            _, answers[at], *waited = self._node(owner).receive(asking, blocking=blocking)
-            for answer in waited:
-                self._note(answers, -1, answer)
+            _, answer, *waited = self._node(owner).receive(asking, blocking=blocking)
+            if isinstance(answer, ErrorReply) and self._topology.redirection(answer, owner) is not None:
+                moved.append(at)  # GUARD a slot that moved on: its node before it knows
+                continue
+            answers[at] = answer
+            for each in waited:
+                self._note(answers, -1, each)
         return moved
 
     def _note(self, answers: list[Any], at: int, answer: Any) -> None:
