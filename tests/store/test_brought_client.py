@@ -6,6 +6,8 @@ All tests of the store run over one with ``pytest --client redis-py tests/store`
 from __future__ import annotations
 
 import os
+import socket
+import struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,7 +31,7 @@ from tests.conftest import NAMESPACE, by_client, in_memory_by_client, real_serve
 from tests.failovers.servers import SERVICE, Trio, await_true
 from tests.store.acting import QUEUE, Launch, message
 from tests.store.encrypted import Encrypted
-from tests.store.relay import answering
+from tests.store.relay import Listening, answering
 from tests.store.servers import Impatient, Server
 from tests.store.test_suitability import Memo
 
@@ -112,6 +114,30 @@ def test_a_reply_is_waited_for_as_long_as_the_call_says_whatever_the_client_woul
     with pytest.raises(TimeoutError, match=r"no answer within 0\.01 s"):
         connection.read(0.01)
     connection.close()
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_connection_that_is_lost_is_not_made_anew_by_itself(reset: bool) -> None:
+    """A new one would have to be greeted, and would wait for a reply to what the old one was sent."""
+    times = 0
+
+    def serve(server: socket.socket) -> None:
+        nonlocal times
+        times += 1
+        while b"PING" not in server.recv(1 << 16):
+            server.sendall(b"+OK\r\n")  # it tells the server its name and its version
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", reset, 0))
+
+    listening = Listening(serve, over_network=True)
+    connection = connected(listening.url)
+    connection.send([("PING",)])
+    with pytest.raises(ConnectionError):
+        connection.readable(LONG)
+    with pytest.raises(ConnectionError):
+        connection.read(LONG)
+    connection.close()
+    listening.close()
+    assert times == 1
 
 
 def test_its_pool_stays_as_it_is(valkey: Server) -> None:

@@ -20,6 +20,7 @@ from redis.connection import DefaultParser
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as LateReply
 
+from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.store.client.connection import MOST_BYTES, Command, packed
 from pollconsumer.store.client.replies import ErrorReply
 
@@ -55,6 +56,8 @@ class ClientConnection:
         self._pool, self._options = pool, options
         self._is_found_by_sentinel = isinstance(pool, redis.sentinel.SentinelConnectionPool)
         self._look_at = time.monotonic() + LOOK_EVERY
+        self._lost = False
+        """redis-py connects again by itself, as soon as it is to read or to write."""
 
     def connect(self, timeout: float) -> None:
         """Also raises ConfigurationError for a permanent failure of TLS."""
@@ -74,7 +77,8 @@ class ClientConnection:
             self._refuse_wrong_tls(error, kind)
             raise
         except Exception as error:  # of a credential provider, or of redis_connect_func
-            raise ConnectionError(f"the client raised {type(error).__name__}: {error}") from error
+            problem = redacted(f"the client raised {type(error).__name__}: {error}")
+            raise ConnectionError(problem) from error
 
     @staticmethod
     def _refuse_wrong_tls(error: Exception, kind: Any) -> None:
@@ -98,17 +102,23 @@ class ClientConnection:
             self._connection.send_packed_command(pieces, check_health=False)
 
     def read(self, timeout: float) -> Any:
+        if not self.readable(timeout):
+            raise TimeoutError(f"no answer within {timeout:.3g} s")
         try:
             with _as_ours():
-                if not self._connection.can_read(timeout):
-                    raise TimeoutError(f"no answer within {timeout:.3g} s")
                 return self._connection.read_response(disable_decoding=True)
         except ErrorReply as reply:
             return reply
 
     def readable(self, timeout: float) -> bool:
-        with _as_ours():
-            return bool(self._connection.can_read(timeout))
+        if self._lost:
+            raise ConnectionError("connection lost")
+        try:
+            with _as_ours():
+                return bool(self._connection.can_read(timeout))
+        except OSError:
+            self._lost = True
+            raise
 
     def fileno(self) -> None: ...
 
