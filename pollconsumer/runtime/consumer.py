@@ -6,6 +6,7 @@ recursion: idling is a blocking wait, messages are reserved and settled in pages
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from math import inf
 
@@ -29,6 +30,7 @@ from pollconsumer.runtime.session.quick_path import QuickPath
 from pollconsumer.runtime.session.settlements import Settlements
 from pollconsumer.runtime.session.wake import Wake
 from pollconsumer.runtime.system.process import resident_bytes
+from pollconsumer.store.records.reservations import Reservation
 
 SERVER_LATE = 0.1
 NEVER_ANY_TIME_WITHIN = 0.5
@@ -53,14 +55,14 @@ class Consumer:
         self._flight = launch.progress.flight
         launch.store.keeping = options.keeping
         reporting = ProgressReporter(launch, options.report_every)
-        predecessors = Predecessors(launch)
+        reserved: deque[Reservation] = deque()
+        predecessors = Predecessors(launch, reserved)
         context_of = Deliveries(launch, handlers, executor.lock(), reporting, predecessors).context_of
         self._settling = Settlements(launch, context_of, handlers, predecessors)
         self._pace = Pace(options, launch, executor, learned)
         self.margin = self._pace.margin
         turns = Turns(options.queues, options.weights)
-        self._exchange = exchange(launch, self._settling, turns, options.limits, self._page_size, reporting)
-        predecessors.ahead = self._exchange.reserved
+        self._exchange = exchange(launch, self._settling, turns, options.limits, self._page_size, reporting, reserved)
         self._stopping = MessageStopper(launch, executor, self._exchange, options.queues)
         self._quick = QuickPath(
             launch,
@@ -94,7 +96,7 @@ class Consumer:
         """Handle messages until the window closes. Raises LeaseLost, StoreUnreachable."""
         began = self.clock()
         if self.executor.inline is not None:
-            self._launch.progress.stops.act = self._stopping.interrupt
+            self._launch.progress.stops.answer_by(self._stopping.interrupt)
         returner = None
         if self.options.instances > 1:
             from pollconsumer.runtime.session.reserved_returner import (

@@ -3,6 +3,7 @@ a step that waits for messages."""
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
@@ -52,11 +53,12 @@ class Exchanging:
         self.told: list[Event] = []
         self.launch = launch = SandboxLaunch(self.opener, group, plan, clock, self.told.append)
         self.reporting = ProgressReporter(launch, 7200.0)
-        self.predecessors = Predecessors(launch)
+        reserved: deque[Reservation] = deque()
+        self.predecessors = Predecessors(launch, reserved)
         context_of = Deliveries(launch, {}, nullcontext(), self.reporting, self.predecessors).context_of
         self.settling = Settlements(launch, context_of, {}, self.predecessors)
         turns = Turns(QUEUES, {})
-        self.exchange = exchange(launch, self.settling, turns, limits or {}, lambda: 9, self.reporting)
+        self.exchange = exchange(launch, self.settling, turns, limits or {}, lambda: 9, self.reporting, reserved)
         for queue in QUEUES:
             launch.store.announce(launch.holder, queue)
 

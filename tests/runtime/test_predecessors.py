@@ -90,7 +90,7 @@ def test_what_was_read_before_a_completion_was_settled_or_a_while_ago_is_read_ag
     exchanging = Exchanging()
     settling, predecessors = exchanging.settling, exchanging.predecessors
     one, two, three = (occurrence(name) for name in ("a", "b", "c"))
-    predecessors.ahead = [two, three]
+    exchanging.exchange.reserved += [two, three]
     predecessors.of(one)
     predecessors.of(two)
     assert read == [[b"a", b"b", b"c"]]
@@ -99,7 +99,7 @@ def test_what_was_read_before_a_completion_was_settled_or_a_while_ago_is_read_ag
     settling.take()
     predecessors.of(three)
     assert read[1:] == [[b"c", b"b"]]
-    predecessors.ahead = ()
+    exchanging.exchange.reserved.clear()
     exchanging.clock.wait(2 * FRESH, bool)
     predecessors.of(two)
     assert read[2:] == [[b"b"]]

@@ -5,7 +5,6 @@ What the loss of a node of a cluster changes is in `cluster_exchange.py`.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from threading import Lock
@@ -23,6 +22,8 @@ from pollconsumer.store.records.reservations import DeadLetter, Reservation
 from pollconsumer.store.records.steps import Promoted, Share, Stepped
 
 if TYPE_CHECKING:
+    from collections import deque
+
     from pollconsumer.store.records.reports import Reports
     from pollconsumer.store.records.steps import Done
 
@@ -36,7 +37,8 @@ trip."""
 
 
 class Exchange:
-    """``page_size`` returns the number of messages to reserve."""
+    """``page_size`` returns the number of messages to reserve. ``reserved`` holds them, in their order, until they are
+    started."""
 
     def __init__(
         self,
@@ -46,13 +48,12 @@ class Exchange:
         limits: Mapping[str, Limits],
         page_size: Callable[[], int],
         reporting: ProgressReporter,
+        reserved: deque[Reservation],
     ) -> None:
         self._launch, self._settling, self._turns, self._page_size = launch, settling, turns, page_size
-        self._reporting = reporting
+        self._reporting, self.reserved = reporting, reserved
         self._store, self._flight, self._emit = launch.store, launch.progress.flight, launch.emit
         self._limits = {queue: limits[queue].packed() for queue in limits}
-        self.reserved: deque[Reservation] = deque()
-        """In their order, and not started."""
         self.passing = Lock()
         """Held by a slot while it takes one of these: it is then among those in flight; or while these are returned."""
         self.returned, self.is_stuck = 0, False
@@ -106,7 +107,7 @@ class Exchange:
             if queue not in self.queues():
                 continue
             share = shares.pop(queue, None) or Share(queue)
-            self._claim(share)
+            share.claim = self._page_size()
             stepped = self._send([share, *shares.values()], promoting=self._to_promote())
             self._flight.settled()
             shares = {}
@@ -125,7 +126,7 @@ class Exchange:
         shares = [Share(queue) for queue in self.queues()]
         now = self._launch.clock()
         for share in shares:
-            self._claim(share)
+            share.claim = self._page_size()
             share.plain = share.queue not in self._limits and now >= self._unusual_until.get(share.queue, -inf)
         stepped = self._send(shares, wait)
         if stepped.unusual:
@@ -212,9 +213,6 @@ class Exchange:
             self.reserved.clear()
         for reservation in released:
             self._settling.release(reservation)
-
-    def _claim(self, share: Share) -> None:
-        share.claim = self._page_size()
 
     def _to_promote(self) -> Sequence[str]:
         now = self._launch.clock()

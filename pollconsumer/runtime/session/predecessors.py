@@ -18,10 +18,9 @@ FRESH = 0.05
 
 
 class Predecessors:
-    def __init__(self, launch: Launch) -> None:
-        self._launch = launch
-        self.ahead: Iterable[Reservation] = ()
-        """Messages that are reserved and not begun."""
+    def __init__(self, launch: Launch, reserved: Iterable[Reservation]) -> None:
+        """``reserved``: messages that are not begun, as they become so."""
+        self._launch, self._reserved = launch, reserved
         self._found: dict[tuple[str, bytes], PreviousOccurrence | None] = {}
         self._read_at = 0.0
 
@@ -42,7 +41,7 @@ class Predecessors:
     def _read(self, reservation: Reservation) -> None:
         """With those of the messages reserved ahead."""
         queue = reservation.queue
-        ahead = [*self.ahead]  # at once: a slot may take one meanwhile
+        ahead = [*self._reserved]  # at once: a slot may take one meanwhile
         near = (reservation, *islice((each for each in ahead if each.queue == queue), MOST))
         names = list(dict.fromkeys(each.occurrence.recurrence for each in near if each.occurrence is not None))
         self._read_at = self._launch.clock()

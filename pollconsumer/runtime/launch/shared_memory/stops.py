@@ -31,8 +31,7 @@ class Stops:
         self._count = memoryview(memory)[at : at + self._FROM].cast("Q")
         self._seen = 0
         self._asked: set[tuple[str, bytes]] = set()
-        self.act: Callable[[], None] | None = None
-        """What `called` does, in a signal handler of the main thread."""
+        self._act: Callable[[], None] | None = None
         self._lock = RLock()  # a signal handler may look while its thread does
 
     def ask(self, queue: str, message_id: bytes) -> None:
@@ -43,10 +42,14 @@ class Stops:
         self._memory[at : at + len(entry)] = entry
         self._count[0] += 1
 
+    def answer_by(self, act: Callable[[], None]) -> None:
+        """From now on `called` calls it, in a signal handler of the main thread."""
+        self._act = act
+
     def called(self) -> None:
         """The heartbeat has asked, and has sent a signal."""
-        if self.act is not None:
-            self.act()
+        if self._act is not None:
+            self._act()
 
     def any(self) -> bool:
         """Whether there may be any."""
