@@ -15,7 +15,7 @@ from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.settings.shadowed import shadowed
 from pollconsumer.interface.settings.writable import refuse_writable_modules
 from pollconsumer.runtime.handling.outcome import describe, text_of, trace
-from pollconsumer.runtime.handling.stray_forks import end_stray
+from pollconsumer.runtime.system.stray_forks import end_stray
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from pollconsumer.runtime.handling.stray_forks import Mark, mark_of_process
+from pollconsumer.runtime.system.stray_forks import Mark, mark_of_process
 
 
 class Credulous(mmap.mmap):

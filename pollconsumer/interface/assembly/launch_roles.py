@@ -55,8 +55,8 @@ def launch_consumer(
         from pollconsumer.interface.assembly.handlers import load_handlers
         from pollconsumer.runtime.consumer_role import consume
         from pollconsumer.runtime.handling.executors.executor import executor_of
-        from pollconsumer.runtime.handling.stray_forks import handle_signals_plainly_in_forks
         from pollconsumer.runtime.handling.waits import ServedQueues, SlotWaits, serve_here
+        from pollconsumer.runtime.system.stray_forks import handle_signals_plainly_in_forks
 
         handle_signals_plainly_in_forks((*SIGNALS, CALL))
         handlers = load_handlers(settings, programs)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.outcome import describe, done_result
 from pollconsumer.runtime.handling.own_context import own_context
-from pollconsumer.runtime.handling.stray_forks import end_stray
+from pollconsumer.runtime.system.stray_forks import end_stray
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.drafts import BeforeEnqueue

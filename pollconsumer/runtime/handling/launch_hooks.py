@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.runtime.handling.hooks import MOST_CHARACTERS, Hooks, hook_timeout, name_of
 from pollconsumer.runtime.handling.outcome import describe
-from pollconsumer.runtime.handling.stray_forks import end_stray
+from pollconsumer.runtime.system.stray_forks import end_stray
 
 
 def begin_launch(applications: Iterable[Hooks]) -> Callable[[Callable[[], float]], None]:

@@ -17,11 +17,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
-from pollconsumer.runtime.handling.stray_forks import flush_streams
 from pollconsumer.runtime.system import standard_error
 from pollconsumer.runtime.system.own_threads import start_thread
 from pollconsumer.runtime.system.signals import SIGNALS
 from pollconsumer.runtime.system.start_limit import leave_to_another
+from pollconsumer.runtime.system.stray_forks import flush_streams
 
 EXIT_WITHIN = 5.0
 """Seconds for all of it."""

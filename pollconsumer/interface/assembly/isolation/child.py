@@ -22,7 +22,6 @@ from pollconsumer.interface.settings.model import settings_of
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
-from pollconsumer.runtime.handling.stray_forks import end_stray, flush_streams, handle_signals_plainly_in_forks
 from pollconsumer.runtime.handling.waits import ServedQueues, SlotWaits, serve_here
 from pollconsumer.runtime.isolation.protocol import FrameConnection, decode_refusal, encode_messages, encode_outcome
 from pollconsumer.runtime.launch.handlers_output import outlast_readers
@@ -30,6 +29,7 @@ from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.runtime.system import standard_error
 from pollconsumer.runtime.system.own_threads import start_thread
 from pollconsumer.runtime.system.signals import SIGNALS
+from pollconsumer.runtime.system.stray_forks import end_stray, flush_streams, handle_signals_plainly_in_forks
 from pollconsumer.runtime.system.system_limits import start_refused
 
 if TYPE_CHECKING:

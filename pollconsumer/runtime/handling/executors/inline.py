@@ -12,7 +12,7 @@ from pollconsumer.runtime.handling.executors.executor import NONE, Handled
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.runtime.handling.shield import in_force
-from pollconsumer.runtime.handling.stray_forks import end_stray, mark_of_process
+from pollconsumer.runtime.system.stray_forks import end_stray, mark_of_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

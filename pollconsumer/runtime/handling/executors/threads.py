@@ -18,8 +18,8 @@ from pollconsumer.runtime.handling.executors.executor import NONE, Attempt, Hand
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.runtime.handling.shield import in_force
-from pollconsumer.runtime.handling.stray_forks import end_stray
 from pollconsumer.runtime.system.own_threads import start_for_others
+from pollconsumer.runtime.system.stray_forks import end_stray
 from pollconsumer.store.client.exact_wait import wait_readable
 from pollconsumer.store.client.own_descriptors import STANDARD, Opened, above_standard
 
