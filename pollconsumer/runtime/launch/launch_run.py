@@ -177,15 +177,12 @@ class HeldLaunch:
         self.min_margin, self.waited = frame.min_margin, waited
         self.released = False
         self._boot_time, self._trusted = frame.host.boot_time, frame.progress.trusted
+        self.may_begin = _asking(self._boot_time, self._trusted, self.interrupted, self.window.stop_before)
         self._frame, self._tenure, self._heartbeat, self._clocks = frame, tenure, heartbeat, frame.host
         self._pinger = frame.pinger
 
     def lease_is_trusted(self) -> bool:
         return self._boot_time() < self._trusted[0]
-
-    def may_begin(self, end_of_margin: float) -> bool:
-        trusted = self._boot_time() < self._trusted[0]  # as above: a call less for each message
-        return trusted and not self.interrupted() and end_of_margin < self.window.stop_before
 
     def check_lease(self) -> bool:
         """Return at once if the lease can be trusted, without a round trip; else wait until it can be again. Returns
@@ -259,6 +256,17 @@ class HeldLaunch:
         identity, acquired, waited = self._tenure[:3]
         entry = identity.entry(acquired, waited, held, self.progress, self._clocks.boot_time() - ended)
         self.leases.release(self.holder, identity.role, identity.launch, entry)  # released already: writes the ledger
+
+
+def _asking(
+    boot_time: Callable[[], float], trusted: memoryview[float], interrupted: Callable[[], bool], stop_before: float
+) -> Callable[[float], bool]:
+    """`Launch.may_begin`, of what it looks at: asked before each message, it finds no attributes."""
+
+    def may_begin(end_of_margin: float) -> bool:
+        return boot_time() < trusted[0] and not interrupted() and end_of_margin < stop_before
+
+    return may_begin
 
 
 _REASONS = {LeaseLost: StopReason.LEASE_LOST, StoreUnreachable: StopReason.STORE_UNREACHABLE}
