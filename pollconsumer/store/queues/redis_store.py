@@ -90,7 +90,7 @@ class RedisStore(Upkeep):
         before = len(commands)
         if promoting:
             promote = scripts["promote"]
-            args = [holder.lineage, holder.fence, PROMOTE_PAGE]
+            args: list[Any] = [holder.lineage, holder.fence, b"%d" % PROMOTE_PAGE]
             commands += [self.wire.script(promote, self.keys.of_script(promote, queue), args) for queue in promoting]
         for share in shares:
             commands.append(self._step_of(holder, share, lasts_ms))
@@ -151,9 +151,9 @@ class RedisStore(Upkeep):
 
     def _step_of(self, holder: Holder, share: Share, lasts_ms: int) -> tuple[Any, ...]:
         script = self.wire.scripts["reserve_one" if share.plain else "step"]
-        args = [holder.lineage, holder.fence, rows.pack6(int(holder.fence)), lasts_ms]
+        args = [holder.lineage, holder.fence, rows.pack6(int(holder.fence)), b"%d" % lasts_ms]
         if not share.plain:
-            args += [share.claim, share.limits, *share.packed()]
+            args += [b"%d" % share.claim, share.limits, *share.packed()]
         keys = self.keys.of_script(script, share.queue)
         keys[-1] += f":{holder.group}"  # successor_waits
         return self.wire.script(script, keys, args)

@@ -180,18 +180,20 @@ class Share:
         return not (self.left or self.settlements or any(row[rows.FLAGS] & _FREEING for row, *_ in self.runs))
 
     def packed(self) -> list[Any]:
-        """The settlements, for `step.lua`."""
-        packed: list[Any] = [self.completed, 0, 0]
+        """The settlements, for `step.lua`. Numbers of completions are text: made so later, each part would be looked
+        at."""
+        packed: list[Any] = [b"%d" % self.completed, b"", b""]
         for _, _, ids, _ in self.runs:
             packed += ids
         for row, new_row, ids, keys in self.runs:
-            packed += (len(ids), row, new_row)
+            packed += (b"%d" % len(ids), row, new_row)
             packed += keys
-        packed[1] = len(packed) - 3
+        ends = len(packed)
+        packed[1] = b"%d" % (ends - 3)
         for first, ms, outgoing, which, results in self.left:
-            packed += (first, len(results), ms, outgoing, which)
+            packed += (b"%d" % first, b"%d" % len(results), b"%d" % ms, outgoing, which)
             packed += results
-        packed[2] = len(packed) - 3 - packed[1]
+        packed[2] = b"%d" % (len(packed) - ends)
         packed += chain.from_iterable(self.settlements)
         return packed
 

@@ -69,7 +69,10 @@ class InlineExecutor:
         return self._loop.turning(handler)
 
     def stay(self, handlers: Collection[Handler]) -> None:
-        if handlers and all(each.timeout is not None and not each.asynchronous for each in handlers):
+        for each in handlers:
+            if each.timeout is None or each.asynchronous:
+                return
+        if handlers:
             from pollconsumer.runtime.handling.interrupts.alarm import AlarmSignal
 
             self._alarm = self._alarm or AlarmSignal()
