@@ -83,11 +83,8 @@ def init(
         return
     if place is not None:
         raise UsageError("unexpected argument", place, "only 'init project' takes DIR; --write DIR writes files")
-    for option in [name for name, given in (("--install", installs), ("--uninstall", uninstalls)) if given]:
-        if platform != "cron":
-            raise UsageError(option, platform, "only cron has a crontab of yours")
-    if installs and directory is not None:
-        raise UsageError("--install", fix="it writes to your crontab: leave --write away")
+    if installs or uninstalls:
+        _refuse_beside_crontab(platform, "--uninstall" if uninstalls and not installs else "--install", directory)
     if uninstalls:
         if installs or force or directory or schedule:
             raise UsageError("--uninstall", fix="it goes with no other option")
@@ -106,6 +103,13 @@ def init(
         _print(files)
     else:
         write_files(files, directory, force=force)
+
+
+def _refuse_beside_crontab(platform: str, option: str, directory: Path | None) -> None:
+    if platform != "cron":
+        raise UsageError(option, platform, "only cron has a crontab of yours")
+    if option == "--install" and directory is not None:
+        raise UsageError(option, fix="it writes to your crontab: leave --write away")
 
 
 def _installation(platform: str, schedule: str | None, image: str | None, directory: Path | None) -> Installation:

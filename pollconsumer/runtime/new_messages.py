@@ -139,6 +139,10 @@ def refuse_unknown(options: SendOptions) -> None:
         raise unknown_options(unknown, _OPTIONS)
 
 
+_NEEDED_BY = {"key_lifetime": "key", "key_scope": "key", "concurrency_limit": "concurrency_key", "rate": "rate_key"}
+"""Option → the one without which it says nothing."""
+
+
 def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[SendOptions]) -> NewMessage:
     """A validated message. TypeError for a naive ``at`` or an unknown option, BadData (a ValueError) for other invalid
     values."""
@@ -146,14 +150,9 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if "in_" in given and "at" in given:
         raise BadData("due time", None, "give in_ or at, not both")
-    if "key_lifetime" in given and "key" not in given:
-        raise BadData("key_lifetime", given["key_lifetime"], "give the key, too")
-    if "key_scope" in given and "key" not in given:
-        raise BadData("key_scope", given["key_scope"], "give the key, too")
-    if "concurrency_limit" in given and "concurrency_key" not in given:
-        raise BadData("concurrency_limit", given["concurrency_limit"], "give the concurrency_key, too")
-    if "rate" in given and "rate_key" not in given:
-        raise BadData("rate", given["rate"], "give the rate_key, too")
+    for name, needed in _NEEDED_BY.items():
+        if name in given and needed not in given:
+            raise BadData(name, given[name], f"give the {needed}, too")
     if "rate_key" in given:
         from pollconsumer.core.rates import check_rate  # few messages have one
 

@@ -124,7 +124,7 @@ class Given(NamedTuple):
 
 def read(arguments: Sequence[str]) -> Given | None:
     """What ``arguments`` give for a launch; None if only click can tell."""
-    known = {flag.flag: flag for flag in common_flags()}
+    known = _by_name(common_flags())
     command, values, switches = "", dict[str, Any](), {"-v": 0, "-q": 0}
     words = iter(arguments)
     try:
@@ -136,7 +136,7 @@ def read(arguments: Sequence[str]) -> Given | None:
                 switches[word] += 1
             elif not command and word in SECTIONS:
                 command = word
-                known |= {name: flag for flag in flags_of(command) for name in (flag.former, flag.flag) if name}
+                known |= _by_name(flags_of(command))
             else:
                 return None
     except ValueError:
@@ -146,6 +146,10 @@ def read(arguments: Sequence[str]) -> Given | None:
     common = {flag.name: values.pop(flag.name, None) for flag in common_flags()}
     unset = {flag.name: flag.unset for flag in flags_of(command) if flag.name not in values}
     return Given(command, switches["-v"], bool(switches["-q"]), common, values | unset)
+
+
+def _by_name(flags: Sequence[Flag]) -> dict[str, Flag]:
+    return {flag.former: flag for flag in flags if flag.former} | {flag.flag: flag for flag in flags}
 
 
 def _take(flag: Flag, value: str | None, words: Iterator[str], values: dict[str, Any]) -> None:

@@ -94,18 +94,7 @@ def read_messages(
         if record is not None and rows.is_newer(record):
             yield _newer(wire, keys, queue, stored_id, row or rows.BLANK, index)
             continue
-        payload = raw = expires_at = None
-        newer = False
-        headers: Mapping[str, str] = {}
-        if record is not None:
-            _, stored, options, expires = rows.content(record)
-            expires_at = expires or None
-            try:
-                known, newer = decoded(options)
-                headers = known.headers
-                payload = decode_payload(stored)
-            except Malformed:
-                raw = repr((options + stored)[:RAW_BYTES])
+        sent = _Sent() if record is None else _sent(record)
         read = rows.read_row(row, record) if row is not None else rows.read_record(record)
         times = read.timestamps
         if row is not None and times.started_at is None and state_of(times) is State.RESERVED:
@@ -113,12 +102,33 @@ def read_messages(
             started = begun.get((queue, message_id, rows.fence(row)))
             read = read._replace(timestamps=times._replace(started_at=started))
         problem, _, traced = error.decode("utf-8", "replace").partition(rows.TRACE_FOLLOWS) if error else ("", "", "")
-        if newer and not problem and not state_of(read.timestamps).has_ended:
+        if sent.newer and not problem and not state_of(read.timestamps).has_ended:
             problem = rows.WRITTEN_BY_NEWER
-        said, found = (problem or None, raw, traced or None), _read_result(result)
+        said, found = (problem or None, sent.raw, traced or None), _read_result(result)
         asked_at = None if stop is None else int.from_bytes(stop, "big")
-        told = read_progress(reported), expires_at, asked_at
-        yield Message(message_id, queue, read, payload, *said, found, headers, *told)
+        told = read_progress(reported), sent.expires_at, asked_at
+        yield Message(message_id, queue, read, sent.payload, *said, found, sent.headers, *told)
+
+
+class _Sent(NamedTuple):
+    """What a record has; ``raw`` is shown of what is malformed. ``newer``: it has options of a later version."""
+
+    payload: Any = None
+    headers: Mapping[str, str] = MappingProxyType({})
+    expires_at: int | None = None
+    newer: bool = False
+    raw: str | None = None
+
+
+def _sent(record: bytes) -> _Sent:
+    _, stored, options, expires = rows.content(record)
+    sent = _Sent(expires_at=expires or None)
+    try:
+        known, newer = decoded(options)
+        sent = sent._replace(headers=known.headers, newer=newer)
+        return sent._replace(payload=decode_payload(stored))
+    except Malformed:
+        return sent._replace(raw=repr((options + stored)[:RAW_BYTES]))
 
 
 def _newer(wire: Wire, keys: Keys, queue: str, stored_id: bytes, row: bytes, index: State | None) -> Message:

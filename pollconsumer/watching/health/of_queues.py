@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pollconsumer.core.notation.timespan import DAY, format_duration
 from pollconsumer.watching.health.facts import Expected, Facts, Finding, QueueFacts
@@ -15,7 +15,6 @@ LONG_WAIT = 600.0
 
 def of_queues(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
     consumers = [group for group in groups if group.role == "consumer"]
-    movers = [group for group in groups if group.role == "mover"]
     anybody_there = any(not group.absent for group in consumers)
     deserted, missing = set(), defaultdict[str, list[QueueFacts]](list)
     for queue in facts.queues:
@@ -31,22 +30,30 @@ def of_queues(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
             deserted.add(queue.name)
             missing[latest.name].append(queue)
         yield from _of_ends(queue, facts.expected.recent)
-        for handler, messages in sorted(queue.parked.items()):
-            yield Finding(
-                "handler_unknown", handler, f"nobody has handler {handler}", f"{messages} waiting in {queue.name}",
-                "name its module in handlers, for the launches that serve the queue",
-            )  # fmt: skip
+        yield from _of_parked(queue)
     for group in consumers:
         if queues := missing[group.name]:
             yield _absent(group, queues)
     overdue = sum(queue.overdue for queue in facts.queues if queue.name in deserted)
+    yield from _of_movers((group for group in groups if group.role == "mover"), overdue)
+    yield from _of_recurrences(facts, groups, deserted)
+
+
+def _of_parked(queue: QueueFacts) -> Iterator[Finding]:
+    for handler, messages in sorted(queue.parked.items()):
+        yield Finding(
+            "handler_unknown", handler, f"nobody has handler {handler}", f"{messages} waiting in {queue.name}",
+            "name its module in handlers, for the launches that serve the queue",
+        )  # fmt: skip
+
+
+def _of_movers(movers: Iterable[LaunchGroup], overdue: int) -> Iterator[Finding]:
     for mover in movers:
         if mover.absent and (overdue or mover.seen < DAY):
             yield Finding(
                 "mover_absent", None, "no mover came lately", _seen(mover),
                 "see whether its launcher still starts 'pollconsumer move'",
             )  # fmt: skip
-    yield from _of_recurrences(facts, groups, deserted)
 
 
 def _waiting(queue: QueueFacts) -> int:
