@@ -25,6 +25,8 @@ WINGS = ("dashboard/", "django/", "moving/", "platform_files/", "tuning/", "watc
 """Beside the layers, which are the house: no module there imports them."""
 SHARED_NAMES = {"__init__.py", "__main__.py", "server.py"}
 """Files of which every room, or every layer, may have one."""
+NOT_PRIVATE = {"pollconsumer", "__future__", "_typeshed", "_thread"}
+"""Documented under these names."""
 NO_GERUNDS = {"finding", "ping", "string", "testing"}
 """Nouns that end as gerunds do."""
 BRANCHES = (ast.If, ast.For, ast.While, ast.ExceptHandler, ast.With, ast.IfExp, ast.comprehension, ast.Assert)
@@ -202,9 +204,7 @@ def private_imports() -> list[str]:
             module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
             for name in names:
                 parts = [part for part in (*module.split("."), *name.split(".")) if part]
-                if parts[0] not in {"pollconsumer", "__future__", "_typeshed"} and any(
-                    part.startswith("_") for part in parts
-                ):
+                if parts[0] not in NOT_PRIVATE and any(part.startswith("_") for part in parts):
                     found.append(f"{'.'.join(parts)} in {path}")
     return found
 

@@ -12,9 +12,7 @@ MOST_LINES = 374
 """Of a file."""
 DEFENDED = {
     "__main__.py",  # signal handlers are set before signal's enums are imported
-    "interface/api/call_thread.py",  # what a thread that may be thrown out of starts
     "runtime/handling/interrupts/alarm.py",  # as __main__.py, for each message
-    "runtime/system/own_threads.py",  # threads whose start cannot hang
 }
 """Files whose docstrings or comments say why they import something private of Python's."""
 
