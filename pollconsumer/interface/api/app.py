@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.message import check_handler
@@ -15,6 +14,7 @@ from pollconsumer.interface.api.handler_options import (
     check_options,
     check_retry,
     handler_of,
+    recurrence_of,
     refuse_second,
     seconds_of,
 )
@@ -23,7 +23,6 @@ from pollconsumer.interface.api.registry import Application, RegisteredHandler, 
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.model import RecurrenceSettings
-from pollconsumer.interface.settings.recurrence_rules import check_recurrence
 from pollconsumer.interface.settings.values import parse_timeout, parse_word
 from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.hooks import Hooks
@@ -169,8 +168,8 @@ class PollConsumer(StoreCalls, HookRegistration, Application):
             if missing := registered.arguments.required - given:
                 what = f"every, parameter {min(missing)} of {chosen}"
                 raise ConfigurationError(what, None, "an occurrence has no arguments: give it a default")
-            self.recurring[chosen] = _recurrence_of(
-                registered,
+            self.recurring[chosen] = recurrence_of(
+                registered.definition,
                 missed,
                 overlap,
                 cron=cron,
@@ -289,23 +288,6 @@ class PollConsumer(StoreCalls, HookRegistration, Application):
         chosen = None if state is None else parse_word(State, "state", state)
         age = None if older_than is None else milliseconds("older_than", older_than) / 1000
         return Messages(self, Selection(chosen, queue, handler, recurrence, key, age))
-
-
-def _recurrence_of(handler: RegisteredHandler, missed: str, overlap: str, **given: Any) -> RecurrenceSettings:
-    """ConfigurationError for an invalid value."""
-    name = handler.definition.name
-    try:
-        recurrence = RecurrenceSettings(
-            handler=name,
-            queue=handler.definition.queue,
-            missed=parse_word(Missed, "missed", missed),
-            overlap=parse_word(Overlap, "overlap", overlap),
-            **given,
-        )
-        check_recurrence(name, recurrence)
-    except ValueError as error:
-        raise ConfigurationError(f"recurrences.{name}: {error}") from None
-    return recurrence
 
 
 def _converting(hint: Any) -> Callable[[Any], Any]:

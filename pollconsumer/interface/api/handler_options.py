@@ -7,11 +7,14 @@ from functools import partial
 from inspect import isasyncgenfunction, isclass, iscoroutinefunction, isgeneratorfunction, isroutine, signature, unwrap
 from typing import Any, Literal, NoReturn, TypedDict
 
+from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import ConfigurationError, unknown_options
 from pollconsumer.core.message import MOST_ATTEMPTS, check_queue
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.core.retry import Backoff, RetryPolicy
-from pollconsumer.interface.settings.values import parse_timeout
+from pollconsumer.interface.settings.model import RecurrenceSettings
+from pollconsumer.interface.settings.recurrence_rules import check_recurrence
+from pollconsumer.interface.settings.values import parse_timeout, parse_word
 from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.handler import MAX_ATTEMPTS, RESULT_TTL, Handler, calling
 
@@ -170,3 +173,20 @@ def handler_of(name: str, function: Callable[..., Any], arguments: Arguments, ch
         timed=lambda seconds: handler_of(name, function, arguments, checked | {"timeout": seconds}),
         **checked,
     )
+
+
+def recurrence_of(handler: Handler, missed: str, overlap: str, **given: Any) -> RecurrenceSettings:
+    """ConfigurationError for an invalid value."""
+    name = handler.name
+    try:
+        recurrence = RecurrenceSettings(
+            handler=name,
+            queue=handler.queue,
+            missed=parse_word(Missed, "missed", missed),
+            overlap=parse_word(Overlap, "overlap", overlap),
+            **given,
+        )
+        check_recurrence(name, recurrence)
+    except ValueError as error:
+        raise ConfigurationError(f"recurrences.{name}: {error}") from None
+    return recurrence
