@@ -5,8 +5,8 @@ the fields from the cache (``fields.py``), and its settings are plain objects (`
 for instances of these classes.
 
 Every key of ``[consumer]`` and ``[mover]`` is a flag of ``run`` or ``move``, but those of another section only. A
-``former`` name is accepted, and shown nowhere. A field that is not shown (``repr=False``) may hold a secret. Validators
-are functions of ``values.py``, where a launch finds them.
+name that it ``was`` known by is accepted, and shown nowhere. A field that is not shown (``repr=False``) may hold a
+secret. Validators are functions of ``values.py``, where a launch finds them.
 """
 
 from __future__ import annotations
@@ -104,11 +104,7 @@ class MoverSettings(LaunchSettings):
         default=1.0, gt=0, le=YEAR, description="Longest pause between looks at the schedule."
     )
     page_size: kinds.Whole = Field(
-        default=250,
-        ge=1,
-        le=500,
-        description="Messages promoted in one step.",
-        json_schema_extra={"former": "batch_size"},
+        default=250, ge=1, le=500, description="Messages promoted in one step.", json_schema_extra={"was": "batch_size"}
     )
 
 

@@ -45,7 +45,7 @@ def _extra(field: FieldInfo) -> dict[str, Any]:
 
 def _setting(key: str, field: FieldInfo, flag: str | None = None) -> DeclaredField:
     setting = _of_type(field.annotation, field.metadata)._replace(
-        key=key, default=field.default, secret=not field.repr, flag=flag, former=str(_extra(field).get("former", ""))
+        key=key, default=field.default, secret=not field.repr, flag=flag, former=str(_extra(field).get("was", ""))
     )
     return setting if flag is None else setting._replace(help=field.description or "")
 
