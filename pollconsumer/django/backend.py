@@ -13,10 +13,11 @@ from django.utils import timezone
 
 from pollconsumer.core.errors import NotFound, PollConsumerError
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.message import check_handler, check_queue
+from pollconsumer.core.message import NewMessage, check_handler, check_queue
 from pollconsumer.django.framework import (
     BaseTaskBackend,
     InvalidTask,
+    Task,
     TaskResult,
     TaskResultDoesNotExist,
     normalize_json,
@@ -27,7 +28,9 @@ from pollconsumer.django.task import MODULE, PollConsumerTask, options_of, task_
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.interface.api.handler_options import HandlerOptions, check_options
 from pollconsumer.interface.settings.load import load_settings
+from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.new_messages import new_message
+from pollconsumer.store.reading.messages import Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,10 +38,6 @@ if TYPE_CHECKING:
 
     from django.core.checks import CheckMessage
 
-    from pollconsumer.core.message import NewMessage
-    from pollconsumer.django.framework import Task
-    from pollconsumer.interface.settings.model import Settings
-    from pollconsumer.store.reading.messages import Message
 
 OF_PRODUCERS = ("config", "store", "namespace", "patience")
 

@@ -9,14 +9,13 @@ from django.core import checks
 
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.message import check_queue
+from pollconsumer.django.backend import PollConsumerBackend
 from pollconsumer.django.task import MODULE, OPTIONS, find_tasks
 from pollconsumer.interface.api.handler_options import check_options
+from pollconsumer.interface.settings.model import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from pollconsumer.django.backend import PollConsumerBackend
-    from pollconsumer.interface.settings.model import Settings
 
 
 def problems(backend: PollConsumerBackend, of_producers: Sequence[str]) -> Iterator[checks.CheckMessage]:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from contextlib import suppress
 from threading import local
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.core.cache import caches
 from django.db import close_old_connections, connections, reset_queries
 
 from pollconsumer.interface.logs.logs import about, log
+from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.shield import Shield
-
-if TYPE_CHECKING:
-    from pollconsumer.runtime.handling.context import Context
-    from pollconsumer.runtime.handling.handler import Handler
 
 
 class _OfThread(local):

@@ -6,7 +6,7 @@ import re
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.conf import settings
 from django.utils import timezone
@@ -14,10 +14,8 @@ from django.utils import timezone
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.retry import Fatal, HandlerTimeout, ProcessDied
 from pollconsumer.django.framework import TASK_MAX_PRIORITY, InvalidTask, Task, TaskError, TaskResult, TaskResultStatus
-
-if TYPE_CHECKING:
-    from pollconsumer.runtime.handling.context import Context
-    from pollconsumer.store.reading.messages import Message
+from pollconsumer.runtime.handling.context import Context
+from pollconsumer.store.reading.messages import Message
 
 STATUSES: dict[State, Any] = {
     State.SCHEDULED: TaskResultStatus.READY,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import django
 from django.apps import apps
 from django.conf import settings as django_settings
@@ -11,10 +9,8 @@ from django.db import connections
 
 from pollconsumer.interface.logs.logs import kept
 from pollconsumer.interface.settings.load import DJANGO_VARIABLE
+from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.user_imports import importing
-
-if TYPE_CHECKING:
-    from pollconsumer.interface.settings.model import Settings
 
 
 def import_site(site: str, settings: Settings) -> None:

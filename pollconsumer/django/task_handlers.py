@@ -15,6 +15,7 @@ from pollconsumer.django.task import PollConsumerTaskContext, find_tasks, module
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.logs.logs import STANDING, about, log
+from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.writable import refuse_writable_modules
 from pollconsumer.interface.user_imports import importing
 from pollconsumer.runtime.handling.context import Context
@@ -22,7 +23,6 @@ from pollconsumer.runtime.handling.context import Context
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.interface.settings.model import Settings
 
 Args = list[Any] | None
 Kwargs = dict[str, Any] | None

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.user_imports import calling, find_modules, importing
-
-if TYPE_CHECKING:
-    from pollconsumer.interface.settings.model import Settings
-    from pollconsumer.store.brought_client import BroughtClient
-    from pollconsumer.store.client.credentials import CredentialProvider
+from pollconsumer.store.brought_client import BroughtClient
+from pollconsumer.store.client.credentials import CredentialProvider
 
 
 def client_of(settings: Settings) -> BroughtClient:

@@ -15,6 +15,7 @@ from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.store.client.address import TLS_FILES
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.producer import Producer
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from pollconsumer.store.brought_client import BroughtClient
     from pollconsumer.store.client.credentials import CredentialProvider
     from pollconsumer.store.client.strict import Strict
-    from pollconsumer.store.client.wire import Wire
 
 
 def strict_of(settings: Settings) -> Strict | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import ConfigurationError, PollConsumerError
 from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.shadowed import shadowed
 from pollconsumer.interface.settings.writable import refuse_writable_modules
 from pollconsumer.runtime.handling.outcome import describe, text_of, trace
@@ -20,8 +21,6 @@ from pollconsumer.runtime.system.stray_forks import end_stray
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from types import TracebackType
-
-    from pollconsumer.interface.settings.model import Settings
 
 
 MOST_CHARACTERS = 500

@@ -8,26 +8,25 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.durations import Durations
 from pollconsumer.core.errors import NodeLost, PermissionDenied, StoreRefused, StoreUnreachable
-from pollconsumer.core.events import QueueLeftOut, QueueUnknown, QueueUnserved
+from pollconsumer.core.events import Event, QueueLeftOut, QueueUnknown, QueueUnserved
+from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.consumer import Consumer
+from pollconsumer.runtime.handling.executors.executor import Executor
+from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.launch_upkeep import announce
 from pollconsumer.runtime.session.consumer_options import ConsumerOptions
 from pollconsumer.runtime.session.exchange import Exchange
 from pollconsumer.runtime.session.settlements import death_of
 from pollconsumer.runtime.session.wake import Wake
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.records.reservations import DeadLetter
 from pollconsumer.store.server import service_of, unknown_queues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence, Set
 
-    from pollconsumer.core.events import Event
     from pollconsumer.core.recurrence import Recurrence
-    from pollconsumer.core.window import StopReason
-    from pollconsumer.runtime.handling.executors.executor import Executor
-    from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.runtime.launch.held import Launch
-    from pollconsumer.store.queues.redis_store import RedisStore
-    from pollconsumer.store.records.reservations import DeadLetter
 
 
 def consume(

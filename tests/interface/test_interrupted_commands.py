@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = """
 import os, sys
-from pollconsumer.store.{module} import {kind}
+from pollconsumer.{module} import {kind}
 original, calls = {kind}.{method}, 0
 
 def interrupted(*args, **named):
@@ -69,7 +69,9 @@ def write_lines(site: Site, count: int) -> None:
 @pytest.mark.parametrize("after", [False, True])
 def test_enqueueing_lines_says_which_are_accepted_and_how_to_go_on(site: Site, after: bool) -> None:
     write_lines(site, 2500)
-    done = interrupted(site, "producer", "Producer", "_send", "enqueue", "--ndjson", "lines", at=3, after=after)
+    done = interrupted(
+        site, "store.queues.producer", "Producer", "_send", "enqueue", "--ndjson", "lines", at=3, after=after
+    )
     accepted = len(done.stdout.split())
     line = accepted + 1  # the first is empty
     assert done.returncode == 130
@@ -157,14 +159,14 @@ def test_what_is_done_to_many_messages_says_how_many_are_done(
             "@app.handler(max_attempts=1)\ndef record(name: str) -> None:\n    raise ValueError(name)\n"
         )
         assert site.drain().returncode == 0
-    done = interrupted(site, "interventions", "Interventions", method, *command, at=2)
+    done = interrupted(site, "store.queues.interventions", "Interventions", method, *command, at=2)
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == f"pollconsumer: interrupted: {said}, and perhaps some of the next 100\n"
 
 
 def test_of_ids_that_are_named_it_says_how_many_were_asked_for(site: Site) -> None:
     ids = [site.enqueue("record", name=name) for name in "abc"]
-    done = interrupted(site, "interventions", "Interventions", "cancel", "cancel", *ids, at=3)
+    done = interrupted(site, "store.queues.interventions", "Interventions", "cancel", "cancel", *ids, at=3)
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "pollconsumer: interrupted: 2 of 3 asked for, and perhaps the next\n"
 
@@ -188,7 +190,7 @@ def test_an_export_that_has_closed_the_store_says_so_and_leaves_no_part(
 def test_a_program_that_ends_a_command_with_sigterm_is_told_as_a_person_is(site: Site) -> None:
     write_lines(site, 2500)
     command = ("enqueue", "--ndjson", "lines")
-    done = interrupted(site, "producer", "Producer", "_send", *command, at=3, number=signal.SIGTERM)
+    done = interrupted(site, "store.queues.producer", "Producer", "_send", *command, at=3, number=signal.SIGTERM)
     assert done.returncode == 143
     assert done.stderr.startswith(f"pollconsumer: interrupted: {len(done.stdout.split())} accepted, up to line ")
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.message import check_handler
+from pollconsumer.core.message import NewMessage, check_handler
+from pollconsumer.core.retry import RetryPolicy
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.handler_function import HandlerFunction
 from pollconsumer.interface.api.handler_options import (
@@ -25,20 +26,18 @@ from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.model import RecurrenceSettings
 from pollconsumer.interface.settings.values import parse_timeout, parse_word
 from pollconsumer.runtime.handling.arguments import Arguments
+from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.runtime.new_messages import Defaults, SendOptions, milliseconds, new_message, refuse_unknown
+from pollconsumer.store.queues.producer import Producer
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Coroutine, Mapping
 
-    from pollconsumer.core.message import NewMessage
-    from pollconsumer.core.retry import RetryPolicy
     from pollconsumer.interface.api.message_set import Messages
     from pollconsumer.interface.api.recurrences.app_recurrences import AppRecurrences
-    from pollconsumer.runtime.handling.context import Context
     from pollconsumer.store.brought_client import UserClient
-    from pollconsumer.store.queues.producer import Producer
 
 P = ParamSpec("P")
 R = TypeVar("R")

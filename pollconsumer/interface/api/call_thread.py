@@ -10,12 +10,12 @@ from threading import current_thread
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pollconsumer.core.errors import NotReplicated, StoreUnreachable
+from pollconsumer.interface.api.store_pool import StorePool
+from pollconsumer.store.queues.producer import Producer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.interface.api.store_pool import StorePool
-    from pollconsumer.store.queues.producer import Producer
 
 T = TypeVar("T")
 

@@ -12,13 +12,13 @@ from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.interface.api.handle_actions import cancelling, redriving, rescheduling, serve_others, stopping
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.runtime.handling.waits import slot_waits
+from pollconsumer.store.client.wire import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
     from pollconsumer.core.progress import Progress
-    from pollconsumer.store.client.wire import Wire
     from pollconsumer.store.reading.messages import Message
 
 R = TypeVar("R", covariant=True)

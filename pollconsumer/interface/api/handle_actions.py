@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.lifecycle import State
 from pollconsumer.runtime.new_messages import due_ms, milliseconds
+from pollconsumer.store.client.wire import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from pollconsumer.store.client.wire import Wire
     from pollconsumer.store.queues.interventions import Interventions
 
     Act = Callable[[Wire, str], None]

@@ -7,16 +7,16 @@ from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 from pollconsumer.core.message import NO_OPTIONS, OPTIONS, Alike, NewMessage, digest_of, encode_named
+from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import RegisteredHandler
+from pollconsumer.interface.api.store_calls import StoreCalls
+from pollconsumer.runtime.handling.arguments import Arguments
+from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.new_messages import SendOptions, new_id, new_ids, new_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from pollconsumer.interface.api.handle import Handle
-    from pollconsumer.interface.api.store_calls import StoreCalls
-    from pollconsumer.runtime.handling.arguments import Arguments
-    from pollconsumer.runtime.handling.handler import Handler
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pollconsumer.core.errors import BadData, suggestion
+from pollconsumer.interface.api.registry import RegisteredHandler
 from pollconsumer.runtime.handling.argument_errors import BadArguments, refuse_thrown
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from pollconsumer.interface.api.registry import RegisteredHandler
 
 ELSEWHERE = "no module or command of this configuration has it; for one of elsewhere name its queue"
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from pollconsumer.interface.api.handle import Handle
+from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.store.queues.interventions import Interventions
-from pollconsumer.store.reading.message_selector import MessageSelector, by_queue, dead_letters, unreserved
+from pollconsumer.store.reading.message_selector import (
+    Chosen,
+    MessageSelector,
+    Selection,
+    by_queue,
+    dead_letters,
+    unreserved,
+)
+from pollconsumer.store.reading.messages import Message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
-
-    from pollconsumer.interface.api.handle import Handle
-    from pollconsumer.interface.api.store_calls import StoreCalls
-    from pollconsumer.store.reading.message_selector import Chosen, Selection
-    from pollconsumer.store.reading.messages import Message
 
 
 AT_ONCE = 100

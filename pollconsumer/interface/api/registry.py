@@ -6,15 +6,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pollconsumer.interface.api.handler_options import refuse_second
+from pollconsumer.interface.settings.model import RecurrenceSettings, Settings
+from pollconsumer.runtime.handling.arguments import Arguments
+from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.handling.hooks import Hooks
+from pollconsumer.store.queues.producer import Producer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-
-    from pollconsumer.interface.settings.model import RecurrenceSettings, Settings
-    from pollconsumer.runtime.handling.arguments import Arguments
-    from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.runtime.handling.hooks import Hooks
-    from pollconsumer.store.queues.producer import Producer
 
 
 class RegisteredHandler:

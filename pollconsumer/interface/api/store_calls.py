@@ -11,28 +11,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pollconsumer.core.errors import Conflict, NotFound, StoreUnreachable
-from pollconsumer.core.message import Alike
+from pollconsumer.core.message import Alike, NewMessage
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.api.store_pool import CallPatience, PooledStore, StorePool
 from pollconsumer.interface.settings.load import load_settings
-from pollconsumer.interface.settings.model import changed
+from pollconsumer.interface.settings.model import Settings, changed
+from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.runtime.handling.shield import Shield
+from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.own_files import EMBEDDED
+from pollconsumer.store.client.patience import Patience
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.queues.producer import Producer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pollconsumer.core.message import NewMessage
     from pollconsumer.interface.api.call_thread import CallThread
-    from pollconsumer.interface.settings.model import Settings
-    from pollconsumer.runtime.handling.hooks import Hooks
-    from pollconsumer.runtime.store_opener import StoreOpener
     from pollconsumer.store.brought_client import BroughtClient, UserClient
-    from pollconsumer.store.client.patience import Patience
     from pollconsumer.store.client.strict import Strict
-    from pollconsumer.store.client.wire import Wire
-    from pollconsumer.store.queues.producer import Producer
     from pollconsumer.store.reading.messages import Message
 
 T = TypeVar("T")

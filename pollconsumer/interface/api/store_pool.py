@@ -11,14 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.store.client.patience import COMMAND_TIMEOUT, SYSTEM_CLOCKS, Clocks, Patience, answer_within
 from pollconsumer.store.client.replies import misread
-
-if TYPE_CHECKING:
-    from pollconsumer.store.queues.producer import Producer
+from pollconsumer.store.queues.producer import Producer
 
 
 class CallPatience(Patience):

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.api.registry import registry
+from pollconsumer.interface.settings.model import Settings
+from pollconsumer.runtime.handling.handler import Handler
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pollconsumer.core.recurrence import Recurrence
-    from pollconsumer.interface.settings.model import Settings
-    from pollconsumer.runtime.handling.handler import Handler
 
 
 def configured_recurrences(settings: Settings) -> dict[str, Recurrence]:

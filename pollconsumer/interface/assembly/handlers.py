@@ -10,12 +10,11 @@ from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.api.handler_options import place_of
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.settings.load import DJANGO_VARIABLE, django_site
+from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.user_imports import find_modules, importing
-from pollconsumer.runtime.handling.handler import with_hooks
+from pollconsumer.runtime.handling.handler import Handler, with_hooks
 
 if TYPE_CHECKING:
-    from pollconsumer.interface.settings.model import Settings
-    from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.runtime.programs.notes import Programs
 
 

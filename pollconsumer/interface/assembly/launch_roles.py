@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.durations import OVERRUN_TARGETS
-from pollconsumer.core.launcher.detection import UNKNOWN, find_launcher, given_launcher, run_id
+from pollconsumer.core.launcher.detection import UNKNOWN, Found, find_launcher, given_launcher, run_id
 from pollconsumer.core.launcher.punctuality import FLOOR, Punctuality
 from pollconsumer.core.notation.digests import sha256
+from pollconsumer.core.window import StopReason
 from pollconsumer.interface.configured_store import opener_of
 from pollconsumer.interface.logs.event_log import listener
 from pollconsumer.interface.logs.log_records import identify
@@ -20,7 +21,7 @@ from pollconsumer.interface.settings.model import ConsumerSettings, MoverSetting
 from pollconsumer.interface.settings.owners import warn_of_another_store
 from pollconsumer.interface.settings.values import parse_keep
 from pollconsumer.runtime.launch.held import Launch, LaunchPlan
-from pollconsumer.runtime.launch.launch_run import run_launch
+from pollconsumer.runtime.launch.launch_run import Work, run_launch
 from pollconsumer.runtime.system.process import ancestors
 from pollconsumer.runtime.system.process_exit import before_exit
 from pollconsumer.runtime.system.signals import CALL, SIGNALS
@@ -30,10 +31,7 @@ from pollconsumer.store.limits import Kept, Limits, Retention
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from pollconsumer.core.launcher.detection import Found
-    from pollconsumer.core.window import StopReason
     from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.runtime.launch.launch_run import Work
     from pollconsumer.runtime.mover import MoverOptions
     from pollconsumer.runtime.pings.monitors import Monitors
     from pollconsumer.runtime.pings.pinger import Pinger

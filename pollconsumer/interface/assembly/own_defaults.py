@@ -7,18 +7,16 @@ from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import BadData, ConfigurationError
+from pollconsumer.core.message import NewMessage
 from pollconsumer.interface.api.known import check_arguments, check_retry, refuse_handler
-from pollconsumer.interface.api.registry import registry
+from pollconsumer.interface.api.registry import RegisteredHandler, registry
 from pollconsumer.interface.settings.load import django_site
+from pollconsumer.interface.settings.model import Settings
+from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.new_messages import Defaults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from pollconsumer.core.message import NewMessage
-    from pollconsumer.interface.api.registry import RegisteredHandler
-    from pollconsumer.interface.settings.model import Settings
-    from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.runtime.new_messages import Defaults
 
 
 class OwnDefaults:

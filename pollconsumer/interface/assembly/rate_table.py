@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pollconsumer.interface.settings.model import Settings
+from pollconsumer.runtime.handling.handler import Handler
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from pollconsumer.interface.settings.model import Settings
-    from pollconsumer.runtime.handling.handler import Handler
 
 
 def rates_of(settings: Settings, handlers: Mapping[str, Handler]) -> dict[str, dict[str, Any]]:

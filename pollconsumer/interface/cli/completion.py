@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class, shell_complete
@@ -21,13 +20,11 @@ from pollconsumer.interface.cli.launch_command import settings_of
 from pollconsumer.interface.cli.output import print_lines
 from pollconsumer.interface.cli.types import WordType
 from pollconsumer.interface.configured_store import opener_of
+from pollconsumer.interface.settings.model import Settings
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.recurrences.recurrence_reader import RecurrenceReader
 from pollconsumer.store.server import known_queues
-
-if TYPE_CHECKING:
-    from pollconsumer.interface.settings.model import Settings
 
 PROGRAM, VARIABLE = "pollconsumer", "_POLLCONSUMER_COMPLETE"
 PATIENCE = 0.5

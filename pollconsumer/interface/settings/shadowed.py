@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pollconsumer.interface.settings.model import Settings
+from pollconsumer.interface.settings.model import Settings
 
 NEEDED_LATER = ("queue", "ssl")
 """What we and asyncio import after the user's modules, and a user's file may be called."""

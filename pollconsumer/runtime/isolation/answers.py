@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.in_hand import InHand
 from pollconsumer.runtime.handling.waits import slot_waits
 from pollconsumer.runtime.isolation.protocol import encode_refusal
-
-if TYPE_CHECKING:
-    from pollconsumer.runtime.handling.context import Context
-    from pollconsumer.runtime.handling.in_hand import InHand
 
 
 def report(context: Context | None, frame: dict[str, Any]) -> None:

@@ -6,20 +6,20 @@ from collections.abc import Callable
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
+from pollconsumer.core.choices import Dialect
 from pollconsumer.core.events import Event, PingFailed
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.pings import Ping, RunEnd, dialect_of, first, last
+from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.runtime.handling.outcome import done_result
 from pollconsumer.runtime.pings.pinger import Failed, Sender, delivered
+from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from pollconsumer.core.choices import Dialect
-    from pollconsumer.runtime.handling.context import Context
-    from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.store.records.reservations import Reservation
 
 AT_A_TIME = 4
 """Requests in flight. Those to one monitor are sent one after the other."""

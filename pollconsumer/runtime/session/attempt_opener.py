@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.core.retry import MOST_CRASHES
+from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.executors.executor import Attempt
+from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.hooks import Crashed
+from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.session.settlements import Settlements
+from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pollconsumer.runtime.handling.context import Context
-    from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.runtime.launch.held import Launch
     from pollconsumer.runtime.pings.monitors import Monitors
-    from pollconsumer.runtime.session.settlements import Settlements
-    from pollconsumer.store.records.reservations import Reservation
 
 
 class AttemptOpener:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pollconsumer.core.durations import Durations
 from pollconsumer.core.events import DescriptorsClosed, DescriptorsUsedUp
 from pollconsumer.core.retry import NotBegun, Yield
+from pollconsumer.runtime.handling.executors.executor import Executor, Handled
+from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.launch.shared_memory.launch_progress import Counts
 from pollconsumer.runtime.session.consumer_options import LONGEST_WAIT
-from pollconsumer.runtime.session.pace import HORIZON
-
-if TYPE_CHECKING:
-    from pollconsumer.core.durations import Durations
-    from pollconsumer.runtime.handling.executors.executor import Executor, Handled
-    from pollconsumer.runtime.launch.held import Launch
-    from pollconsumer.runtime.session.exchange import Exchange
-    from pollconsumer.runtime.session.message_stopper import MessageStopper
-    from pollconsumer.runtime.session.pace import Pace
-    from pollconsumer.runtime.session.quick_path import QuickPath
-    from pollconsumer.runtime.session.settlements import Settlements
+from pollconsumer.runtime.session.exchange import Exchange
+from pollconsumer.runtime.session.message_stopper import MessageStopper
+from pollconsumer.runtime.session.pace import HORIZON, Pace
+from pollconsumer.runtime.session.quick_path import QuickPath
+from pollconsumer.runtime.session.settlements import Settlements
 
 
 class Collector:

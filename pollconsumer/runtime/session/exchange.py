@@ -19,13 +19,12 @@ from pollconsumer.runtime.session.settlements import Settlements
 from pollconsumer.store.limits import Limits
 from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.records.reservations import DeadLetter, Reservation
-from pollconsumer.store.records.steps import Promoted, Share, Stepped
+from pollconsumer.store.records.steps import Done, Promoted, Share, Stepped
 
 if TYPE_CHECKING:
     from collections import deque
 
     from pollconsumer.store.records.reports import Reports
-    from pollconsumer.store.records.steps import Done
 
 TRIM_EVERY = 150
 """Messages that are completed between two trims, at least."""

@@ -6,14 +6,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.retry import STOP_GRACE
+from pollconsumer.runtime.handling.executors.executor import Executor
+from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.session.exchange import Exchange
+from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pollconsumer.runtime.handling.executors.executor import Executor
-    from pollconsumer.runtime.launch.held import Launch
-    from pollconsumer.runtime.session.exchange import Exchange
-    from pollconsumer.store.records.reservations import Reservation
 
 
 class MessageStopper:

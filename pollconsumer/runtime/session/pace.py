@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core import durations
 from pollconsumer.core.events import WindowTooShort
+from pollconsumer.runtime.handling.executors.executor import Executor
+from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.session.consumer_options import ConsumerOptions
+from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pollconsumer.runtime.handling.executors.executor import Executor
-    from pollconsumer.runtime.launch.held import Launch
-    from pollconsumer.runtime.session.consumer_options import ConsumerOptions
-    from pollconsumer.store.records.reservations import Reservation
 
 HORIZON = 0.01
 """Seconds that messages are reserved ahead, and that an outcome may stay unsettled."""

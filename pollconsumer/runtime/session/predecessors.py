@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import islice
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pollconsumer.runtime.launch.held import Launch
-    from pollconsumer.store.records.occurrences import PreviousOccurrence
-    from pollconsumer.store.records.reservations import Reservation
+from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.store.records.occurrences import PreviousOccurrence
+from pollconsumer.store.records.reservations import Reservation
 
 MOST = 100
 """Messages reserved ahead that are looked at."""

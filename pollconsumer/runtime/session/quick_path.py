@@ -15,28 +15,27 @@ from contextvars import copy_context
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
+from pollconsumer.core.durations import Durations
 from pollconsumer.core.message import Malformed, decode_payload
-from pollconsumer.runtime.handling.executors.executor import NONE, Attempt, Handled
+from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.executors.executor import NONE, Attempt, Executor, Handled, Inline
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import DONE
 from pollconsumer.runtime.handling.own_context import own_context
+from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.launch.shared_memory import entries
 from pollconsumer.runtime.launch.shared_memory.series import BEGUN, ENDED, RECORDED
+from pollconsumer.runtime.session.exchange import Exchange
+from pollconsumer.runtime.session.settlements import Settlements
 from pollconsumer.store.records import rows
+from pollconsumer.store.records.reservations import Lot, Reservation
+from pollconsumer.store.records.steps import Done
 
 if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Iterable, Sequence
     from contextvars import Context as Variables
 
-    from pollconsumer.core.durations import Durations
-    from pollconsumer.runtime.handling.context import Context
-    from pollconsumer.runtime.handling.executors.executor import Executor, Inline
-    from pollconsumer.runtime.launch.held import Launch
-    from pollconsumer.runtime.session.exchange import Exchange
-    from pollconsumer.runtime.session.settlements import Settlements
-    from pollconsumer.store.records.reservations import Lot, Reservation
-    from pollconsumer.store.records.steps import Done
 
 TOGETHER_FOR = 0.001
 """Messages that are handled at most once are recorded as begun together if they are expected to last so long together,

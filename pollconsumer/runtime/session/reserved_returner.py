@@ -12,17 +12,17 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.session.exchange import Exchange
 from pollconsumer.runtime.system.own_threads import start_thread
 from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.records.reservations import Reservation
 from pollconsumer.store.records.steps import Settlement, Share
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.runtime.launch.held import Launch
-    from pollconsumer.runtime.session.exchange import Exchange
-    from pollconsumer.store.records.reservations import Reservation
 
 LOOK_EVERY = 0.02
 """Seconds. Two looks, a step and a wake-up fit into the 50 ms that a message may be late."""

@@ -19,26 +19,22 @@ from pollconsumer.core.events import (
 )
 from pollconsumer.core.message import Malformed, quick
 from pollconsumer.core.notation.timespan import YEAR
-from pollconsumer.core.retry import Stopped, TimeIsUp, after_failure
-from pollconsumer.runtime.handling.hooks import Crashed
+from pollconsumer.core.retry import NotBegun, Stopped, TimeIsUp, after_failure
+from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.hooks import Crashed, Hooks
 from pollconsumer.runtime.handling.outcome import describe, text_of, trace, why_dropped
+from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.records import rows
-from pollconsumer.store.records.reservations import DeadLetter
-from pollconsumer.store.records.steps import Settlement, Share
+from pollconsumer.store.records.reservations import DeadLetter, Reservation
+from pollconsumer.store.records.steps import Done, Extra, Settlement, Share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from pollconsumer.core.retry import NotBegun
-    from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.executors.executor import Handled
     from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.runtime.handling.hooks import Hooks
-    from pollconsumer.runtime.launch.held import Launch
     from pollconsumer.runtime.session.predecessors import Predecessors
-    from pollconsumer.store.records.reservations import Reservation
-    from pollconsumer.store.records.steps import Done, Extra
 
 PARKED_FOR = 60.0
 """Seconds until a message is offered again whose handler is unknown here, or could not begin."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.patience import STEP, answer_within
 from pollconsumer.store.client.strict import PREPARING, Strict
-
-if TYPE_CHECKING:
-    from pollconsumer.store.client.connection import Command
-    from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.client.wire import Wire
 
 
 def confirmed(wire: Wire, strict: Strict, commands: Sequence[Command], blocking: float) -> list[Any]:

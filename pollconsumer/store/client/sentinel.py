@@ -6,20 +6,18 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, shown
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.store.client.address import CERTIFICATE, TLS_OPTIONS, Address, place_in
 from pollconsumer.store.client.connection import Command, SocketConnection
+from pollconsumer.store.client.credentials import CredentialProvider
 from pollconsumer.store.client.interruption import raise_if_thrown
 from pollconsumer.store.client.patience import Patience, left_until
 from pollconsumer.store.client.replies import LOGIN_REFUSED, ErrorReply
 from pollconsumer.store.client.several_hosts import several_hosts, take_boolean
-
-if TYPE_CHECKING:
-    from pollconsumer.store.client.credentials import CredentialProvider
 
 PORT = 26379
 ANSWER_WITHIN = 0.5

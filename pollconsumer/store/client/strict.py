@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import StoreUnreachable
+from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.keyspace import hash_beside
-
-if TYPE_CHECKING:
-    from pollconsumer.store.client.connection import Command
 
 WAITING = ("WAIT", "WAITAOF")
 MARKER = "replicated"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Clocks
 from pollconsumer.store.client.replies import Unanswered
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.server_clock import ServerClock
 from pollconsumer.store.queues.upkeep import Upkeep
 from pollconsumer.store.records import rows
@@ -27,7 +28,6 @@ from pollconsumer.store.records.steps import Promoted, Run, Share, Stepped
 from pollconsumer.store.server import known_queues, lost_queues
 
 if TYPE_CHECKING:
-    from pollconsumer.store.client.wire import Wire
     from pollconsumer.store.records.reports import Reports
 
 PROMOTE_PAGE = 250

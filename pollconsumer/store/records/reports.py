@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.notation import strict_json
 from pollconsumer.core.progress import Progress, checked
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records import rows
-
-if TYPE_CHECKING:
-    from pollconsumer.store.client.wire import Wire
-    from pollconsumer.store.keyspace import Keys
-    from pollconsumer.store.records.reservations import Holder
+from pollconsumer.store.records.reservations import Holder
 
 Reports = Mapping[str, Mapping[bytes, Progress]]
 """By queue and id, the last of each message."""

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from pollconsumer.core.errors import StoreRefused
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.replies import RESTORE, ErrorReply, Unanswered
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.safety.rollback import Rollback
 from pollconsumer.store.server import info_fields
-
-if TYPE_CHECKING:
-    from pollconsumer.store.safety.rollback import Rollback
 
 OLDEST = (7, 0)
 OLDEST_WITH_WAITAOF = (7, 2)

@@ -6,18 +6,16 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.recurrences.put_options import NamedPutOptions, PutOptions, new_put
-from pollconsumer.store.recurrences.recurrence_interventions import AT_ONCE, Recurrences
+from pollconsumer.interface.api.registry import RegisteredHandler
+from pollconsumer.interface.api.store_calls import StoreCalls
+from pollconsumer.runtime.new_messages import Defaults
+from pollconsumer.store.client.strict import Strict
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.recurrences.recurrence_interventions import AT_ONCE, Occurred, Put, Recurrences
+from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from pollconsumer.interface.api.registry import RegisteredHandler
-    from pollconsumer.interface.api.store_calls import StoreCalls
-    from pollconsumer.runtime.new_messages import Defaults
-    from pollconsumer.store.client.strict import Strict
-    from pollconsumer.store.client.wire import Wire
-    from pollconsumer.store.recurrences.recurrence_interventions import Occurred, Put
-    from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus
 
 
 class AppRecurrences:

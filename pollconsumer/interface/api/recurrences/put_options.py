@@ -12,20 +12,18 @@ from pollconsumer.core.errors import BadData, unknown_options
 from pollconsumer.core.message import encode_payload
 from pollconsumer.core.message_options import check_new_headers
 from pollconsumer.core.notation.timespan import parse_duration
-from pollconsumer.core.recurrence import LONGEST_CREATOR, LONGEST_NAME, MOST_TIMES, Recurrence
+from pollconsumer.core.recurrence import LONGEST_CREATOR, LONGEST_NAME, MOST_TIMES, First, Recurrence
 from pollconsumer.interface.api.known import check_arguments
+from pollconsumer.interface.api.registry import RegisteredHandler
 from pollconsumer.interface.settings.model import RecurrenceSettings
 from pollconsumer.interface.settings.recurrence_rules import check_rule
 from pollconsumer.interface.settings.values import parse_word
-from pollconsumer.runtime.new_messages import due_ms
+from pollconsumer.runtime.new_messages import Defaults, due_ms
+from pollconsumer.store.recurrences.recurrence_interventions import Put
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pollconsumer.core.recurrence import First
-    from pollconsumer.interface.api.registry import RegisteredHandler
-    from pollconsumer.runtime.new_messages import Defaults
-    from pollconsumer.store.recurrences.recurrence_interventions import Put
 
 _NAME = re.compile(rf"[A-Za-z0-9_.:@+-]{{1,{LONGEST_NAME}}}")
 

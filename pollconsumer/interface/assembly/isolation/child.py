@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.core.progress import Progress
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.log_direction import direct_log
 from pollconsumer.interface.logs import logs
@@ -34,8 +35,6 @@ from pollconsumer.runtime.system.system_limits import start_refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from pollconsumer.core.progress import Progress
 
 
 def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:

@@ -30,9 +30,11 @@ from pollconsumer.interface.cli.output import print_json, print_table
 from pollconsumer.interface.configured_store import opener_of
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.load import django_site
+from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import NO_STATE
 from pollconsumer.interface.settings.owners import REMEDY, another_store, others_among
 from pollconsumer.interface.settings.writable import group_writable
+from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.programs.command import Command
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.runtime.system.watchdog import Watchdog
@@ -40,15 +42,12 @@ from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.rights import LAUNCH, lacking
-from pollconsumer.store.server import now_ms, service_of
+from pollconsumer.store.server import QueueService, now_ms, service_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pollconsumer.core.recurrence import Recurrence
-    from pollconsumer.interface.settings.model import Settings
-    from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.store.server import QueueService
 
 LAUNCHES_LEARNED_FROM = 100
 REACH_BUDGET = 5.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.launcher.detection import UNKNOWN, given_launcher, recorded_launcher
@@ -15,10 +15,8 @@ from pollconsumer.core.notation.text import counted
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.window import predict_stop
 from pollconsumer.interface.assembly.launch_roles import launcher_of
+from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings
 from pollconsumer.runtime.launch.next_launches import next_launches
-
-if TYPE_CHECKING:
-    from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings
 
 LAUNCHES_SHOWN = 5
 OBSERVED = {

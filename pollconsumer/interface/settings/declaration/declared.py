@@ -11,6 +11,7 @@ secret. Validators are functions of ``values.py``, where a launch finds them.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -23,9 +24,6 @@ from pollconsumer.core.rates import MOST_IN_A_PERIOD
 from pollconsumer.interface.settings.declaration import declared_types as kinds
 from pollconsumer.interface.settings.places import Placed
 from pollconsumer.runtime.handling.handler import MAX_ATTEMPTS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Section(BaseModel):

@@ -17,7 +17,9 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.retry import HandlerTimeout, Stopped
+from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.coroutines.exact_selector import ExactSelector
+from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.interrupts.alarm import REPEAT
 from pollconsumer.runtime.handling.interrupts.timeouts import VERDICTS
 from pollconsumer.runtime.handling.outcome import DONE, Outcome, returned
@@ -28,8 +30,6 @@ from pollconsumer.store.client.own_descriptors import above_standard
 if TYPE_CHECKING:
     from contextvars import Context as Variables
 
-    from pollconsumer.runtime.handling.context import Context
-    from pollconsumer.runtime.handling.handler import Handler
 
 End = Callable[[Outcome], None]
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.outcome import Outcome
+from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from contextlib import AbstractContextManager
 
-    from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.store.records.reservations import Reservation
 
 
 class Attempt(NamedTuple):

@@ -7,23 +7,22 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.executors.descriptors import Table
-from pollconsumer.runtime.handling.executors.executor import NONE, Handled
+from pollconsumer.runtime.handling.executors.executor import NONE, Attempt, Handled, Inline
+from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
+from pollconsumer.runtime.handling.interrupts.alarm import AlarmSignal
 from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.runtime.handling.shield import in_force
 from pollconsumer.runtime.system.stray_forks import end_stray, mark_of_process
+from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from contextlib import AbstractContextManager
 
-    from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.coroutines.event_loop import EventLoop
-    from pollconsumer.runtime.handling.executors.executor import Attempt, Inline
-    from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.runtime.handling.interrupts.alarm import AlarmSignal
-    from pollconsumer.store.records.reservations import Reservation
 
 
 class InlineExecutor:

@@ -22,13 +22,13 @@ from pollconsumer.runtime.system.own_threads import start_for_others
 from pollconsumer.runtime.system.stray_forks import end_stray
 from pollconsumer.store.client.exact_wait import wait_readable
 from pollconsumer.store.client.own_descriptors import STANDARD, Opened, above_standard
+from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from pollconsumer.runtime.handling.coroutines.event_loop import EventLoop
-    from pollconsumer.store.records.reservations import Reservation
 
 
 class ThreadExecutor:

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.runtime.launch.shared_memory import entries
 from pollconsumer.runtime.launch.shared_memory.series import Series
+from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
     import mmap
-
-    from pollconsumer.store.records.reservations import Reservation
 
 
 class Flight:

@@ -7,12 +7,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pollconsumer.runtime.launch.shared_memory import entries
+from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
     import mmap
     from collections.abc import Sequence
-
-    from pollconsumer.store.records.reservations import Reservation
 
 
 BEGUN, ENDED, SETTLED, RECORDED = range(4)

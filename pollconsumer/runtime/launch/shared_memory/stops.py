@@ -11,10 +11,11 @@ import struct
 from threading import RLock
 from typing import TYPE_CHECKING
 
+from pollconsumer.store.records.reservations import Reservation
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.records.reservations import Reservation
 
 _LENGTHS = struct.Struct("HH")
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pollconsumer.store.records.reservations import Reservation
+from pollconsumer.store.records.steps import Share
+
 if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable, Iterable, Sequence
 
-    from pollconsumer.store.records.reservations import Reservation
-    from pollconsumer.store.records.steps import Share
 
 LOOK_EVERY = 0.5
 """Seconds between two looks at whether their node is there again."""

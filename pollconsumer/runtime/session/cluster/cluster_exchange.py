@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pollconsumer.core.errors import NodeLost, StoreUnreachable
 from pollconsumer.runtime.launch_upkeep import announce
+from pollconsumer.runtime.session.cluster.away import Away
 from pollconsumer.runtime.session.exchange import Exchange
-from pollconsumer.store.records.steps import Share, Stepped
+from pollconsumer.store.records.reports import Reports
+from pollconsumer.store.records.reservations import Reservation
+from pollconsumer.store.records.steps import Done, Share, Stepped
 from pollconsumer.store.server import unreachable
-
-if TYPE_CHECKING:
-    from pollconsumer.runtime.session.cluster.away import Away
-    from pollconsumer.store.records.reports import Reports
-    from pollconsumer.store.records.reservations import Reservation
-    from pollconsumer.store.records.steps import Done
 
 
 class ClusterExchange(Exchange):
