@@ -331,7 +331,9 @@ def test_closed_descriptors_do_no_harm(closed: str, arguments: str, code: int) -
 def test_a_signal_during_the_imports_ends_a_launch_at_once(
     arguments: list[str], number: int, code: int, tmp_path: Path
 ) -> None:
-    (tmp_path / "logging.py").write_text("print(flush=True)\nimport time\ntime.sleep(30)\n")
+    # Python looks for signals before it waits, not as it begins to: in one long wait, one could be overlooked.
+    waiting = "for _ in range(3000):\n    time.sleep(0.01)\n"
+    (tmp_path / "logging.py").write_text(f"import time\nprint(flush=True)\n{waiting}")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-m", "pollconsumer", *arguments]
     pipe = subprocess.PIPE

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from tests.store.servers import Server
 
 INTERRUPTED = """
-import os, sys
+import os, signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the checks may run under nohup
 from pollconsumer.{module} import {kind}
 original, calls = {kind}.{method}, 0
 
