@@ -188,7 +188,10 @@ def tell_of_store(text: str) -> None:
 
 
 def warn_of_lost_output(problems: Iterable[tuple[str, str]]) -> None:
-    """Of handlers, at the end: they may have printed within a handler of ``logging``."""
+    """Log a warning for each stream of which handlers' output was lost, given with the first reason.
+
+    Call it once no handler runs: one may have printed from within a handler of ``logging``.
+    """
     for stream, problem in problems:
         text = "%s: %s; what handlers print there is lost: redirect it to a file, or into a program that reads it"
         log.warning(text, stream, problem, extra=about(stream, kind=STANDING))

@@ -19,7 +19,7 @@ class Stopper:
         raise NotImplementedError
 
     def end(self) -> None:
-        """For one that does not end with the handler: in its own thread."""
+        """Stop watching. Called in the handler's thread, once the handler has ended."""
 
 
 in_force: dict[int, Stopper] = {}

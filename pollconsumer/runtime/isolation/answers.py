@@ -26,7 +26,8 @@ def keep(context: Context | None, state: dict[str, Any]) -> dict[str, Any]:
 
 
 def wait_known(message: InHand | None, what: str, *awaited: str) -> dict[str, bool]:
-    """Of a wait that begins or ends, or that may be stuck, or is given up: among all those of the launch."""
+    """Count a handler's wait among those of its launch, and answer the handler's process. ``what``: the wait begins
+    (``begin``) or ends (``end``), or asks whether it is ``stuck``, and with ``give_up`` ends if it is."""
     waits, stuck = slot_waits(), False
     if waits is not None and what == "begin":
         waits.begin()

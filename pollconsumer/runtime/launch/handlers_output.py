@@ -23,7 +23,7 @@ STREAMS = {"standard output": "stdout", "standard error": "stderr"}
 
 
 class HandlersOutput(io.FileIO):
-    """Takes whatever is written, and loses what cannot be: ``problem`` is then the first reason."""
+    """A stream that never raises: output that cannot be written is discarded, and ``problem`` names the first cause."""
 
     problem: str | None = None
 

@@ -68,7 +68,7 @@ class QuickPath:
         self._handlers = {name: handler for name, handler in handlers.items() if not handler.isolated}
         self._ways: dict[str, _Way] = {}
         self._margin: float | None = None
-        """That of brief messages, while slots may take any; None otherwise."""
+        """The margin of brief messages, in seconds, while slots may take messages; None otherwise."""
         self._few = self._unseen = self._seen = 0
         """How many have ended in slots that matter and that no margin counts in; of these, how many the launch
         knows."""

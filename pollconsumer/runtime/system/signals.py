@@ -28,8 +28,8 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def raising_terminations() -> Iterator[None]:
-    """In this block SIGTERM and SIGHUP raise as Ctrl-C does, where they would end the process at once: what was begun
-    is to be cleared away, or told."""
+    """Have SIGTERM and SIGHUP raise `Terminated` within the block, so that what was begun is cleared away, or told. A
+    signal that is ignored, or has a handler, is left as it is."""
     in_main = threading.current_thread() is threading.main_thread()
     plain = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
 

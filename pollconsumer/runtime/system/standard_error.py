@@ -25,7 +25,7 @@ _kept: list[int] = []
 
 
 def remember() -> None:
-    """From now on write to where descriptor 2 leads now."""
+    """Have our lines go to where descriptor 2 leads now, whatever takes its place later."""
     if (copy := high_copy(2)) is not None:
         _at_first[:] = [copy]
 

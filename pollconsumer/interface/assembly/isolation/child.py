@@ -108,7 +108,7 @@ class Handed(NamedTuple):
 
 
 class _WaitsTold(SlotWaits):
-    """Those of all handlers of the launch, which counts them, and is told of this one's."""
+    """Waits of the launch's handlers: the launch counts them all, and is told when this handler's begins or ends."""
 
     def __init__(self, launch: str, stop_before: float, handed: Handed, tell: Callable[..., bool]) -> None:
         super().__init__(ServedQueues(launch, (), 0, stop_before, True, list))

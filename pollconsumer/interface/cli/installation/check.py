@@ -237,7 +237,7 @@ def _command(handler: Handler, settings: Settings, longest: float) -> dict[str, 
 
 
 def _timeouts_missed(commands: Mapping[str, Any], longest: float) -> Iterator[tuple[str, object]]:
-    """Of programs that the watchdog ends, and not their timeout."""
+    """Problems with programs whose timeout is later than the watchdog, which ends them first."""
     most = f"the {format_duration(longest)} of window and grace"
     for name, command in commands.items():
         seconds = command["timeout_seconds"]

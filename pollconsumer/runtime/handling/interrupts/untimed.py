@@ -55,7 +55,7 @@ def _may_be_interrupted(frame: FrameType | None, *, even_in_store: bool = False)
 
 
 class _UntimedAlarm(Alarm):
-    """In force until its message is no longer in hand."""
+    """An alarm that stays in force until its message is no longer in hand."""
 
     def __init__(self, seconds: float, in_hand: Callable[[], bool]) -> None:
         super().__init__(seconds, None)

@@ -44,7 +44,7 @@ class Stops:
         self._count[0] += 1
 
     def answer_by(self, act: Callable[[], None]) -> None:
-        """From now on `called` calls it, in a signal handler of the main thread."""
+        """Have `called` call ``act``, in a signal handler of the main thread."""
         self._act = act
 
     def called(self) -> None:
