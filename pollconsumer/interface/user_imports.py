@@ -56,7 +56,7 @@ def importing(setting: str, module: str) -> Iterator[None]:
 
 @contextmanager
 def calling(setting: str, name: str) -> Iterator[None]:
-    """Around a call of the function ``name``, which ``setting`` names. ConfigurationError for what it raises."""
+    """Wrap a call of the function ``name``, which ``setting`` names: ConfigurationError for what it raises."""
     try:
         yield
     except Exception as error:

@@ -176,7 +176,7 @@ def handler_of(name: str, function: Callable[..., Any], arguments: Arguments, ch
 
 
 def recurrence_of(handler: Handler, missed: str, overlap: str, **given: Any) -> RecurrenceSettings:
-    """ConfigurationError for an invalid value."""
+    """The recurrence of a decorated handler. ConfigurationError for an invalid value."""
     name = handler.name
     try:
         recurrence = RecurrenceSettings(

@@ -14,4 +14,5 @@ PARTS = {
 
 
 def wing_part(name: str) -> Any:
+    """The function ``name`` of `PARTS`."""
     return getattr(import_module(PARTS[name]), name)

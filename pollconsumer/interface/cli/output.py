@@ -79,8 +79,8 @@ def print_notice(text: str) -> None:
 
 @contextmanager
 def telling_when_interrupted(done: Callable[[], str]) -> Iterator[None]:
-    """Around what lasts and changes the store: at Ctrl-C, SIGTERM or SIGHUP, or where input or output fails, a line on
-    standard error says what was ``done`` by then."""
+    """Wrap work that lasts and changes the store: at Ctrl-C, SIGTERM or SIGHUP, or where input or output fails, a line
+    on standard error says what was ``done`` by then."""
     try:
         with raising_terminations():
             yield

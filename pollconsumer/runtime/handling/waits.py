@@ -49,7 +49,7 @@ class SlotWaits:
                 self._waiting += Counter()  # without those of 0
 
     def forget(self, waiting: InHand) -> None:
-        """It waits no more, in whatever way its handler has ended."""
+        """Forget its wait, in whatever way its handler has ended."""
         with self._lock:
             self._waiting.pop(waiting, None)
 

@@ -12,11 +12,13 @@ from pollconsumer.runtime.isolation.protocol import encode_refusal
 
 
 def report(context: Context | None, frame: dict[str, Any]) -> None:
+    """Report the progress that ``frame`` tells, if any."""
     if context is not None and frame:
         context.progress(*frame["progress"])
 
 
 def keep(context: Context | None, state: dict[str, Any]) -> dict[str, Any]:
+    """Keep a checkpoint. Returns the answer to the handler's process: kept, or why it was refused."""
     try:
         if context is not None:
             context.checkpoint(state)
@@ -39,5 +41,6 @@ def wait_known(message: InHand | None, what: str, *awaited: str) -> dict[str, bo
 
 
 def forget_waits(message: InHand | None) -> None:
+    """Forget the waits of a handler that has ended."""
     if message is not None and (waits := slot_waits()) is not None:
         waits.forget(message)

@@ -35,6 +35,7 @@ class HandlersOutput(io.FileIO):
             return memoryview(content).nbytes
 
     def lose(self, error: OSError) -> None:
+        """Note the cause. Once nobody can read the descriptor, have it lead to /dev/null."""
         self.problem = self.problem or os.strerror(error.errno or errno.EIO)
         if error.errno in GONE:
             with suppress(OSError):  # no descriptor is left
@@ -44,15 +45,15 @@ class HandlersOutput(io.FileIO):
 
 
 class HandlersStream(io.TextIOWrapper):
-    """Stays open: a handler that closes it would make those after it fail."""
+    """A text stream that stays open: a handler that closed it would make the handlers after it fail."""
 
     def close(self) -> None:
         self.flush()
 
 
 def outlast_readers() -> Callable[[], list[tuple[str, str]]]:
-    """Put such ones in the place of standard output and error, where these are the process's own. Returns a function:
-    which of them have lost anything, and why."""
+    """Replace standard output and error, where they are the process's own, by streams that never raise. Returns a
+    function that lists the streams that have lost output, each with its first cause."""
     replaced = {}
     for name, attribute in STREAMS.items():
         stream = getattr(sys, attribute)

@@ -261,7 +261,7 @@ class HeldLaunch:
 def _asking(
     boot_time: Callable[[], float], trusted: memoryview[float], interrupted: Callable[[], bool], stop_before: float
 ) -> Callable[[float], bool]:
-    """`Launch.may_begin`, of what it looks at: asked before each message, it finds no attributes."""
+    """`Launch.may_begin` as a closure: it is asked before each message, and looking up attributes takes time."""
 
     def may_begin(end_of_margin: float) -> bool:
         return boot_time() < trusted[0] and not interrupted() and end_of_margin < stop_before

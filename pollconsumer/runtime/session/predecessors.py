@@ -17,7 +17,7 @@ FRESH = 0.05
 
 class Predecessors:
     def __init__(self, launch: Launch, reserved: Iterable[Reservation]) -> None:
-        """``reserved``: messages that are not begun, as they become so."""
+        """``reserved``: the launch's queue of messages that are reserved and not begun."""
         self._launch, self._reserved = launch, reserved
         self._found: dict[tuple[str, bytes], PreviousOccurrence | None] = {}
         self._read_at = 0.0

@@ -31,7 +31,7 @@ def remember() -> None:
 
 
 def descriptor() -> int:
-    """The one to write to; 2 if its copy was closed, or the process is not the command's."""
+    """The descriptor to write to; 2 if its copy was closed, or the process is not the command's."""
     return _at_first[0].number if _at_first and _at_first[0].is_open() else 2
 
 

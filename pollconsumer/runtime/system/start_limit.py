@@ -45,15 +45,15 @@ def limit(seconds: float | None = None, what: str = NOT_READ) -> None:
 
 
 def raise_interrupts() -> None:
-    """From now on Ctrl-C raises KeyboardInterrupt in the command's process, which it has ended at once while modules
-    were imported: they are left half done by an exception, and some swallow it."""
+    """Have Ctrl-C raise KeyboardInterrupt in the command's process. While modules are imported it ends the process at
+    once: an exception leaves them half done, and some swallow it."""
     if _ours and signal.getsignal(signal.SIGINT) not in (signal.SIG_IGN, signal.SIG_DFL):
         signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.unraisablehook = _end_if_interrupted
 
 
 def _end_if_interrupted(unraisable: sys.UnraisableHookArgs) -> None:
-    """In place of printing and ignoring it, where a finaliser or an import was interrupted."""
+    """End the process where a finaliser or an import was interrupted: Python would print that, and go on."""
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         os._exit(130)
     sys.__unraisablehook__(unraisable)

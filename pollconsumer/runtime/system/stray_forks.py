@@ -83,7 +83,7 @@ def end_stray(pid: int, error: BaseException | None) -> None:
 
 
 def flush_streams() -> None:
-    """Standard output and error, whatever handlers have put in their places, or left there."""
+    """Flush standard output and error, whatever handlers have put in their places, or left there."""
     for name in ("stdout", "stderr"):
         with suppress(Exception):  # deleted or closed by a handler, full, or an object of a user's
             getattr(sys, name).flush()

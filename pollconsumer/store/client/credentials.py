@@ -17,8 +17,8 @@ class CredentialProvider(Protocol):
 
 
 def asked_of(provider: CredentialProvider) -> Sequence[str]:
-    """What ``provider`` says now. ConnectionError if it fails: tokens come over a network, and another try may help;
-    ConfigurationError for what is no login, of which nothing is shown."""
+    """The login that ``provider`` gives now. ConnectionError if it fails: tokens come over a network, so another try
+    may help; ConfigurationError for what is no login, of which nothing is shown."""
     try:
         given = provider.get_credentials()
     except Exception as error:

@@ -120,7 +120,8 @@ class ClientConnection:
             self._lost = True
             raise
 
-    def fileno(self) -> None: ...
+    def fileno(self) -> None:
+        """None: redis-py keeps its descriptor private."""
 
     def close(self) -> None:
         self._connection.disconnect()
@@ -142,7 +143,7 @@ class ClientConnection:
 
 @contextmanager
 def _as_ours() -> Iterator[None]:
-    """What redis-py raises, as a `Connection` raises it."""
+    """Wrap calls of redis-py: its errors are raised as those of a `Connection`."""
     try:
         yield
     except ErrorReply:

@@ -23,8 +23,8 @@ class ClientCluster:
         return f"redis://[{node.host}]:{node.port}" if ":" in node.host else f"redis://{node.host}:{node.port}"
 
     def options_of(self, node: Node) -> dict[str, Any]:
-        """Of a connection to ``node``. The client's own hook would replace the parser, and allow reads from a
-        replica."""
+        """Options of `ServerWire` for a connection to ``node``. The client's own hook would replace the parser, and
+        allow reads from a replica."""
         client = self._client
         pool = client.nodes_manager.create_redis_node(*node, **client.get_connection_kwargs()).connection_pool
         return {"connect": partial(ClientConnection, pool, redis_connect_func=partial(_begin, client))}

@@ -147,7 +147,7 @@ def _import_in_time(settings: Settings) -> dict[str, Handler]:
 
 
 def _warn_of_dropped_ticks(role: str, window: Mapping[str, Any], launches: Sequence[Mapping[str, Any]]) -> None:
-    """``launches`` were of that role, the newest first."""
+    """Log a warning where the launcher drops ticks and no schedule is known. ``launches`` of ``role``, newest first."""
     # A crontab's line may give the schedule to the launch alone, as those of `init cron` do.
     known = window["schedule"] is not None or any(each.get("next_tick_seconds") for each in launches[:1])
     if window["launcher"] is LauncherRule.DROP and not known:

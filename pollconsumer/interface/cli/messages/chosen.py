@@ -17,7 +17,7 @@ AT_ONCE = MAX_PAGE_IDS
 
 def each_queue(what: str, *acts: tuple[Chosen, Callable[[str, list[str]], list[str]]]) -> list[str]:
     """Act on the ids of each queue, with a progress bar if they are many. Returns the ids that it did, too; ``what``
-    is what they are then."""
+    names the outcome, as in ``cancelled``."""
     done: list[str] = []
     count = sum(len(chosen) for chosen, _ in acts)
     with (
