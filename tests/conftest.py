@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import shutil
 import signal
@@ -21,6 +22,7 @@ from redis.retry import Retry
 
 from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.interface.api.registry import registry
+from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.testing import memory
 from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.interface.testing.memory import SCRIPTS
@@ -49,9 +51,11 @@ gc.disable()
 NAMESPACE = "tests"
 HOMES = count()
 
+# Ignored in any background process of a shell script, or under nohup; what we start would ignore them, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # As in any background process of a shell script; what we start would ignore it, too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("pollconsumer", deadline=None, max_examples=60)
@@ -130,6 +134,19 @@ def _own_environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyte
     monkeypatch.setenv("HOME", str(tmp_path_factory.getbasetemp() / f"home{next(HOMES)}"))
     with registry.afresh(registry.apps):
         yield
+
+
+@pytest.fixture(autouse=True)
+def _own_log() -> Iterator[None]:
+    """What a command that runs in this process sets up of the log is not the next test's: it may be quiet."""
+    loggers = logging.getLogger(), log, log.others
+    levels, propagates, lines = [each.level for each in loggers], log.others.propagate, log.lines
+    yield
+    if log.lines is not lines and log.lines is not None:
+        loggers[0].removeHandler(log.lines)
+    log.others.propagate, log.lines = propagates, lines
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
 
 
 @pytest.fixture(autouse=True)

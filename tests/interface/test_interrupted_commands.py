@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from tests.store.servers import Server
 
 INTERRUPTED = """
-import os, signal, sys
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the checks may run under nohup
+import os, sys
 from pollconsumer.{module} import {kind}
 original, calls = {kind}.{method}, 0
 
