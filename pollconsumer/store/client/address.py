@@ -94,28 +94,39 @@ def address_of(url: str) -> Address:
         options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
     except ValueError:
         raise _invalid(url, "not a URL that can be read") from None
-    if parts.scheme not in SCHEMES:
-        raise _invalid(url, "one of embedded, redis://, rediss://, unix://, redis+sentinel://, redis+cluster://")
-    local, path = parts.scheme == "unix", unquote(parts.path)
-    if local and not path:
-        raise _invalid(url, "it names no socket: unix:///PATH")
+    path = unquote(parts.path)
     user, password = options.pop("username", ""), options.pop("password", "")
-    database = options.pop("db", "" if local else path.strip("/"))
-    if database and not (database.isascii() and database.isdecimal()):
-        raise _invalid(url, "the database must be a number")
-    if unknown := options.keys() - (TLS_OPTIONS if parts.scheme == "rediss" else frozenset()):
-        raise _invalid(url, f"unknown option {min(unknown)}")
-    if options.get(CERTIFICATE, "none") not in ("none", "optional", "required"):
-        raise _invalid(url, f"{CERTIFICATE} must be none, optional or required")
+    database = options.pop("db", "" if parts.scheme == "unix" else path.strip("/"))
+    if rule := _broken_rule(parts.scheme, path, database, options):
+        raise _invalid(url, rule)
     return Address(
         host=unquote(host or "localhost"),
         port=port or PORT,
-        path=path if local else "",
+        path=path if parts.scheme == "unix" else "",
         user=unquote(parts.username or "") or user,
         password=unquote(parts.password or "") or password,
         database=int(database or 0),
         tls=options if parts.scheme == "rediss" else None,
     )
+
+
+def _broken_rule(scheme: str, path: str, database: str, options: Mapping[str, str]) -> str:
+    """The first rule that parts of a URL break; empty if they break none."""
+    if scheme not in SCHEMES:
+        return "one of embedded, redis://, rediss://, unix://, redis+sentinel://, redis+cluster://"
+    if scheme == "unix" and not path:
+        return "it names no socket: unix:///PATH"
+    if database and not (database.isascii() and database.isdecimal()):
+        return "the database must be a number"
+    if unknown := options.keys() - (TLS_OPTIONS if scheme == "rediss" else frozenset()):
+        return f"unknown option {min(unknown)}"
+    return rule_of_certificate(options)
+
+
+def rule_of_certificate(options: Mapping[str, str]) -> str:
+    """The rule that the option for the server's certificate breaks; empty if it breaks none."""
+    known = options.get(CERTIFICATE, "none") in ("none", "optional", "required")
+    return "" if known else f"{CERTIFICATE} must be none, optional or required"
 
 
 def _invalid(url: str, fix: str) -> ConfigurationError:

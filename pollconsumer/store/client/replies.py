@@ -18,7 +18,26 @@ LOGIN_REFUSED = ("NOAUTH", "WRONGPASS", "ERR AUTH")
 _MISREAD = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, struct.error)
 """What reading an answer of another form than the one that was asked for ends with."""
 _READERS = ("pollconsumer.store.", "pollconsumer.core.")
-_UNKNOWN = r"ERR unknown (?:sub)?command '([^']+)'"
+_FOREIGN = "another program writes to our namespace; choose another"
+_REFUSALS = (
+    (r"FORGOTTEN\b", "store emptied while it was used", "", RESTORE),
+    (r"(?:MOVED|ASK) (?:.* )?(.*)", "store is a cluster", r"\1 has a key", "write redis+cluster://"),
+    (
+        r"(?:ERR )?(.*(?:DB index is out of range|SELECT is not allowed).*)",
+        "no such database", r"\1", "name another in the store's URL",
+    ),
+    (r"(?:FOREIGN(?: |$)|\S+ (?=.*is not an integer))(.*)", "key is not ours", r"\1", _FOREIGN),
+    (r"(.*WRONGTYPE.*)", "key of a wrong type", r"\1", "another program uses our namespace; choose another"),
+    (
+        r"ERR unknown (?:sub)?command '([^']+)'",
+        "server without a command", r"\1", "have it enabled under its own name; docs/store.md lists all that is needed",
+    ),
+    (
+        r"(?!.*user_script)(?:ERR )?(.*)",
+        "the store refused a command", r"\1", "is it a Redis or a Valkey? docs/store.md lists what it must know",
+    ),
+)  # fmt: skip
+"""What an error reply says, and of the exception for it: the problem, what of the reply is shown, and the fix."""
 _NO_MORE_CLIENTS = "ERR max number of clients reached"
 
 
@@ -42,45 +61,30 @@ class OutOfTime(Unanswered):
 
 
 def raise_if_error(answer: Any) -> None:
-    """Raise the exception for an error reply, by its prefix."""
-    if not isinstance(answer, ErrorReply):
-        return
-    text = str(answer)
-    if text.startswith(LOGIN_REFUSED):
-        raise PermissionDenied(
-            "authentication failed",
-            None,
-            "check user and password: those of the store's URL, or what credentials or client give",
-        ) from None
+    """Raise the exception for an error reply, if ``answer`` is one."""
+    if isinstance(answer, ErrorReply):
+        raise _exception_for(str(answer)) from None
+
+
+def _exception_for(text: str) -> Exception:
     kind, _, rest = text.partition(" ")
+    if text.startswith(LOGIN_REFUSED):
+        fix = "check user and password: those of the store's URL, or what credentials or client give"
+        return PermissionDenied("authentication failed", None, fix)
     if kind == "FENCED":
-        raise LeaseLost("lease lost", rest or None, "a newer launch holds it") from None
-    if kind == "FORGOTTEN":
-        raise StoreRefused("store emptied while it was used", None, RESTORE) from None
+        return LeaseLost("lease lost", rest or None, "a newer launch holds it")
     if kind == "NOPERM" or any(said in text for said in _REFUSED_IN_SCRIPT):
         if named := re.search(r"no permissions to run the '([^']+)' command", text):
-            refuse_without([named[1].encode()])
-        raise PermissionDenied(
+            return _rights_missing([named[1].encode()])
+        return PermissionDenied(
             "not permitted", text.removeprefix("NOPERM "), "extend the access rules of the store's user"
-        ) from None
+        )
     if kind in _PASSING or text == _NO_MORE_CLIENTS:
-        raise Unanswered(text, sent=False) from None
-    if kind in ("MOVED", "ASK"):
-        node = rest.rpartition(" ")[2]
-        raise StoreRefused("store is a cluster", f"{node} has a key", "write redis+cluster://") from None
-    if "DB index is out of range" in text or "SELECT is not allowed" in text:
-        raise StoreRefused("no such database", text.removeprefix("ERR "), "name another in the store's URL") from None
-    if kind == "FOREIGN" or "is not an integer" in text:
-        raise StoreRefused("key is not ours", rest, "another program writes to our namespace; choose another") from None
-    if "WRONGTYPE" in text:
-        raise StoreRefused("key of a wrong type", text, "another program uses our namespace; choose another") from None
-    if missing := re.match(_UNKNOWN, text):
-        fix = "have it enabled under its own name; docs/store.md lists all that is needed"
-        raise StoreRefused("server without a command", missing[1], fix) from None
-    if "user_script" in text:  # a bug of ours, which is shown whole
-        raise PollConsumerError(f"the store refused a command: {text.removeprefix('ERR ')}") from None
-    fix = "is it a Redis or a Valkey? docs/store.md lists what it must know"
-    raise StoreRefused("the store refused a command", text.removeprefix("ERR "), fix) from None
+        return Unanswered(text, sent=False)
+    for pattern, problem, shown, fix in _REFUSALS:
+        if found := re.match(pattern, text):
+            return StoreRefused(problem, found.expand(shown) or None, fix)
+    return PollConsumerError(f"the store refused a command: {text.removeprefix('ERR ')}")  # a bug of ours, shown whole
 
 
 def misread(error: BaseException, said: object = None) -> StoreRefused | None:
@@ -105,5 +109,9 @@ def not_understood(said: object) -> StoreRefused:
 def refuse_without(lacking: Sequence[bytes]) -> None:
     """Raise PermissionDenied if any commands are ``lacking``."""
     if lacking:  # GUARD refusal
-        wanted = " ".join(f"+{command.decode().lower()}" for command in lacking)
-        raise PermissionDenied("rights missing", wanted, "the store's user needs them: ACL SETUSER, see docs/store.md")
+        raise _rights_missing(lacking)
+
+
+def _rights_missing(commands: Sequence[bytes]) -> PermissionDenied:
+    wanted = " ".join(f"+{command.decode().lower()}" for command in commands)
+    return PermissionDenied("rights missing", wanted, "the store's user needs them: ACL SETUSER, see docs/store.md")

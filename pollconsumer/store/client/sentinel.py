@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, shown
 from pollconsumer.core.notation.redaction import redacted
-from pollconsumer.store.client.address import CERTIFICATE, TLS_OPTIONS, Address, place_in
+from pollconsumer.store.client.address import TLS_OPTIONS, Address, place_in, rule_of_certificate
 from pollconsumer.store.client.connection import Command, SocketConnection
 from pollconsumer.store.client.credentials import CredentialProvider
 from pollconsumer.store.client.interruption import raise_if_thrown
@@ -58,8 +58,8 @@ def service_of(url: str) -> SentinelService:
     sentinels_encrypted = take_boolean(options, "sentinel_ssl", otherwise=encrypted)
     if unknown := options.keys() - (TLS_OPTIONS if encrypted or sentinels_encrypted else frozenset()):
         raise ValueError("an option for TLS needs ssl=true" if unknown <= TLS_OPTIONS else f"known options: {KNOWN}")
-    if options.get(CERTIFICATE, "none") not in ("none", "optional", "required"):
-        raise ValueError(f"{CERTIFICATE} must be none, optional or required")
+    if rule := rule_of_certificate(options):
+        raise ValueError(rule)
     tls = options if sentinels_encrypted else None
     sentinels = tuple(Address(*_place(each), "", *asked, 0, tls) for each in hosts)
     return SentinelService(

@@ -64,15 +64,18 @@ def tls_refusal(error: BaseException, options: Mapping[str, Any], *, established
     if isinstance(failure, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return None  # the server hung up, as one that is just starting does
     if isinstance(failure, ssl.SSLError):
-        if established and "CERTIFICATE" not in (failure.reason or ""):
-            return None
-        reason = failure.reason or str(failure)
-        if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
-            return _refused(reason, "the server wants a certificate of ours: ssl_certfile=FILE, ssl_keyfile=FILE")
-        if reason in (NO_TLS, "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
-            return _refused(reason, "the port speaks no TLS: name one that does, or leave TLS out of the URL")
-        return _refused(reason, f"check {', '.join(name for name in TLS_FILES if name in options) or 'ssl_ca_certs'}")
+        about_certificate = "CERTIFICATE" in (failure.reason or "")
+        return None if established and not about_certificate else _failed_handshake(options, failure)
     return None if failure is None or established else _unreadable(options, failure)
+
+
+def _failed_handshake(options: Mapping[str, Any], failure: ssl.SSLError) -> ConfigurationError:
+    reason = failure.reason or str(failure)
+    if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
+        return _refused(reason, "the server wants a certificate of ours: ssl_certfile=FILE, ssl_keyfile=FILE")
+    if reason in (NO_TLS, "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
+        return _refused(reason, "the port speaks no TLS: name one that does, or leave TLS out of the URL")
+    return _refused(reason, f"check {', '.join(name for name in TLS_FILES if name in options) or 'ssl_ca_certs'}")
 
 
 def speaks_tls(address: Address) -> bool:

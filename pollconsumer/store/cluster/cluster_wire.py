@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -198,40 +198,51 @@ class ClusterWire(Wire):
         elsewhere: list[tuple[int, Node]] = []
         while self._sent:
             node, places = self._sent[0]
-            commands = [self._commands[at] for at in places]
-            of_node = self._nodes[node].receive(commands, blocking=blocking)
+            of_node = self._nodes[node].receive([self._commands[at] for at in places], blocking=blocking)
             del self._sent[0]
-            served = False
-            for at, answer in zip(places, of_node, strict=True):
-                redirection = self._topology.redirection(answer, node) if isinstance(answer, ErrorReply) else None
-                if redirection is None:
-                    is_wait = self._commands[at][0] in WAITING
-                    # GUARD replicas do not wait
-                    if served or not is_wait:  # one that has become a replica refuses to wait
-                        self._note(answers, at, answer)
-                    served = True
-                    continue
-                kind, slot, owner = redirection
-                if kind == "MOVED":
-                    self._topology.learn(slot, owner)  # GUARD a slot's new node
-                if self._commands[at][0] == "BLPOP":  # its caller waits again
-                    continue
+            for at, kind, owner in self._note_all(node, places, of_node, answers):
                 if kind == "MOVED":
                     moved.append(at)
                 else:
                     elsewhere.append((at, owner))
-        waits = [command for command in self._commands[-1:] if command[0] in WAITING]
         for at, owner in elsewhere:
-            asking = [("ASKING",), self._commands[at], *waits]  # GUARD asking
-            self._node(owner).send(asking)
-            _, answer, *waited = self._node(owner).receive(asking, blocking=blocking)
-            if isinstance(answer, ErrorReply) and self._topology.redirection(answer, owner) is not None:
+            if not self._ask_once(at, owner, answers, blocking):
                 moved.append(at)  # GUARD a slot that moved on: its node before it knows
-                continue
-            answers[at] = answer
-            for each in waited:
-                self._note(answers, -1, each)
         return moved
+
+    def _note_all(
+        self, node: Node, places: Sequence[int], of_node: Sequence[Any], answers: list[Any]
+    ) -> Iterator[tuple[int, str, Node]]:
+        """Put the answers of a node among all. Yields the place of each command that it redirects, how, and to which
+        node."""
+        served = False
+        for at, answer in zip(places, of_node, strict=True):
+            redirection = self._topology.redirection(answer, node) if isinstance(answer, ErrorReply) else None
+            if redirection is None:
+                is_wait = self._commands[at][0] in WAITING
+                # GUARD replicas do not wait
+                if served or not is_wait:  # one that has become a replica refuses to wait
+                    self._note(answers, at, answer)
+                served = True
+                continue
+            kind, slot, owner = redirection
+            if kind == "MOVED":
+                self._topology.learn(slot, owner)  # GUARD a slot's new node
+            if self._commands[at][0] != "BLPOP":  # its caller waits again
+                yield at, kind, owner
+
+    def _ask_once(self, at: int, owner: Node, answers: list[Any], blocking: float) -> bool:
+        """Have ``owner`` carry out one command, while its slot moves there. Whether it did."""
+        waits = [command for command in self._commands[-1:] if command[0] in WAITING]
+        asking = [("ASKING",), self._commands[at], *waits]  # GUARD asking
+        self._node(owner).send(asking)
+        _, answer, *waited = self._node(owner).receive(asking, blocking=blocking)
+        if isinstance(answer, ErrorReply) and self._topology.redirection(answer, owner) is not None:
+            return False
+        answers[at] = answer
+        for each in waited:
+            self._note(answers, -1, each)
+        return True
 
     def _note(self, answers: list[Any], at: int, answer: Any) -> None:
         """Of the answers of several nodes to a WAIT, the least, or an error."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -16,18 +17,15 @@ InHand = dict[tuple[str, str, int], int]
 _NUMBERS = ("running_seconds", "handled", "failed", "released", "yielded", "average_seconds", "margin_seconds", "pid")
 _INSTANTS = ("started_ms", "acquired_ms", "ended_ms")
 _MAYBE = ("launch_offset_seconds", "exit_seconds")
+_TEXTS = ("platform", "launcher", "run_id", "host", "config", "handlers")
 _BLANK: dict[str, Any] = {
     "role": "",
     "queues": [],
     "exit_code": None,
-    "platform": "",
-    "launcher": "",
-    "run_id": None,
-    "host": "",
-    "config": "",
-    "handlers": "",
-    **dict.fromkeys(_MAYBE),
-} | dict.fromkeys(_NUMBERS, 0)
+    **dict.fromkeys(_TEXTS, ""),
+    **dict.fromkeys(_NUMBERS, 0),
+    **dict.fromkeys(("run_id", *_MAYBE)),
+}
 
 
 def launches_of(wire: Wire, keys: Keys, limit: int) -> list[dict[str, Any]]:
@@ -87,19 +85,11 @@ def _read_entry(stored: bytes) -> dict[str, Any] | None:
     if not isinstance(entry, dict) or not entry.keys() >= {"launch_id", "stop_reason"}:
         return None
     entry = _BLANK | entry
-    texts = (
-        entry["role"],
-        entry["stop_reason"] or "",
-        entry.get("lineage") or "",
-        *(entry[name] or "" for name in ("platform", "launcher", "run_id", "host", "config", "handlers")),
-    )
-    sound = (
-        all(isinstance(text, str) for text in texts)
-        and all(_is_number(entry[name]) for name in _NUMBERS)
-        and all(entry[name] is None or _is_number(entry[name]) for name in _MAYBE)
-        and all(_is_instant(entry[name]) for name in _INSTANTS if name in entry)
-    )
-    return entry if sound else None
+    return entry if all(is_sound(entry[name]) for name, is_sound in _SOUND.items() if name in entry) else None
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def _is_number(value: object) -> bool:
@@ -109,6 +99,20 @@ def _is_number(value: object) -> bool:
 def _is_instant(value: object) -> bool:
     """Whether ``value`` is a time in epoch ms that has a date."""
     return type(value) is int and 0 <= value <= LAST_MILLISECOND
+
+
+def _or_none(is_sound: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: value is None or is_sound(value)
+
+
+_SOUND: dict[str, Callable[[object], bool]] = {
+    "role": _is_text,
+    **dict.fromkeys(("stop_reason", "lineage", *_TEXTS), _or_none(_is_text)),
+    **dict.fromkeys(_NUMBERS, _is_number),
+    **dict.fromkeys(_INSTANTS, _is_instant),
+    **dict.fromkeys(_MAYBE, _or_none(_is_number)),
+}
+"""Whether the value of a field, by its name, is what others take it for."""
 
 
 def _read_lease(lineage: str, fields: list[bytes]) -> dict[str, Any] | None:

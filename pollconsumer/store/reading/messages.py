@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -19,7 +20,6 @@ from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.records.reports import read_progress
 
 RAW_BYTES = 2000
-_PARTS = ("rows", "records", "errors", "results", "progress", "stops")
 
 
 class Message(NamedTuple):
@@ -82,32 +82,64 @@ def read_messages(
     record, except in the ready list, where the next step drops them."""
     if not ids:
         return
-    found = wire.all([("HMGET", keys.queue(queue, name), *ids) for name in _PARTS])
-    begun: InHand | None = None
-    for stored_id, row, record, error, result, reported, stop in zip(ids, *found, strict=True):
-        message_id = id_text(stored_id)
-        if record is None and row is None:
-            if index in (None, State.READY):
-                continue
-            yield Message(message_id, queue, rows.read_row(rows.BLANK), None, "nothing is stored of it", found=index)
-            continue
-        if record is not None and rows.is_newer(record):
-            yield _newer(wire, keys, queue, stored_id, row or rows.BLANK, index)
-            continue
-        sent = _Sent() if record is None else _sent(record)
-        read = rows.read_row(row, record) if row is not None else rows.read_record(record)
-        times = read.timestamps
-        if row is not None and times.started_at is None and state_of(times) is State.RESERVED:
-            begun = in_hand_of(wire, keys) if begun is None else begun
-            started = begun.get((queue, message_id, rows.fence(row)))
-            read = read._replace(timestamps=times._replace(started_at=started))
-        problem, _, traced = error.decode("utf-8", "replace").partition(rows.TRACE_FOLLOWS) if error else ("", "", "")
-        if sent.newer and not problem and not state_of(read.timestamps).has_ended:
-            problem = rows.WRITTEN_BY_NEWER
-        said, found = (problem or None, sent.raw, traced or None), _read_result(result)
-        asked_at = None if stop is None else int.from_bytes(stop, "big")
-        told = read_progress(reported), sent.expires_at, asked_at
-        yield Message(message_id, queue, read, sent.payload, *said, found, sent.headers, *told)
+    found = wire.all([("HMGET", keys.queue(queue, name), *ids) for name in _Parts._fields])
+    in_hand = cache(partial(in_hand_of, wire, keys))
+    for stored_id, *each in zip(ids, *found, strict=True):
+        parts = _Parts(*each)
+        if parts.records is not None and rows.is_newer(parts.records):
+            yield _newer(wire, keys, queue, stored_id, parts.rows or rows.BLANK, index)
+        elif parts.records is not None or parts.rows is not None:
+            yield _message(queue, id_text(stored_id), parts, in_hand)
+        elif index not in (None, State.READY):
+            yield Message(
+                id_text(stored_id), queue, rows.read_row(rows.BLANK), None, "nothing is stored of it", found=index
+            )
+
+
+class _Parts(NamedTuple):
+    """What is stored of a message, by the names of the keys."""
+
+    rows: bytes | None
+    records: bytes | None
+    errors: bytes | None
+    results: bytes | None
+    progress: bytes | None
+    stops: bytes | None
+
+
+def _message(queue: str, message_id: str, parts: _Parts, in_hand: Callable[[], InHand]) -> Message:
+    sent = _Sent() if parts.records is None else _sent(parts.records)
+    read = _row(queue, message_id, parts, in_hand)
+    stored_error = (parts.errors or b"").decode("utf-8", "replace")
+    problem, _, traceback = stored_error.partition(rows.TRACE_FOLLOWS)
+    if sent.newer and not problem and not state_of(read.timestamps).has_ended:
+        problem = rows.WRITTEN_BY_NEWER
+    return Message(
+        message_id,
+        queue,
+        read,
+        sent.payload,
+        last_error=problem or None,
+        raw=sent.raw,
+        traceback=traceback or None,
+        result=_read_result(parts.results),
+        headers=sent.headers,
+        progress=read_progress(parts.progress),
+        expires_at=sent.expires_at,
+        stop_asked_at=None if parts.stops is None else int.from_bytes(parts.stops, "big"),
+    )
+
+
+def _row(queue: str, message_id: str, parts: _Parts, in_hand: Callable[[], InHand]) -> rows.Row:
+    """What happened to a message; of one in hand, a heartbeat may have told when it began."""
+    if parts.rows is None:
+        return rows.read_record(parts.records or b"")
+    read = rows.read_row(parts.rows, parts.records)
+    times = read.timestamps
+    if times.started_at is not None or state_of(times) is not State.RESERVED:
+        return read
+    began = in_hand().get((queue, message_id, rows.fence(parts.rows)))
+    return read._replace(timestamps=times._replace(started_at=began))
 
 
 class _Sent(NamedTuple):

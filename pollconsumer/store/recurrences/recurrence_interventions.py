@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import BadData, NotReplicated
@@ -57,23 +58,16 @@ class Recurrences(RecurrenceReader):
     def _put(self, chosen: Sequence[Put]) -> None:
         now, elsewhere = self._look_around([recurrence for recurrence, _ in chosen])
         script = self._wire.scripts["put"]
-        arguments: dict[str, list[list[Any]]] = {}
+        of_queues: dict[str, list[list[Any]]] = {}
         for recurrence, first in chosen:
-            begins, (text, head), before = recurrence.begins(first, now), recurrence.as_put(), ""
             due, held = elsewhere.get(recurrence.name, (None, ""))
-            if begins is not None and due is not None and due <= now and due < begins:
-                before = "" if held.startswith(head) else f"{now} {begins} {held}\n"
-                begins = due
-            none = "" if not recurrence.enabled else "ended"
-            limits = ["" if limit is None else limit for limit in (recurrence.until, recurrence.times)]
-            pages = arguments.setdefault(recurrence.queue, [[]])
-            if len(pages[-1]) == 7 * PUT_PAGE:
-                pages.append([])
-            pages[-1] += (recurrence.name, text, head, none if begins is None else begins, *limits, before)
+            of_queues.setdefault(recurrence.queue, []).append(_as_arguments(recurrence, first, now, due, held))
         commands = [
-            self._wire.script(script, self._keys.of_script(script, queue), page)
-            for queue, pages in arguments.items()
-            for page in pages
+            self._wire.script(
+                script, self._keys.of_script(script, queue), [*chain.from_iterable(of_queue[at : at + PUT_PAGE])]
+            )
+            for queue, of_queue in of_queues.items()
+            for at in range(0, len(of_queue), PUT_PAGE)
         ]
         for taken in self._wire.all(commands):
             _refuse(taken)
@@ -165,6 +159,17 @@ class Recurrences(RecurrenceReader):
 
     def _demand(self, standing: RecurrenceStatus, rights: str = OPERATOR) -> None:
         demand(self._wire, rights, self._keys.queue(standing.queue, "recurrences"))  # GUARD rights
+
+
+def _as_arguments(recurrence: Recurrence, first: First, now: int, due: int | None, held: str) -> list[Any]:
+    """As `put.lua` takes it; ``due`` is when it was due next in another queue, by the definition ``held`` there."""
+    begins, (text, head), before = recurrence.begins(first, now), recurrence.as_put(), ""
+    if begins is not None and due is not None and due <= now and due < begins:
+        before = "" if held.startswith(head) else f"{now} {begins} {held}\n"
+        begins = due
+    none = "ended" if recurrence.enabled else ""
+    limits = ["" if limit is None else limit for limit in (recurrence.until, recurrence.times)]
+    return [recurrence.name, text, head, none if begins is None else begins, *limits, before]
 
 
 def _refuse(taken: Sequence[bytes]) -> None:
