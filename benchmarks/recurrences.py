@@ -22,12 +22,14 @@ def measure() -> list[Figure]:
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.records.reservations import Holder
     from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
+    from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
 
     with tcp_server() as url, place(url):
         wire = plain_wire(url)
         wire.command("CONFIG", "SET", "slowlog-log-slower-than", "500")
         wire.command("CONFIG", "SET", "slowlog-max-len", "2000")
         store, recurring = RedisStore(wire, NAMESPACE), LaunchRecurrences(wire, NAMESPACE)
+        people = Recurrences(wire, NAMESPACE)
         mover = Holder("mover::0", "1", "mover:")
         own = [Recurrence(f"own{n}", "plain", every=3600.0) for n in range(3)]
         store.announce(mover, QUEUE)
@@ -40,7 +42,7 @@ def measure() -> list[Figure]:
         def beside(others: str) -> list[Figure]:
             return [
                 Figure(f"definitions of a launch, {others}", _median(define), "ms"),
-                Figure(f"look-up by name, {others}", _median(lambda: recurring.find("own1")), "ms"),
+                Figure(f"look-up by name, {others}", _median(lambda: people.find("own1")), "ms"),
                 Figure(f"start and end of a launch, {others}", _median(lambda: run("run", "--until-empty"), 5), "ms"),
             ]
 
@@ -50,14 +52,12 @@ def measure() -> list[Figure]:
         define()
         figures = beside("alone")
         many = [_check(n) for n in range(MOST)]
-        figures.append(Figure("put", MOST / _seconds(lambda: recurring.put((each, "next") for each in many)), "/s"))
+        figures.append(Figure("put", MOST / _seconds(lambda: people.put((each, "next") for each in many)), "/s"))
         figures.append(Figure("put, longest script", max(longest(wire)), "ms"))
-        figures.append(
-            Figure("put again", MOST / _seconds(lambda: recurring.put((each, "next") for each in many)), "/s")
-        )
+        figures.append(Figure("put again", MOST / _seconds(lambda: people.put((each, "next") for each in many)), "/s"))
         figures.append(Figure("bytes each", bytes_each(), "B"))
         figures += beside("beside 100,000")
-        listed = _seconds(lambda: sum(1 for _ in recurring.standing(lambda _: None)))
+        listed = _seconds(lambda: sum(1 for _ in people.standing(lambda _: None)))
         figures.append(Figure("listed", MOST / listed, "/s"))
         longest(wire)
         for first in range(0, MOST, 10_000):

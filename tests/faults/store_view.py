@@ -8,7 +8,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS, Keys
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.records.rows import CRASHES, fence
-from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
+from pollconsumer.store.recurrences.recurrence_reader import RecurrenceReader
 from tests.faults.history import Lease, Queue, Recurred, Stored
 from tests.faults.recording import digest
 from tests.store.servers import snapshot
@@ -68,7 +68,7 @@ def queues(wire: Wire, namespace: str) -> list[Queue]:
 
 
 def recurrences(wire: Wire, namespace: str) -> list[Recurred]:
-    standing = LaunchRecurrences(wire, namespace).standing(lambda _: None)
+    standing = RecurrenceReader(wire, namespace).standing(lambda _: None)
     return [Recurred(each.name, each.enqueued, each.skipped) for each in standing]
 
 

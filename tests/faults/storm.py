@@ -7,13 +7,13 @@ import time
 from typing import TYPE_CHECKING
 
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from tests.faults import store_view
 from tests.faults.configuration import QUOTA, QUOTA_PERIOD, SHORTEST_PERIOD, STARTS, mixed
 from tests.faults.history import History, read_executions, read_operations
 from tests.faults.installation import NAMESPACE, PASSWORD, Installation
 from tests.faults.nemesis import Nemesis
 from tests.faults.platform import Platform
+from tests.store.acting import AllRecurrences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -95,7 +95,7 @@ class Storm:
 
     def _pause_recurrences(self) -> None:
         """Where they are defined by now: it is launches that do that."""
-        recurring = LaunchRecurrences(self._wire, NAMESPACE)
+        recurring = AllRecurrences(self._wire, NAMESPACE)
         for standing in list(recurring.standing(lambda _: None)):
             recurring.pause(standing)
 

@@ -10,11 +10,10 @@ from pollconsumer.core.errors import LeaseLost, NotFound
 from pollconsumer.core.events import RecurrenceContested
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from tests.faults import store_view
 from tests.simulation.exploring import BEGINS
 from tests.simulation.scene import MOVERS, NAMESPACE, QUEUE, Scene
-from tests.store.acting import Looking, unattended
+from tests.store.acting import AllRecurrences, Looking, unattended
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +33,7 @@ class DefiningScene(Scene):
 
     def __init__(self, stage: Stage) -> None:
         super().__init__(stage)
-        self.recurring = LaunchRecurrences(self.store.wire, NAMESPACE)
+        self.recurring = AllRecurrences(self.store.wire, NAMESPACE)
         self.consumer, self.movers = self.announced(1), self.announced(2, MOVERS)
         self.store.announce(self.movers, ELSEWHERE)
 
@@ -171,11 +170,11 @@ def a_definition_that_is_replaced_while_it_is_due(stage: Stage) -> Judge:
 
     def tick(actor: Actor) -> None:
         for _ in range(2):  # what comes between is left to the next
-            LaunchRecurrences(actor.wire(), NAMESPACE).tick(scene.movers, QUEUE, unattended, lambda _: None)
+            AllRecurrences(actor.wire(), NAMESPACE).tick(scene.movers, QUEUE, unattended, lambda _: None)
 
     def replace(actor: Actor) -> None:
         other = Recurrence("hourly", "other", every=7200.0, queue=QUEUE, missed=Missed.ALL)
-        LaunchRecurrences(actor.wire(), NAMESPACE).define("a", [QUEUE], [other], lambda _: None)
+        AllRecurrences(actor.wire(), NAMESPACE).define("a", [QUEUE], [other], lambda _: None)
         there.update(each.id for each in store_view.stored(scene.store.wire, NAMESPACE))
 
     stage.actor("mover", tick)
@@ -302,10 +301,10 @@ def a_removal_and_a_pause(stage: Stage) -> Judge:
     scene.launch_defines(HOURLY)
 
     def remove(actor: Actor) -> None:
-        LaunchRecurrences(actor.wire(), NAMESPACE).remove("hourly")
+        AllRecurrences(actor.wire(), NAMESPACE).remove("hourly")
 
     def pause(actor: Actor) -> None:
-        recurring = LaunchRecurrences(actor.wire(), NAMESPACE)
+        recurring = AllRecurrences(actor.wire(), NAMESPACE)
         try:
             recurring.pause(recurring.find("hourly"))
         except NotFound:
@@ -333,10 +332,10 @@ def an_unreadable_recurrence(stage: Stage) -> Judge:
     successor = scene.holder(3, MOVERS)
 
     def older(actor: Actor) -> None:
-        LaunchRecurrences(actor.wire(), NAMESPACE).tick(scene.movers, QUEUE, unattended, lambda _: None)
+        AllRecurrences(actor.wire(), NAMESPACE).tick(scene.movers, QUEUE, unattended, lambda _: None)
 
     def newer(actor: Actor) -> None:
-        mover = LaunchRecurrences(actor.wire(), NAMESPACE)
+        mover = AllRecurrences(actor.wire(), NAMESPACE)
         scene.announce(successor, RedisStore(actor.wire(), NAMESPACE, clocks=stage.clock))
         mover.try_again(successor, QUEUE)
         wire.command("HSET", look.key("recurrences"), "hourly", readable)  # readable, as to a newer version it is

@@ -17,7 +17,7 @@ from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.ledger import launches_of
-from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
+from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
 from pollconsumer.watching.health.facts import ServerFacts
 from pollconsumer.watching.health.of_server import of_server
 from tests.as_set import expected_as_set
@@ -86,7 +86,7 @@ class Stepping(Installation):
             put = Recurrence(
                 f"p-{missed}", "occur", every=EVERY, missed=missed, occurrence_wanted=True, at_run_time=True
             )
-            LaunchRecurrences(wire, NAMESPACE).put([(put, "now")])
+            Recurrences(wire, NAMESPACE).put([(put, "now")])
         process.sleep(self.step.at - 10.0)
         rate = f"{MOST}/{PERIOD:.0f}s"
         store = RedisStore(wire, NAMESPACE, clocks=process)

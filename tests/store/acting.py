@@ -12,6 +12,8 @@ from pollconsumer.store.queues import outbox
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import Holder, Reservation
 from pollconsumer.store.records.steps import Done, Settlement, Share, Stepped
+from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
+from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,6 +25,10 @@ HOUR = 3_600_000
 """In milliseconds, as the store counts."""
 UNATTENDED = 1 << 60
 """Since when there has been a launch, if there has been none."""
+
+
+class AllRecurrences(LaunchRecurrences, Recurrences):
+    """What launches and people do with recurrences."""
 
 
 def unattended(_now_ms: int) -> int:

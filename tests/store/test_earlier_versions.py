@@ -13,9 +13,8 @@ import pytest
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.store.queues import outbox
-from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from tests.conftest import NAMESPACE
-from tests.store.acting import QUEUE, Launch, Looking, message, names, unattended
+from tests.store.acting import QUEUE, AllRecurrences, Launch, Looking, message, names, unattended
 
 if TYPE_CHECKING:
     from pollconsumer.store.queues.interventions import Interventions
@@ -107,7 +106,7 @@ def test_what_it_holds_and_remembers_is_held_and_remembered(earlier: RedisStore,
 
 
 def test_its_recurrences_go_on_before_and_after_they_are_defined_again(earlier: RedisStore, look: Looking) -> None:
-    recurring, launch = LaunchRecurrences(earlier.wire, NAMESPACE), Launch(earlier, fence=2)
+    recurring, launch = AllRecurrences(earlier.wire, NAMESPACE), Launch(earlier, fence=2)
     standing = {each.name: each for each in recurring.standing(lambda _: None)}
     assert sorted(standing) == ["nightly", "often"]
     assert recurring.tick(launch.holder, QUEUE, unattended, lambda _: None) == 1

@@ -15,12 +15,12 @@ from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import Acquired, Group, Leases
-from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences as Recurrences
 from pollconsumer.watching.examiner import UNREADABLE_READ, Examiner
 from pollconsumer.watching.health.facts import Facts, RecurrenceFacts
 from tests.as_set import expected_as_set
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, park
+from tests.store.acting import AllRecurrences as Recurrences
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:

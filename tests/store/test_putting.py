@@ -15,10 +15,9 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.records.occurrences import id_of, occurrence_of
 from pollconsumer.store.records.reservations import Holder
-from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.recurrences.recurrence_reader import PAGE, readable
 from tests.conftest import NAMESPACE
-from tests.store.acting import HOUR, QUEUE, UNATTENDED, Launch, Looking, die, finish, retry
+from tests.store.acting import HOUR, QUEUE, UNATTENDED, AllRecurrences, Launch, Looking, die, finish, retry
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ class Acting:
     """A program that puts, and a launch that ticks and handles."""
 
     def __init__(self, store: RedisStore) -> None:
-        self.store, self.recurring, self.look = store, LaunchRecurrences(store.wire, NAMESPACE), Looking(store)
+        self.store, self.recurring, self.look = store, AllRecurrences(store.wire, NAMESPACE), Looking(store)
         store.announce(MOVER, QUEUE)
         store.register(QUEUE)
         self.launch = Launch(store)

@@ -26,9 +26,9 @@ from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.occurrences import id_of
 from pollconsumer.store.records.reservations import Holder
-from pollconsumer.store.recurrences.launch_recurrences import MAX_PAGE_RECURRENCES, LaunchRecurrences
+from pollconsumer.store.recurrences.launch_recurrences import MAX_PAGE_RECURRENCES
 from tests.conftest import NAMESPACE
-from tests.store.acting import HOUR, QUEUE, Launch, Looking, unattended
+from tests.store.acting import HOUR, QUEUE, AllRecurrences, Launch, Looking, unattended
 from tests.store.servers import server_ms, snapshot
 
 MOVER = Holder("mover::0", "5", "mover:")
@@ -39,16 +39,16 @@ FIRST, SECOND = "consumer:first", "consumer:second"
 
 
 @pytest.fixture
-def recurring(store: RedisStore) -> LaunchRecurrences:
+def recurring(store: RedisStore) -> AllRecurrences:
     for queue in (QUEUE, "elsewhere"):
         store.announce(MOVER, queue)
-    return LaunchRecurrences(store.wire, NAMESPACE)
+    return AllRecurrences(store.wire, NAMESPACE)
 
 
 class Acting:
     """Launches and a mover, and what they said."""
 
-    def __init__(self, recurring: LaunchRecurrences) -> None:
+    def __init__(self, recurring: AllRecurrences) -> None:
         self.recurring, self.events = recurring, list[Event]()
 
     def launch(self, owner: str, *recurrences: Recurrence) -> None:
@@ -62,7 +62,7 @@ class Acting:
 
 
 @pytest.fixture
-def act(recurring: LaunchRecurrences) -> Acting:
+def act(recurring: AllRecurrences) -> Acting:
     return Acting(recurring)
 
 
@@ -306,7 +306,7 @@ def test_versions_that_take_turns_keep_none_of_each_others_occurrences_from_comi
     start = datetime(2025, 6, 1, tzinfo=UTC)
     clock = VirtualClock(start)
     wire = MemoryOpener(NAMESPACE, clock).wire()
-    store, recurring, events = RedisStore(wire, NAMESPACE), LaunchRecurrences(wire, NAMESPACE), list[Event]()
+    store, recurring, events = RedisStore(wire, NAMESPACE), AllRecurrences(wire, NAMESPACE), list[Event]()
     store.announce(MOVER, QUEUE)
     enqueued = set()
     for minute in range(120):
@@ -328,7 +328,7 @@ def test_a_definition_that_comes_back_after_more_than_an_hour_begins_anew() -> N
     start = datetime(2025, 6, 1, tzinfo=UTC)
     clock = VirtualClock(start)
     wire = MemoryOpener(NAMESPACE, clock).wire()
-    store, recurring = RedisStore(wire, NAMESPACE), LaunchRecurrences(wire, NAMESPACE)
+    store, recurring = RedisStore(wire, NAMESPACE), AllRecurrences(wire, NAMESPACE)
     store.announce(MOVER, QUEUE)
     for hours, recurrences in ((0.0, [at(1, 0)]), (0.5, [at(23, 0)]), (2.0, [at(1, 0)])):
         clock.now_ms = int((start + timedelta(hours=hours)).timestamp() * 1000)
@@ -341,7 +341,7 @@ def test_what_was_replaced_is_kept_for_its_own_hour_whatever_is_replaced_meanwhi
     start = datetime(2025, 6, 1, tzinfo=UTC)
     clock = VirtualClock(start)
     wire = MemoryOpener(NAMESPACE, clock).wire()
-    store, recurring = RedisStore(wire, NAMESPACE), LaunchRecurrences(wire, NAMESPACE)
+    store, recurring = RedisStore(wire, NAMESPACE), AllRecurrences(wire, NAMESPACE)
     store.announce(MOVER, QUEUE)
     other = replace(at(22, 0), name="y")
     for hours, recurrences in (

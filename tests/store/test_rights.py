@@ -21,11 +21,10 @@ from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.safety.strict_producer import StrictProducer
 from pollconsumer.store.safety.suitability import Suitability
 from tests.conftest import NAMESPACE
-from tests.store.acting import QUEUE, Launch, die, message, names
+from tests.store.acting import QUEUE, AllRecurrences, Launch, die, message, names
 from tests.store.commands_used import LUA, commands_of, plain_commands, scripts
 from tests.store.moving import exported, imported
 from tests.store.servers import snapshot
@@ -220,11 +219,11 @@ def break_lease(wire: Wire) -> None:
 
 
 def remove_recurrence(wire: Wire) -> None:
-    LaunchRecurrences(wire, NAMESPACE).remove("hourly")
+    AllRecurrences(wire, NAMESPACE).remove("hourly")
 
 
 def pause_recurrence(wire: Wire) -> None:
-    recurring = LaunchRecurrences(wire, NAMESPACE)
+    recurring = AllRecurrences(wire, NAMESPACE)
     recurring.pause(recurring.find("hourly"))
 
 
@@ -238,7 +237,7 @@ def test_a_person_without_a_right_to_the_last_write_makes_none(
     near.wire.command("HSET", near.keys.control("lease:consumer:mail:0"), "fence", "7")
     Launch(near)
     hourly = Recurrence("hourly", "handler", every=3600.0, queue=QUEUE)
-    LaunchRecurrences(near.wire, NAMESPACE).define("owner", [QUEUE], [hourly], print)
+    AllRecurrences(near.wire, NAMESPACE).define("owner", [QUEUE], [hourly], print)
     before = users.seen()
     with pytest.raises(PermissionDenied, match=missing.lower()):
         do(users.wire("operator", without=missing))

@@ -15,10 +15,11 @@ from pollconsumer.core.choices import Overlap
 from pollconsumer.core.errors import LeaseLost, PermissionDenied, PollConsumerError, StoreUnreachable
 from pollconsumer.core.events import Event
 from pollconsumer.core.recurrence import Recurrence, Tick, tick
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.records.occurrences import id_of, record_of
 from pollconsumer.store.records.reservations import Holder
-from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
 from pollconsumer.store.recurrences.recurrence_reader import read_definition, read_instant, read_replaced
 from pollconsumer.store.server import count_of, now_ms
 
@@ -32,8 +33,10 @@ OF_ANY_QUEUE = (LeaseLost, PermissionDenied, StoreUnreachable)
 """Errors that are not due to a single queue's keys."""
 
 
-class LaunchRecurrences(Recurrences):
-    """A launch may do what people may."""
+class LaunchRecurrences:
+    def __init__(self, wire: Wire, namespace: str) -> None:
+        self._wire = wire
+        self._keys = Keys(namespace)
 
     def define(
         self, owner: str, queues: Sequence[str], recurrences: Sequence[Recurrence], emit: Callable[[Event], None]

@@ -15,9 +15,8 @@ from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import Holder
-from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from tests.conftest import NAMESPACE
-from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names
+from tests.store.acting import HOUR, QUEUE, AllRecurrences, Launch, Looking, message, names
 from tests.store.machine.model import LIMITS, Model
 from tests.store.machine.rates import rate_of
 from tests.store.servers import server_ms
@@ -49,7 +48,7 @@ class Base(RuleBasedStateMachine):
         self.store = RedisStore(self.wire, NAMESPACE)
         self.inspector = Inspector(self.wire, NAMESPACE)
         self.person = Interventions(self.wire, NAMESPACE)
-        self.recurring = LaunchRecurrences(self.wire, NAMESPACE)
+        self.recurring = AllRecurrences(self.wire, NAMESPACE)
         self.look, self.look_there = Looking(self.store), Looking(self.store, OTHER)
         self.model = Model(self.stamp, lambda: server_ms(self.wire))
         self.began = server_ms(self.wire)
