@@ -47,7 +47,7 @@ def _write(settings: Settings, directory: Path, problems: list[str]) -> None:
         from pollconsumer.dashboard.readings.page_reader import reading_of
 
         wire = opener_of(settings).bare_wire(lambda: Budget(PAGES_WITHIN))
-        wire.skips_lost = True
+        wire.skip_lost()
         try:
             write_pages(reading_of(settings, wire), directory)
         finally:

@@ -169,7 +169,7 @@ class StoreOpener:
         patience: Callable[[], Patience],
         *,
         revive: Callable[[float], None] | None = None,
-        greet: Callable[[Wire], object] | None = None,
+        greet: Callable[[Wire], int | None] | None = None,
         strict: Strict | None = None,
     ) -> Wire:
         if self._connect is None:

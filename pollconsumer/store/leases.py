@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from pollconsumer.core.histogram import GENERATION, LAST, Histogram
 from pollconsumer.store.client.replies import Unanswered
-from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.client.wire import Marks, Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records.histograms import read_histogram, write_histogram
 from pollconsumer.store.records.id_text import id_text
@@ -118,14 +118,23 @@ class Leases:
             *(control(f"lease:{lineage}") for lineage in lineages),
         ]  # fmt: skip
         ttls = [int(TTL * 1000), int(SUCCESSOR_TTL * 1000)]
-        args = [launch, *ttls, f"{group.name}:", LAUNCHES_KEPT, holder, entry, self._wire.greatest, *dead]
+        args = [
+            launch,
+            *ttls,
+            f"{group.name}:",
+            LAUNCHES_KEPT,
+            holder,
+            entry,
+            self._wire.evidence.marks.greatest,
+            *dead,
+        ]
         answer = self._wire.call("acquire", keys, args)
         if answer[0] < 0:
             return TurnedAway(tuple(answer[1]))
         if answer[0] == 0:
             return LeasesOfOthers(answer[1] / 1000, tuple(sign.decode() for sign in answer[2]), tuple(answer[3]))
         _, slot, fence, at, recent = answer
-        self._reached(int(fence))
+        self._reach(int(fence))
         return Acquired(Holder(lineages[slot], fence.decode(), group.name), slot, at, tuple(filter(None, recent)))
 
     def withdraw(self, group: Group, launch: str) -> None:
@@ -182,9 +191,10 @@ class Leases:
         args = [holder.lineage, role, holder.fence, int(TTL * 1000), launch, description, entry]
         held, *marks = self._wire.call("renew", keys, args)
         before, mark = map(int, marks)
-        seen = self._wire.mark or int(holder.fence)
+        evidence = self._wire.evidence
+        seen = evidence.marks.seen or int(holder.fence)
         self.rollback = (seen, before) if before < seen else None  # GUARD a renewal that finds less than was seen
-        self._wire.mark, self._wire.greatest = mark, max(self._wire.greatest, seen, mark)
+        evidence.marks = Marks(mark, max(evidence.marks.greatest, seen, mark))
         return None if held < 0 else bool(held)
 
     def release(self, holder: Holder, role: str, launch: str, entry: str) -> bool:
@@ -192,11 +202,11 @@ class Leases:
         names = (f"lease:{holder.lineage}", f"baton:{holder.group}", "fences", "seen", "ledger", "totals")
         keys = [self._keys.control(name) for name in names]
         mark, released = self._wire.call("release", keys, [holder.lineage, role, holder.fence, launch, entry])
-        self._reached(int(mark))
+        self._reach(int(mark))
         return bool(released)
 
-    def _reached(self, mark: int) -> None:
-        self._wire.mark, self._wire.greatest = max(self._wire.mark, mark), max(self._wire.greatest, mark)
+    def _reach(self, mark: int) -> None:
+        self._wire.evidence.marks = self._wire.evidence.marks.reaching(mark)
 
     def break_(self, lineage: str, fence: str) -> bool:
         """Take the lease from the holder with ``fence``. False if another holds it by now."""

@@ -56,7 +56,9 @@ def lost_queues(wire: Wire, keys: Keys, queues: Iterable[str]) -> set[str]:
 def readable_queues(wire: Wire, keys: Keys) -> list[str]:
     """The `known_queues`; where ``wire.skips_lost``, without those whose node of a cluster is lost."""
     queues = known_queues(wire, keys)
-    wire.unread = lost_queues(wire, keys, queues) if wire.skips_lost else set()
+    wire.unread.clear()
+    if wire.skips_lost:
+        wire.unread.update(lost_queues(wire, keys, queues))
     return [queue for queue in queues if queue not in wire.unread]
 
 

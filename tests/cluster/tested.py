@@ -52,7 +52,7 @@ def cluster_server(cluster: Cluster, namespace: str, *, by_client: bool = False)
         address = ClientCluster(RedisCluster(host, int(port), decode_responses=True))
     topology, home = Topology(address), Keys(namespace).control("fences")
 
-    def make(patience: Callable[[], Patience], greet: Callable[[Wire], None] | None) -> Wire:
+    def make(patience: Callable[[], Patience], greet: Callable[[Wire], int | None] | None) -> Wire:
         return TestedWire(cluster.url, topology, home, patience, greet=greet)
 
     return Server(make, cluster.url)

@@ -155,7 +155,7 @@ CHANGES: dict[str, tuple[str, str]] = {
         "sum(self._abandoned.values(), [])",
     ),
     "client/strict: what a lost connection wrote": ("*dict.fromkeys(map(self.marking, keys)), ", ""),
-    "client/wire: rights of one that waits": (" if strict is None else (strict.right,)", ""),
+    "client/wire: rights of one that waits": (" if self.strict is None else (self.strict.right,)", ""),
     "leases: a renewal that finds less than was seen": ("before < seen", "False"),
     "queues/outbox: sent before it is forgotten": ("sent", 'store.wire.command("LREM", outbox, 1, entry); sent'),
     "queues/outbox: what is left is not overtaken": ("and not left ", ""),

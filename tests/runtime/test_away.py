@@ -33,7 +33,9 @@ class Nodes:
         self.deaf = True
         self._once = wire.once
         patch.setattr(wire, "once", self._answer)
-        patch.setattr(wire, "part", lambda commands: self._part(wire, commands))
+        self._apart: Sequence[str] = ()
+        patch.setattr(wire, "keep_apart", lambda keys: setattr(self, "_apart", keys))
+        patch.setattr(wire, "part", self._part)
         patch.setattr(wire, "lost", self._lost)
 
     def _answer(self, commands: Sequence[Command], **options: Any) -> list[Any]:
@@ -43,8 +45,8 @@ class Nodes:
             self._once(heard)
         raise Unanswered("a node is lost", sent=True)
 
-    def _part(self, wire: Wire, commands: Sequence[Command]) -> None:
-        if wire.apart and self._needed(commands):
+    def _part(self, commands: Sequence[Command]) -> None:
+        if self._apart and self._needed(commands):
             raise NodeLost("a node is lost")
 
     def _lost(self, keys: Collection[str]) -> set[str]:

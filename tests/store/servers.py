@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from pollconsumer.store.client.wire import Wire
 
-    MakeWire = Callable[[Callable[[], Patience], Callable[[Wire], None] | None], Wire]
+    MakeWire = Callable[[Callable[[], Patience], Callable[[Wire], int | None] | None], Wire]
 
 
 class Impatient(Patience):
@@ -35,7 +35,7 @@ class Server:
         self._wires: list[Wire] = []
 
     def wire(
-        self, patience: Callable[[], Patience] = lambda: Budget(10), greet: Callable[[Wire], None] | None = None
+        self, patience: Callable[[], Patience] = lambda: Budget(10), greet: Callable[[Wire], int | None] | None = None
     ) -> Wire:
         """One more connection, closed when the test ends."""
         wire = self._make(patience, greet)

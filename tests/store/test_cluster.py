@@ -356,7 +356,7 @@ def test_a_call_that_needs_a_lost_node_fails_at_once_for_a_caller_with_work_on_o
     two: list[ScriptedNode], connect: Callable[..., ClusterWire]
 ) -> None:
     wire = connect(two[0], lambda: Budget(3600))
-    wire.apart = [LOW, HIGH]
+    wire.keep_apart([LOW, HIGH])
     two[1].answer = lost_connection
     with pytest.raises(NodeLost):
         wire.all([("GET", LOW), ("GET", HIGH)])
@@ -372,7 +372,7 @@ def test_other_calls_wait_for_a_lost_node(
     two: list[ScriptedNode], connect: Callable[..., ClusterWire], apart: list[str], lost: int, *, parting: bool
 ) -> None:
     wire = connect(two[1 - lost], Impatient)
-    wire.apart = apart
+    wire.keep_apart(apart)
     two[lost].answer = lost_connection
     with pytest.raises(StoreUnreachable) as unreachable:
         wire.all([("GET", HIGH if lost else LOW)], parting=parting)

@@ -121,7 +121,7 @@ def test_a_renewal_finds_that_the_store_went_back_once(
     holder = take(leases)
     bring_back = going_back()
     assert renew(leases, holder)
-    seen = leases._wire.mark  # noqa: SLF001  that of the store
+    seen = leases._wire.evidence.marks.seen  # noqa: SLF001  that of the store
     assert leases.rollback is None
     bring_back()
     assert renew(leases, holder)

@@ -24,7 +24,7 @@ def opened(kind: Callable[[Wire, str], T], warn: Callable[[str], None] = warn_of
     those whose node of a cluster is lost; the command then ends with an error that names them."""
     settings = current_settings()
     wire = opener_of(settings, warn=warn).persons_wire(_patience)
-    wire.skips_lost = True
+    wire.skip_lost()
     wires_of_command().append(wire)
     return kind(wire, settings.namespace)
 

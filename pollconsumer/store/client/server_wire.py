@@ -30,7 +30,7 @@ class ServerWire(Wire):
         patience: Callable[[], Patience],
         *,
         revive: Callable[[float], None] | None = None,
-        greet: Callable[[Wire], object] | None = None,
+        greet: Callable[[Wire], int | None] | None = None,
         connect: Callable[[], Connection] | None = None,
         credentials: CredentialProvider | None = None,
         scripts: Scripts | None = None,
@@ -116,6 +116,8 @@ class ServerWire(Wire):
     def lost(self, keys: Collection[str]) -> set[str]:  # noqa: ARG002  all of them are on one server
         return set()
 
+    def keep_apart(self, keys: Sequence[str]) -> None: ...
+
     def part(self, commands: Sequence[Command]) -> None: ...
 
     def fileno(self) -> int | None:
@@ -161,7 +163,7 @@ class ServerWire(Wire):
             if self.over_network:
                 self._close_abandoned()
             if self._greet is not None:
-                self._greet(self)
+                self.replicas = self._greet(self) or 0
         except BaseException as error:
             self.close()
             if refusal := misread(error, self.said):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import PollConsumerError, StoreUnreachable
 from pollconsumer.core.message import NewMessage
@@ -23,6 +23,28 @@ if TYPE_CHECKING:
 Witness = NewMessage | tuple[str, str | bytes, bool, float]
 """The last message that was acknowledged to a caller: a new one, which was accepted; or queue and id, whether it was
 completed, or else accepted, and when, on the monotonic clock."""
+
+
+class Marks(NamedTuple):
+    """``seen``: the mark that the store must have reached; ``greatest``: above every fence that is known."""
+
+    seen: int
+    greatest: int
+
+    def reaching(self, mark: int) -> Marks:
+        """These, once the store has reached ``mark``."""
+        return Marks(max(self.seen, mark), max(self.greatest, mark))
+
+
+class Evidence:
+    """What a connection's holder knows of the store, by which it notices that the store went back: see ``rollback.py``.
+    ``witness`` is the last message that was acknowledged."""
+
+    __slots__ = ("marks", "witness")
+
+    def __init__(self) -> None:
+        self.marks = Marks(0, 0)
+        self.witness: Witness | None = None
 
 
 class CallPatienceSource:
@@ -51,12 +73,13 @@ class Wire(ABC):
         url: str,
         patience: Callable[[], Patience],
         *,
-        greet: Callable[[Wire], object] | None = None,
+        greet: Callable[[Wire], int | None] | None = None,
         scripts: Scripts | None = None,
         strict: Strict | None = None,
     ) -> None:
-        """``greet`` checks each new connection, and raises if the server must not be used. ``strict``: what a script
-        changed counts as unanswered until it is confirmed."""
+        """``greet`` checks each new connection, and raises if the server must not be used; it returns how many replicas
+        the server has, None if it has not asked. ``strict``: what a script changed counts as unanswered until it is
+        confirmed."""
         self.address = redacted(url)
         self.over_network = not url.startswith(("unix:", "memory:"))
         self.patience = patience
@@ -71,18 +94,21 @@ class Wire(ABC):
         """Whether the last call was sent more than once."""
         self._problem = "no time is left to connect"
         """Why there was no answer, the last time."""
-        self.rights: tuple[str, ...] = () if strict is None else (strict.right,)  # GUARD rights of one that waits
-        """Those that it needs beside its caller's."""
         self.replicas = 0
         """The number of the server's replicas when it was greeted."""
-        self.mark = self.greatest = 0
-        """The store's mark as it was last seen, and the greatest one that is known: see ``rollback.py``."""
-        self.witness: Witness | None = None
+        self.evidence = Evidence()
         self.skips_lost = False
         """Whether `readable_queues` leaves out queues whose node of a cluster is lost; these are then ``unread``."""
         self.unread: set[str] = set()
-        self.apart: Sequence[str] = ()
-        """A key of each queue that is not to wait for the node of another: see `part`."""
+
+    @property
+    def rights(self) -> tuple[str, ...]:
+        """The commands that it needs beside those of its caller."""
+        return () if self.strict is None else (self.strict.right,)  # GUARD rights of one that waits
+
+    def skip_lost(self) -> None:
+        """Have `readable_queues` leave out queues whose node of a cluster is lost."""
+        self.skips_lost = True
 
     def call(self, script: Script | str, keys: Sequence[str], args: Sequence[Any]) -> Any:
         """Run an idempotent script, and repeat it after a lost answer."""
@@ -230,6 +256,11 @@ class Wire(ABC):
         """Those of ``keys`` whose node of a cluster does not answer, while that with the leases does."""
 
     @abstractmethod
+    def keep_apart(self, keys: Sequence[str]) -> None:
+        """Have `part` raise where only some of ``keys``, one of each queue, are on lost nodes: the other queues are not
+        to wait for these."""
+
+    @abstractmethod
     def part(self, commands: Sequence[Command]) -> None:
         """Called after they were not answered. NodeLost, on a cluster, if some of them need a node that is lost, while
-        the leases and some of the keys that are `apart` are on others."""
+        the leases and some of the keys that are kept apart are on others."""

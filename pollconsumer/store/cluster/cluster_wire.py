@@ -43,21 +43,26 @@ class ClusterWire(Wire):
         home: str,
         patience: Callable[[], Patience],
         *,
-        greet: Callable[[Wire], object] | None = None,
+        greet: Callable[[Wire], int | None] | None = None,
         strict: Strict | None = None,
     ) -> None:
         """``greet`` checks each new connection to a node; the node with the key ``home`` tells the time."""
         super().__init__(url, patience, greet=greet, strict=strict)
-        self.rights = (*RIGHTS, *self.rights)
         self._topology, self._home, self.look_every = topology, home, topology.address.look_every
         self._liveness = Liveness(topology, self._bearing)
         self._nodes: dict[Node, NodeWire] = {}
+        self._apart: Sequence[str] = ()
+        """See `keep_apart`."""
         self._watch = Watch(topology, self._watching_wire)
         self._commands: list[Command] = []
         self._sent: list[Part] = []
         """Whose answers have not been received."""
         self._watching = False
         """Whether `receive` is to wait for markers before it sends the commands."""
+
+    @property
+    def rights(self) -> tuple[str, ...]:
+        return (*RIGHTS, *super().rights)
 
     def send(self, commands: Sequence[Command]) -> None:
         first: Command = commands[0] if commands else ("",)
@@ -124,12 +129,15 @@ class ClusterWire(Wire):
         silent = self._liveness.silent_keys({*keys, self._home})
         return set() if self._home in silent else silent
 
+    def keep_apart(self, keys: Sequence[str]) -> None:
+        self._apart = keys
+
     def part(self, commands: Sequence[Command]) -> None:
-        if not self.apart:
+        if not self._apart:
             return
         needed = {key for command in commands if isinstance(key := key_of(command, self._home), str)}
-        lost = self.lost({*self.apart, *needed})
-        if lost & needed and not lost.issuperset(self.apart):
+        lost = self.lost({*self._apart, *needed})
+        if lost & needed and not lost.issuperset(self._apart):
             raise NodeLost("store unreachable", self.address, "a node of it is lost")
 
     def close(self) -> None:
@@ -176,7 +184,9 @@ class ClusterWire(Wire):
                 raise Unanswered(str(unanswered), sent=unanswered.sent or bool(self._sent)) from None
             self._sent.append((node, places))
         self.replicas = min((node.replicas for node in self._nodes.values()), default=0)
-        self.greatest = max((node.greatest for node in self._nodes.values()), default=self.greatest)
+        if self._nodes:
+            known = max(node.evidence.marks.greatest for node in self._nodes.values())
+            self.evidence.marks = self.evidence.marks._replace(greatest=known)
 
     def _receive(self, blocking: float) -> list[Any]:
         answers: list[Any] = [None] * len(self._commands)

@@ -79,7 +79,7 @@ class Producer:
         trip = [[message]]
         (answer,) = self._call([(*head, rows.new_record(message), message.id)], lambda: trip, None, 0)
         if answer in (b"", [b""]):  # of a repetition, `enqueue.lua` answers
-            self.wire.witness = message  # without the time, which its id has: a microsecond less
+            self.wire.evidence.witness = message  # without the time, which its id has: a microsecond less
             return _enqueued((message.id, False))
         held = [answer] if isinstance(answer, bytes) else answer
         return self._held(trip, trip[0], held, 0, repeated=self.wire.repeated)[0]
@@ -106,7 +106,7 @@ class Producer:
         commands = [(*head, *chain.from_iterable(zip(each.ids, each.payloads, strict=True))) for each in pages]
         answers = self._call(commands, lambda: [list(each) for each in pages], None, 0)
         if answers == [b""] * len(pages):
-            self.wire.witness = messages.queue, messages.ids[-1], False, self._clocks.monotonic()
+            self.wire.evidence.witness = messages.queue, messages.ids[-1], False, self._clocks.monotonic()
             return zip(messages.ids, repeat(False))
         results, repeated = list[Enqueued](), self.wire.repeated
         trip = [list(each) for each in pages]
@@ -133,7 +133,7 @@ class Producer:
             repeated = self.wire.repeated
             for page, held in zip(trip, answers, strict=True):
                 results = self._held(trip, page, held, done, repeated=repeated)
-                self.wire.witness = page[-1].queue, results[-1].id, False, self._clocks.monotonic()
+                self.wire.evidence.witness = page[-1].queue, results[-1].id, False, self._clocks.monotonic()
                 yield results
                 done += len(page)
 

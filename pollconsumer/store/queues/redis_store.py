@@ -134,7 +134,7 @@ class RedisStore(Upkeep):
             at, gone, waiting, ids, records, changes, wait_ms, left, set_aside, dead = answer
             stale += gone
             if share.runs and (last := share.runs[-1][2][-1]) not in gone:
-                self.wire.witness = share.queue, last, True, self._clocks.monotonic()
+                self.wire.evidence.witness = share.queue, last, True, self._clocks.monotonic()
             successor = successor or bool(waiting)
             held_back = held_back or bool(left)
             if wait_ms >= 0 and (more_in is None or wait_ms < more_in * 1000):
@@ -187,7 +187,7 @@ class RedisStore(Upkeep):
     def part(self, queues: Iterable[str]) -> None:
         """From now on NodeLost is raised where only some of ``queues`` have lost their node of a cluster, and not the
         leases: the caller goes on with the others."""
-        self.wire.apart = [self.keys.queue(queue, "ready") for queue in queues]
+        self.wire.keep_apart([self.keys.queue(queue, "ready") for queue in queues])
 
     def lost(self, queues: Iterable[str]) -> set[str]:
         """Those of ``queues`` whose node of a cluster is lost, while that with the leases is not."""

@@ -84,7 +84,7 @@ class Inspector:
             raise UsageError("message id", message_id, f"queues {' and '.join(having)} have one each: give --queue")
         for name in having:
             for message in self.those(name, [id_bytes(message_id)]):
-                self._wire.unread = set()  # whatever else there is
+                self._wire.unread.clear()  # whatever else there is
                 return message
         if self._wire.unread:
             raise unreachable(self._wire.unread)

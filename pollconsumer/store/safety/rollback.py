@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable
 from functools import partial
 from math import inf
-from typing import NamedTuple, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 from pollconsumer.core.errors import WentBack
 from pollconsumer.core.message import NewMessage
 from pollconsumer.core.notation.instants import iso
-from pollconsumer.store.client.wire import Wire, Witness
+from pollconsumer.store.client.wire import Marks, Wire, Witness
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.producer import REPEAT_WITHIN_MS
 from pollconsumer.store.records.id_text import id_text
@@ -27,13 +27,6 @@ LIMIT = 1 << 48
 """Of marks and fences: six bytes of a row."""
 ACCEPT = "see what is missing, then accept it: pollconsumer store adopt"
 _REFUSED = "refused: "
-
-
-class Marks(NamedTuple):
-    """``seen``: the mark that the store must have reached; ``greatest``: above every fence that is known."""
-
-    seen: int
-    greatest: int
 
 
 class MarkMemo(Protocol):
@@ -65,24 +58,24 @@ class Rollback:
     def look(self, wire: Wire, found: bytes | None, remembered: str) -> None:
         """Called on each new connection, with the mark that was ``found``. Raises WentBack."""
         marks = self._marks or self._read(remembered)
-        seen = max(marks.seen, wire.mark)
+        evidence = wire.evidence
+        seen = max(marks.seen, evidence.marks.seen)
         mark = count_of(found)
         reached = min(seen, mark) if self._confirmed else mark  # GUARD what was merely read
-        self._marks = Marks(reached, max(marks.greatest, wire.greatest, mark))
-        wire.mark, wire.greatest = self._marks
+        self._marks = evidence.marks = Marks(reached, max(marks.greatest, evidence.marks.greatest, mark))
         if mark < seen:  # GUARD a connection that finds less than was seen
             line = went_back(seen, mark)
-        elif wire.witness is not None and (what := self._missing(wire, wire.witness)):
+        elif evidence.witness is not None and (what := self._missing(wire, evidence.witness)):
             line = f"store went back: message {what}; {_may_be_lost(mark)}"
         else:
             return
-        wire.witness = None
+        evidence.witness = None
         self._tell(line)
 
     def note(self, wire: Wire) -> None:
         """Remember what was seen, at the end of a launch."""
         if not self._memo.read_marks().startswith(_REFUSED):
-            self._memo.write_marks(f"{wire.mark} {wire.greatest}")
+            self._write(wire.evidence.marks)
 
     def refuse(self, line: str) -> NoReturn:
         """Raises WentBack, here and in later processes."""
@@ -93,8 +86,11 @@ class Rollback:
         if self._refuse:
             self.refuse(line)
         if self._marks is not None:
-            self._memo.write_marks(f"{self._marks.seen} {self._marks.greatest}")
+            self._write(self._marks)
         self._warn(line)
+
+    def _write(self, marks: Marks) -> None:
+        self._memo.write_marks(f"{marks.seen} {marks.greatest}")
 
     @staticmethod
     def _read(text: str) -> Marks:

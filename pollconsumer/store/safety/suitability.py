@@ -47,30 +47,31 @@ class Suitability:
         sections = ("server", "memory", "replication", *(["persistence"] if aof else []))
         self._asked = [("INFO", section) for section in sections]
 
-    def __call__(self, wire: Wire) -> None:
-        """Raises StoreRefused; StoreUnreachable for a closed store; Unanswered for a replica: another connection may
-        lead to the primary."""
+    def __call__(self, wire: Wire) -> int:
+        """Returns the number of its replicas. Raises StoreRefused; StoreUnreachable for a closed store; Unanswered for
+        a replica: another connection may lead to the primary."""
         # Read what is remembered first: another process may be the first to see this store in between.
         known, seen = self._memo.read(), self._rollback.remembered() if self._rollback is not None else ""
         try:
-            held, *mark = self._check(wire, ("GET", self._key), *self._mark)
+            replicas, held, *mark = self._check(wire, ("GET", self._key), *self._mark)
         except StoreRefused:  # a closed store has a note in place of each key
-            (held,) = self._check(wire, ("GET", self._key))
+            _, held = self._check(wire, ("GET", self._key))
             self._recognise(wire, known, held.decode() if held else None)
             raise
-        if isinstance(held, ErrorReply):
-            return
-        self._recognise(wire, known, held.decode() if held else None)
-        if self._rollback is not None:
-            self._rollback.look(wire, mark[0], seen)
+        if not isinstance(held, ErrorReply):
+            self._recognise(wire, known, held.decode() if held else None)
+            if self._rollback is not None:
+                self._rollback.look(wire, mark[0], seen)
+        return int(replicas)
 
-    def check_server(self, wire: Wire) -> None:
-        """Without looking at which store it is, or whether it is closed."""
-        self._check(wire)
+    def check_server(self, wire: Wire) -> int:
+        """Without looking at which store it is, or whether it is closed. Returns the number of its replicas."""
+        (replicas,) = self._check(wire)
+        return int(replicas)
 
     def _check(self, wire: Wire, *reads: Command) -> list[Any]:
-        """Returns what it answers to these, sent in the same write: an error where another node of a cluster has the
-        key."""
+        """Returns the number of its replicas, and what it answers to ``reads``, sent in the same write: an error where
+        another node of a cluster has the key."""
         try:
             answers = wire.once([*self._asked, *reads])
         except StoreRefused:  # for a command that a Sentinel lacks
@@ -90,9 +91,8 @@ class Suitability:
             raise StoreRefused("strict.aof", "the server keeps no append-only file", "set appendonly yes there")
         if info.get("role") == "slave":
             raise Unanswered(f"{wire.place} is a replica; point at its primary", sent=False)
-        wire.replicas = int(info.get("connected_slaves", 0))
         self._check_eviction(info)
-        return answers[len(self._asked) :]
+        return [info.get("connected_slaves", 0), *answers[len(self._asked) :]]
 
     def _check_eviction(self, info: dict[str, str]) -> None:
         policy = info.get("maxmemory_policy", "noeviction")
@@ -125,7 +125,7 @@ def _refuse_sentinel(wire: Wire, info: dict[str, str]) -> None:
         raise StoreRefused("store is a Sentinel", wire.place, fix)
 
 
-def count_replicas(wire: Wire) -> None:
+def count_replicas(wire: Wire) -> int:
     """All that a heartbeat asks of a new connection: its launch has checked the server."""
     (section,) = wire.once([("INFO", "replication")])
-    wire.replicas = int(info_fields([section]).get("connected_slaves", 0))
+    return int(info_fields([section]).get("connected_slaves", 0))
