@@ -24,7 +24,7 @@ import warnings
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
-from typing import TYPE_CHECKING, ClassVar, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, NoReturn
 
 from tests.exits import RUNS
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 NUMBER = struct.Struct("!i")
+CLONE_NEWNS, PR_SET_DUMPABLE = 0x20000, 4
+"""Of Linux."""
 LEFT_OUT = (
     "pollconsumer.__main__",
     "pollconsumer.django",
@@ -39,6 +41,14 @@ LEFT_OUT = (
     "pollconsumer.interface.assembly.isolation.child",
 )
 """Modules that a launch does not import, or that do their work when they are imported."""
+
+
+class User(NamedTuple):
+    """Who runs a command, in a mount namespace of its own in which root has run ``script``."""
+
+    script: str
+    name: str
+    umask: int
 
 
 class Fork:
@@ -128,6 +138,7 @@ class Forks:
         directory: Path,
         environment: Mapping[str, str],
         constants: Mapping[str, float],
+        user: User | None = None,
     ) -> Fork:
         """``words``: ``-m pollconsumer`` and its arguments, or ``-c`` and a program, of which warnings are errors.
         ``constants``: what our modules have instead, wherever they hold one of that name."""
@@ -141,7 +152,7 @@ class Forks:
             socket.send_fds(self._requests, [b"."], [theirs.fileno(), output_end, errors_end])
         for descriptor in (theirs.detach(), output_end, errors_end):
             os.close(descriptor)
-        channel.sendall(json.dumps([words, str(directory), environment, constants]).encode())
+        channel.sendall(json.dumps([words, str(directory), environment, constants, user]).encode())
         channel.shutdown(socket.SHUT_WR)
         return Fork(words, channel, output, errors)
 
@@ -222,7 +233,7 @@ def _become(channel: int, output: int, errors: int) -> NoReturn:
     from pollconsumer import __main__ as command
 
     with socket.socket(fileno=channel) as connection, connection.makefile("rb") as request:
-        (kind, what, *arguments), directory, environment, constants = json.load(request)
+        (kind, what, *arguments), directory, environment, constants, user = json.load(request)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
@@ -232,6 +243,8 @@ def _become(channel: int, output: int, errors: int) -> NoReturn:
     for name, module in sys.modules.items() if constants else ():  # each module that is looked at is a page to copy
         if name.startswith("pollconsumer."):
             vars(module).update({constant: constants[constant] for constant in vars(module).keys() & constants.keys()})
+    if user:
+        _switch_to(User(*user))
     os.chdir(directory)
     os.environ.clear()
     os.environ.update(environment)
@@ -240,6 +253,21 @@ def _become(channel: int, output: int, errors: int) -> NoReturn:
         _run(what)
     sys.argv = [command.__file__, *arguments]
     command.main()
+
+
+def _switch_to(user: User) -> None:
+    import ctypes  # few commands are a user's
+    from pwd import getpwnam
+
+    system = ctypes.CDLL(None, use_errno=True)
+    assert system.unshare(CLONE_NEWNS) == 0, os.strerror(ctypes.get_errno())
+    subprocess.run(["sh", "-c", f"mount --make-rprivate /\n{user.script}"], check=True)
+    found = getpwnam(user.name)
+    os.initgroups(user.name, found.pw_gid)
+    os.setgid(found.pw_gid)
+    os.setuid(found.pw_uid)
+    os.umask(user.umask)
+    system.prctl(PR_SET_DUMPABLE, 1)  # as after a start: /proc/self is the user's
 
 
 def _run(program: str) -> NoReturn:
