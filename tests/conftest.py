@@ -37,6 +37,7 @@ from tests.exits import RUNS
 from tests.fast_fakeredis.store import FastStore
 from tests.forks import Forks
 from tests.short_directory import short_directory
+from tests.side_by_side import SideBySide
 from tests.site import QUICK_LEASES, Site
 from tests.store.servers import Impatient, Server
 
@@ -73,26 +74,22 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--processes", type=int, default=0, help="run tests in so many processes, forks of this one")
     parser.addoption("--cluster", action="store_true", help="try the store on a cluster of three nodes")
     parser.addoption("--client", choices=["redis-py"], help="reach the store by a client of a user's")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.processes:
+        config.pluginmanager.register(SideBySide(config.option.processes))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """xdist gives each of its processes one part of the list, and later takes from the ends of parts. Each part begins
-    with its share of the tests that wait for processes: none of them is what everybody waits for in the end."""
     cluster = config.option.cluster
     items[:] = [each for each in items if "fakeredis" not in each.name or not cluster]
     items[:] = [each for each in items if each.path.parent.name != "cluster" or cluster]
     if config.option.client:
         items[:] = [each for each in items if not _wants_own_connection(each)]
-    parts = getattr(config, "workerinput", {"workercount": 1})["workercount"]
-    waiting: list[pytest.Item] = []
-    others: list[pytest.Item] = []
-    for item in items:
-        waits = "system" in item.path.parts or item.path.name == "test_chaos.py"
-        (waiting if waits else others).append(item)
-    ends = [len(others) * part // parts for part in range(parts + 1)]
-    items[:] = [item for part in range(parts) for item in (*waiting[part::parts], *others[ends[part] : ends[part + 1]])]
 
 
 def _wants_own_connection(item: pytest.Item) -> bool:
@@ -109,9 +106,7 @@ def pytest_collection_finish() -> None:
 RUNS.watch()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _forks() -> Iterator[None]:
-    yield
+def pytest_sessionfinish() -> None:
     for forks in Forks.made:
         forks.close()
 
