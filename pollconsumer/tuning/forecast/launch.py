@@ -90,32 +90,44 @@ class ForecastLaunch:
     def work(self, until: float) -> bool:
         """Go on until then. Whether it has released its lease before, ``now``."""
         while self.now < until:
-            if self._crashed() or (self._running and self.now >= self._last):
+            if self._crashed() or (self._running and self.now >= self._last) or (self._stopping and not self._running):
                 return True
             if self._stopping:
-                if not self._running:
-                    return True
-                self._pass_to(min(self._first_end(), self._last), until)
+                self._await_end(until)
             elif self._idles_until is not None:
-                first = min(self._idles_until, self._queue.next_at(), self.asked_at, self._first_end())
-                if self._pass_to(first, until):
-                    self._idles_until = None
-            elif self.asked_at <= self.now:
-                self._stopping = True
-            elif len(self._running) == self._rules.slots:
-                self._pass_to(min(self._first_end(), self._last), until)
-            elif not self.window.has_time(self.now, self._margin()):
-                self._stopping = True
-            elif (message := self._queue.take(self.now)) is not None:
-                self._handle(message)
-            elif self._rules.loop is Loop.WOKEN or self.window.has_time(self.now, self._rules.idle_time):
-                longest = self._rules.longest_wait if self._running else math.inf
-                if self._rules.loop is Loop.WOKEN:
-                    longest = min(longest, self.window.left(self.now) - self._margin())
-                self._idles_until = self.window.wait_until(self.now, min(self._rules.idle_time, longest))
+                self._idle(self._idles_until, until)
             else:
-                self._stopping = True
+                self._decide(until)
         return False
+
+    def _decide(self, until: float) -> None:
+        """Do what one pass of the consumer's loop does."""
+        if self.asked_at <= self.now:
+            self._stopping = True
+        elif len(self._running) == self._rules.slots:
+            self._await_end(until)
+        elif not self.window.has_time(self.now, self._margin()):
+            self._stopping = True
+        elif (message := self._queue.take(self.now)) is not None:
+            self._handle(message)
+        elif self._rules.loop is Loop.WOKEN or self.window.has_time(self.now, self._rules.idle_time):
+            self._idles_until = self.window.wait_until(self.now, self._longest_idle())
+        else:
+            self._stopping = True
+
+    def _longest_idle(self) -> float:
+        longest = min(self._rules.idle_time, self._rules.longest_wait if self._running else math.inf)
+        if self._rules.loop is Loop.WOKEN:
+            longest = min(longest, self.window.left(self.now) - self._margin())
+        return longest
+
+    def _idle(self, idles_until: float, until: float) -> None:
+        if self._pass_to(min(idles_until, self._queue.next_at(), self.asked_at, self._first_end()), until):
+            self._idles_until = None
+
+    def _await_end(self, until: float) -> None:
+        """Wait for a message in hand to end, at most until the grace does."""
+        self._pass_to(min(self._first_end(), self._last), until)
 
     def in_hand(self) -> list[ForecastMessage]:
         return [message for _, _, message, _ in self._running]
