@@ -13,8 +13,16 @@ from pollconsumer.tuning.forecast.consumer_rules import Rules
 from pollconsumer.tuning.forecast.distributions import Arrival, Chance, Demand, Distribution, draw
 from pollconsumer.tuning.forecast.figures import Record, spread
 from pollconsumer.tuning.forecast.forecast import Forecast
-from pollconsumer.tuning.forecast.launchers import BusyboxCrond, CronDaemon, Launcher, SystemdTimer, TickDropper
-from pollconsumer.tuning.forecast.platforms import EXIT, START_UP, Platform
+from pollconsumer.tuning.forecast.launchers import (
+    EXIT,
+    START_UP,
+    BusyboxCrond,
+    CronDaemon,
+    Launcher,
+    Platform,
+    SystemdTimer,
+    TickDropper,
+)
 from pollconsumer.tuning.launch_facts import LaunchFacts, Seen, schedule_of
 
 LAUNCHES, FEWEST = 300, 30

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.histogram import BOUNDS, LAST, Histogram
-from pollconsumer.tuning.forecast.distributions import Bimodal, Distribution, Exponential, Lognormal, Pareto, draw
+from pollconsumer.tuning.forecast.distributions import Distribution, Lognormal, draw
 from tests.runtime.virtual import histogram
+from tests.simulation.workloads import Bimodal, Exponential, Pareto
 
 
 def of(durations: list[float]) -> Histogram:

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pollconsumer.tuning.forecast.distributions import draw
-from pollconsumer.tuning.forecast.launchers import LaunchedProcess, Launcher, looks, ticks
-from pollconsumer.tuning.forecast.platforms import EVERY_MINUTE, PLATFORMS, POD_START_UP
+from pollconsumer.tuning.forecast.launchers import LaunchedProcess, Launcher, ticks
 from tests.cron.daemon import Cron
 from tests.cron.place import BIN, Place, Unfit, replaced
 from tests.cron.scenarios import wait_for
@@ -24,6 +23,8 @@ from tests.cron.watch import Watch
 from tests.platforms.figures import dropped
 from tests.platforms.rows import Platform, Row
 from tests.platforms.stand_in import StandIn
+from tests.simulation.launchers import looks
+from tests.simulation.platforms import PLATFORMS, POD_START_UP
 
 BUSYBOX = "/bin/busybox"
 ENDS_WITHIN = 20.0
@@ -187,7 +188,7 @@ class Imitated:
 
 
 def _looks(launcher: Launcher, after: float) -> Iterator[tuple[float, tuple[float, ...]]]:
-    return looks(ticks(EVERY_MINUTE, after, UTC), launcher.offset)
+    return looks(ticks("* * * * *", after, UTC), launcher.offset)
 
 
 def init(place: Place, platform: str) -> str:

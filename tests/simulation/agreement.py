@@ -12,15 +12,15 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from pollconsumer.core.choices import HandOff
-from pollconsumer.tuning.forecast.distributions import Arrival, Demand, Uniform
+from pollconsumer.tuning.forecast.distributions import Arrival, Demand
 from pollconsumer.tuning.forecast.figures import Figures
 from pollconsumer.tuning.forecast.forecast import Forecast
-from pollconsumer.tuning.forecast.launchers import CronDaemon, Decision, LaunchedProcess
-from pollconsumer.tuning.forecast.platforms import Platform
+from pollconsumer.tuning.forecast.launchers import CronDaemon, Decision, LaunchedProcess, Platform
 from tests.as_set import rules_as_set
 from tests.cron.produce import AHEAD, LASTING, LASTS, PERIOD, SCHEDULED
 from tests.simulation.measuring import Measured
 from tests.simulation.table import HEADINGS, LINE, row
+from tests.simulation.workloads import Uniform
 
 
 class ObservedCron(CronDaemon):

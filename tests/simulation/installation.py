@@ -28,8 +28,7 @@ from pollconsumer.store.records.reservations import Reservation
 from pollconsumer.store.scripts import Scripts
 from pollconsumer.tuning.forecast.consumer_rules import Rules
 from pollconsumer.tuning.forecast.distributions import draw
-from pollconsumer.tuning.forecast.launchers import Outage
-from pollconsumer.tuning.forecast.platforms import PLATFORMS, Platform
+from pollconsumer.tuning.forecast.launchers import Platform
 from tests.as_set import rules_as_set
 from tests.faults.history import Execution, History, Ran
 from tests.faults.recording import digest
@@ -39,7 +38,9 @@ from tests.simulation.hosts.process import Machine, Process
 from tests.simulation.hosts.server import BEGINS, SimulatedServer
 from tests.simulation.hosts.slots import Slots
 from tests.simulation.hosts.world import World
+from tests.simulation.launchers import Outage
 from tests.simulation.launching import Host, Launching
+from tests.simulation.platforms import PLATFORMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

@@ -16,7 +16,7 @@ from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.tuning.forecast.consumer_rules import Rules
 from pollconsumer.tuning.forecast.distributions import Arrival
 from pollconsumer.tuning.forecast.figures import LeaseSpan, Record
-from pollconsumer.tuning.forecast.platforms import Platform
+from pollconsumer.tuning.forecast.launchers import Platform
 from tests.simulation.hosts.process import Process
 from tests.simulation.installation import NAMESPACE, Installation, Opener
 

@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 from pollconsumer.core.choices import Loop
 from pollconsumer.tuning.forecast.consumer_rules import Rules
-from pollconsumer.tuning.forecast.distributions import Bimodal, Distribution, Exponential, Lognormal, Pareto, Workload
+from pollconsumer.tuning.forecast.distributions import Distribution, Lognormal
 from pollconsumer.tuning.forecast.figures import Record
 from pollconsumer.tuning.forecast.forecast import Forecast
-from pollconsumer.tuning.forecast.platforms import PLATFORMS
 from tests.as_set import rules_as_set
+from tests.simulation.platforms import PLATFORMS
+from tests.simulation.workloads import Bimodal, Exponential, Pareto, Workload
 
 
 class Within(NamedTuple):

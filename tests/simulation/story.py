@@ -15,17 +15,18 @@ from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.server import count_of
-from pollconsumer.tuning.forecast.distributions import Bimodal, Exponential, Lognormal, Pareto
-from pollconsumer.tuning.forecast.launchers import Kudu, Outage
-from pollconsumer.tuning.forecast.platforms import PLATFORMS
+from pollconsumer.tuning.forecast.distributions import Lognormal
 from tests.faults import store_view
 from tests.faults.checker import violations
 from tests.simulation.installation import NAMESPACE, QUEUES, SCRIPTS, Installation
+from tests.simulation.launchers import Kudu, Outage
 from tests.simulation.launching import Host
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.operating import Operator
+from tests.simulation.platforms import PLATFORMS
 from tests.simulation.producing import Producer
 from tests.simulation.standing import standing
+from tests.simulation.workloads import Bimodal, Exponential, Pareto
 
 MOST_LAUNCHES_TO_DRAIN = 12
 PEOPLE_TAKE_AT_MOST = 3

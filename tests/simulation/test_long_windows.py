@@ -16,12 +16,12 @@ from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.runtime.session.consumer_options import ConsumerOptions
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.tuning.forecast.platforms import PLATFORMS
 from tests.as_set import rules_as_set
 from tests.leaving_out import long
 from tests.simulation.hosts.process import Process
 from tests.simulation.hosts.server import BEGINS
 from tests.simulation.installation import NAMESPACE, QUEUES, Installation, OneSlot, Opener
+from tests.simulation.platforms import PLATFORMS
 
 if TYPE_CHECKING:
     from pollconsumer.core.window import StopReason

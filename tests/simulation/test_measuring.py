@@ -10,15 +10,15 @@ from pollconsumer.core.choices import HandOff
 from pollconsumer.core.launcher.detection import UNKNOWN
 from pollconsumer.core.launcher.observed import TIMES
 from pollconsumer.tuning.forecast.consumer_rules import Rules
-from pollconsumer.tuning.forecast.distributions import Constant, Exponential, Workload
 from pollconsumer.tuning.forecast.figures import Figures
 from pollconsumer.tuning.forecast.forecast import Forecast
-from pollconsumer.tuning.forecast.platforms import PLATFORMS
 from tests.as_set import rules_as_set
 from tests.leaving_out import long
 from tests.simulation import table
 from tests.simulation.hosts.world import World
 from tests.simulation.measuring import Measured
+from tests.simulation.platforms import PLATFORMS
+from tests.simulation.workloads import Constant, Exponential, Workload
 
 SECONDS = 300.0
 WORKLOAD = Workload(Exponential(0.5), every=2.0)

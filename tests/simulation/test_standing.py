@@ -10,10 +10,10 @@ from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.tuning.forecast.distributions import Exponential
 from tests.simulation.installation import NAMESPACE, SCRIPTS, Installation
 from tests.simulation.producing import Producer
 from tests.simulation.standing import standing
+from tests.simulation.workloads import Exponential
 
 KEYS = Keys(NAMESPACE)
 

@@ -11,8 +11,7 @@ from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.launcher.detection import Found
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.held import Launch
-from pollconsumer.tuning.forecast.launchers import Decision, LaunchedProcess, alive
-from pollconsumer.tuning.forecast.platforms import Platform
+from pollconsumer.tuning.forecast.launchers import Decision, LaunchedProcess, Launcher, Platform, alive
 from tests.simulation.hosts.process import Process
 from tests.simulation.installation import Installation
 
@@ -21,23 +20,22 @@ LOOKS = 1.0
 """Seconds after the tick."""
 
 
-class Pods:
+class Pods(Launcher):
     """The process of launch n begins ``takes[n]`` seconds after it was decided. Where launches ``queue``, that is when
     the one before has ended."""
 
-    offset = LOOKS
-
     def __init__(self, takes: Sequence[float], *, queue: bool) -> None:
+        super().__init__(LOOKS)
         self._takes, self._queue, self._numbers = takes, queue, count()
         self._starting_until, self._unmet = 0.0, False
 
-    def look(self, now: float, ticks: Sequence[float], launches: Sequence[LaunchedProcess]) -> Decision:  # noqa: ARG002  the protocol has it
+    def look(self, now: float, ticks: Sequence[float], launches: Sequence[LaunchedProcess]) -> Decision:  # noqa: ARG002  others look at them
         if self._queue and (alive(launches) or now < self._starting_until):
             self._unmet = True
             return Decision()
         return self._start(now)
 
-    def ended(self, now: float, launches: Sequence[LaunchedProcess]) -> Decision:  # noqa: ARG002  the protocol has it
+    def ended(self, now: float, launches: Sequence[LaunchedProcess]) -> Decision:  # noqa: ARG002  others look at them
         return self._start(now) if self._unmet else Decision()
 
     def _start(self, now: float) -> Decision:

@@ -20,23 +20,16 @@ from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.tuning.forecast.consumer_rules import Rules
-from pollconsumer.tuning.forecast.distributions import (
-    Arrival,
-    Bimodal,
-    Constant,
-    Demand,
-    Exponential,
-    Lognormal,
-    Workload,
-    draw,
-)
-from pollconsumer.tuning.forecast.platforms import PLATFORMS, Platform
+from pollconsumer.tuning.forecast.distributions import Arrival, Demand, Lognormal, draw
+from pollconsumer.tuning.forecast.launchers import Platform
 from pollconsumer.tuning.launch_facts import LaunchFacts, launches_of, lineage_to_tune
 from pollconsumer.tuning.proposal import Proposal, propose
 from tests.as_set import rules_as_set
 from tests.simulation.installation import NAMESPACE, SCRIPTS
 from tests.simulation.measuring import Measured
+from tests.simulation.platforms import PLATFORMS
 from tests.simulation.table import text
+from tests.simulation.workloads import Bimodal, Constant, Exponential, Workload
 
 LAUNCHERS = ("debian-cron", "supercronic")
 LINE = "{:8} {:12} {:9} {:>14} {:>6} {:>11} {:>8} {:>8} {:>9} {:>18} {:>7}"

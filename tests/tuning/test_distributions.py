@@ -12,19 +12,8 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.measured import Measured
-from pollconsumer.tuning.forecast.distributions import (
-    Bimodal,
-    Constant,
-    Demand,
-    Distribution,
-    Exponential,
-    Lognormal,
-    Pareto,
-    Uniform,
-    Workload,
-    draw,
-    lognormal_between,
-)
+from pollconsumer.tuning.forecast.distributions import Demand, Distribution, Lognormal, draw, lognormal_between
+from tests.simulation.workloads import Bimodal, Constant, Exponential, Pareto, Uniform, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable

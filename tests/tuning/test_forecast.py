@@ -16,23 +16,15 @@ from pollconsumer.core.choices import HandOff, LauncherRule, Loop
 from pollconsumer.core.window import Window
 from pollconsumer.tuning.forecast.consumer_rules import Rules
 from pollconsumer.tuning.forecast.distributions import Arrival as Sent
-from pollconsumer.tuning.forecast.distributions import (
-    Constant,
-    Demand,
-    Exponential,
-    Lognormal,
-    Pareto,
-    Uniform,
-    Workload,
-)
+from pollconsumer.tuning.forecast.distributions import Demand, Lognormal
 from pollconsumer.tuning.forecast.figures import Figures, Record
 from pollconsumer.tuning.forecast.forecast import Forecast
 from pollconsumer.tuning.forecast.launch import ForecastLaunch, ForecastQueue
-from pollconsumer.tuning.forecast.launchers import Outage
-from pollconsumer.tuning.forecast.platforms import PLATFORMS
 from tests.as_set import rules_as_set
 from tests.runtime.test_loop import EXTENDED, arrivals
 from tests.runtime.virtual import Arrival, Settings, VirtualLaunch, histogram, whole_ticks
+from tests.simulation.platforms import PLATFORMS
+from tests.simulation.workloads import Constant, Exponential, Pareto, Uniform, Workload
 
 STEADY = Workload(Constant(0.01), every=0.1)
 HOUR = 3600.0
@@ -190,16 +182,6 @@ def test_a_message_that_crashes_its_process_ends_the_tenure_at_once() -> None:
     found = record("debian-cron", crashing, rules_as_set(), 590.0)
     assert [round(each.released - each.acquired) for each in found.tenures[:3]] == [1, 1, 1]
     assert len(found.latencies) == 3
-
-
-def test_a_restarted_launcher_leaves_a_gap_and_a_stalled_cron_a_burst_of_which_one_has_the_lease() -> None:
-    def run(outage: Outage) -> Figures:
-        return record("debian-cron", STEADY, rules_as_set(), HOUR / 3, outages=[outage]).figures()
-
-    restarted, stalled = run(Outage(590.0, 890.0, restarted=True)), run(Outage(590.0, 890.0))
-    assert 300.0 < restarted.gap.most < 310.0
-    assert (restarted.launches, stalled.launches) == (15, 20)
-    assert stalled.windows < 20
 
 
 def test_a_message_that_is_due_during_a_launch_starts_when_it_is_due() -> None:

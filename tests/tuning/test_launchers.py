@@ -10,23 +10,17 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from pollconsumer.tuning.forecast.launchers import (
-    Allow,
     BusyboxCrond,
-    CloudRun,
     CronDaemon,
     Decision,
-    Forbid,
-    Kudu,
     LaunchedProcess,
     Launcher,
-    Outage,
-    Replace,
     SystemdTimer,
     TickDropper,
-    looks,
     ticks,
 )
-from pollconsumer.tuning.forecast.platforms import PLATFORMS
+from tests.simulation.launchers import Allow, CloudRun, Forbid, Kudu, Outage, Replace, looks
+from tests.simulation.platforms import PLATFORMS
 
 RUNNING = LaunchedProcess(1.0)
 GONE = LaunchedProcess(1.0, 50.0)

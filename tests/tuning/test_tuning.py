@@ -21,15 +21,7 @@ from pollconsumer.interface.settings.model import ConsumerSettings, Settings
 from pollconsumer.interface.settings.rules import check_given
 from pollconsumer.tuning import replay
 from pollconsumer.tuning.forecast.consumer_rules import Rules
-from pollconsumer.tuning.forecast.distributions import (
-    Bimodal,
-    Constant,
-    Distribution,
-    Exponential,
-    Lognormal,
-    Uniform,
-    draw,
-)
+from pollconsumer.tuning.forecast.distributions import Distribution, Lognormal, draw
 from pollconsumer.tuning.launch_facts import (
     FEWEST_LAUNCHES,
     FEWEST_MESSAGES,
@@ -52,6 +44,7 @@ from pollconsumer.tuning.proposal import (
 )
 from pollconsumer.tuning.replay import Replay
 from tests.as_set import rules_as_set
+from tests.simulation.workloads import Bimodal, Constant, Exponential, Uniform
 
 DROP = Found("supercronic", LauncherRule.DROP)
 RULES = rules_as_set(overrun_target=0.1)

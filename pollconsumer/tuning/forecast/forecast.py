@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import UTC, tzinfo
 from functools import partial
 from itertools import takewhile
@@ -22,8 +22,7 @@ from pollconsumer.tuning.forecast.consumer_rules import Rules
 from pollconsumer.tuning.forecast.distributions import Arrival, Chance, draw
 from pollconsumer.tuning.forecast.figures import LeaseSpan, Record
 from pollconsumer.tuning.forecast.launch import HANDLER, ForecastLaunch, ForecastQueue
-from pollconsumer.tuning.forecast.launchers import SEEN_FOR, Decision, LaunchedProcess, Outage, looks, ticks
-from pollconsumer.tuning.forecast.platforms import Platform
+from pollconsumer.tuning.forecast.launchers import SEEN_FOR, Decision, LaunchedProcess, Platform, ticks
 
 HAND_OVER = 0.002
 """Seconds from the release of a lease until its waiting successor has it."""
@@ -46,7 +45,6 @@ class Forecast:
         *,
         begin: float = 0.0,
         zone: tzinfo = UTC,
-        outages: Sequence[Outage] = (),
         learned: Histogram | None = None,
     ) -> None:
         self.record = Record()
@@ -67,9 +65,9 @@ class Forecast:
         self._count = 0
         beyond = self._end + 3 * platform.period
         self._ticks = [*takewhile(lambda tick: tick < beyond, ticks(platform.schedule, begin - 1, zone))]
-        for now, missed in looks(self._ticks, self._launcher.offset, outages):
-            if now < self._end:
-                self._at(now, partial(self._look, missed))
+        for tick in self._ticks:
+            if (now := tick + self._launcher.offset) < self._end:
+                self._at(now, partial(self._look, tick))
 
     def run(self) -> Record:
         while True:
@@ -89,8 +87,8 @@ class Forecast:
 
     # The launcher
 
-    def _look(self, missed: tuple[float, ...]) -> None:
-        self._apply(self._launcher.look(self.now, missed, self._seen()))
+    def _look(self, tick: float) -> None:
+        self._apply(self._launcher.look(self.now, (tick,), self._seen()))
 
     def _seen(self) -> list[LaunchedProcess]:
         self._launches = [each for each in self._launches if each.ended is None or each.ended > self.now - SEEN_FOR]

@@ -1,56 +1,25 @@
-"""Platforms: launchers with the start-up and exit times that were measured under them, and how often they launch."""
+"""Platforms: launchers with the offsets, start-up and exit times that were measured under them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC
-from itertools import islice
-from typing import NamedTuple
 
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.launcher.detection import REAPED_LATE, Found
-from pollconsumer.tuning.forecast.distributions import Chance, Distribution, Uniform, draw, lognormal_between
+from pollconsumer.tuning.forecast.distributions import Chance, draw, lognormal_between
 from pollconsumer.tuning.forecast.launchers import (
-    Allow,
     BusyboxCrond,
-    CloudRun,
     CronDaemon,
-    Forbid,
-    Kudu,
     Launcher,
-    Replace,
+    Platform,
     SystemdTimer,
     TickDropper,
-    ticks,
 )
+from tests.simulation.launchers import Allow, CloudRun, Forbid, Kudu, Replace
+from tests.simulation.workloads import Uniform
 
-EVERY_MINUTE = "* * * * *"
-START_UP = lognormal_between(0.3, 0.8)
-"""Seconds from the start of the process until it asks for the lease."""
-EXIT = lognormal_between(0.1, 0.4)
-"""Seconds from the end of its lease until the process has ended."""
+QUEUE, DROP = (Found("", rule) for rule in (LauncherRule.QUEUE, LauncherRule.DROP))
 POD_START_UP = lognormal_between(2.0, 30.0)
-
-
-PARALLEL, QUEUE, DROP = (Found("", rule) for rule in (LauncherRule.PARALLEL, LauncherRule.QUEUE, LauncherRule.DROP))
-
-
-class Platform(NamedTuple):
-    """``launcher`` draws what is constant for a launcher's life; ``found`` is what its launches take it for.
-    ``kill_after``: seconds from SIGTERM to SIGKILL."""
-
-    launcher: Callable[[Chance], Launcher]
-    start_up: Distribution = START_UP
-    exit: Distribution = EXIT
-    schedule: str = EVERY_MINUTE
-    kill_after: float = 30.0
-    found: Found = PARALLEL
-
-    @property
-    def period(self) -> float:
-        """Seconds between two ticks."""
-        first, second = islice(ticks(self.schedule, 0.0, UTC), 2)
-        return second - first
 
 
 def _offset(low: float, high: float, launcher: Callable[[float], Launcher]) -> Callable[[Chance], Launcher]:
