@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 KINDS = {
     stat.S_IFIFO: "a pipe",
@@ -69,6 +72,28 @@ def refuse_to_replace(path: Path) -> None:
     us, around = os.geteuid(), path.parent.stat()
     if us not in (0, found.st_uid, around.st_uid) and around.st_mode & stat.S_ISVTX:
         raise PermissionError(errno.EPERM, "belongs to another user", str(path))
+
+
+@contextmanager
+def replacement(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
+    """A new file beside ``path``, with ``mode`` whatever the umask, which takes its place once it is written: a reader
+    finds the old content or the new. OSError."""
+    from tempfile import mkstemp  # few commands write a file
+
+    descriptor, name = mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    part = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            if mode != 0o600:  # which mkstemp gives it; some file systems refuse to be asked
+                os.fchmod(descriptor, mode)
+            yield file
+            file.flush()
+            os.fsync(descriptor)
+        part.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
 
 
 def refuse_unless_plain(path: Path, found: os.stat_result) -> None:

@@ -6,9 +6,8 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import mkstemp
 from typing import Any, BinaryIO
 
 import click
@@ -27,7 +26,7 @@ from pollconsumer.interface.cli.output import (
 )
 from pollconsumer.interface.cli.types import NAMED_FILE
 from pollconsumer.interface.configured_store import opener_of
-from pollconsumer.interface.named_files import open_passing, refuse_to_replace
+from pollconsumer.interface.named_files import open_passing, refuse_to_replace, replacement
 from pollconsumer.moving.contents import count_of
 from pollconsumer.moving.export_lines import opened_export
 from pollconsumer.moving.store_closer import StoreCloser
@@ -169,26 +168,10 @@ def _written(file: str) -> Iterator[BinaryIO]:
                 yield output
         else:
             refuse_to_replace(Path(file))
-            with _part_of(Path(file)) as output:
+            with replacement(Path(file)) as output:
                 yield output
     except OSError as error:
         raise CannotCreate("export", f"{file}: {error.strerror}", "check where it goes") from None
-
-
-@contextmanager
-def _part_of(path: Path) -> Iterator[BinaryIO]:
-    """A file of our own beside ``path``, which takes its place in the end. OSError."""
-    descriptor, name = mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".part")
-    part = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as output:
-            yield output
-            output.flush()
-            os.fsync(output.fileno())
-        part.replace(path)
-    finally:
-        with suppress(OSError):
-            part.unlink()
 
 
 def _report(what: str, totals: dict[str, Any], as_json: bool) -> None:

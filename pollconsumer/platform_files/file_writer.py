@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from tempfile import mkstemp
 
 from pollconsumer.core.errors import CannotCreate
 from pollconsumer.interface.cli.output import print_line
-from pollconsumer.interface.named_files import make_directory
+from pollconsumer.interface.named_files import make_directory, replacement
 from pollconsumer.platform_files.installation import File
 
 
@@ -22,7 +20,10 @@ def write_files(files: list[File], directory: Path, *, force: bool) -> None:
                 raise CannotCreate("file differs", directory / file.name, "--force replaces it, or name another DIR")
         make_directory(directory)
         for file in changed:
-            _replace(directory / file.name, file)
+            path = directory / file.name
+            path.parent.mkdir(0o755, parents=True, exist_ok=True)
+            with replacement(path, file.mode) as written:
+                written.write(file.text.encode())
     except FileNotFoundError as error:
         raise CannotCreate("no such directory", error.filename, "make it first, or name another DIR") from None
     except OSError as error:
@@ -36,18 +37,3 @@ def _content(path: Path) -> bytes | None:
         return path.read_bytes()
     except FileNotFoundError:
         return None
-
-
-def _replace(path: Path, file: File) -> None:
-    """Replace the file at once: a reader finds the old content or the new one."""
-    path.parent.mkdir(0o755, parents=True, exist_ok=True)
-    descriptor, name = mkstemp(dir=path.parent, prefix=f"{path.name}.")
-    os.close(descriptor)
-    new = Path(name)
-    try:
-        new.write_bytes(file.text.encode())
-        new.chmod(file.mode)
-        new.replace(path)
-    except OSError:
-        new.unlink(missing_ok=True)
-        raise

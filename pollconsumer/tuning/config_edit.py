@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pollconsumer.core.errors import CannotCreate, ConfigurationError, PermissionDenied
+from pollconsumer.interface.named_files import replacement
 from pollconsumer.interface.settings.model import Settings, changed
 from pollconsumer.interface.settings.names import variable
 from pollconsumer.interface.settings.rules import check_given
@@ -47,23 +48,13 @@ def _edited(text: str, values: Mapping[str, float | int | str]) -> str:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Atomically, with the mode and, if possible, the owner that it had."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    """Replace the file atomically. It keeps its mode and, if possible, its owner."""
     try:
         found = path.stat()
-        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                if found.st_uid != os.geteuid() or found.st_gid != os.getegid():
-                    os.fchown(descriptor, found.st_uid, found.st_gid)
-                os.fchmod(descriptor, found.st_mode & 0o7777)
-                file.write(content)
-                file.flush()
-                os.fsync(descriptor)
-            unfinished.replace(path)
-        except BaseException:
-            unfinished.unlink(missing_ok=True)
-            raise
+        with replacement(path, found.st_mode & 0o7777) as file:
+            if found.st_uid != os.geteuid() or found.st_gid != os.getegid():
+                os.fchown(file.fileno(), found.st_uid, found.st_gid)
+            file.write(content)
     except PermissionError:
         raise PermissionDenied(
             "configuration file", path, "permission denied: let this user write its directory"
