@@ -26,11 +26,13 @@ def served_for(plan: LaunchPlan) -> float:
     return 2 * max(LAUNCHED_EVERY, plan.timeout, between)
 
 
-def announce(launch: Launch, queue: str, on_dead_letter: Callable[[DeadLetter], object]) -> None:
-    """Take ``queue`` from earlier launches, before a message of it is handled: recover orphans, and repair it."""
-    recovered = launch.store.announce(
-        launch.holder, queue, served_for=served_for(launch.plan), on_dead_letter=on_dead_letter
-    )
+def announce(
+    launch: Launch, queue: str, on_dead_letter: Callable[[DeadLetter], object], *, served: bool = True
+) -> None:
+    """Take ``queue`` from earlier launches, before anything is done there: recover orphans, and repair it. ``served``:
+    its messages are handled by this launch, and by those that follow it."""
+    seconds = served_for(launch.plan) if served else 0.0
+    recovered = launch.store.announce(launch.holder, queue, served_for=seconds, on_dead_letter=on_dead_letter)
     found = launch.store.audit(queue)
     begin_anew(launch, queue)
     if recovered:

@@ -13,11 +13,11 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from pollconsumer.core.errors import LeaseLost, NodeLost, PermissionDenied, PollConsumerError, StoreUnreachable
-from pollconsumer.core.events import MessagesFound, QueueLeftOut
+from pollconsumer.core.events import QueueLeftOut
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.launch.shared_memory.launch_progress import Counts
-from pollconsumer.runtime.launch_upkeep import EVERY, begin_anew, repair, tick
+from pollconsumer.runtime.launch_upkeep import EVERY, announce, repair, tick
 from pollconsumer.runtime.session.cluster.away import Away
 from pollconsumer.runtime.session.settlements import death_of
 from pollconsumer.runtime.session.wake import Wake
@@ -129,10 +129,7 @@ class Mover:
         for queue in queues:
             if queue not in self._announced and queue not in self._left_out and queue not in self._away.queues:
                 with self._leaving_out(queue):
-                    self._store.announce(self._holder, queue, on_dead_letter=self._emit_death)
-                    if found := self._store.audit(queue):
-                        self._emit(MessagesFound(queue, found))
-                    begin_anew(self._launch, queue)
+                    announce(self._launch, queue, self._emit_death, served=False)
                     self._recurring.try_again(self._holder, queue)
                     self._announced.add(queue)
         usable = [queue for queue in queues if queue not in self._left_out and queue not in self._away.queues]

@@ -1,4 +1,4 @@
-"""How long the mover waits."""
+"""How long the mover waits, and what it tells of."""
 
 from __future__ import annotations
 
@@ -8,14 +8,21 @@ from typing import TYPE_CHECKING, Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pollconsumer.core.events import OrphansRecovered
 from pollconsumer.core.window import Window
 from pollconsumer.runtime.mover import MARGIN, Mover, MoverOptions
+from pollconsumer.store.records.reservations import Holder
+from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
+from tests.conftest import NAMESPACE
+from tests.store import acting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pollconsumer.core.events import Event
     from pollconsumer.runtime.launch.held import Launch
     from pollconsumer.runtime.session.wake import Wake
+    from pollconsumer.store.queues.redis_store import RedisStore
 
 
 class Waits:
@@ -75,3 +82,24 @@ def test_the_set_of_queues_is_read_once_a_second_and_when_woken() -> None:
     clock.now = 1.0
     mover.promote()
     assert store.asked == 3
+
+
+def test_the_first_look_at_a_queue_tells_of_the_orphans_that_it_recovers(store: RedisStore) -> None:
+    dead = acting.Launch(store)
+    store.enqueue([acting.message("orphan")])
+    dead.reserve()
+    store.wire.command("HSET", store.keys.queue(acting.QUEUE, "announced"), dead.holder.lineage, 2)  # and died, too
+    told: list[Event] = []
+    launch = SimpleNamespace(
+        window=Window(0.0, 60.0),
+        clock=lambda: 0.0,
+        store=store,
+        holder=Holder("mover:0", "3", "mover"),
+        emit=told.append,
+        attendance=SimpleNamespace(seen_ms=4),
+    )
+    recurring = LaunchRecurrences(store.wire, NAMESPACE)
+    mover = Mover(MoverOptions(1.0, 100), cast("Launch", launch), recurring, cast("Any", None))
+    assert mover.queues() == [acting.QUEUE]
+    assert told == [OrphansRecovered(acting.QUEUE, 1)]
+    assert not store.wire.command("EXISTS", store.keys.queue(acting.QUEUE, "served"))
