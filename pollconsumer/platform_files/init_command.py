@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import click
@@ -41,6 +42,19 @@ WITHOUT_EMBEDDED = {
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
+class Asked(NamedTuple):
+    """The words of the command line. ``place``: the DIR of a project; ``directory``: that of --write."""
+
+    platform: str
+    place: Path | None
+    directory: Path | None
+    force: bool
+    installs: bool
+    uninstalls: bool
+    schedule: str | None
+    image: str | None
+
+
 @click.command()
 @click.argument("platform", type=WordType((*PLATFORMS, PROJECT)))
 @click.argument("place", required=False, type=NAMED_PATH, metavar="[DIR]")
@@ -61,60 +75,63 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
     "--schedule", cls=Once, type=CRON, help="When the platform launches, else consumer.schedule or each minute."
 )
 @click.option("--image", cls=Once, metavar="NAME", help="The image of kubernetes, keda and docker.")
-def init(
-    platform: str,
-    place: Path | None,
-    directory: Path | None,
-    force: bool,
-    installs: bool,
-    uninstalls: bool,
-    schedule: str | None,
-    image: str | None,
-) -> None:
+def init(**options: Any) -> None:
     """Print the files that a platform needs to launch this configuration, or write them.
 
     PLATFORM is cron, systemd, kubernetes, keda, azure (App Service on Linux), docker or github. 'project' writes a
     first config.toml, handlers.py and a test into DIR, else into the current directory, and replaces no file.
     """
-    if platform == PROJECT:
-        if directory or force or installs or uninstalls or schedule or image:
-            raise UsageError("init project", fix="it takes DIR, and no option")
-        begin(place or Path())
-        return
-    if place is not None:
-        raise UsageError("unexpected argument", place, "only 'init project' takes DIR; --write DIR writes files")
-    if installs or uninstalls:
-        _refuse_beside_crontab(platform, "--uninstall" if uninstalls and not installs else "--install", directory)
-    if uninstalls:
-        if installs or force or directory or schedule:
-            raise UsageError("--uninstall", fix="it goes with no other option")
+    asked = Asked(**options)
+    _refuse_contradictions(asked)
+    if asked.platform == PROJECT:
+        begin(asked.place or Path())
+    elif asked.uninstalls:
         uninstall(_user()[0])
-        return
-    if force and directory is None and not installs:
+    else:
+        _hand_out(asked)
+
+
+def _refuse_contradictions(asked: Asked) -> None:
+    """UsageError for words of the command line that do not go together."""
+    if asked.platform == PROJECT:
+        if any(asked[2:]):
+            raise UsageError("init project", fix="it takes DIR, and no option")
+    elif asked.place is not None:
+        raise UsageError("unexpected argument", asked.place, "only 'init project' takes DIR; --write DIR writes files")
+    elif asked.installs or asked.uninstalls:
+        _refuse_beside_crontab(asked)
+    elif asked.force and asked.directory is None:
         raise UsageError("--force", fix="it is about files that exist: give --write DIR, too")
-    if image is not None and platform not in WITH_IMAGE:
-        raise UsageError("--image", image, f"only {', '.join(WITH_IMAGE)} have an image")
-    installation = _installation(platform, schedule, image, directory)
-    files = files_of(platform, installation)
-    if installs:
-        write_files([file for file in files if not file.printed], installation.place, force=force)
+    if asked.image is not None and asked.platform not in WITH_IMAGE:
+        raise UsageError("--image", asked.image, f"only {', '.join(WITH_IMAGE)} have an image")
+
+
+def _refuse_beside_crontab(asked: Asked) -> None:
+    option = "--install" if asked.installs else "--uninstall"
+    if asked.platform != "cron":
+        raise UsageError(option, asked.platform, "only cron has a crontab of yours")
+    if asked.installs and asked.directory is not None:
+        raise UsageError(option, fix="it writes to your crontab: leave --write away")
+    if asked.uninstalls and (asked.installs or asked.force or asked.directory or asked.schedule):
+        raise UsageError("--uninstall", fix="it goes with no other option")
+
+
+def _hand_out(asked: Asked) -> None:
+    """Print the files, write them, or put them into the crontab."""
+    installation = _installation(asked)
+    files = files_of(asked.platform, installation)
+    if asked.installs:
+        write_files([file for file in files if not file.printed], installation.place, force=asked.force)
         install(installation)
-    elif directory is None:
+    elif asked.directory is None:
         _print(files)
     else:
-        write_files(files, directory, force=force)
+        write_files(files, asked.directory, force=asked.force)
 
 
-def _refuse_beside_crontab(platform: str, option: str, directory: Path | None) -> None:
-    if platform != "cron":
-        raise UsageError(option, platform, "only cron has a crontab of yours")
-    if option == "--install" and directory is not None:
-        raise UsageError(option, fix="it writes to your crontab: leave --write away")
-
-
-def _installation(platform: str, schedule: str | None, image: str | None, directory: Path | None) -> Installation:
+def _installation(asked: Asked) -> Installation:
     settings = current_settings()
-    for problem in _problems(platform, settings):
+    for problem in _problems(asked.platform, settings):
         log.warning("%s", problem)
     variables = {name: value for name, value in environment_in_force().items() if not re.fullmatch(SERVICE_LINK, name)}
     given = click.get_current_context().find_root().params
@@ -125,14 +142,14 @@ def _installation(platform: str, schedule: str | None, image: str | None, direct
         settings,
         _program(),
         user,
-        schedule or settings.consumer.schedule or EVERY_MINUTE,
+        asked.schedule or settings.consumer.schedule or EVERY_MINUTE,
         environment=variables | flags,
-        queues=_queues(settings) if platform == "keda" else (),
+        queues=_queues(settings) if asked.platform == "keda" else (),
         data=data,
         data_home=data.parent if data and not settings.data and data.parent != home / ".local" / "share" else None,
         read=(Path(sys.base_prefix),),
-        image=image,
-        written_to=None if directory is None else directory.absolute(),
+        image=asked.image,
+        written_to=None if asked.directory is None else asked.directory.absolute(),
     )
 
 

@@ -267,6 +267,7 @@ def test_a_password_of_the_environment_is_in_a_file_beside_and_not_in_the_cronta
         (["init", "cron", "--install", "--uninstall"], "--uninstall; "),
         (["init", "cron", "--uninstall", "--force"], "--uninstall; "),
         (["init", "cron", "--uninstall", "--write", "out"], "--uninstall; "),
+        (["init", "cron", "--uninstall", "--image", "us/it"], "--image: us/it; only kubernetes"),
     ],
 )
 def test_wrong_usage_is_one_line(run: Any, crontab: Command, arguments: list[str], said: str) -> None:
