@@ -15,28 +15,39 @@ LONG_WAIT = 600.0
 
 def of_queues(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
     consumers = [group for group in groups if group.role == "consumer"]
-    anybody_there = any(not group.absent for group in consumers)
-    deserted, missing = set(), defaultdict[str, list[QueueFacts]](list)
+    missed = _missed(facts, consumers)
+    for queue in facts.queues:
+        serving = [group for group in consumers if queue.name in group.queues]
+        if any(not group.absent for group in serving):
+            yield from _of_served(queue, serving)
+        elif queue in missed[None]:
+            yield _unserved(queue)
+        yield from _of_ends(queue, facts.expected.recent)
+        yield from _of_parked(queue)
+    for group in consumers:
+        if queues := missed[group.name]:
+            yield _absent(group, queues)
+    deserted = {queue.name for queues in missed.values() for queue in queues}
+    overdue = sum(queue.overdue for queue in facts.queues if queue.name in deserted)
+    yield from _of_movers((group for group in groups if group.role == "mover"), overdue)
+    yield from _of_recurrences(facts, groups, deserted)
+
+
+def _missed(facts: Facts, consumers: Sequence[LaunchGroup]) -> defaultdict[str | None, list[QueueFacts]]:
+    """The queues in use for which no consumer comes, by the one that came last; those of none by None."""
+    found = defaultdict[str | None, list[QueueFacts]](list)
+    nobody_there = all(group.absent for group in consumers)
     for queue in facts.queues:
         serving = [group for group in consumers if queue.name in group.queues]
         latest = min(serving, key=lambda group: group.seen, default=None)
         if any(not group.absent for group in serving):
-            yield from _of_served(queue, serving)
-        elif latest is None:
+            continue
+        if latest is None:
             if _waiting(queue):
-                deserted.add(queue.name)
-                yield _unserved(queue)
-        elif _waiting(queue) or _is_expected(queue, latest, facts.expected) or not anybody_there:
-            deserted.add(queue.name)
-            missing[latest.name].append(queue)
-        yield from _of_ends(queue, facts.expected.recent)
-        yield from _of_parked(queue)
-    for group in consumers:
-        if queues := missing[group.name]:
-            yield _absent(group, queues)
-    overdue = sum(queue.overdue for queue in facts.queues if queue.name in deserted)
-    yield from _of_movers((group for group in groups if group.role == "mover"), overdue)
-    yield from _of_recurrences(facts, groups, deserted)
+                found[None].append(queue)
+        elif nobody_there or _waiting(queue) or _is_expected(queue, latest, facts.expected):
+            found[latest.name].append(queue)
+    return found
 
 
 def _of_parked(queue: QueueFacts) -> Iterator[Finding]:
