@@ -83,18 +83,16 @@ def _draw(role: str, queues: str, entries: Sequence[Mapping[str, Any]], now: int
     found = [_launched(entry, now) for entry in entries]
     apart = [later.at - earlier.at for earlier, later in pairwise(found) if later.at > earlier.at]
     width = min(max(0.8 * median(apart), 6.0), 300.0) if apart else 48.0
-    ends = [max(each.ended, each.window or 0.0) for each in found]
-    top = max(1.05 * max(ends), 10.0)
+    top = max(1.05 * max(max(each.ended, each.window or 0.0) for each in found), 10.0)
     most = max([1, *(each.handled + each.failed for each in found)])
     title = f"{role}, {queues}" if queues else role
-    labels = f"{title}: launches of the last hour", f"{title}: messages handled by each launch"
     covered, longest_gap = _held(found)
-    windows = [each.window for each in found if each.window]
-    usual = [line("window", median(windows), HOUR)] if windows else []
+    columns = [*(_column(each, width) for each in found), *_usual_window(found)]
+    bars = [_bar(each, width) for each in found]
     return Drawn(
         title=title,
-        columns=picture("launches", HOUR, top, [*(_column(each, width) for each in found), *usual], labels[0]),
-        handled=picture("handled", HOUR, most, [_bar(each, width) for each in found], labels[1]),
+        columns=picture("launches", HOUR, top, columns, f"{title}: launches of the last hour"),
+        handled=picture("handled", HOUR, most, bars, f"{title}: messages handled by each launch"),
         top=top,
         most_handled=most,
         launches=len(found),
@@ -106,6 +104,12 @@ def _draw(role: str, queues: str, entries: Sequence[Mapping[str, Any]], now: int
         total=sum(each.handled for each in found),
         failures=sum(each.failed for each in found),
     )
+
+
+def _usual_window(found: Sequence[DrawnLaunch]) -> list[Markup]:
+    """A line where windows usually end."""
+    windows = [each.window for each in found if each.window]
+    return [line("window", median(windows), HOUR)] if windows else []
 
 
 def _launched(entry: Mapping[str, Any], now: int) -> DrawnLaunch:
