@@ -10,7 +10,7 @@ import heapq
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
-from datetime import UTC, tzinfo
+from datetime import UTC
 from functools import partial
 from itertools import takewhile
 
@@ -29,7 +29,7 @@ HAND_OVER = 0.002
 
 
 class Forecast:
-    """``seconds`` of launches on a platform, from ``begin``, in seconds since the epoch.
+    """``seconds`` of launches on a platform, from the epoch on.
 
     ``messages`` are recorded ones, or a workload's; ``chance`` draws what varies between launchers and launches;
     ``learned`` are the durations that the first launch finds.
@@ -43,8 +43,6 @@ class Forecast:
         chance: Chance,
         seconds: float,
         *,
-        begin: float = 0.0,
-        zone: tzinfo = UTC,
         learned: Histogram | None = None,
     ) -> None:
         self.record = Record()
@@ -53,7 +51,7 @@ class Forecast:
         self._platform, self._rules, self._chance = platform, rules, chance
         self._offsets = deque[float](maxlen=LAUNCHES)
         self._exits = deque[float](maxlen=LAUNCHES)
-        self._end = begin + seconds
+        self._end = seconds
         self._launcher = platform.launcher(chance)
         self._queue = ForecastQueue(messages)
         self._recent, self._before = Histogram(), learned or Histogram()
@@ -64,7 +62,7 @@ class Forecast:
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         beyond = self._end + 3 * platform.period
-        self._ticks = [*takewhile(lambda tick: tick < beyond, ticks(platform.schedule, begin - 1, zone))]
+        self._ticks = [*takewhile(lambda tick: tick < beyond, ticks(platform.schedule, -1.0, UTC))]
         for tick in self._ticks:
             if (now := tick + self._launcher.offset) < self._end:
                 self._at(now, partial(self._look, tick))
