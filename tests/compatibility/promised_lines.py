@@ -1,0 +1,96 @@
+"""What docs/compatibility.md promises, a line each, read off docs/reference/ and what `metrics` prints.
+
+A line is a name, or one thing about a name that others rely on: a default, a choice, a range, an argument. So what is
+gone or changed is a line that is no longer there, and an addition is one more.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.window import StopReason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+SECTION = re.compile(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+OPTION = re.compile(r"^  (?=-)(-\w)?(?:, )?(--[\w-]+)?(?: \[([\w|]+)\])?", re.MULTILINE)
+SETTING = re.compile(r"^\| `(\w+)` \| (.*?) \| (.*?) \| `(\w+)` \|", re.MULTILINE)
+MEMBER = re.compile(r"^- `(\w+)(?:\((.*?)\))?`:", re.MULTILINE)
+READ_BY_KEDA = ("ready", "ready_by_priority")
+
+
+def sections(page: str) -> dict[str, str]:
+    return dict(SECTION.findall((REFERENCE / f"{page}.md").read_text("utf-8")))
+
+
+def promised_lines(metrics: str) -> list[str]:
+    """``metrics``: what the command of that name prints."""
+    lines = [*_commands(), *_settings(), *_names(), *_json(), *_keda(), *_metrics(metrics)]
+    return sorted({*lines, *(f"json stop_reason: {reason}" for reason in StopReason)})
+
+
+def _commands() -> Iterator[str]:
+    for name, text in sections("commands").items():
+        yield f"command {name}"
+        _, _, options = text.partition("\nOptions:\n")
+        for short, long, choices in OPTION.findall(options.partition("\n\n")[0]):
+            yield from (f"option {name} {spelling}" for spelling in (short, long) if spelling)
+            yield from (f"option {name} {long} {choice}" for choice in choices.split("|") if choice)
+        for codes in re.findall(r"^    (\d[\d, ]*?)  ", text.partition("Exit codes:\n")[2], re.MULTILINE):
+            yield from (f"exit code {code}" for code in codes.split(", "))
+
+
+def _settings() -> Iterator[str]:
+    for title, text in sections("settings").items():
+        section = "".join(re.findall(r"`\[(.*)\]`", title))
+        for key, default, values, variable in SETTING.findall(text):
+            path = f"{section}.{key}".lstrip(".")
+            yield f"setting {path}: variable {variable}"
+            yield f"setting {path}: default {default.strip('`') or 'none'}"
+            choices = re.findall(r"`([^`]+)`", values)
+            yield from (f"setting {path}: {each}" for each in choices or [f"range {values}"] if values)
+
+
+def _names() -> Iterator[str]:
+    for title, text in sections("api").items():
+        kind = title.strip("`")
+        yield f"name {kind}"
+        for member, parameters in MEMBER.findall(text):
+            yield f"name {kind}.{member}"
+            yield from (f"name {kind}.{member}: {each}" for each in re.split(r", (?=[\w*])", parameters) if each)
+
+
+def _json() -> Iterator[str]:
+    """Keys, each with those that it is in."""
+    for title, text in sections("json").items():
+        command = title.partition("`: ")[0].strip("`")
+        above: list[str] = []
+        for indent, key in re.findall(r"^( *)(\w+)", text.partition("```text\n")[2].partition("```")[0], re.MULTILINE):
+            above[len(indent) // 2 :] = [key]
+            yield f"json {command}: {'.'.join(above)}"
+
+
+def _keda() -> Iterator[str]:
+    text = (REFERENCE / "keyspace.md").read_text("utf-8")
+    for word in READ_BY_KEDA:
+        row = re.search(rf"^\| `{word}` \| `(\w+)` \| (\w+)", text, re.MULTILINE)
+        assert row is not None
+        yield f"key {{NAMESPACE:QUEUE}}:{row[1]} {row[2]}"
+
+
+def _metrics(printed: str) -> Iterator[str]:
+    for name, kind in re.findall(r"^# TYPE (\w+) (\w+)$", printed, re.MULTILINE):
+        yield f"metric {name} {kind}"
+        sample = re.search(rf"^{name}(?:_bucket)?{{(.*)}}", printed, re.MULTILINE)
+        yield from (f"metric {name}: label {label}" for label in re.findall(r'(\w+)="', sample[1] if sample else ""))
+
+
+def newly_required(now: list[str], promised: list[str]) -> list[str]:
+    """Arguments that a promised function has not had before, and that it cannot be called without."""
+    known = {line for line in promised if line.startswith("name ") and ": " not in line}
+    added = [line for line in now if line not in promised and line.startswith("name ") and ": " in line]
+    return [line for line in added if line.partition(": ")[0] in known and not re.search(r": \*|=", line)]
