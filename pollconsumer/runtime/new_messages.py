@@ -148,19 +148,7 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
     values."""
     refuse_unknown(options)
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    if "in_" in given and "at" in given:
-        raise BadData("due time", None, "give in_ or at, not both")
-    for name, needed in _NEEDED_BY.items():
-        if name in given and needed not in given:
-            raise BadData(name, given[name], f"give the {needed}, too")
-    if "rate_key" in given:
-        from pollconsumer.core.rates import check_rate  # few messages have one
-
-        check_rate(given.get("rate", ""), given["rate_key"])
-    concurrency_key, limit = given.get("concurrency_key"), given.get("concurrency_limit", 1)
-    if concurrency_key is not None:
-        check_concurrency(concurrency_key, limit)
-    lifetime = given.get("key_lifetime")
+    _check_together(given)
     encoded = encode_payload(payload)
     message = NewMessage(
         id=given["id"] if "id" in given else new_id(),
@@ -171,9 +159,9 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
         due=_due(given["at"]) if "at" in given else None,
         delay=milliseconds("in_", given["in_"]) if "in_" in given else None,
         key=_key(handler, given["key"], given.get("key_scope", "handler")) if "key" in given else "",
-        key_lifetime=0 if lifetime is None else max(1, milliseconds("key_lifetime", lifetime)),
-        concurrency_key=concurrency_key or "",
-        concurrency_limit=limit,
+        key_lifetime=max(1, milliseconds("key_lifetime", given["key_lifetime"])) if "key_lifetime" in given else 0,
+        concurrency_key=given.get("concurrency_key", ""),
+        concurrency_limit=given.get("concurrency_limit", 1),
         digest=digest_of(handler, encoded) if "id" in given else "",
         rate_key=given.get("rate_key", ""),
         rate=given.get("rate", ""),
@@ -181,6 +169,21 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
     if given and (travelling := given.keys() & _TRAVELLING):
         message = _travelling(message, {name: given[name] for name in travelling})
     return checked(message)
+
+
+def _check_together(given: dict[str, Any]) -> None:
+    """BadData for options that contradict or need each other, and for an empty key, which `checked` takes for none."""
+    if "in_" in given and "at" in given:
+        raise BadData("due time", None, "give in_ or at, not both")
+    for name, needed in _NEEDED_BY.items():
+        if name in given and needed not in given:
+            raise BadData(name, given[name], f"give the {needed}, too")
+    if "rate_key" in given:
+        from pollconsumer.core.rates import check_rate  # few messages have one
+
+        check_rate(given.get("rate", ""), given["rate_key"])
+    if "concurrency_key" in given:
+        check_concurrency(given["concurrency_key"], given.get("concurrency_limit", 1))
 
 
 def _key(handler: str, given: object, scope: object) -> str:

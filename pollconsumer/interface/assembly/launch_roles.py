@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.durations import OVERRUN_TARGETS
@@ -41,21 +42,23 @@ if TYPE_CHECKING:
 MOVER = Group("mover", (), 1)
 
 
-def launch_consumer(
-    settings: Settings, *, until_empty: bool, linger: float, max_messages: int | None, attended: bool = False
-) -> None:
-    chosen, programs, held = settings.consumer, _programs(settings), False
-    plan = plan_of(settings, chosen)._replace(attended=attended)
+class ConsumerRole:
+    """What a consumer's launch prepares, and does once it has the lease, which is then ``held``."""
 
-    def prepare() -> tuple[Group, Work]:
-        # Imported lazily: the mover needs none of it.
+    def __init__(self, settings: Settings, programs: Programs | None, **limits: Any) -> None:
+        """``limits``: those of `consumer_options`."""
+        self._settings, self._programs, self._limits = settings, programs, limits
+        self.held = False
+
+    def prepare(self) -> tuple[Group, Work]:
+        # Imported lazily: the mover needs none of it. And here, where the launch before still holds the lease.
         from pollconsumer.interface.assembly.configured_recurrences import load_recurrences
         from pollconsumer.interface.assembly.handlers import load_handlers
         from pollconsumer.runtime.consumer_role import consume
         from pollconsumer.runtime.handling.executors.executor import executor_of
-        from pollconsumer.runtime.handling.waits import ServedQueues, SlotWaits, serve_here
         from pollconsumer.runtime.system.stray_forks import handle_signals_plainly_in_forks
 
+        settings, programs = self._settings, self._programs
         handle_signals_plainly_in_forks((*SIGNALS, CALL))
         handlers = load_handlers(settings, programs)
         recurrences = load_recurrences(settings, handlers)
@@ -68,32 +71,35 @@ def launch_consumer(
         names = sha256("\n".join(sorted(handlers)).encode("utf-8", "surrogateescape"))[:8]
 
         def work(launch: Launch) -> StopReason:
-            nonlocal held
-            held = True
-            identify(launch.id, launch.plan.run_id, launch.progress.flight.the_one)
-            options = consumer_options(
-                settings,
-                queues,
-                launch.plan.launcher.rule,
-                until_empty=until_empty,
-                linger=linger,
-                max_messages=max_messages,
-            )
-            options = options._replace(new_monitors=lambda: _monitors(settings, launch))
-            until, in_hand = launch.window.stop_before, launch.progress.flight.in_hand
-            serving = ServedQueues(launch.id, queues, chosen.concurrency, until, chosen.instances > 1, in_hand)
-            serve_here(SlotWaits(serving))
-            begin_hooks()
+            options = self._begin(launch, queues)
             with _ready(handlers, settings, programs, launch.check_lease) as ready:
-                learned = options._replace(min_margin=launch.min_margin)
-                return consume(launch, learned, ready, recurrences, executor_of(chosen.concurrency))
+                return consume(launch, options, ready, recurrences, executor_of(settings.consumer.concurrency))
 
-        return Group("consumer", tuple(sorted(queues)), chosen.instances, names), work
+        return Group("consumer", tuple(sorted(queues)), settings.consumer.instances, names), work
 
+    def _begin(self, launch: Launch, queues: tuple[str, ...]) -> ConsumerOptions:
+        """Tell the log and awaiting handlers of the launch, and the hooks that it begins."""
+        from pollconsumer.runtime.handling.waits import ServedQueues, SlotWaits, serve_here
+
+        self.held = True
+        chosen, flight = self._settings.consumer, launch.progress.flight
+        identify(launch.id, launch.plan.run_id, flight.the_one)
+        until, shared = launch.window.stop_before, chosen.instances > 1
+        serve_here(SlotWaits(ServedQueues(launch.id, queues, chosen.concurrency, until, shared, flight.in_hand)))
+        begin_hooks()
+        options = consumer_options(self._settings, queues, launch.plan.launcher.rule, **self._limits)
+        return options._replace(new_monitors=partial(_monitors, self._settings, launch), min_margin=launch.min_margin)
+
+
+def launch_consumer(settings: Settings, *, attended: bool = False, **limits: Any) -> None:
+    """``limits``: those of `consumer_options`."""
+    programs = _programs(settings)
+    plan = plan_of(settings, settings.consumer)._replace(attended=attended)
+    role = ConsumerRole(settings, programs, **limits)
     warn_of_another_store(settings)
     on_death = None if programs is None else programs.clear
-    run_launch(plan, opener_of(settings), listener(), prepare, on_death, pinger=_pinger(settings))
-    if held and settings.dashboard.static is not None:
+    run_launch(plan, opener_of(settings), listener(), role.prepare, on_death, pinger=_pinger(settings))
+    if role.held and settings.dashboard.static is not None:
         from pollconsumer.interface.assembly.wing_parts import wing_part
 
         before_exit(wing_part("write_at_end")(settings, settings.dashboard.static))

@@ -1,4 +1,4 @@
-"""The command line's frame: what every command begins and ends with."""
+"""Runs a command: what every one begins and ends with."""
 
 from __future__ import annotations
 
@@ -27,31 +27,25 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command that ``arguments`` name and return its exit code. A command returns None or its exit code. User
-    errors are printed in one line; other exceptions are bugs, and raised."""
+    """Run the command that ``arguments`` name, and return its exit code. An error of the user's is one line; any other
+    exception is a bug, and raised."""
     logs.configure()
     logs.damp(_streaks(arguments))
     streams = sys.stdout, sys.stderr  # handlers' modules may put others in their place
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    failure: OSError | None = None
+    code, failure = 0, None
     try:
         code = _invoke(arguments)
-    except PollConsumerError as error:
-        logs.write_error(error)
-        code = error.exit_code
     except KeyboardInterrupt as interruption:
         code = 143 if isinstance(interruption, Terminated) else 130
     except Exception as error:
         if isinstance(error, OSError) and _was_printing(error):
-            code, failure = 0, error
-        elif (said := met_by(error) or _misread(error)) is not None:
-            logs.write_error(said)
-            code = said.exit_code
-        elif getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE) or logs.is_news(error):
-            raise
+            failure = error
+        elif (known := _reported(error)) is not None:
+            code = known
         else:
-            code = 1
+            raise
     failure = failure or _flushed(streams[0])
     if failure is not None and not isinstance(failure, BrokenPipeError):  # a reader that closes the pipe is no error
         undelivered = CannotCreate("standard output", failure.strerror, "check where it goes")
@@ -82,6 +76,16 @@ def _invoke(arguments: Sequence[str]) -> int:
     from pollconsumer.interface.cli.group import invoke
 
     return invoke(arguments)
+
+
+def _reported(error: Exception) -> int | None:
+    """Print the line of an error that a command ended with. Returns its exit code; None for a bug to be raised."""
+    said = error if isinstance(error, PollConsumerError) else met_by(error) or _misread(error)
+    if said is not None:
+        logs.write_error(said)
+        return said.exit_code
+    too_many_files = getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE)
+    return None if too_many_files or logs.is_news(error) else 1
 
 
 def _misread(error: Exception) -> PollConsumerError | None:

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, TextIO
 import click
 
 from pollconsumer.core.notation.text import printable, printable_lines
+from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.cli.table import lay_out
 from pollconsumer.runtime.system.signals import raising_terminations
 from pollconsumer.runtime.system.start_limit import lift
@@ -48,6 +49,18 @@ def print_json_array(values: Iterable[object]) -> None:
 def print_table(headers: Sequence[object], rows: Sequence[Sequence[object]]) -> None:
     """Columns as wide as their widest cell, None as ``-``."""
     click.echo("\n".join(lay_out(headers, rows, _width())))
+
+
+def given_row(name: str, value: object) -> list[tuple[str, object]]:
+    """The row of a table with one property a line; none where there is nothing to show."""
+    return [(name, value)] if value else []
+
+
+def span(seconds: float | None) -> str | None:
+    """A duration for a table, with its sign; None if it is unknown."""
+    if seconds is None:
+        return None
+    return format_duration(seconds) if seconds >= 0 else f"-{format_duration(-seconds)}"
 
 
 def print_lines(lines: Iterable[object], *, as_json: bool = False) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +18,6 @@ NAME_RULE = "use 1 to 64 of the characters A-Z a-z 0-9 _ . -"
 VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 LEAST_TOKEN = 16
 MEBIBYTE = 1024**2
-SCHEMES = ("redis", "rediss", "unix")
 STORE_RULE = "use embedded, redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://"
 CRON_FIELDS = (
     ("minute", "0-59"),
@@ -160,8 +159,6 @@ def check_variable(name: str) -> None:
 
 def check_store(url: str) -> None:
     """ValueError for an invalid store, without any part of ``url``."""
-    from urllib.parse import parse_qs, unquote, urlsplit
-
     if url == "embedded":
         return
     scheme, separator, _ = url.partition("://")
@@ -169,31 +166,50 @@ def check_store(url: str) -> None:
         from pollconsumer.store.client.sentinel import service_of  # as few stores have them
 
         service_of(url)
-        return
-    if separator and scheme == "redis+cluster":
+    elif separator and scheme == "redis+cluster":
         from pollconsumer.store.cluster.cluster_address import server_urls  # few stores are one
 
         for each in server_urls(url):
             check_store(each)
-        return
-    if not separator or scheme not in SCHEMES:
+    elif separator and scheme in ("redis", "rediss"):
+        _check_host(url)
+    elif separator and scheme == "unix":
+        _check_socket(url)
+    else:
         raise ValueError(STORE_RULE if scheme == scheme.lower() else f"write {scheme.lower()}:// in small letters")
+
+
+def _check_host(url: str) -> None:
+    from urllib.parse import parse_qs, unquote, urlsplit
+
     try:
         parts = urlsplit(url)
-        port_fits = scheme == "unix" or parts.port != 0
+        port_fits = parts.port != 0
     except ValueError:
         port_fits = False
     if not port_fits:
         quoting = ", and write / ? # @ in a password as %2F %3F %23 %40" if "@" in url else ""
         raise ValueError(f"the port must be 1-65535{quoting}")
-    if scheme != "unix" and parts.hostname and not is_host(unquote(parts.hostname)):
+    if parts.hostname and not is_host(unquote(parts.hostname)):
         raise ValueError("the host is no name: its parts, between dots, have 1 to 63 characters each")
-    if scheme == "unix" and (not parts.path or parts.netloc.rpartition("@")[2]):
-        raise ValueError("name the socket by its whole path, as in unix:///run/valkey.sock")
-    databases = parse_qs(parts.query).get("db", [])
-    if scheme != "unix":
-        databases.append(parts.path.removeprefix("/") or "0")
-    if not all(database.isdecimal() and database.isascii() for database in databases):
+    _check_databases([*parse_qs(parts.query).get("db", []), parts.path.removeprefix("/") or "0"])
+
+
+def _check_socket(url: str) -> None:
+    from urllib.parse import parse_qs, urlsplit
+
+    rule = "name the socket by its whole path, as in unix:///run/valkey.sock"
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise ValueError(rule) from None
+    if not parts.path or parts.netloc.rpartition("@")[2]:
+        raise ValueError(rule)
+    _check_databases(parse_qs(parts.query).get("db", []))
+
+
+def _check_databases(given: Iterable[str]) -> None:
+    if not all(database.isdecimal() and database.isascii() for database in given):
         raise ValueError("the database must be an integer, as in redis://host:6379/0")
 
 

@@ -124,7 +124,12 @@ class Arguments:
                     break
             else:
                 return payload
-        payload = dict(kwargs)
+        return self._compared(args, dict(kwargs), kinds_of, others)
+
+    def _compared(
+        self, args: tuple[Any, ...], payload: dict[str, Any], kinds_of: dict[str, Kinds], others: Kinds
+    ) -> dict[str, Any]:
+        """`of_call` where a value is not of its parameter's own type, or the names are not all there is to say."""
         names = payload.keys()
         if args or not names <= self._named.keys() or not names >= self.required:
             payload = self._by_name(args, payload)

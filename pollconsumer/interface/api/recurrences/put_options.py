@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, Unpack
+from typing import Any, Literal, Required, TypedDict, Unpack
 
 from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import BadData, unknown_options
@@ -20,10 +21,6 @@ from pollconsumer.interface.settings.recurrence_rules import check_rule
 from pollconsumer.interface.settings.values import parse_word
 from pollconsumer.runtime.new_messages import Defaults, due_ms
 from pollconsumer.store.recurrences.recurrence_interventions import Put
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 _NAME = re.compile(rf"[A-Za-z0-9_.:@+-]{{1,{LONGEST_NAME}}}")
 
@@ -96,23 +93,10 @@ def _new_put(name: str, registered: RegisteredHandler | None, defaults: Defaults
     payload, first, until = given.pop("payload", {}), given.pop("first", "now"), given.pop("until", None)
     times, created_by = given.pop("times", None), given.pop("created_by", None)
     headers = check_new_headers(given.pop("headers", {}))
-    every = given.pop("every", None)
-    if isinstance(every, int | float) and not isinstance(every, bool):
-        every = str(every)
-    for key, kind in (("missed", Missed), ("overlap", Overlap)):
-        if key in given:
-            given[key] = parse_word(kind, key, given[key])
-    rule = RecurrenceSettings(every=every, **given)
-    check_rule(rule)
-    if times is not None and (not isinstance(times, int) or isinstance(times, bool) or not 1 <= times <= MOST_TIMES):
-        raise BadData("times", repr(times), f"a whole number from 1 to {MOST_TIMES}")
-    if created_by is not None and (not isinstance(created_by, str) or not 0 < len(created_by) <= LONGEST_CREATOR):
-        raise BadData("created_by", repr(created_by), f"text of 1 to {LONGEST_CREATOR} characters")
-    if registered is not None:
-        payload = registered.arguments.dumped(payload)
-    payload = json.loads(encode_payload(dict(payload)))
-    if registered is not None:
-        check_arguments(registered, payload, recurs=True)
+    rule = _rule(given)
+    _check_limit(times)
+    _check_creator(created_by)
+    payload = _payload(payload, registered)
     recurrence = Recurrence(
         name=name,
         handler=rule.handler,
@@ -134,6 +118,37 @@ def _new_put(name: str, registered: RegisteredHandler | None, defaults: Defaults
         ping=rule.ping,
     )
     return defaults.rated_recurrence(recurrence), _first(first)
+
+
+def _rule(given: dict[str, Any]) -> RecurrenceSettings:
+    """Checked, as one of a configuration."""
+    if isinstance(given.get("every"), int | float) and not isinstance(given["every"], bool):
+        given["every"] = str(given["every"])
+    for key, kind in (("missed", Missed), ("overlap", Overlap)):
+        if key in given:
+            given[key] = parse_word(kind, key, given[key])
+    rule = RecurrenceSettings(**given)
+    check_rule(rule)
+    return rule
+
+
+def _check_limit(times: object) -> None:
+    if times is not None and (not isinstance(times, int) or isinstance(times, bool) or not 1 <= times <= MOST_TIMES):
+        raise BadData("times", repr(times), f"a whole number from 1 to {MOST_TIMES}")
+
+
+def _check_creator(name: object) -> None:
+    if name is not None and (not isinstance(name, str) or not 0 < len(name) <= LONGEST_CREATOR):
+        raise BadData("created_by", repr(name), f"text of 1 to {LONGEST_CREATOR} characters")
+
+
+def _payload(given: Mapping[str, Any], registered: RegisteredHandler | None) -> Any:
+    """The arguments in ``given`` as JSON has them; checked, if the handler is registered here."""
+    if registered is None:
+        return json.loads(encode_payload(dict(given)))
+    payload = json.loads(encode_payload(registered.arguments.dumped(given)))
+    check_arguments(registered, payload, recurs=True)
+    return payload
 
 
 def _first(first: Any) -> First:

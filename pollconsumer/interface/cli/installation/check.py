@@ -6,10 +6,11 @@ import os
 import shlex
 import sys
 import time
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -17,6 +18,7 @@ from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.errors import BadData, ConfigurationError, PermissionDenied, shown, suggestion
 from pollconsumer.core.notation.redaction import site_of
 from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.interface.api.known import check_arguments
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.assembly import log_outputs
@@ -26,7 +28,7 @@ from pollconsumer.interface.assembly.launch_roles import served_queues
 from pollconsumer.interface.assembly.rate_table import described, rates_of
 from pollconsumer.interface.cli.group import current_settings, limit_command
 from pollconsumer.interface.cli.installation.next_window import described_window, next_window
-from pollconsumer.interface.cli.output import print_json, print_table
+from pollconsumer.interface.cli.output import given_row, print_json, print_table
 from pollconsumer.interface.configured_store import opener_of
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.load import django_site
@@ -39,15 +41,11 @@ from pollconsumer.runtime.programs.command import Command
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.runtime.system.watchdog import Watchdog
 from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.rights import LAUNCH, lacking
 from pollconsumer.store.server import QueueService, now_ms, service_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from pollconsumer.core.recurrence import Recurrence
 
 LAUNCHES_LEARNED_FROM = 100
 REACH_BUDGET = 5.0
@@ -74,62 +72,100 @@ def check(as_json: bool) -> None:
     recurrences = load_recurrences(settings, handlers)
     wire = opener_of(settings, files).persons_wire(lambda: Budget(REACH_BUDGET))
     now_ms(wire)
-    now = datetime.now().astimezone()
     queues = served_queues(settings, handlers)
-    data = settings.data_directory() if settings.is_embedded else None
     _check_handlers(recurrences, handlers)
-    wanted = {handler.queue for handler in handlers.values()} | {each.queue for each in recurrences if each.enabled}
-    unserved = sorted(wanted - set(queues))
-    service = service_of(wire, Keys(settings.namespace), unserved)
-    past: list[dict[str, Any]] = []
-    with suppress(PermissionDenied):  # a producer may not read the ledger
-        past = Inspector(wire, settings.namespace).launches(LAUNCHES_LEARNED_FROM)
-    consumers = [each for each in past if each["queues"] == sorted(queues)]
-    movers = [each for each in past if each["role"] == "mover"]
-    consumer = next_window(settings.consumer, now, consumers)
-    longest = consumer["window_seconds"] + settings.consumer.grace
+    unserved = _unserved(wire, settings, queues, handlers, recurrences)
+    consumers, movers = _earlier_launches(wire, settings, queues)
+    now = datetime.now().astimezone()
+    windows = {
+        "consumer": next_window(settings.consumer, now, consumers),
+        "mover": next_window(settings.mover, now, movers),
+    }
     report: dict[str, Any] = {
-        "config": None if settings.config is None else str(settings.config),
-        "store": settings.shown_store,
-        "primary": wire.place if settings.store.startswith("redis+sentinel:") else None,
-        "namespace": settings.namespace,
-        "pings": _pings(settings),
-        "data": str(data) if data else None,
-        "owners": {str(path): owner for path, owner in others_among([*_places(settings), data])},
-        "group_writable": [str(path) for path in group_writable(settings.config, settings.directory)],
-        "state": None if state is None else str(state),
+        **_places_of(settings, wire, state),
         "queues": list(queues),
         "handlers": sorted(handlers),
-        "commands": {name: _command(handlers[name], settings, longest) for name in settings.commands},
+        "commands": _commands(settings, handlers, _longest(settings, windows)),
         "rates": rates_of(settings, handlers),
         "recurrences": sorted(each.name for each in recurrences),
-        "queues_not_served": unserved,
-        "queues_served_elsewhere": [queue for queue in unserved if service[queue].lately],
+        "queues_not_served": list(unserved),
+        "queues_served_elsewhere": [queue for queue, service in unserved.items() if service.lately],
         "arguments_not_checked": unchecked,
-        "consumer": consumer,
-        "mover": next_window(settings.mover, now, movers),
+        **windows,
     }
     if found := another_store(settings):
         log.warning("configuration belongs to %s, and the store to this user: %s; %s", *found, REMEDY)
     if as_json:
         print_json(report)
     else:
-        not_served = [_not_served(queue, service[queue], handlers) for queue in unserved]
-        _print(report, settings, not_served, unchecked, longest, moves=bool(movers))
-    if refused := lacking(wire, LAUNCH, Keys(settings.namespace).control("fences")):
-        log.warning(
-            "store: rights of a launch missing: %s; grant them, or have the server enable them: none can begin",
-            " ".join(each.decode().lower() for each in refused),
-        )
-    _warn_of_dropped_ticks("consumer", report["consumer"], consumers)
+        not_served = [_not_served(queue, service, handlers) for queue, service in unserved.items()]
+        _print(report, settings, not_served, roles=("consumer", "mover") if movers else ("consumer",))
+    _warn_of_missing_rights(wire, settings)
+    _warn_of_dropped_ticks("consumer", windows["consumer"], consumers)
     if movers:
-        _warn_of_dropped_ticks("mover", report["mover"], movers)
-    for each in recurrences:
-        if each.queue in unserved and each.enabled and not service[each.queue].lately:
-            log.warning(
-                "recurrence %s: nobody serves its queue %s; add it to consumer.queues, or launch 'run --queue %s'",
-                each.name, each.queue, each.queue,
-            )  # fmt: skip
+        _warn_of_dropped_ticks("mover", windows["mover"], movers)
+    _warn_of_recurrences_nobody_serves(recurrences, unserved)
+
+
+def _unserved(
+    wire: Wire,
+    settings: Settings,
+    queues: Collection[str],
+    handlers: Mapping[str, Handler],
+    recurrences: Iterable[Recurrence],
+) -> dict[str, QueueService]:
+    """Queues of handlers and recurrences that a launch of this configuration does not serve, and whether others do."""
+    wanted = {handler.queue for handler in handlers.values()} | {each.queue for each in recurrences if each.enabled}
+    return service_of(wire, Keys(settings.namespace), sorted(wanted - set(queues)))
+
+
+def _earlier_launches(
+    wire: Wire, settings: Settings, queues: Iterable[str]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Consumers of these queues, and movers, newest first; none for a producer, who may not read the ledger."""
+    try:
+        past = Inspector(wire, settings.namespace).launches(LAUNCHES_LEARNED_FROM)
+    except PermissionDenied:
+        return [], []
+    served = sorted(queues)
+    return [each for each in past if each["queues"] == served], [each for each in past if each["role"] == "mover"]
+
+
+def _places_of(settings: Settings, wire: Wire, state: Path | None) -> dict[str, Any]:
+    """Where the configuration, the store and the state are, and whose they are."""
+    data = settings.data_directory() if settings.is_embedded else None
+    return {
+        "config": _text(settings.config),
+        "store": settings.shown_store,
+        "primary": wire.place if settings.store.startswith("redis+sentinel:") else None,
+        "namespace": settings.namespace,
+        "pings": _pings(settings),
+        "data": _text(data),
+        "owners": {str(path): owner for path, owner in others_among([*_places(settings), data])},
+        "group_writable": [str(path) for path in group_writable(settings.config, settings.directory)],
+        "state": _text(state),
+    }
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _longest(settings: Settings, windows: Mapping[str, Any]) -> float:
+    """Seconds that a launch lasts at most: its window, and the grace until the watchdog ends it."""
+    seconds: float = windows["consumer"]["window_seconds"] + settings.consumer.grace
+    return seconds
+
+
+def _commands(settings: Settings, handlers: Mapping[str, Handler], longest: float) -> dict[str, dict[str, object]]:
+    """Handlers that are programs, and whether their timeouts fit into ``longest``, a launch's maximum seconds."""
+    found: dict[str, dict[str, object]] = {}
+    for name, command in settings.commands.items():
+        run, timeout = handlers[name].run, command.timeout
+        assert isinstance(run, Command)
+        fits = timeout is not None and timeout <= longest
+        found[name] = {"command": list(run.argv), "queue": command.queue, "timeout_seconds": timeout, "fits": fits}
+    return found
 
 
 def _import_in_time(settings: Settings) -> dict[str, Handler]:
@@ -155,6 +191,23 @@ def _warn_of_dropped_ticks(role: str, window: Mapping[str, Any], launches: Seque
             "%s: its launcher drops ticks, and no schedule is known: a launch lasts beyond the next tick; "
             "set %s.schedule", role, role,
         )  # fmt: skip
+
+
+def _warn_of_missing_rights(wire: Wire, settings: Settings) -> None:
+    if refused := lacking(wire, LAUNCH, Keys(settings.namespace).control("fences")):
+        log.warning(
+            "store: rights of a launch missing: %s; grant them, or have the server enable them: none can begin",
+            " ".join(each.decode().lower() for each in refused),
+        )
+
+
+def _warn_of_recurrences_nobody_serves(recurrences: Iterable[Recurrence], unserved: Mapping[str, QueueService]) -> None:
+    for each in recurrences:
+        if each.enabled and each.queue in unserved and not unserved[each.queue].lately:
+            log.warning(
+                "recurrence %s: nobody serves its queue %s; add it to consumer.queues, or launch 'run --queue %s'",
+                each.name, each.queue, each.queue,
+            )  # fmt: skip
 
 
 @contextmanager
@@ -224,18 +277,6 @@ def _unchecked_arguments() -> dict[str, str]:
     return unchecked
 
 
-def _command(handler: Handler, settings: Settings, longest: float) -> dict[str, object]:
-    """A handler that is a program, and whether its timeout fits into ``longest``, a launch's maximum seconds."""
-    timeout = settings.commands[handler.name].timeout
-    assert isinstance(handler.run, Command)
-    return {
-        "command": list(handler.run.argv),
-        "queue": handler.queue,
-        "timeout_seconds": timeout,
-        "fits": timeout is not None and timeout <= longest,
-    }
-
-
 def _timeouts_missed(commands: Mapping[str, Any], longest: float) -> Iterator[tuple[str, object]]:
     """Problems with programs whose timeout is later than the watchdog, which ends them first."""
     most = f"the {format_duration(longest)} of window and grace"
@@ -248,38 +289,31 @@ def _timeouts_missed(commands: Mapping[str, Any], longest: float) -> Iterator[tu
             yield f"timeout of {name}", longer
 
 
-def _print(
-    report: dict[str, Any],
-    settings: Settings,
-    not_served: list[str],
-    unchecked: dict[str, str],
-    longest: float,
-    *,
-    moves: bool,
-) -> None:
-    """``moves``: a mover has been launched, so that its window is of interest."""
+def _print(report: dict[str, Any], settings: Settings, not_served: list[str], roles: Sequence[str]) -> None:
+    """``roles``: those whose windows are of interest."""
     no_state = "none" if settings.state == NO_STATE else "none can be written, set state to a directory"
+    longest = _longest(settings, report)
     rows: list[tuple[str, object]] = [
         ("store", report["store"]),
-        *([("primary", report["primary"])] if report["primary"] else []),
+        *given_row("primary", report["primary"]),
         ("namespace", settings.namespace),
         ("state", report["state"] or f"{no_state}: a replaced store is not noticed"),
         ("queues", ", ".join(report["queues"])),
         ("handlers", ", ".join(report["handlers"]) or "none: messages will be parked"),
+        *given_row("pings", report["pings"]),
+        *given_row("data", report["data"]),
+        *(("owner", f"{path}: {owner}") for path, owner in report["owners"].items()),
+        *(
+            ("group-writable", f"{path}: members of its group decide which code runs")
+            for path in report["group_writable"]
+        ),
+        *((f"command {name}", shlex.join(command["command"])) for name, command in report["commands"].items()),
+        *_timeouts_missed(report["commands"], longest),
+        *described(report["rates"]),
+        *given_row("recurrences", ", ".join(report["recurrences"])),
+        *(("not served here", problem) for problem in not_served),
+        *(("not checked", f"{each}: {reason}") for each, reason in report["arguments_not_checked"].items()),
+        *((f"{role} {name}", value) for role in roles for name, value in described_window(report[role])),
     ]
-    rows += [("pings", report["pings"])] if report["pings"] else []
-    rows += [("data", report["data"])] if report["data"] else []
-    rows += [("owner", f"{path}: {owner}") for path, owner in report["owners"].items()]
-    loose = report["group_writable"]
-    rows += [("group-writable", f"{path}: members of its group decide which code runs") for path in loose]
-    rows += [(f"command {name}", shlex.join(command["command"])) for name, command in report["commands"].items()]
-    rows += _timeouts_missed(report["commands"], longest)
-    rows += described(report["rates"])
-    if report["recurrences"]:
-        rows.append(("recurrences", ", ".join(report["recurrences"])))
-    rows += [("not served here", problem) for problem in not_served]
-    rows += [("not checked", f"{parameter}: {reason}") for parameter, reason in unchecked.items()]
-    for role in ("consumer", "mover") if moves else ("consumer",):
-        rows += [(f"{role} {name}", value) for name, value in described_window(report[role])]
     found = settings.config or f"none in {settings.directory}: all defaults; --config names one"
     print_table(("config", str(found)), rows)

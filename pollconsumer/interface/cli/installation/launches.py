@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from pollconsumer.core.notation.instants import ago, iso
-from pollconsumer.core.notation.timespan import format_duration, running_time
+from pollconsumer.core.notation.timespan import running_time
 from pollconsumer.interface.cli.opened import opened
-from pollconsumer.interface.cli.output import print_json, print_table
+from pollconsumer.interface.cli.output import print_json, print_table, span
 from pollconsumer.interface.cli.types import Once
 from pollconsumer.store.reading.inspector import Inspector
 
@@ -84,7 +84,6 @@ def _row(entry: dict[str, Any], now: int) -> tuple[object, ...]:
     unknown = "starting" if entry["stop_reason"] is None else "start unknown"
     started = ago(entry["started_ms"], now) if "started_ms" in entry else unknown
     consumer = entry["role"] == "consumer"
-    gap = entry["gap_seconds"]
     return (
         f"{started} ({running_time(entry['running_seconds'], entry['waited_seconds'])})",
         entry["role"],
@@ -92,16 +91,9 @@ def _row(entry: dict[str, Any], now: int) -> tuple[object, ...]:
         entry["handled"],
         entry["failed"] if consumer else None,
         entry["released"] if consumer else None,
-        format_duration(entry["average_seconds"]) if entry["average_seconds"] else None,
-        format_duration(entry["margin_seconds"]) if consumer else None,
-        None if gap is None else format_duration(gap),
-        _shown(entry["launch_offset_seconds"]),
-        _shown(entry["exit_seconds"]),
+        span(entry["average_seconds"] or None),
+        span(entry["margin_seconds"]) if consumer else None,
+        span(entry["gap_seconds"]),
+        span(entry["launch_offset_seconds"]),  # negative for a launch that came a little before its tick
+        span(entry["exit_seconds"]),
     )
-
-
-def _shown(seconds: float | None) -> str | None:
-    """Negative for a launch that came a little before its tick."""
-    if seconds is None:
-        return None
-    return format_duration(seconds) if seconds >= 0 else f"-{format_duration(-seconds)}"

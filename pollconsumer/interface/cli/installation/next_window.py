@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.launcher.detection import UNKNOWN, given_launcher, recorded_launcher
+from pollconsumer.core.launcher.detection import UNKNOWN, Found, given_launcher, recorded_launcher
 from pollconsumer.core.launcher.observed import Observed, read_observed
 from pollconsumer.core.launcher.past import past_launch
 from pollconsumer.core.launcher.punctuality import allowance, learned
@@ -29,36 +29,25 @@ OBSERVED = {
 def next_window(role: ConsumerSettings | MoverSettings, now: datetime, past: list[dict[str, Any]]) -> dict[str, Any]:
     """The window of a launch that the platform starts next, or now without a schedule. ``past``: earlier ones, newest
     first, which show what launches them: here it is a person."""
-    launches: list[str] = []
-    start, ahead, moment = now, None, now
-    if role.schedule:
-        for _ in range(LAUNCHES_SHOWN):
-            moment += timedelta(seconds=next_launches(role.schedule, moment)[0])
-            launches.append(_iso(moment))
-        start = datetime.fromisoformat(launches[0])
-        ahead = next_launches(role.schedule, start)
-    known = (recorded_launcher(each["platform"], each["launcher"]) for each in past if each["platform"])
-    found = launcher_of(role)
-    found = found if found.platform else given_launcher(role.launcher, next(known, found))
-    observed = Observed()
-    if found == UNKNOWN and role.launcher is LauncherRule.AUTO and past:
-        observed = read_observed(past[0].get("observed"))
-        found = found._replace(rule=observed.decides)
+    launches = _launches(role.schedule, now) if role.schedule else []
+    start = datetime.fromisoformat(launches[0]) if launches else now
+    ahead = next_launches(role.schedule, start) if role.schedule else None
+    found, observed = _launcher_of(role, past)
     launches_before = [past_launch(each) for each in past]
     punctuality = learned(launches_before, found.rule)
     late, margin = allowance(found, punctuality, role.min_margin)
     handoff = found.rule.handoff(role.handoff)
     begin = 0.0 if ahead is None else punctuality.offset
+    offset_known = any(each.offset is not None for each in launches_before)
+    exit_known = any(each.exit is not None for each in launches_before)
     stop = predict_stop(begin, role.timeout, ahead, handoff, late)
     window = stop - begin
     return {
         "launcher": found.rule,
         "platform": found.platform or None,
         "observed": {"rule": observed.rule, "times": observed.times} if observed.times else None,
-        "launch_offset_seconds": punctuality.offset
-        if any(each.offset is not None for each in launches_before)
-        else None,
-        "exit_seconds": punctuality.exit if any(each.exit is not None for each in launches_before) else None,
+        "launch_offset_seconds": punctuality.offset if offset_known else None,
+        "exit_seconds": punctuality.exit if exit_known else None,
         "margin_seconds": min(margin, window / 2) if role.min_margin is None else margin,
         "schedule": role.schedule,
         "next_launches": launches,
@@ -66,6 +55,27 @@ def next_window(role: ConsumerSettings | MoverSettings, now: datetime, past: lis
         "stop_before": _iso(start + timedelta(seconds=stop)),
         "hard_end": _iso(start + timedelta(seconds=stop + role.grace)),
     }
+
+
+def _launches(schedule: str, now: datetime) -> list[str]:
+    """The next launches of a schedule."""
+    launches = []
+    for _ in range(LAUNCHES_SHOWN):
+        now += timedelta(seconds=next_launches(schedule, now)[0])
+        launches.append(_iso(now))
+    return launches
+
+
+def _launcher_of(role: ConsumerSettings | MoverSettings, past: list[dict[str, Any]]) -> tuple[Found, Observed]:
+    """What launches the role: found here, else by an earlier launch; where neither knows, as it was observed to act."""
+    found = launcher_of(role)
+    if not found.platform:
+        known = (recorded_launcher(each["platform"], each["launcher"]) for each in past if each["platform"])
+        found = given_launcher(role.launcher, next(known, found))
+    if found != UNKNOWN or role.launcher is not LauncherRule.AUTO or not past:
+        return found, Observed()
+    observed = read_observed(past[0].get("observed"))
+    return found._replace(rule=observed.decides), observed
 
 
 def described_window(window: dict[str, Any]) -> list[tuple[str, str]]:

@@ -13,19 +13,20 @@ import click
 from pollconsumer.core.errors import UsageError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.instants import iso
-from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.progress import Progress
 from pollconsumer.interface.cli.installation.launches import launch_as_json, ledger_table
 from pollconsumer.interface.cli.installation.lease import leases_as_json, leases_table
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import (
     clear_terminal,
+    given_row,
     is_terminal,
     json_text,
     print_json,
     print_line,
     print_quoted,
     print_table,
+    span,
 )
 from pollconsumer.interface.cli.types import QUEUE_NAME, Once
 from pollconsumer.runtime.system.start_limit import lift
@@ -143,24 +144,30 @@ def print_message(details: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(details)
         return
-    rows = [(name, details[name]) for name in ("queue", "handler", "state", "priority", "attempts")]
-    rows += [("payload", None if details["payload"] is None else json_text(details["payload"]))]
-    rows += [("header", f"{name}: {value}") for name, value in details["headers"].items()]
-    rows += [("expires", details["expires_at"])] if details["expires_at"] else []
-    rows += [("last error", details["last_error"])] if details["last_error"] else []
-    rows += [("result", json_text(details["result"]))] if details["result"] is not None else []
-    rows += [("progress", _shown(details["progress"]))] if details["progress"] else []
-    rows += [("checkpoint", json_text(details["checkpoint"]))] if details.get("checkpoint") is not None else []
-    rows += [("stop asked", _stop(details))] if details["stop_asked_at"] else []
-    rows += [("waits for", "its concurrency key")] if details["waits_for_concurrency_key"] else []
-    rows += [("waits for", "the rate of its key, until its next attempt")] if details["waits_for_rate_key"] else []
-    rows += [("raw", details["raw"])] if details.get("raw") else []
-    rows += [(name, at) for name, at in details["timestamps"].items() if at]
     durations = details["durations"].items()
-    rows += [(name.removesuffix("_seconds"), format_duration(value)) for name, value in durations if value is not None]
+    rows: list[tuple[str, object]] = [
+        *((name, details[name]) for name in ("queue", "handler", "state", "priority", "attempts")),
+        ("payload", _json(details["payload"])),
+        *(("header", f"{name}: {value}") for name, value in details["headers"].items()),
+        *given_row("expires", details["expires_at"]),
+        *given_row("last error", details["last_error"]),
+        *given_row("result", _json(details["result"])),
+        *given_row("progress", details["progress"] and _shown(details["progress"])),
+        *given_row("checkpoint", _json(details.get("checkpoint"))),
+        *given_row("stop asked", details["stop_asked_at"] and _stop(details)),
+        *given_row("waits for", details["waits_for_concurrency_key"] and "its concurrency key"),
+        *given_row("waits for", details["waits_for_rate_key"] and "the rate of its key, until its next attempt"),
+        *given_row("raw", details.get("raw")),
+        *((name, at) for name, at in details["timestamps"].items() if at),
+        *(row for name, seconds in durations for row in given_row(name.removesuffix("_seconds"), span(seconds))),
+    ]
     print_table(("id", details["id"]), rows)
     if details["traceback"]:
         print_quoted(details["traceback"])
+
+
+def _json(value: object) -> str | None:
+    return None if value is None else json_text(value)
 
 
 def _as_json(overview: Overview) -> dict[str, Any]:
@@ -189,7 +196,7 @@ def queues_table(queues: Sequence[QueueCounts]) -> None:
         load = queue.load
         spans = (queue.oldest_ready_seconds, load.waited_seconds, load.handled_seconds, load.late_seconds)
         name = f"{queue.name} (paused)" if queue.paused else queue.name
-        rows.append((name, *(getattr(queue, count) for count in counts), load.completed_per_minute, *map(_span, spans)))
+        rows.append((name, *(getattr(queue, count) for count in counts), load.completed_per_minute, *map(span, spans)))
     print_table(("queue", *counts, "a minute", "oldest ready", "waited", "handled", "late"), rows)
 
 
@@ -219,7 +226,3 @@ def _unattended(overview: Overview) -> list[str]:
         return []
     served = {queue for lease in overview.leases for queue in lease["queues"]}
     return [f"{each.overdue} in {each.name}" for each in overview.queues if each.overdue and each.name not in served]
-
-
-def _span(seconds: float | None) -> str | None:
-    return None if seconds is None else format_duration(seconds)

@@ -20,7 +20,7 @@ from pollconsumer.interface.cli.kinds import Text
 from pollconsumer.interface.cli.messages.enqueue import Report
 from pollconsumer.interface.cli.messages.recurrences_add import add
 from pollconsumer.interface.cli.opened import opened
-from pollconsumer.interface.cli.output import json_text, print_json, print_json_array, print_table
+from pollconsumer.interface.cli.output import json_text, print_json, print_json_array, print_table, span
 from pollconsumer.interface.cli.types import DUE_TIME, RECURRENCE_NAME, Once, Value
 from pollconsumer.interface.logs.event_log import listener
 from pollconsumer.interface.logs.logs import log
@@ -140,7 +140,7 @@ def history(name: str, limit: int, as_json: bool) -> None:
         return
     names = ("instant", "state", "attempts", "late_seconds", "handled_seconds", "result", "last_error")
     rows = [[entry[name] for name in names] for entry in entries]
-    rows = [[*row[:3], *map(_span, row[3:5]), _brief(row[5]), row[6]] for row in rows]
+    rows = [[*row[:3], *map(span, row[3:5]), _brief(row[5]), row[6]] for row in rows]
     print_table(("instant", "state", "attempts", "late", "took", "result", "last error"), rows)
 
 
@@ -183,10 +183,6 @@ def _describe_occurred(occurred: Occurred) -> dict[str, Any]:
     }
 
 
-def _span(seconds: float | None) -> str | None:
-    return None if seconds is None else format_duration(seconds)
-
-
 def _brief(result: object) -> str | None:
     if result is None:
         return None
@@ -197,17 +193,18 @@ def _brief(result: object) -> str | None:
 def _describe(standing: RecurrenceStatus) -> dict[str, Any]:
     """The same keys for each; those of its definition are None if that is unreadable."""
     rule, previous = standing.recurrence, standing.previous
+
+    def defined(*names: str) -> dict[str, Any]:
+        return {name: getattr(rule, name, None) for name in names}
+
     return {
         "name": standing.name,
         "rule": rule and (rule.cron if rule.every is None else f"every {format_duration(rule.every)}"),
-        "timezone": rule and rule.timezone,
-        "handler": rule and rule.handler,
+        **defined("timezone", "handler"),
         "queue": standing.queue,
-        "payload": rule and rule.payload,
-        "enabled": rule and rule.enabled,
+        **defined("payload", "enabled"),
         "next": _next(standing),
-        "missed": rule and rule.missed,
-        "overlap": rule and rule.overlap,
+        **defined("missed", "overlap"),
         "enqueued": standing.enqueued,
         "skipped": standing.skipped,
         "last": standing.last,
@@ -216,10 +213,9 @@ def _describe(standing: RecurrenceStatus) -> dict[str, Any]:
         "previous": previous
         and {"instant": iso(previous.instant), "completed_at": iso(previous.completed), "result": previous.result},
         "owners": list(standing.owners),
-        "headers": rule and rule.headers,
-        "times": rule and rule.times,
+        **defined("headers", "times"),
         "until": rule and rule.until and iso(rule.until),
-        "created_by": rule and rule.created_by,
+        **defined("created_by"),
         "created_at": rule and rule.created and iso(rule.created),
         "ping": rule and rule.ping and site_of(rule.ping),
         "error": standing.error,

@@ -50,22 +50,13 @@ def _setting(key: str, field: FieldInfo, flag: str | None = None) -> DeclaredFie
     return setting if flag is None else setting._replace(help=field.description or "")
 
 
-def _of_type(kind: Any, metadata: Iterable[Any] = ()) -> DeclaredField:
-    kinds = [each for each in get_args(kind) if each is not type(None)]
-    optional = get_origin(kind) in (Union, UnionType) and len(kinds) == 1
-    if optional:
-        kind = kinds[0]
+def _of_type(annotation: Any, metadata: Iterable[Any] = ()) -> DeclaredField:
+    """What a type with its ``metadata`` says of a value: pydantic's validators, and the ends of a range."""
+    kind, optional = _without_none(annotation)
     if get_origin(kind) is Annotated:
         kind, *more = get_args(kind)
         metadata = [*more, *metadata]
-    limits = {
-        name: value
-        for each in metadata
-        for name in ("gt", "ge", "le")
-        if (value := getattr(each, name, None)) is not None
-    }
-    enum = isinstance(kind, type) and issubclass(kind, StrEnum)
-    words = [*kind] if enum else get_args(kind) if get_origin(kind) is Literal else ()
+    words, enum = _words(kind)
     plain = str if words else get_origin(kind) or kind
     return DeclaredField(
         key="",
@@ -75,12 +66,30 @@ def _of_type(kind: Any, metadata: Iterable[Any] = ()) -> DeclaredField:
         reads="".join(_name(each.func) for each in metadata if isinstance(each, BeforeValidator)),
         checks=tuple(_name(each.func) for each in metadata if isinstance(each, AfterValidator)),
         items=_of_type(get_args(kind)[0]) if plain is tuple else None,
-        words=tuple(map(str, words)),
-        enum=kind.__name__ if enum else "",
-        over=limits.get("gt"),
-        least=limits.get("ge"),
-        most=limits.get("le"),
+        words=words,
+        enum=enum,
+        over=_limit("gt", metadata),
+        least=_limit("ge", metadata),
+        most=_limit("le", metadata),
     )
+
+
+def _without_none(annotation: Any) -> tuple[Any, bool]:
+    """``X`` of ``X | None``, and whether it was that."""
+    kinds = [each for each in get_args(annotation) if each is not type(None)]
+    optional = get_origin(annotation) in (Union, UnionType) and len(kinds) == 1
+    return (kinds[0] if optional else annotation), optional
+
+
+def _words(kind: Any) -> tuple[tuple[str, ...], str]:
+    """The words that an enum, or a Literal, allows, and the enum's name."""
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return tuple(map(str, kind)), kind.__name__
+    return (tuple(map(str, get_args(kind))) if get_origin(kind) is Literal else ()), ""
+
+
+def _limit(name: str, metadata: Iterable[Any]) -> float | None:
+    return next((limit for each in metadata if (limit := getattr(each, name, None)) is not None), None)
 
 
 def _name(function: Any) -> str:
