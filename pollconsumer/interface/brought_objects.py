@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
+from inspect import iscoroutine
 from typing import Any
 
 from pollconsumer.core.errors import ConfigurationError
@@ -21,9 +23,7 @@ def client_of(settings: Settings) -> BroughtClient:
     if not callable(function):
         fix = "name a function that returns a redis-py client"
         raise ConfigurationError(f"client: {name}", f"a {type(function).__name__}", fix)
-    with calling("client", name):
-        client = function()
-    return brought(client, f"client: {name}")
+    return brought(_made("client", name, function), f"client: {name}")
 
 
 def credentials_of(settings: Settings) -> CredentialProvider:
@@ -31,13 +31,22 @@ def credentials_of(settings: Settings) -> CredentialProvider:
     name = str(settings.credentials)
     provider = _found(settings, "credentials", name)
     if callable(provider) and (isinstance(provider, type) or not hasattr(provider, "get_credentials")):
-        with calling("credentials", name):
-            provider = provider()
+        provider = _made("credentials", name, provider)
     if not callable(getattr(provider, "get_credentials", None)):
         fix = "name a redis-py CredentialProvider, or what makes one"
         raise ConfigurationError(f"credentials: {name}", f"a {type(provider).__name__}", fix)
     found: CredentialProvider = provider
     return found
+
+
+def _made(setting: str, name: str, function: Callable[[], Any]) -> Any:
+    """What the function ``name`` returns. ConfigurationError if it raises, or is a coroutine function."""
+    with calling(setting, name):
+        made = function()
+    if iscoroutine(made):
+        made.close()  # else Python would warn that nobody awaited it
+        raise ConfigurationError(f"{setting}: {name}", "a coroutine function", "name a plain one")
+    return made
 
 
 def _found(settings: Settings, setting: str, name: str) -> Any:

@@ -59,6 +59,8 @@ def calling(setting: str, name: str) -> Iterator[None]:
     """Wrap a call of the function ``name``, which ``setting`` names: ConfigurationError for what it raises."""
     try:
         yield
+    except SystemExit:
+        raise ConfigurationError(setting, name, "it exits when it is called") from None
     except Exception as error:
         reason = redacted(describe(error))[:MOST_CHARACTERS]
         raise _refusal(error, f"{setting}: {name}; calling it raised {reason}") from None

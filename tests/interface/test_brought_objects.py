@@ -39,6 +39,12 @@ def make():
 
 def none(): ...
 
+async def coroutine():
+    return client
+
+def exiting():
+    raise SystemExit(3)
+
 def raising():
     raise RuntimeError("redis://user:canary@h is away")
 """
@@ -86,6 +92,10 @@ def test_credentials_are_a_provider_or_what_makes_one(configured: Callable[[str]
         ('client = "bring:client"', "client: bring:client: a Redis; name a function that returns a redis-py client"),
         ('client = "bring:none"', "client: bring:none: a NoneType; give a redis-py Redis, RedisCluster or Sentinel"),
         ('client = "bring:raising"', r"client: bring:raising; calling it raised .*, at .*bring\.py:\d+"),
+        ('client = "bring:exiting"', "client: bring:exiting; it exits when it is called"),
+        ('client = "bring:coroutine"', "client: bring:coroutine: a coroutine function; name a plain one"),
+        (f'{SERVER}credentials = "bring:exiting"', "credentials: bring:exiting; it exits when it is called"),
+        (f'{SERVER}credentials = "bring:coroutine"', "credentials: bring:coroutine: a coroutine function; name a"),
         (f'{SERVER}credentials = "bring:number"', "credentials: bring:number: a int; name a redis-py Credential"),
         (f'{SERVER}credentials = "bring:none"', "credentials: bring:none: a NoneType; name a redis-py Credential"),
         (f'{SERVER}credentials = "bring:absent"', "credentials: bring:absent; bring has no absent"),
