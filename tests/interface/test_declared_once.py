@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PACKAGE = Path(pollconsumer.__file__).parent
-DECLARATION = PACKAGE / "interface" / "settings" / "declaration" / "declared.py"
-SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if path != DECLARATION)
+DECLARATIONS = {"declared.py", "declared_tables.py"}
+SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if path.name not in DECLARATIONS)
 GUIDES = sorted(
     path
     for path in (*CONFIG.parent.glob("*.md"), *(CONFIG.parent / "docs").rglob("*.md"))

@@ -5,16 +5,20 @@ from __future__ import annotations
 from typing import Any
 from unittest import mock
 
+import click
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pollconsumer.core.choices import HandOff
 from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.interface.cli import flags as flags_module
 from pollconsumer.interface.cli import group, kinds, launch_command
 from pollconsumer.interface.cli.flags import SECTIONS, Flag, Given, common_flags, flags_of, read
+from pollconsumer.interface.cli.types import declared
+from pollconsumer.interface.settings.fields import DeclaredField
 from pollconsumer.interface.settings.load import with_flags
-from pollconsumer.interface.settings.model import Settings, changed
+from pollconsumer.interface.settings.model import Settings, changed, declared_fields
 
 VALUES = {
     "name": st.sampled_from(["default", "mail", "a b", "", "x" * 65]),
@@ -165,6 +169,33 @@ def test_a_plain_command_line_of_a_launch_is_read_quickly(arguments: list[str], 
 )
 def test_help_errors_and_other_spellings_are_left_to_click(arguments: list[str]) -> None:
     assert read(arguments) is None
+
+
+SWITCH = DeclaredField("greeting", "bool", False, flag="--greeting", help="Log a line when a launch begins.")
+
+
+@pytest.mark.parametrize(
+    ("words", "greeting"),
+    [([], None), (["--greeting"], True), (["--no-greeting"], False), (["--greeting", "--no-greeting"], False)],
+)
+def test_a_switch_among_the_settings_has_a_flag_for_either_side(
+    words: list[str], greeting: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = declared_fields()
+    sections = {**table.sections, "consumer": {**table.section("consumer"), SWITCH.key: SWITCH}}
+    monkeypatch.setattr(flags_module, "declared_fields", lambda: table._replace(sections=sections))
+    monkeypatch.setattr(flags_module, "flags_of", flags_of.__wrapped__)
+    quick = read(["run", *words])
+    assert quick is not None
+    assert quick.own["greeting"] is greeting
+    found: list[bool | None] = []
+
+    @declared([flag for flag in flags_of.__wrapped__("run") if flag.name == "greeting"])
+    def take(greeting: bool | None) -> None:
+        found.append(greeting)
+
+    click.command(take).main(words, standalone_mode=False)
+    assert found == [greeting]
 
 
 def values_of(flag: Flag) -> tuple[Any, Any]:

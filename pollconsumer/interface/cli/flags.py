@@ -31,8 +31,8 @@ KINDS: dict[str, Kind] = {CHECK_CRON: CRON, READ_MEMORY: BYTES, CHECK_NAME: NAME
 
 
 class Flag(NamedTuple):
-    """``kind`` is None for a flag that takes no value. ``name_of_values`` if it may be repeated; ``metavar``, if not
-    that of its kind, stands for its value in the help."""
+    """``kind`` is None for a switch, a flag that takes no value; ``negation`` is the flag that switches it off.
+    ``name_of_values`` if it may be repeated; ``metavar``, if not that of its kind, stands for its value in the help."""
 
     flag: str
     kind: Kind | None
@@ -43,6 +43,7 @@ class Flag(NamedTuple):
     """The flag of a setting."""
     former: str = ""
     """Accepted as well, and shown nowhere."""
+    negation: str = ""
 
     @property
     def name(self) -> str:
@@ -92,6 +93,7 @@ def _of_settings(section: str) -> Iterator[Flag]:
                 metavar="URL" if key == "store" else None,
                 default=default,
                 former=f"--{setting.former.replace('_', '-')}" if setting.former else "",
+                negation=f"--no-{setting.flag.removeprefix('--')}" if setting.kind == "bool" else "",
             )
 
 
@@ -131,7 +133,7 @@ def read(arguments: Sequence[str]) -> Given | None:
         for word in words:
             flag, equals, value = word.partition("=")
             if flag in known:
-                _take(known[flag], value if equals else None, words, values)
+                _take(known[flag], flag, value if equals else None, words, values)
             elif not command and word in switches:
                 switches[word] += 1
             elif not command and word in SECTIONS:
@@ -149,18 +151,18 @@ def read(arguments: Sequence[str]) -> Given | None:
 
 
 def _by_name(flags: Sequence[Flag]) -> dict[str, Flag]:
-    return {flag.former: flag for flag in flags if flag.former} | {flag.flag: flag for flag in flags}
+    return {name: flag for flag in flags for name in (flag.flag, flag.former, flag.negation) if name}
 
 
-def _take(flag: Flag, value: str | None, words: Iterator[str], values: dict[str, Any]) -> None:
-    """Add its value, the next of ``words`` unless given, to ``values``.
+def _take(flag: Flag, written: str, value: str | None, words: Iterator[str], values: dict[str, Any]) -> None:
+    """Add the value of ``flag``, as it is ``written``, to ``values``: the next of ``words`` unless given.
 
     ValueError for what click may refuse, or read in another way.
     """
     if flag.kind is None:
         if value is not None:
             raise ValueError
-        values[flag.name] = True
+        values[flag.name] = written != flag.negation
         return
     if value is None:
         value = next(words, "-")

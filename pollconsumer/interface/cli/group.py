@@ -258,7 +258,8 @@ def _similar(name: str, context: click.Context | None, see: str) -> str:
 
 
 def _options(context: click.Context | None) -> list[str]:
-    return [name for parameter in context.command.params for name in parameter.opts] if context else []
+    parameters = context.command.params if context else []
+    return [name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)]
 
 
 def _name(parameter: click.Parameter) -> str:

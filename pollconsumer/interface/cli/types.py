@@ -129,7 +129,8 @@ def declared(flags: Sequence[Flag]) -> Callable[[Function], Function]:
 def _option_of(flag: Flag) -> Callable[[Function], Function]:
     told = flag.help + _default(flag)
     if flag.kind is None:
-        return click.option(flag.flag, flag.name, is_flag=True, default=None, help=told)
+        names = f"{flag.flag}/{flag.negation}" if flag.negation else flag.flag
+        return click.option(names, flag.name, is_flag=True, default=None, help=told)
     kind, metavar = type_of(flag.kind), flag.metavar
     if flag.name_of_values:
         told += "  [repeatable]"

@@ -14,6 +14,7 @@ from pollconsumer.runtime.system.own_files import CarriedFiles, OwnFiles, cache_
 
 READERS = (
     "declaration/declared.py",
+    "declaration/declared_tables.py",
     "fields.py",
     "values.py",
     "rules.py",

@@ -1,6 +1,6 @@
 """Settings as everything else has them: plain objects, made of the declared fields without pydantic.
 
-Each class stands for the one of its name in ``declared.py``, where its keys are; type checkers know it as that.
+Each class stands for the one of its name in ``declaration/``, where its keys are; type checkers know it as that.
 """
 
 from __future__ import annotations
@@ -80,13 +80,15 @@ PLACE = ("directory", "config")
 """Attributes of Settings that are no keys of the file: where it was found."""
 
 if TYPE_CHECKING:
-    from pollconsumer.interface.settings.declaration.declared import CommandSettings as CommandSettings
-    from pollconsumer.interface.settings.declaration.declared import ConsumerSettings as ConsumerSettings
-    from pollconsumer.interface.settings.declaration.declared import LogsSettings as LogsSettings
-    from pollconsumer.interface.settings.declaration.declared import MoverSettings as MoverSettings
-    from pollconsumer.interface.settings.declaration.declared import QueueSettings as QueueSettings
-    from pollconsumer.interface.settings.declaration.declared import RecurrenceSettings as RecurrenceSettings
-    from pollconsumer.interface.settings.declaration.declared import Settings as Settings
+    from pollconsumer.interface.settings.declaration import declared, declared_tables
+
+    CommandSettings = declared_tables.CommandSettings
+    ConsumerSettings = declared.ConsumerSettings
+    LogsSettings = declared.LogsSettings
+    MoverSettings = declared.MoverSettings
+    QueueSettings = declared_tables.QueueSettings
+    RecurrenceSettings = declared_tables.RecurrenceSettings
+    Settings = declared.Settings
 else:
     ConsumerSettings, MoverSettings, LogsSettings = SECTIONS["consumer"], SECTIONS["mover"], SECTIONS["logs"]
     QueueSettings, RecurrenceSettings, CommandSettings = TABLES.values()

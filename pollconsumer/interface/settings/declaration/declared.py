@@ -5,8 +5,8 @@ the fields from the cache (``fields.py``), and its settings are plain objects (`
 for instances of these classes.
 
 Every key of ``[consumer]`` and ``[mover]`` is a flag of ``run`` or ``move``, but those of another section only. A
-name that it ``was`` known by is accepted, and shown nowhere. A field that is not shown (``repr=False``) may hold a
-secret. Validators are functions of ``values.py``, where a launch finds them.
+``former`` name is accepted, and shown nowhere. A field that is not shown (``repr=False``) may hold a secret. Validators
+are functions of ``values.py``, where a launch finds them.
 """
 
 from __future__ import annotations
@@ -14,22 +14,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from pollconsumer.core.choices import Dialect, HandOff, LauncherRule, Loop, Missed, Overlap
-from pollconsumer.core.message import MOST_ATTEMPTS
+from pollconsumer.core.choices import Dialect, HandOff, LauncherRule, Loop
 from pollconsumer.core.notation.timespan import YEAR
-from pollconsumer.core.rates import MOST_IN_A_PERIOD
 from pollconsumer.interface.settings.declaration import declared_types as kinds
+from pollconsumer.interface.settings.declaration.declared_tables import (
+    CommandSettings,
+    QueueSettings,
+    RecurrenceSettings,
+    Section,
+)
 from pollconsumer.interface.settings.places import Placed
-from pollconsumer.runtime.handling.handler import MAX_ATTEMPTS
-
-
-class Section(BaseModel):
-    """A section of the file: keys that are not declared are refused."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class LaunchSettings(Section):
@@ -102,7 +99,11 @@ class MoverSettings(LaunchSettings):
         default=1.0, gt=0, le=YEAR, description="Longest pause between looks at the schedule."
     )
     page_size: kinds.Whole = Field(
-        default=250, ge=1, le=500, description="Messages promoted in one step.", json_schema_extra={"was": "batch_size"}
+        default=250,
+        ge=1,
+        le=500,
+        description="Messages promoted in one step.",
+        json_schema_extra={"former": "batch_size"},
     )
 
 
@@ -178,95 +179,6 @@ class LogsSettings(Section):
     target: kinds.LogTarget = Field(
         default="stderr",
         description="`stderr`, `syslog`, or a file; warnings and errors of ours reach standard error, too.",
-    )
-
-
-class QueueSettings(Section):
-    """A queue's limits, per period and in flight; its weight among other queues; what is kept of it."""
-
-    quota: kinds.Quota | None = Field(
-        default=None, description="Most messages handed out in any such period, as `100/1m`."
-    )
-    rate: kinds.Rate | None = Field(
-        default=None,
-        description="Most messages with one rate key handed out in any such period, as `60/1h`, "
-        f"{MOST_IN_A_PERIOD} at most; those with a rate of their own have that.",
-    )
-    max_in_flight: kinds.Whole | None = Field(
-        default=None, ge=1, le=1_000_000, description="Most messages reserved at one time, over all launches."
-    )
-    weight: kinds.Whole | None = Field(
-        default=None,
-        ge=1,
-        le=1000,
-        description="Share among the consumer's queues. Without any weight their order decides.",
-    )
-    keep_completed: kinds.Keep | None = Field(
-        default=None,
-        description="How long completed, cancelled and expired messages are kept, how many of each, or both, as "
-        "`1d/10000`, which it is if unset.",
-    )
-    keep_dead: kinds.Keep | None = Field(
-        default=None, description="The same of dead letters. Unset: until a person redrives or purges them."
-    )
-
-
-class RecurrenceSettings(Section):
-    """A recurring message, by ``cron`` in ``timezone``, or ``every`` period. Its values are checked together, as those
-    of ``PollConsumer.every``, by ``recurrence_rules.py``."""
-
-    handler: str = Field(default="", description="Of its occurrences.")
-    cron: str | None = Field(
-        default=None, description="When it recurs, as a cron expression in `timezone`; or `every`."
-    )
-    every: str | None = Field(default=None, description="Its period, as `90s`.")
-    timezone: str = Field(default="UTC", description="Of `cron`, as `Europe/Paris`.")
-    queue: str | None = Field(default=None, description="Of its occurrences. Unset: the handler's.")
-    payload: dict[str, Any] = Field(default={}, description="Of its occurrences, a table.")
-    priority: kinds.Whole = Field(default=0, description="Of its occurrences; smaller is sooner.")
-    missed: Missed = Field(
-        default=Missed.ONCE,
-        description="Which missed occurrences are enqueued later: `skip`, `once` (the last), `all`.",
-    )
-    overlap: Overlap = Field(
-        default=Overlap.ALLOW, description="`skip`: none is enqueued while the one before is unfinished."
-    )
-    enabled: kinds.Switch = Field(default=True, description="`false`: it is listed, and yields nothing.")
-    ping: str | None = Field(
-        default=None, repr=False, description="URL that is told how each occurrence begins and ends; a secret."
-    )
-
-
-class CommandSettings(Section):
-    """A handler that is a program."""
-
-    command: kinds.Argv = Field(default=(), description="The program and its arguments, a list; no shell.")
-    timeout: kinds.Duration | None = Field(
-        default=None, gt=0, le=YEAR, description="How long it may run; then its process group gets SIGTERM."
-    )
-    kill_after: kinds.Duration = Field(
-        default=5.0, ge=0, le=YEAR, description="How long after SIGTERM the rest of the group gets SIGKILL."
-    )
-    queue: kinds.Name = Field(default="default", description="Where its messages go when the producer names none.")
-    rate: kinds.Rate | None = Field(
-        default=None,
-        description=f"Most of its messages handed out in any such period, as `60/1h`, {MOST_IN_A_PERIOD} at most.",
-    )
-    rate_key: kinds.MemberName | None = Field(
-        default=None, description="The member of the payload of which each value counts by itself."
-    )
-    max_attempts: kinds.Whole = Field(
-        default=MAX_ATTEMPTS, ge=1, le=MOST_ATTEMPTS, description="After so many failures the message is a dead letter."
-    )
-    retry: dict[str, Any] = Field(
-        default={}, description="Delays between attempts: `first`, `factor`, `most`, `jitter`."
-    )
-    fatal: kinds.ExitCodes = Field(default=(), description="Exit codes for which no further attempt can help.")
-    environment: tuple[kinds.VariableName, ...] = Field(
-        default=(), description="Names of further variables to pass on."
-    )
-    directory: str | None = Field(
-        default=None, description="Its working directory, relative to the configuration file's, which is the default."
     )
 
 

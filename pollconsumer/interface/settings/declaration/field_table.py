@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import AfterValidator, BeforeValidator
 from pydantic.fields import FieldInfo
 
-from pollconsumer.interface.settings.declaration.declared import LaunchSettings, Section, Settings
+from pollconsumer.interface.settings.declaration.declared import LaunchSettings, Settings
+from pollconsumer.interface.settings.declaration.declared_tables import Section
 from pollconsumer.interface.settings.fields import DeclaredField, FieldTable
 
 
@@ -45,7 +46,7 @@ def _extra(field: FieldInfo) -> dict[str, Any]:
 
 def _setting(key: str, field: FieldInfo, flag: str | None = None) -> DeclaredField:
     setting = _of_type(field.annotation, field.metadata)._replace(
-        key=key, default=field.default, secret=not field.repr, flag=flag, former=str(_extra(field).get("was", ""))
+        key=key, default=field.default, secret=not field.repr, flag=flag, former=str(_extra(field).get("former", ""))
     )
     return setting if flag is None else setting._replace(help=field.description or "")
 
