@@ -19,7 +19,7 @@ EXTRA = {"served": ("jinja2", "starlette", "uvicorn"), "written": ("jinja2",)}
 """Packages that serving and writing need."""
 
 
-@click.command()
+@click.command(epilog="pollconsumer dashboard\npollconsumer dashboard --static /var/www/queue")
 @click.option("--host", cls=Once, default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option("--port", cls=Once, type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: any.")
 @click.option("--allow-actions", is_flag=True, help="Let who has the token redrive, cancel, pause, resume, trigger.")

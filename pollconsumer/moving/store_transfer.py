@@ -41,7 +41,7 @@ LOOK_EVERY = 0.2
 """Seconds between looks at the leases that are held."""
 
 
-@click.command(name="export")
+@click.command(name="export", epilog="pollconsumer store export store.ndjson\npollconsumer store export -")
 @click.argument("file", type=NAMED_FILE, metavar="FILE")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -82,7 +82,7 @@ def export_(file: str, yes: bool, as_json: bool) -> None:
         _report("exported", totals, as_json)
 
 
-@click.command(name="import")
+@click.command(name="import", epilog="pollconsumer --store redis://db.example store import store.ndjson")
 @click.argument("file", type=NAMED_FILE, metavar="FILE")
 @click.option("--restart", is_flag=True, help="Remove what an import that was broken off has left.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -123,7 +123,7 @@ def import_(file: str, restart: bool, as_json: bool) -> None:
     _report("imported", importing.totals.as_json(), as_json)
 
 
-@click.command()
+@click.command(epilog="pollconsumer store reopen --yes")
 @click.option("--yes", is_flag=True, help="Do it.")
 def reopen(yes: bool) -> None:
     """Open a store that was closed for its export, unless that was imported elsewhere."""

@@ -55,7 +55,10 @@ class Asked(NamedTuple):
     image: str | None
 
 
-@click.command()
+@click.command(
+    epilog="pollconsumer init project mail\npollconsumer init cron\npollconsumer init cron --install\n"
+    "pollconsumer init systemd --write deploy"
+)
 @click.argument("platform", type=WordType((*PLATFORMS, PROJECT)))
 @click.argument("place", required=False, type=NAMED_PATH, metavar="[DIR]")
 @click.option(

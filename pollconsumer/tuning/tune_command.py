@@ -64,7 +64,7 @@ OUTCOMES: dict[str, tuple[str, Callable[[float], str]]] = {
 }
 
 
-@click.command()
+@click.command(epilog="pollconsumer tune\npollconsumer tune --apply")
 @click.option("--apply", is_flag=True, help="Write what is proposed into the configuration file.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def tune(apply: bool, as_json: bool) -> None:

@@ -24,7 +24,7 @@ def _of_owner(settings: Settings) -> Iterator[Finding]:
         yield Finding("owner", None, f"configuration belongs to {found[0]}, the store to this user", found[1], REMEDY)
 
 
-@click.command()
+@click.command(epilog="pollconsumer doctor\npollconsumer doctor --quiet")
 @click.option("--quiet", is_flag=True, help="Print nothing when all is well, else a line a finding on standard error.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def doctor(quiet: bool, as_json: bool) -> int:

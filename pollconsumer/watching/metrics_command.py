@@ -35,7 +35,7 @@ def _address(text: str) -> ListenAddress:
     return ListenAddress(host.removeprefix("[").removesuffix("]") or LOOPBACK, int(port))
 
 
-@click.command()
+@click.command(epilog="pollconsumer metrics\npollconsumer metrics --textfile /var/lib/node_exporter/pollconsumer.prom")
 @click.option("--textfile", cls=Once, type=NAMED_PATH, help="Write them to this file, atomically.")
 @click.option(
     "--serve",

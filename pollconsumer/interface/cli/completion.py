@@ -33,7 +33,7 @@ MOST_RECURRENCES = 200
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command()
+@click.command(epilog="pollconsumer completion bash >> ~/.bashrc")
 @click.argument("shell", type=WordType(SHELLS))
 def completion(shell: str) -> None:
     """Print the completion of commands, options and names for a shell.

@@ -12,7 +12,7 @@ import click
 
 from pollconsumer.core.errors import UsageError, shown, suggestion
 from pollconsumer.core.notation.redaction import redacted
-from pollconsumer.interface.cli.examples import below_options
+from pollconsumer.interface.cli.epilogs import OF_PROGRAM, below_options
 from pollconsumer.interface.cli.flags import common_flags
 from pollconsumer.interface.cli.launch_command import set_verbosity, settings_of
 from pollconsumer.interface.cli.output import print_help
@@ -83,7 +83,7 @@ class Commands(click.Group):
         for place in OF_WINGS.get(cmd_name, ()):
             assert isinstance(command, click.Group)
             command.add_command(_imported(place))
-        _complete(command, cmd_name)
+        _complete(command)
         if cmd_name not in LAUNCHES:
             raise_interrupts()
         return command
@@ -100,7 +100,7 @@ def _imported(place: str) -> click.Command:
     return command
 
 
-def _complete(command: click.Command, path: str) -> None:
+def _complete(command: click.Command) -> None:
     """Add to a command, and to those in it, the common options, and what its help shows below them."""
     if any(flag.flag in parameter.opts for parameter in command.params for flag in common_flags()):
         return  # a second look-up in one process
@@ -112,10 +112,10 @@ def _complete(command: click.Command, path: str) -> None:
         given: dict[str, Any] = {"count": True} if counted else {"is_flag": True}
         names = [letter, VERBOSITY[letter]]
         command.params.append(click.Option(names, hidden=True, expose_value=False, callback=_speak, **given))
-    command.epilog = below_options(path)
+    command.epilog = below_options(command.epilog)
     if isinstance(command, click.Group):
-        for name, inner in command.commands.items():
-            _complete(inner, f"{path} {name}")
+        for inner in command.commands.values():
+            _complete(inner)
 
 
 def _speak(context: click.Context, option: click.Parameter, value: int) -> None:
@@ -143,7 +143,7 @@ def _take_common_option(context: click.Context, option: click.Parameter, value: 
 
 @click.group(
     cls=Commands,
-    epilog=below_options(""),
+    epilog=OF_PROGRAM,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @declared(common_flags())

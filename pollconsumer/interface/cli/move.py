@@ -12,7 +12,7 @@ from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.types import declared
 
 
-@click.command()
+@click.command(epilog="pollconsumer move")
 @declared(flags_of("move"))
 def move(**flags: Any) -> None:
     """One bounded launch of the mover.

@@ -12,7 +12,9 @@ from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.types import declared
 
 
-@click.command()
+@click.command(
+    epilog="pollconsumer run\npollconsumer run --queue mail --timeout 55s\npollconsumer -v run --until-empty"
+)
 @declared(flags_of("run"))
 def run(**flags: Any) -> None:
     """One bounded launch of the consumer.

@@ -58,7 +58,7 @@ class OnlyRead(OwnFiles):
         return False
 
 
-@click.command()
+@click.command(epilog="pollconsumer --config /etc/pollconsumer/config.toml check")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check(as_json: bool) -> None:
     """Validate configuration and handlers, reach the store, show the next launches and the window."""

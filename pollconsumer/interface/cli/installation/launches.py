@@ -38,7 +38,7 @@ NAMES = (
 )
 
 
-@click.command()
+@click.command(epilog="pollconsumer launches --limit 60")
 @click.option(
     "--limit", cls=Once, type=click.IntRange(1, 5000), default=20, show_default=True, help="Launches to show."
 )

@@ -23,7 +23,7 @@ def lease() -> None:
     """Show or break leases."""
 
 
-@lease.command()
+@lease.command(epilog="pollconsumer lease show")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def show(as_json: bool) -> None:
     """Show who holds which lease, since when, under which fence."""
@@ -36,7 +36,7 @@ def show(as_json: bool) -> None:
         print_line("no lease is held")
 
 
-@lease.command(name="break")
+@lease.command(name="break", epilog="pollconsumer lease break --role mover --yes")
 @click.option("--role", cls=Once, type=WordType(["consumer", "mover"]), default="consumer", show_default=True)
 @click.option("--slot", cls=Once, type=click.IntRange(0, 63), help="Only this slot.")
 @click.option("--yes", is_flag=True, help="Do it.")

@@ -42,7 +42,7 @@ MOVER_MISSING_AFTER = 5.0
 """Seconds that a message may be overdue before a missing mover is reported."""
 
 
-@click.command()
+@click.command(epilog="pollconsumer status\npollconsumer status ID --watch")
 @click.argument("message_id", metavar="[ID]", required=False)
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Of the message, where two have one of that id.")
 @click.option(

@@ -18,20 +18,20 @@ def store() -> None:
     """The embedded server, which launches start automatically; and moving a store, embedded or not."""
 
 
-@store.command()
+@store.command(epilog="pollconsumer store start")
 def start() -> None:
     """Start the server unless it runs already."""
     settings = current_settings()
     server_of(settings).ensure_running(durability=settings.durability)
 
 
-@store.command()
+@store.command(epilog="pollconsumer store stop")
 def stop() -> None:
     """Stop the server; it keeps its data."""
     server_of(current_settings()).stop()
 
 
-@store.command()
+@store.command(epilog="pollconsumer store status")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(as_json: bool) -> None:
     """Show the status of the server."""
@@ -56,7 +56,7 @@ def status(as_json: bool) -> None:
         )
 
 
-@store.command()
+@store.command(epilog="pollconsumer store path")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def path(as_json: bool) -> None:
     """Print the data directory."""
@@ -67,7 +67,7 @@ def path(as_json: bool) -> None:
         print_line(server.directory)
 
 
-@store.command()
+@store.command(epilog="pollconsumer store adopt")
 def adopt() -> None:
     """Accept the store after its data was replaced or emptied on purpose."""
     opened = opener_of(current_settings())

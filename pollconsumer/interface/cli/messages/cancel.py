@@ -17,7 +17,7 @@ from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.reading.message_selector import MessageSelector, Selection, unreserved
 
 
-@click.command()
+@click.command(epilog="pollconsumer cancel ID\npollconsumer cancel --handler mail.send --yes")
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="All of this queue; with an id, the queue that it is in.")
 @click.option("--handler", cls=Once, type=HANDLER_NAME, help="All for this handler.")
@@ -76,7 +76,7 @@ def _cancel_each(ids: tuple[str, ...], queue: str | None, *, running: bool) -> N
         raise refused
 
 
-@click.command()
+@click.command(epilog="pollconsumer reschedule ID --in 1h")
 @click.argument("message_id", metavar="ID")
 @click.option("--in", "in_", cls=Once, type=Duration(most=LONGEST_DELAY), help="Due after so long.")
 @click.option("--at", cls=Once, type=DUE_TIME, help="Due at this time, ISO 8601 with an offset or Z.")

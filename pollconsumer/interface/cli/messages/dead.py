@@ -38,7 +38,7 @@ def dead() -> None:
     """Dead letters: messages set aside after their last attempt, or malformed."""
 
 
-@dead.command(name="list")
+@dead.command(name="list", epilog="pollconsumer dead list --handler mail.send")
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only those of this queue.")
 @click.option("--handler", cls=Once, type=HANDLER_NAME, help="Only those for this handler.")
 @click.option("--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Most to show.")
@@ -49,7 +49,7 @@ def list_(queue: str | None, handler: str | None, limit: int, as_json: bool) -> 
     print_messages((letter for letter, _ in zip(letters, range(limit), strict=False)), as_json=as_json)
 
 
-@dead.command()
+@dead.command(epilog="pollconsumer dead show ID")
 @click.argument("message_id", metavar="ID")
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Its queue, where two have a message of that id.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -61,7 +61,7 @@ def show(message_id: str, queue: str | None, as_json: bool) -> None:
     print_message(describe(letter) | {"raw": letter.raw}, as_json=as_json)
 
 
-@dead.command()
+@dead.command(epilog="pollconsumer dead redrive ID\npollconsumer dead redrive --all --queue mail")
 @chosen
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def redrive(ids: tuple[str, ...], every: bool, handler: str | None, queue: str | None, as_json: bool) -> None:
@@ -71,7 +71,7 @@ def redrive(ids: tuple[str, ...], every: bool, handler: str | None, queue: str |
     report("redriven", returned, letters, WHY_LEFT, as_json)
 
 
-@dead.command()
+@dead.command(epilog="pollconsumer dead purge --handler mail.send --yes")
 @chosen
 @click.option("--yes", is_flag=True, help="Do it.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

@@ -75,7 +75,9 @@ def as_mapping(ctx: click.Context, param: click.Parameter, given: Sequence[tuple
     return dict(given) or None
 
 
-@click.command()
+@click.command(
+    epilog="""pollconsumer enqueue mail.send '{"to": "a@b"}' --in 5m\npollconsumer enqueue --ndjson messages.ndjson"""
+)
 @click.argument("handler", type=HANDLER_NAME, required=False)
 @click.argument("payload", required=False)
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue; by default the handler's.")

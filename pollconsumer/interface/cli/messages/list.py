@@ -20,7 +20,7 @@ PAGE = 500
 """Messages in memory at a time."""
 
 
-@click.command(name="list")
+@click.command(name="list", epilog="pollconsumer list --state ready --queue mail")
 @click.option("--state", cls=Once, type=WordType(State), help="Only messages in it.")
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only messages of it.")
 @click.option("--handler", cls=Once, type=HANDLER_NAME, help="Only messages for it.")

@@ -19,7 +19,7 @@ def queue() -> None:
     """List queues; pause one, resume it, empty it."""
 
 
-@queue.command(name="list")
+@queue.command(name="list", epilog="pollconsumer queue list")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def list_(as_json: bool) -> None:
     """Queues, with how many messages are in each state."""
@@ -30,21 +30,21 @@ def list_(as_json: bool) -> None:
         queues_table(queues)
 
 
-@queue.command()
+@queue.command(epilog="pollconsumer queue pause mail")
 @click.argument("name", type=QUEUE_NAME)
 def pause(name: str) -> None:
     """Stop the queue from handing out messages; reserved ones are finished."""
     opened(Interventions).pause(name, paused=True)
 
 
-@queue.command()
+@queue.command(epilog="pollconsumer queue resume mail")
 @click.argument("name", type=QUEUE_NAME)
 def resume(name: str) -> None:
     """Resume a paused queue."""
     opened(Interventions).pause(name, paused=False)
 
 
-@queue.command()
+@queue.command(epilog="pollconsumer queue purge mail --yes")
 @click.argument("name", type=QUEUE_NAME)
 @click.option("--yes", is_flag=True, help="Do it; without, only say how many these are.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

@@ -51,7 +51,7 @@ def recurrences() -> None:
 recurrences.add_command(add)
 
 
-@recurrences.command(name="list")
+@recurrences.command(name="list", epilog="pollconsumer recurrences list")
 @click.option("--limit", cls=Once, type=click.IntRange(1), default=1000, show_default=True, help="Most to show.")
 @AS_JSON
 def list_(limit: int, as_json: bool) -> None:
@@ -70,7 +70,7 @@ def list_(limit: int, as_json: bool) -> None:
     print_table(titles, rows)
 
 
-@recurrences.command(name="next")
+@recurrences.command(name="next", epilog="pollconsumer recurrences next nightly -n 10")
 @NAME
 @click.option("-n", "count", type=click.IntRange(1, 1000), default=5, show_default=True, help="Instants to show.")
 @click.option(
@@ -95,7 +95,7 @@ def next_(name: str, count: int, start: date | int | None, dst: bool, as_json: b
         )
 
 
-@recurrences.command()
+@recurrences.command(epilog="pollconsumer recurrences pause nightly")
 @NAME
 def pause(name: str) -> None:
     """Enqueue no occurrences until it is resumed; those in between are not made up for."""
@@ -103,7 +103,7 @@ def pause(name: str) -> None:
     store.pause(store.find(name))
 
 
-@recurrences.command()
+@recurrences.command(epilog="pollconsumer recurrences resume nightly")
 @NAME
 def resume(name: str) -> None:
     """Resume with the next occurrence."""
@@ -111,14 +111,14 @@ def resume(name: str) -> None:
     store.resume(store.find(name))
 
 
-@recurrences.command()
+@recurrences.command(epilog="pollconsumer recurrences remove nightly")
 @NAME
 def remove(name: str) -> None:
     """Remove a recurrence. What it has enqueued stays; if a configuration defines it, the next launch adds it again."""
     opened(Recurrences).remove(name)
 
 
-@recurrences.command()
+@recurrences.command(epilog="pollconsumer recurrences trigger nightly")
 @NAME
 @AS_JSON
 def trigger(name: str, as_json: bool) -> None:
@@ -127,7 +127,7 @@ def trigger(name: str, as_json: bool) -> None:
     Report(as_json).show([Enqueued(store.trigger(standing), False)])
 
 
-@recurrences.command()
+@recurrences.command(epilog="pollconsumer recurrences history nightly")
 @NAME
 @click.option("--limit", cls=Once, type=click.IntRange(1, 100), default=20, show_default=True, help="Most to show.")
 @AS_JSON

@@ -30,7 +30,7 @@ def _until(text: str) -> datetime:
     return datetime_of(DUE_TIME.read(text))
 
 
-@click.command()
+@click.command(epilog="pollconsumer recurrences add nightly backup --cron '30 2 * * *' --timezone Europe/Paris")
 @click.argument("name")
 @click.argument("handler", type=HANDLER_NAME)
 @click.argument("payload", required=False)

@@ -1,0 +1,28 @@
+"""What ``--help`` shows below the options: examples of each command, and, of all commands, the exit codes."""
+
+from __future__ import annotations
+
+EXIT_CODES = {
+    "0": "every normal end of a launch; what was asked for is done",
+    "1": "a bug of pollconsumer; of doctor: something is wrong",
+    "2": "usage",
+    "65": "bad data",
+    "66": "no such message, queue or recurrence",
+    "69": "the store cannot be reached",
+    "73": "a file, directory or socket cannot be created",
+    "75": "the lease was lost while running",
+    "77": "authentication, or permission",
+    "78": "configuration, import of handlers, or a store that must not be used",
+    "124": "ended by the watchdog",
+    "130, 143": "interrupted; a launch: by its second SIGINT or SIGTERM",
+}
+OF_PROGRAM = "\n".join(["\b", "Exit codes:", *(f"  {code:8}  {meaning}" for code, meaning in EXIT_CODES.items())])
+
+SEE_ALL = "Exit codes: see 'pollconsumer --help'."
+
+
+def below_options(examples: str | None) -> str:
+    """For the help of a command, whose ``examples`` are a line each."""
+    lines = (examples or "").splitlines()
+    shown = ["Examples:" if len(lines) > 1 else "Example:", *(f"  {each}" for each in lines), ""] if lines else []
+    return "\n".join(["\b", *shown, SEE_ALL])
