@@ -257,7 +257,8 @@ def noting(function):
 Consumer.handle_until_stopped = noting(Consumer.handle_until_stopped)
 
 if __name__ == "__main__":
-    hello.enqueue("Ann")
+    hello.enqueue("Ann")  # the first of its queue, which goes another way
+    hello.enqueue("Ann")  # the first that goes this way, for which the server loads a script
     noting(hello.enqueue)("Ann")
 """
 
