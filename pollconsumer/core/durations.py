@@ -24,20 +24,19 @@ something only if it outlasts the grace, too; where the tick is dropped it costs
 class Average:
     """A mean, initialised from earlier launches."""
 
-    __slots__ = ("count", "total")
+    __slots__ = ("count", "mean", "total")
 
     def __init__(self, mean: float = 0.0, count: int = 0) -> None:
         self.count = min(count, MEMORY)
         self.total = mean * self.count
+        self.mean: float | None = mean if count else None
+        """None before the first measurement."""
 
     def add(self, total: float, count: int = 1) -> None:
+        """Add ``count`` durations, ``total`` seconds in all."""
         self.total += total
         self.count += count
-
-    @property
-    def mean(self) -> float | None:
-        """None before the first measurement."""
-        return self.total / self.count if self.count else None
+        self.mean = self.total / self.count
 
 
 class Durations:

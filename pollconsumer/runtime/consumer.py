@@ -54,15 +54,16 @@ class Consumer:
         self._launch, self._durations, self._wake = launch, learned, wake
         self._flight = launch.progress.flight
         launch.store.keeping = options.keeping
-        reporting = ProgressReporter(launch, options.report_every)
+        reporter = ProgressReporter(launch, options.report_every)
         reserved: deque[Reservation] = deque()
         predecessors = Predecessors(launch, reserved)
-        context_of = Deliveries(launch, handlers, executor.lock(), reporting, predecessors).context_of
+        context_of = Deliveries(launch, handlers, executor.lock(), reporter, predecessors).context_of
         self._settling = Settlements(launch, context_of, handlers, predecessors)
         self._pace = Pace(options, launch, executor, learned)
         self.margin = self._pace.margin
         turns = Turns(options.queues, options.weights)
-        self._exchange = exchange(launch, self._settling, turns, options.limits, self._page_size, reporting, reserved)
+        self._exchange = exchange(launch, self._settling, turns, options.limits, self._pace, reporter, reserved)
+        self._stops = launch.progress.stops
         self._stopping = MessageStopper(launch, executor, self._exchange, options.queues)
         self._quick = QuickPath(
             launch,
@@ -77,19 +78,16 @@ class Consumer:
         )
         self._handlers = handlers
         self._collecting = Collector(
-            launch, executor, learned, self._exchange, self._settling, self._stopping, self._quick, self._pace
+            launch, executor, learned, self._exchange, self._settling, self._stopping, self._quick
         )
         self._opening = AttemptOpener(
             launch, handlers, self._settling, context_of, self._collecting.settle, options.new_monitors
         )
-        self._taken = 0
         self._asked: StopReason | None = None
         """The first reason to stop; it may be transient."""
         self._exhausted = False
         """Whether the last attempt to dequeue found no message, in any queue."""
         self._empty_since: float | None = None
-        self._handling_suspect = False
-        """Whether the last message may have killed its process before: so may those after it."""
         self._memory_checked = self.window.start
 
     def run(self) -> StopReason:
@@ -122,7 +120,7 @@ class Consumer:
 
     def handle_until_stopped(self) -> StopReason:
         while (reason := self.asked_to_stop()) is None:
-            if self.executor.busy() == self.executor.slots:
+            if self.executor.busy == self.executor.slots:
                 self.await_slot()
             elif not self.has_time_to_handle():
                 return StopReason.NO_TIME_TO_HANDLE
@@ -148,35 +146,40 @@ class Consumer:
         if self._launch.check_lease():
             self._quick.close()
             self._exchange.clear()  # others may have recovered these, and be handling them
-        self._stopping.attend()
-        if self._asked is None:
-            self._asked = self._reason_to_stop()
+        if self._stops.any():
+            self._stopping.attend()
+        if self._asked is not None:
+            return self._asked
+        if self._collecting.leaking:
+            self._asked = StopReason.DESCRIPTORS
+        elif self._launch.interrupted():
+            self._asked = StopReason.INTERRUPTED
+        elif self._exchange.successor and self._launch.plan.handoff.on_call:
+            self._asked = StopReason.HANDED_OVER
+        elif self._pace.begun == self.options.max_messages:
+            self._asked = StopReason.MAX_MESSAGES
+        elif self.options.memory_limit and self._has_grown_beyond(self.options.memory_limit):
+            self._asked = StopReason.MEMORY
         return self._asked
 
-    def _reason_to_stop(self) -> StopReason | None:
-        if self._collecting.leaking:
-            return StopReason.DESCRIPTORS
-        if self._launch.interrupted():
-            return StopReason.INTERRUPTED
-        if self._exchange.successor and self._launch.plan.handoff.on_call:
-            return StopReason.HANDED_OVER
-        if self._taken == self.options.max_messages:
-            return StopReason.MAX_MESSAGES
-        if self.options.memory_limit and self.clock() - self._memory_checked > MEMORY_CHECK_EVERY:
-            self._memory_checked = self.clock()
-            if resident_bytes() > self.options.memory_limit:
-                return StopReason.MEMORY
-        return None
+    def _has_grown_beyond(self, memory_limit: int) -> bool:
+        """As it was about a second ago at most."""
+        now = self.clock()
+        if now - self._memory_checked <= MEMORY_CHECK_EVERY:
+            return False
+        self._memory_checked = now
+        return resident_bytes() > memory_limit
 
     def nothing_left(self) -> StopReason | None:
         """EMPTY if no message is ready, due, in hand or in an outbox, HELD_BACK if all ready ones are held back; only
         after ``linger`` of it, and not while that is unknown of a queue whose node is lost."""
-        if self.executor.busy() or not self._exhausted or self._exchange.lacks_queues():
+        if self.executor.busy or not self._exhausted or self._exchange.lost:
             return None
-        brought = self._exchange.brought
-        self._exchange.repair_now()
-        if self._exchange.brought > brought:
-            return None
+        if self._exchange.to_repair:
+            brought = self._exchange.brought
+            self._exchange.repair()
+            if self._exchange.brought > brought:
+                return None
         now = self.clock()
         if self._empty_since is None:
             self._empty_since = now
@@ -186,16 +189,13 @@ class Consumer:
 
     def dequeue(self) -> bool:
         """Whether messages are reserved: ahead, or now."""
-        return bool(self._exchange.reserved) or self._reserve()
-
-    def _reserve(self) -> bool:
+        if self._exchange.reserved:
+            return True
         self._exhausted = False
         promoted = not self.options.until_empty
         while self.asked_to_stop() is None and self.has_time_to_handle():
-            self._collecting.report()
             brought = self._exchange.brought
             if self._exchange.reserve():
-                self._look_at_sizes()
                 break
             if not promoted:
                 self._exchange.promote_next()  # it is not empty while anything is due
@@ -221,11 +221,12 @@ class Consumer:
         margin = self.margin()
         if margin != self.options.min_margin:
             return False
-        most = (self.options.max_messages or MAX_PAGE_MESSAGES + self._taken) - self._taken
+        pace = self._pace
+        most = (self.options.max_messages or MAX_PAGE_MESSAGES + pace.begun) - pace.begun
         handled = self._quick.handle(self._exchange.reserved, most, margin)
         if handled:
-            self._taken += handled
-            self._handling_suspect, self._empty_since = False, None
+            pace.begun += handled
+            pace.suspects, self._empty_since = False, None
             self._collecting.collect()
         return handled > 0
 
@@ -236,10 +237,10 @@ class Consumer:
             self._collecting.settle()  # outcomes must not wait for a long handler
         if attempt.handler.at_most_once and not self._exchange.begin([reservation]):
             return
-        self._taken += 1
+        self._pace.begun += 1
         self._empty_since = None
-        self._handling_suspect = reservation.crashes > 0
-        if self._handling_suspect:
+        self._pace.suspects = suspect = reservation.crashes > 0
+        if suspect:
             # Handle a suspected crasher alone, so that no other message is blamed, and with no other reservations,
             # because if the heartbeat dies as well, every reservation is charged.
             self._collecting.await_quiet()
@@ -249,7 +250,7 @@ class Consumer:
         self._flight.enter(reservation, last=reservation.attempt >= attempt.handler.max_attempts)
         self.executor.start(attempt)
         self._collecting.collect()
-        if self._handling_suspect:
+        if suspect:
             self._collecting.await_quiet()
 
     def idle(self) -> None:
@@ -262,7 +263,7 @@ class Consumer:
         if self._empty_since is not None:
             longest = min(longest, self._empty_since + self.options.linger - now)
         longest = max(0.0, longest)  # the margin may have begun since it was looked at
-        if self.executor.busy():
+        if self.executor.busy:
             if self._wake.wait(min(self.options.longest_wait, longest, self._exchange.due_in()), self.executor):
                 self._exchange.promote_next()
             self._collecting.collect()
@@ -270,7 +271,6 @@ class Consumer:
         until = self.window.wait_until(now, longest)
         last = not self.window.has_time(until, SERVER_LATE)
         while not self._exchange.reserved and self.asked_to_stop() is None and (left := until - self.clock()) > 0:
-            self._collecting.report()
             wait, more_in = min(self.options.longest_wait, left), self._exchange.more_in
             soon = min(self._exchange.due_in(), inf if more_in is None else more_in)
             # Timed here where the server, which ends waits late, would outlast the window or a due time.
@@ -292,7 +292,7 @@ class Consumer:
         become free take what is reserved ahead by themselves."""
         self._reserve_ahead()
         self._collecting.await_end()
-        if self.executor.busy() < self.executor.slots:
+        if self.executor.busy < self.executor.slots:
             self._quick.close()
 
     def _reserve_ahead(self) -> None:
@@ -305,23 +305,12 @@ class Consumer:
         few = wanted // 3
         self._quick.open(margin, few)
         if len(self._exchange.reserved) <= few or self._collecting.is_late():
-            self._collecting.report()
             self._exchange.reserve()
-            self._look_at_sizes()
             if self._settling.watched:
                 self._settling.call_hooks()
 
     def finish(self) -> None:
         """Wait for messages in hand, release those not started, settle all."""
         self._collecting.await_quiet()
-        self._collecting.report()
         self._exchange.give_back()
-        self._collecting.report()
         self._wake.close()
-
-    def _look_at_sizes(self) -> None:
-        with self._exchange.passing:  # slots take some of them meanwhile
-            self._pace.look_at(self._exchange.reserved)
-
-    def _page_size(self) -> int:
-        return 1 if self._handling_suspect else self._pace.page_size(len(self._exchange.reserved), self._taken)

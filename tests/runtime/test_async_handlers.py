@@ -210,7 +210,7 @@ def test_async_handlers_run_together_on_one_loop_beside_a_thread() -> None:
     start(executor, meets, name="a")
     start(executor, meets, name="b")
     assert sorted(outcome.result for outcome in outcomes(executor, 2)) == ["a", "b"]
-    assert executor.busy() == 1
+    assert executor.busy == 1
     gate.set()
     assert outcomes(executor) == [Outcome(result="plain")]
     executor.close()

@@ -220,7 +220,7 @@ def test_a_launch_that_has_lost_all_of_its_nodes_waits_for_them(
     with pytest.raises(StoreUnreachable) as unreachable:
         parted.exchange.reserve()
     assert type(unreachable.value) is StoreUnreachable
-    assert not parted.exchange.lacks_queues()
+    assert not parted.exchange.lost
 
 
 def test_a_launch_ends_with_an_error_that_names_the_queues_of_a_node_that_stays_away(parted: Parted) -> None:

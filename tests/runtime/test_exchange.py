@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections import deque
 from contextlib import nullcontext
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import pytest
 
+from pollconsumer.core.durations import Average
 from pollconsumer.core.events import ReservationsLost
 from pollconsumer.core.progress import Progress
 from pollconsumer.core.queue_order import Turns
@@ -58,7 +60,9 @@ class Exchanging:
         context_of = Deliveries(launch, {}, nullcontext(), self.reporting, self.predecessors).context_of
         self.settling = Settlements(launch, context_of, {}, self.predecessors)
         turns = Turns(QUEUES, {})
-        self.exchange = exchange(launch, self.settling, turns, limits or {}, lambda: 9, self.reporting, reserved)
+        durations = SimpleNamespace(overall=Average())
+        pace = SimpleNamespace(page_size=lambda _: 9, measure=lambda _: None, margin=lambda: 0.0, durations=durations)
+        self.exchange = exchange(launch, self.settling, turns, limits or {}, pace, self.reporting, reserved)
         for queue in QUEUES:
             launch.store.announce(launch.holder, queue)
 
@@ -210,7 +214,7 @@ def test_a_repair_does_not_hold_up_messages_that_were_reserved_as_it_was_found_t
         exchange.settle()
         repair.assert_not_called()
         assert not exchange.reserve()
-        repair.assert_called_once_with(["mail"])
+        repair.assert_called_once_with()
         exchanging.clock.now_ms += int(EVERY * 1000)
         assert not exchange.reserve()
         assert repair.call_count == 2

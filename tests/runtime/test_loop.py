@@ -311,17 +311,17 @@ def test_as_many_are_reserved_as_have_a_megabyte_of_payload_if_they_are_as_large
 
 
 @pytest.mark.parametrize("slots", [1, 4])
-def test_no_slot_takes_what_is_reserved_while_its_sizes_are_looked_at(
+def test_all_of_a_page_is_measured_though_slots_take_messages_of_it_meanwhile(
     slots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = Settings(60.0, 5.0, 0.5, 1.0, min_margin=1.0, slots=slots, learned=(0.001, 9), until_empty=True)
     launch = VirtualLaunch(settings, [Arrival(0.0, 0.001)] * 100)
-    consumer, locked = launch.consumer, list[bool]()
-    monkeypatch.setattr(consumer._pace, "look_at", lambda _: locked.append(consumer._exchange.passing.locked()))  # noqa: SLF001
+    measured = list[int]()
+    monkeypatch.setattr(launch.consumer._pace, "measure", lambda page: measured.append(len(page)))  # noqa: SLF001
     launch.handle_until_stopped()
     assert len(launch.started) == 100
-    assert len(locked) > 1
-    assert all(locked)
+    assert len(measured) > 1
+    assert sum(measured) == 100
 
 
 def test_an_average_learned_by_earlier_launches_stands_in_for_the_estimate() -> None:

@@ -248,12 +248,12 @@ def test_a_slot_goes_on_with_what_it_is_given_and_wakes_the_launch_once_it_is_fr
     executor.relay(take)
     executor.start(following.pop(0))
     done, until = list[Handled](), time.monotonic() + PATIENCE
-    while executor.busy() and time.monotonic() < until:
+    while executor.busy and time.monotonic() < until:
         executor.wait(1.0)
         done += executor.finished()
     assert [each.attempt.reservation.name for each in done] == [f"m{n}" for n in range(6)]
     assert given_to == names
-    assert executor.busy() == 0
+    assert executor.busy == 0
     executor.close()
 
 

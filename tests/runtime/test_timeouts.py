@@ -238,7 +238,7 @@ def test_a_thread_that_was_stopped_handles_the_next_message() -> None:
     for run in (lambda *_: spin(), lambda *_: "fine"):
         executor.start(Attempt(reservation, Handler("h", limited(run, 0.5)), {}))
         until = time.monotonic() + PATIENCE
-        while executor.busy() and time.monotonic() < until:
+        while executor.busy and time.monotonic() < until:
             executor.wait(1)
             ends += [handled.outcome for handled in executor.finished()]
     executor.close()

@@ -136,7 +136,8 @@ class VirtualStore:
     ) -> Stepped:
         del lasts_ms, keep
         assert reports is None
-        promoted = [Promoted(0, None, recurring=False, to_repair=False) for _ in promoting]
+        stepped = Stepped()
+        stepped.promoted = [Promoted(0, None, recurring=False, to_repair=False) for _ in promoting]
         for share in shares:
             for _, new_row, ids, _ in share.runs:
                 for name in ids:
@@ -146,10 +147,11 @@ class VirtualStore:
         if wait:
             self.before_wait(wait)
             if not self.wait(wait):
-                return Stepped([], [], successor=False, promoted=promoted)
+                return stepped
         taken = [n for share in shares for n in self.arrivals.take(self.clock.now, share.claim)]
         self.reserved.update(taken)
-        return Stepped([self._reservation(n, now()) for n in taken], [], successor=False, promoted=promoted)
+        stepped.reserved = [self._reservation(n, now()) for n in taken]
+        return stepped
 
     def _reservation(self, n: int, now: float) -> Reservation:
         outcome = self.arrivals.script[n].outcome
@@ -199,11 +201,12 @@ class VirtualSlots:
     def relay(self, take: Callable[[Handled], Attempt | None]) -> None:
         self._take = take
 
+    @property
     def busy(self) -> int:
         return len(self._running)
 
     def start(self, attempt: Attempt) -> None:
-        assert self.busy() < self.slots
+        assert self.busy < self.slots
         started = self._clock.now
         outcome = attempt.handle()
         handled = Handled(attempt, started, started + self._duration(attempt.payload), outcome)

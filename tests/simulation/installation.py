@@ -96,13 +96,11 @@ class OneSlot:
     """Handles in the launch's own actor, as ``InlineExecutor`` does in its thread."""
 
     slots = 1
+    busy = 0
 
     def __init__(self, process: Process) -> None:
         self._process = process
         self._finished: list[Handled] = []
-
-    def busy(self) -> int:
-        return 0
 
     def start(self, attempt: Attempt) -> None:
         started = self._process.monotonic()

@@ -7,11 +7,10 @@ from pollconsumer.core.events import DescriptorsClosed, DescriptorsUsedUp
 from pollconsumer.core.retry import NotBegun, Yield
 from pollconsumer.runtime.handling.executors.executor import Executor, Handled
 from pollconsumer.runtime.launch.held import Launch
-from pollconsumer.runtime.launch.shared_memory.launch_progress import Counts
 from pollconsumer.runtime.session.consumer_options import LONGEST_WAIT
 from pollconsumer.runtime.session.exchange import Exchange
 from pollconsumer.runtime.session.message_stopper import MessageStopper
-from pollconsumer.runtime.session.pace import HORIZON, Pace
+from pollconsumer.runtime.session.pace import HORIZON
 from pollconsumer.runtime.session.quick_path import QuickPath
 from pollconsumer.runtime.session.settlements import Settlements
 
@@ -26,17 +25,15 @@ class Collector:
         settling: Settlements,
         stopping: MessageStopper,
         quick: QuickPath,
-        pace: Pace,
     ) -> None:
         self._launch, self._executor, self._durations = launch, executor, durations
         self._exchange, self._settling, self._stopping, self._quick = exchange, settling, stopping, quick
-        self._margin = pace.margin
         self.leaking = False
         """Whether a handler has left so few descriptors that the launch must end."""
 
     def await_quiet(self) -> None:
         """Wait until no message is in hand."""
-        while self._executor.busy():
+        while self._executor.busy:
             self.await_end()
 
     def await_end(self) -> None:
@@ -83,14 +80,5 @@ class Collector:
         return since is not None and self._launch.clock() - since > HORIZON
 
     def settle(self) -> None:
-        self.report()
         self._exchange.settle()
         self._settling.call_hooks()
-
-    def report(self) -> None:
-        """Count for the ledger what was handled until now."""
-        settling = self._settling
-        released = settling.released + self._exchange.returned
-        numbers = (settling.handled, settling.failed, released, settling.yielded)
-        average = self._durations.overall.mean or 0.0
-        self._launch.progress.count(Counts(*numbers, average, self._margin()))

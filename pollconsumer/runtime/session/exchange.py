@@ -5,7 +5,8 @@ What the loss of a node of a cluster changes is in `cluster_exchange.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from math import inf
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -13,7 +14,9 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.events import NewerMessagesFound, ReservationsLost
 from pollconsumer.core.queue_order import Turns
 from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.launch.shared_memory.launch_progress import Counts
 from pollconsumer.runtime.launch_upkeep import EVERY, repair, send_on, tick
+from pollconsumer.runtime.session.pace import Pace
 from pollconsumer.runtime.session.progress_reporter import ProgressReporter
 from pollconsumer.runtime.session.settlements import Settlements
 from pollconsumer.store.limits import Limits
@@ -23,8 +26,7 @@ from pollconsumer.store.records.steps import Done, Promoted, Share, Stepped
 
 if TYPE_CHECKING:
     from collections import deque
-
-    from pollconsumer.store.records.reports import Reports
+    from collections.abc import Set
 
 TRIM_EVERY = 150
 """Messages that are completed between two trims, at least."""
@@ -36,8 +38,10 @@ trip."""
 
 
 class Exchange:
-    """``page_size`` returns the number of messages to reserve. ``reserved`` holds them, in their order, until they are
-    started."""
+    """``reserved`` holds the messages that are reserved, in their order, until they are started."""
+
+    lost: Set[str] = frozenset()
+    """Queues of ours that cannot be served now: of a cluster, which has lost their node."""
 
     def __init__(
         self,
@@ -45,12 +49,12 @@ class Exchange:
         settling: Settlements,
         turns: Turns,
         limits: Mapping[str, Limits],
-        page_size: Callable[[], int],
-        reporting: ProgressReporter,
+        pace: Pace,
+        reporter: ProgressReporter,
         reserved: deque[Reservation],
     ) -> None:
-        self._launch, self._settling, self._turns, self._page_size = launch, settling, turns, page_size
-        self._reporting, self.reserved = reporting, reserved
+        self._launch, self._settling, self._turns, self._pace = launch, settling, turns, pace
+        self._reporter, self.reserved = reporter, reserved
         self._store, self._flight, self._emit = launch.store, launch.progress.flight, launch.emit
         self._limits = {queue: limits[queue].packed() for queue in limits}
         self.passing = Lock()
@@ -71,10 +75,14 @@ class Exchange:
         """Whether the last claim left ready messages."""
         self.brought = 0
         """Messages that repairs, outboxes and recurrences have made ready."""
-        self._looked, self._due_at = -inf, inf
+        self._due_at = inf
+        """When a message or a recurrence of our queues is due, as far as the last promotion found."""
+        self._promoted = -inf
+        """When that was."""
+        self.to_repair: list[str] = []
+        """Queues in which it found anything that a repair looks at: repaired before a later step, so that what was
+        reserved with the last one does not wait for it."""
         self._repaired = launch.clock()
-        self._to_repair: list[str] = []
-        """Queues to repair before the next step: what was reserved with the last one does not wait for it."""
 
     def next(self) -> Reservation | None:
         """The next reserved message."""
@@ -82,12 +90,8 @@ class Exchange:
             return self.reserved.popleft() if self.reserved else None
 
     def queues(self) -> Sequence[str]:
-        """Ours that can be served now: all, while no node of a cluster is lost."""
-        return self._turns.queues
-
-    def lacks_queues(self) -> bool:
-        """Whether some of ours cannot be served now."""
-        return len(self.queues()) < len(self._turns.queues)
+        """Ours that can be served now."""
+        return [queue for queue in self._turns.queues if queue not in self.lost]
 
     def due_in(self) -> float:
         """Seconds until a message or a recurrence of our queues is due; infinity if none is known."""
@@ -95,23 +99,26 @@ class Exchange:
 
     def promote_next(self) -> None:
         """Promote with the next step, even if nothing is known to be due."""
-        self._looked = -inf
+        self._promoted = -inf
 
     def reserve(self) -> bool:
         """Promote what is due, and settle outcomes; reserve as many messages as are expected to fit, from the first
         queue that has any."""
-        self._repair_these()
+        if self.to_repair:
+            self._repair_when_due()
         shares, self.more_in, self.held_back = self._settling.take(), None, False
+        promotes = self._launch.clock() >= min(self._due_at, self._promoted + PROMOTE_EVERY)
         for queue in self._turns.order():
-            if queue not in self.queues():
+            if queue in self.lost:
                 continue
             share = shares.pop(queue, None) or Share(queue)
-            share.claim = self._page_size()
-            stepped = self._send([share, *shares.values()], promoting=self._to_promote())
+            share.claim = self._pace.page_size(len(self.reserved))
+            stepped = self._send([share, *shares.values()], promoting=self._turns.queues if promotes else ())
             self._flight.settled()
-            shares = {}
+            shares, promotes = {}, False
             if stepped.reserved:
                 self._turns.served(queue, len(stepped.reserved))
+                self._pace.measure(stepped.reserved)
                 return True
         return False
 
@@ -125,7 +132,7 @@ class Exchange:
         shares = [Share(queue) for queue in self.queues()]
         now = self._launch.clock()
         for share in shares:
-            share.claim = self._page_size()
+            share.claim = self._pace.page_size(len(self.reserved))
             share.plain = share.queue not in self._limits and now >= self._unusual_until.get(share.queue, -inf)
         stepped = self._send(shares, wait)
         if stepped.unusual:
@@ -144,6 +151,14 @@ class Exchange:
         if shares := self._settling.take():
             self._send([*shares.values()])
             self._flight.settled()
+
+    def report(self) -> None:
+        """Count for the ledger what was handled until now."""
+        settling, pace = self._settling, self._pace
+        released = settling.released + self.returned
+        average = pace.durations.overall.mean or 0.0
+        counts = Counts(settling.handled, settling.failed, released, settling.yielded, average, pace.margin())
+        self._launch.progress.count(counts)
 
     def begin(self, reservations: Sequence[Reservation], done: Sequence[Done] = ()) -> int:
         """Record, before they are handled, that these, of one queue, are handled at most once; settle outcomes, those
@@ -169,22 +184,25 @@ class Exchange:
         if not stale:
             return len(reservations)
         later = {each.id for each in reservations[1:]}
-        self._tell_stale([each for each in stale if each not in later])  # of these, when it is their turn
+        if now_stale := [each for each in stale if each not in later]:  # of the others, when it is their turn
+            self._tell_stale(now_stale)
         return next((n for n, each in enumerate(reservations) if each.id in stale), len(reservations))
 
     def put_off(self, reservation: Reservation) -> None:
         """Keep it reserved for the next launch: released now, it would return to this one."""
         self._put_off.append(reservation)
 
-    def repair(self, queues: Iterable[str]) -> None:
-        launch = self._launch
-        self._repaired, self._to_repair = launch.clock(), []
+    def repair(self) -> None:
+        """Repair the queues in which the last promotion found anything to repair."""
+        launch, queues = self._launch, self.to_repair
+        self._repaired, self.to_repair = launch.clock(), []
         live = launch.leases.live_fences()
         for queue in queues:
             self._repair(queue, live)
 
-    def repair_now(self) -> None:
-        self.repair(self._turns.queues)
+    def _repair_when_due(self) -> None:
+        if self._promoted - self._repaired >= EVERY:
+            self.repair()
 
     def _repair(self, queue: str, live_fences: list[bytes]) -> None:
         self.brought += repair(self._launch, queue, live_fences, self._add_dead_letter)
@@ -197,6 +215,7 @@ class Exchange:
     def give_back(self) -> None:
         """Release reservations that were not started, then those put off; settle all."""
         self._give_back()
+        self.report()
         for queue in self.queues():
             self._trim(queue)
 
@@ -213,25 +232,29 @@ class Exchange:
         for reservation in released:
             self._settling.release(reservation)
 
-    def _to_promote(self) -> Sequence[str]:
-        now = self._launch.clock()
-        return self._turns.queues if now >= min(self._due_at, self._looked + PROMOTE_EVERY) else ()
-
     def _send(self, shares: list[Share], wait: float = 0.0, promoting: Sequence[str] = ()) -> Stepped:
         """``wait`` as of `reserve_when_woken`, which settles nothing: what comes after it delays a handler's start."""
-        launch = self._launch
+        self.report()
         for share in shares:
             share.limits = self._limits.get(share.queue, "")  # without a claim, too: what is settled makes room
             if share.queue in self._to_trim and not wait:
                 self._to_trim.remove(share.queue)
                 share.trims = True
+        launch = self._launch
         sent = launch.clock()
-        if wait:
-            # Handlers go on while a step waits: their reports would wait with it, and newer ones be stored before them.
-            stepped = self._step(shares, wait, promoting, None, sent)
-        else:
-            with self._reporting.carried() as reports:
-                stepped = self._step(shares, wait, promoting, reports, sent)
+        # Handlers go on while a step waits: their reports would wait with it, and newer ones be stored before them.
+        carries = self._reporter.has_reported and not wait
+        with self._reporter.carried(self.lost) if carries else nullcontext() as reports:
+            stepped = self._store.step(
+                launch.holder,
+                shares,
+                lasts_ms=int((launch.window.left(sent) + launch.plan.grace) * 1000),
+                now=launch.clock,
+                wait=wait,
+                promoting=promoting,
+                reports=reports,
+                keep=self.held,
+            )
         self.reserved += stepped.reserved
         self.successor = self.successor or stepped.successor
         self.held_back = self.held_back or stepped.held_back
@@ -241,64 +264,44 @@ class Exchange:
             self._emit(NewerMessagesFound(queue))
         for dead_letter in stepped.dead_letters:
             self._add_dead_letter(dead_letter)
+        if stepped.stale:
+            self._tell_stale(stepped.stale)
         if not wait:
-            self._settled(shares, stepped.stale)
+            self._settled(shares)
         if promoting:
-            self._looked = launch.clock()
-            # From when it was sent, since the next one will take as long to the server.
-            self._due_at = min(
-                (sent + each.next_due for each in stepped.promoted if each.next_due is not None), default=inf
-            )
-            self._look_after(dict(zip(promoting, stepped.promoted, strict=True)))
+            self._look_after(promoting, stepped.promoted, sent)
         return stepped
-
-    def _step(
-        self, shares: list[Share], wait: float, promoting: Sequence[str], reports: Reports | None, now: float
-    ) -> Stepped:
-        launch = self._launch
-        return self._store.step(
-            launch.holder,
-            shares,
-            lasts_ms=int((launch.window.left(now) + launch.plan.grace) * 1000),
-            now=launch.clock,
-            wait=wait,
-            promoting=promoting,
-            reports=reports,
-            keep=self.held,
-        )
 
     def _add_dead_letter(self, dead_letter: DeadLetter) -> None:
         message, problem = dead_letter
         self._settling.add_dead_letter(message, problem)
 
-    def _settled(self, shares: list[Share], stale: list[bytes]) -> None:
-        self._tell_stale(stale)
+    def _settled(self, shares: list[Share]) -> None:
         for share in shares:
             self._untrimmed += share.completed
-            if share.has_outgoing():
+            if share.left and share.has_outgoing():
                 self._send_outgoing(share.queue)
         if self._untrimmed >= TRIM_EVERY:
             self._untrimmed = 0
             self._to_trim.update(share.queue for share in shares)
 
     def _tell_stale(self, stale: list[bytes]) -> None:
-        if stale:
-            self._settling.pass_over(stale)
-            self._emit(ReservationsLost(tuple(map(id_text, stale))))
+        self._settling.pass_over(stale)
+        self._emit(ReservationsLost(tuple(map(id_text, stale))))
 
-    def _look_after(self, promoted: Mapping[str, Promoted]) -> None:
-        for queue, each in promoted.items():
+    def _look_after(self, queues: Sequence[str], promoted: Sequence[Promoted], sent: float) -> None:
+        """Do what the promotion of ``queues``, which was ``sent`` then, has found to be due."""
+        self._promoted, self._due_at, self.to_repair = self._launch.clock(), inf, []
+        for queue, each in zip(queues, promoted, strict=True):
+            if each.next_due is not None:
+                # From when it was sent, since the next one will take as long to the server.
+                self._due_at = min(self._due_at, sent + each.next_due)
+            if each.to_repair:
+                self.to_repair.append(queue)
             if each.recurring:
                 self._tick(queue)
-        to_repair = [queue for queue, each in promoted.items() if each.to_repair]
-        if to_repair and self._looked - self._repaired >= EVERY:
-            self._to_repair = to_repair
-        if not self.reserved:
-            self._repair_these()
-
-    def _repair_these(self) -> None:
-        if self._to_repair:
-            self.repair(self._to_repair)
+        if self.to_repair and not self.reserved:
+            self._repair_when_due()
 
     def _send_outgoing(self, queue: str) -> None:
         self.brought += send_on(self._launch, queue)

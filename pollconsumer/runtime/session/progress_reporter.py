@@ -20,7 +20,7 @@ from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Set
 
     from pollconsumer.core.progress import Progress
     from pollconsumer.store.records.reports import Reports
@@ -39,9 +39,12 @@ class ProgressReporter:
         self._reported = threading.Event()
         self._thread: Started | None = None
         self._store: RedisStore | None = None
+        self.has_reported = False
+        """Whether any handler of this launch ever has."""
 
     def report(self, reservation: Reservation, progress: Progress) -> None:
         with Shield():
+            self.has_reported = True
             with self._lock:
                 self._reports.setdefault(reservation.queue, {})[reservation.id] = progress
             if not self._every:
@@ -52,12 +55,12 @@ class ProgressReporter:
             self._reported.set()
 
     @contextmanager
-    def carried(self) -> Iterator[Reports | None]:
+    def carried(self, lost: Set[str] = frozenset()) -> Iterator[Reports | None]:
         """What is not stored yet, for the caller to store within: afterwards, so are all earlier reports, and none is
-        stored after a newer one. Mostly nothing."""
+        stored after a newer one. None of ``lost`` queues: the next one replaces it."""
         if self._reports or self._storing.locked():
             with self._storing:
-                yield self._taken()
+                yield {queue: each for queue, each in self._taken().items() if queue not in lost}
         else:
             yield None
 

@@ -257,8 +257,9 @@ class Settlements:
 
     def take(self) -> dict[str, Share]:
         """Take the settlements, by queue."""
-        if any(share.occurred for share in self._shares.values()):
-            self._predecessors.forget()
+        for share in self._shares.values():
+            if share.occurred:
+                self._predecessors.forget()
         shares, self._shares, self.since, self.urgent = self._shares, {}, None, False
         return shares
 

@@ -83,71 +83,70 @@ class RedisStore(Upkeep):
         repeated: a row that already has its new value counts as settled. LeaseLost if a newer launch has announced
         itself. After NodeLost each share may have been carried out: `give_back` comes before it is sent again.
         """
-        commands, scripts = self._reporting(holder, reports), self.wire.scripts
+        commands = self._reporting(holder, reports) if reports else []
         for share in shares:
             if share.trims:
                 commands.append(self.wire.script(*self.trimming(share.queue)))
-        before = len(commands)
+        before, loads = len(commands), self.wire.scripts.loads
         if promoting:
-            promote = scripts["promote"]
-            args: list[Any] = [holder.lineage, holder.fence, b"%d" % PROMOTE_PAGE]
-            commands += [self.wire.script(promote, self.keys.of_script(promote, queue), args) for queue in promoting]
+            commands += self._promotions(holder, promoting)
         for share in shares:
             commands.append(self._step_of(holder, share, lasts_ms))
-        loads, sent = scripts.loads, now()
+        sent = now()
         try:
             if wait > 0:
-                markers = [
-                    self.keys.queue(share.queue, name)
-                    for name in ("ready_marker", "schedule_marker")
-                    for share in shares
-                ]
-                blocking = ("BLPOP", *markers, f"{max(0.001, wait):.3f}")
-                answers = self.wire.once([blocking, *commands], blocking=wait)[1:]
+                answers = self.wire.once([self._blocking(shares, wait), *commands], blocking=wait)[1:]
             else:
                 answers = self.wire.once(commands)
         except Unanswered:
             self.wire.close()
             self.wire.part(commands)
             answers, sent = self._step_again(holder, shares, commands, keep), -inf
-        read = now()
-        if scripts.loads != loads:
+        if self.wire.scripts.loads != loads:
             sent = -inf
-        if before:
-            del answers[:before]
-        promoted = [Promoted.of(answers.pop(0)) for _ in promoting] if promoting else []
-        reserved: list[Reservation] = []
-        stale: list[bytes] = []
-        successor, held_back, more_in = False, False, None
-        newer: list[str] = []
-        unusual: list[str] = []
-        dead_letters: list[DeadLetter] = []
-        for share, answer in zip(shares, answers, strict=True):
-            if share.plain:
-                if answer == 0:
-                    unusual.append(share.queue)
-                elif answer:
-                    at = rows.reserved_at(answer[2])
-                    shown_at = self._server_clock.shown_at(share.queue, at, sent, read)
-                    reserved.append(reservation_of(share.queue, answer, at, shown_at))
-                continue
-            at, gone, waiting, ids, records, changes, wait_ms, left, set_aside, dead = answer
-            stale += gone
-            if share.runs and (last := share.runs[-1][2][-1]) not in gone:
-                self.wire.evidence.witness = share.queue, last, True, self._clocks.monotonic()
-            successor = successor or bool(waiting)
-            held_back = held_back or bool(left)
-            if wait_ms >= 0 and (more_in is None or wait_ms < more_in * 1000):
-                more_in = wait_ms / 1000
-            if set_aside:
-                newer.append(share.queue)
-            if dead:
-                dead_letters += dead_letters_of(share.queue, dead)
-            shown_at = self._server_clock.shown_at(share.queue, at, sent, read)
-            reserved += reservations_of(share.queue, ids, records, changes, at, shown_at)
-        return Stepped(
-            reserved, stale, successor, more_in, held_back, tuple(newer), promoted, dead_letters, tuple(unusual)
-        )
+        read, stepped, at = now(), Stepped(), before + len(promoting)
+        for answer in answers[before:at]:
+            stepped.promoted.append(Promoted.of(answer))
+        for share, answer in zip(shares, answers[at:], strict=True):
+            if not share.plain:
+                self._add_step(stepped, share, answer, sent, read)
+            elif answer == 0:
+                stepped.unusual.append(share.queue)
+            elif answer:
+                reserved_at = rows.reserved_at(answer[2])
+                shown_at = self._server_clock.shown_at(share.queue, reserved_at, sent, read)
+                stepped.reserved.append(reservation_of(share.queue, answer, reserved_at, shown_at))
+        return stepped
+
+    def _add_step(self, stepped: Stepped, share: Share, answer: Sequence[Any], sent: float, read: float) -> None:
+        """Add the answer of `step.lua` for ``share``, which was ``sent`` and ``read`` then."""
+        at, stale, waiting, ids, records, changes, wait_ms, left, set_aside, dead = answer
+        queue = share.queue
+        stepped.stale += stale
+        if share.runs and (last := share.runs[-1][2][-1]) not in stale:
+            self.wire.evidence.witness = queue, last, True, self._clocks.monotonic()
+        stepped.successor = stepped.successor or bool(waiting)
+        stepped.held_back = stepped.held_back or bool(left)
+        if wait_ms >= 0 and (stepped.more_in is None or wait_ms < stepped.more_in * 1000):
+            stepped.more_in = wait_ms / 1000
+        if set_aside:
+            stepped.newer.append(queue)
+        if dead:
+            stepped.dead_letters += dead_letters_of(queue, dead)
+        shown_at = self._server_clock.shown_at(queue, at, sent, read)
+        if ids:
+            stepped.reserved += reservations_of(queue, ids, records, changes, at, shown_at)
+
+    def _promotions(self, holder: Holder, queues: Iterable[str]) -> list[tuple[Any, ...]]:
+        """The commands that promote what is due in ``queues``."""
+        script, args = self.wire.scripts["promote"], [holder.lineage, holder.fence, b"%d" % PROMOTE_PAGE]
+        return [self.wire.script(script, self.keys.of_script(script, queue), args) for queue in queues]
+
+    def _blocking(self, shares: Iterable[Share], wait: float) -> tuple[Any, ...]:
+        """The command that waits for a message or a due time of the queues of ``shares``."""
+        names = ("ready_marker", "schedule_marker")
+        markers = [self.keys.queue(share.queue, name) for name in names for share in shares]
+        return "BLPOP", *markers, f"{max(0.001, wait):.3f}"
 
     def _step_of(self, holder: Holder, share: Share, lasts_ms: int) -> tuple[Any, ...]:
         script = self.wire.scripts["reserve_one" if share.plain else "step"]
@@ -245,7 +244,8 @@ class RedisStore(Upkeep):
         args = [holder.lineage, holder.fence, reservation.id, reservation.row, row, state]
         script = self.wire.scripts["checkpoint"]
         command = self.wire.script(script, self.keys.of_script(script, reservation.queue), args)
-        if not self.wire.all([*self._reporting(holder, reports), command])[-1]:
+        before = self._reporting(holder, reports) if reports else []
+        if not self.wire.all([*before, command])[-1]:
             raise LeaseLost("message", reservation.name, "it was offered to another launch; stop here")
         reservation.row = row
 
@@ -254,9 +254,7 @@ class RedisStore(Upkeep):
         itself."""
         self.wire.once(self._reporting(holder, reports))
 
-    def _reporting(self, holder: Holder, reports: Reports | None) -> list[tuple[Any, ...]]:
-        if not reports:
-            return []
+    def _reporting(self, holder: Holder, reports: Reports) -> list[tuple[Any, ...]]:
         from pollconsumer.store.records.reports import report_commands  # few handlers report
 
         return report_commands(self.wire, self.keys, holder, reports)

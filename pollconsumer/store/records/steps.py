@@ -122,8 +122,9 @@ class Share:
             ids.append(reservation.id)
             if extra is not None:
                 leaves = True
-        runs = self.runs[runs_before:]
-        occurs = any(b"Z" in b"".join(ids) for _, _, ids, _ in runs)  # ids of occurrences end with it
+        runs, occurs = self.runs[runs_before:], False
+        for _, _, ids, _ in runs:
+            occurs = occurs or b"Z" in b"".join(ids)  # ids of occurrences end with it
         if leaves or occurs:
             self._leave(done, occurs=occurs)
         if flags & rows.KEYED:
@@ -217,22 +218,29 @@ class Promoted(NamedTuple):
         return cls(moved, None if next_due < 0 else next_due / 1_000_000, bool(recurring), bool(to_repair))
 
 
-class Stepped(NamedTuple):
-    """``stale``: ids whose reservations were stale. ``successor``: the next launch waits for the lease.
+class Stepped:
+    """What a step has found and reserved, in all of its queues."""
 
-    ``more_in``: seconds until limits allow more, 0 to ask again at once, None if nothing was held back, or if that
-    depends on messages in flight. ``held_back``: nothing was reserved of a queue with ready messages. ``newer``: queues
-    in which messages of a newer version were set aside. ``promoted``: what became of the queues in which due messages
-    were to be promoted, in their order. ``dead_letters``: malformed messages, now dead letters. ``unusual``: queues of
-    which a plain message was wanted, and is not next.
-    """
+    __slots__ = (
+        "dead_letters", "held_back", "more_in", "newer", "promoted", "reserved", "stale", "successor", "unusual",
+    )  # fmt: skip
 
-    reserved: list[Reservation]
-    stale: list[bytes]
-    successor: bool
-    more_in: float | None = None
-    held_back: bool = False
-    newer: tuple[str, ...] = ()
-    promoted: Sequence[Promoted] = ()
-    dead_letters: Sequence[DeadLetter] = ()
-    unusual: tuple[str, ...] = ()
+    def __init__(self) -> None:
+        self.reserved: list[Reservation] = []
+        self.stale: list[bytes] = []
+        """Ids of settled messages whose reservations were stale."""
+        self.successor = False
+        """Whether the next launch waits for the lease."""
+        self.more_in: float | None = None
+        """Seconds until limits allow more, 0 to ask again at once, None if nothing was held back, or if that depends on
+        messages in flight."""
+        self.held_back = False
+        """Whether nothing was reserved of a queue with ready messages."""
+        self.newer: list[str] = []
+        """Queues in which messages of a newer version were set aside."""
+        self.promoted: list[Promoted] = []
+        """What became of the queues in which due messages were to be promoted, in their order."""
+        self.dead_letters: list[DeadLetter] = []
+        """Malformed messages, now dead letters."""
+        self.unusual: list[str] = []
+        """Queues of which a plain message was wanted, and is not next."""

@@ -43,7 +43,7 @@ class Slots:
 
     def __init__(self, process: Process, slots: int) -> None:
         self.slots = slots
-        self._process, self._busy = process, 0
+        self._process, self.busy = process, 0
         self._finished: list[Handled] = []
         self._take: Callable[[Handled], Attempt | None] = lambda _: None
         self._free = 0
@@ -54,11 +54,8 @@ class Slots:
     def lock(self) -> ActorLock:
         return ActorLock(self._process.world)
 
-    def busy(self) -> int:
-        return self._busy
-
     def start(self, attempt: Attempt) -> None:
-        self._busy += 1
+        self.busy += 1
         self._process.start_thread(f"{self._process.name}'s slot", self._handling(attempt))
 
     def relay(self, take: Callable[[Handled], Attempt | None]) -> None:
@@ -69,7 +66,7 @@ class Slots:
 
     def finished(self) -> list[Handled]:
         finished, self._finished = self._finished, []
-        self._busy -= self._free
+        self.busy -= self._free
         self._free = 0
         return finished
 

@@ -65,13 +65,12 @@ class Inline(Protocol):
 
 class Executor(Protocol):
     slots: int
+    busy: int
+    """How many slots have a message."""
 
     @property
     def inline(self) -> Inline | None:
         """None if handlers run elsewhere."""
-
-    def busy(self) -> int:
-        """Messages being handled."""
 
     def start(self, attempt: Attempt) -> None:
         """Handle a message. There must be a free slot."""

@@ -29,6 +29,7 @@ class InlineExecutor:
     """One slot: `start` returns after the message was handled."""
 
     slots = 1
+    busy = 0
 
     def __init__(self, clock: Any = time.monotonic, table: Table | None = None) -> None:
         self._clock = clock
@@ -41,9 +42,6 @@ class InlineExecutor:
     @property
     def inline(self) -> Inline:
         return self
-
-    def busy(self) -> int:
-        return 0
 
     def start(self, attempt: Attempt) -> None:
         token = IN_SLOT.set(attempt.reservation)

@@ -40,7 +40,7 @@ class ThreadExecutor:
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self._pid = os.getpid()
-        self._busy = 0
+        self.busy = 0
         self._given: SimpleQueue[Attempt] = SimpleQueue()
         self._take: Callable[[Handled], Attempt | None] = lambda _: None
         self._done: SimpleQueue[tuple[Handled, bool]] = SimpleQueue()
@@ -57,11 +57,8 @@ class ThreadExecutor:
             serve = partial(self._context.copy().run, self._serve)
             start_for_others(threading.Thread(target=serve, name=f"handler-{n}", daemon=True))
 
-    def busy(self) -> int:
-        return self._busy
-
     def start(self, attempt: Attempt) -> None:
-        self._busy += 1
+        self.busy += 1
         self._begin(attempt)
 
     def relay(self, take: Callable[[Handled], Attempt | None]) -> None:
@@ -73,7 +70,7 @@ class ThreadExecutor:
             while True:
                 handled, free = self._done.get_nowait()
                 finished.append(handled)
-                self._busy -= free
+                self.busy -= free
         except Empty:
             return finished
 

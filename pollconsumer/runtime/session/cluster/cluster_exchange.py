@@ -10,7 +10,6 @@ from pollconsumer.core.errors import NodeLost, StoreUnreachable
 from pollconsumer.runtime.launch_upkeep import announce
 from pollconsumer.runtime.session.cluster.away import Away
 from pollconsumer.runtime.session.exchange import Exchange
-from pollconsumer.store.records.reports import Reports
 from pollconsumer.store.records.reservations import Reservation
 from pollconsumer.store.records.steps import Done, Share, Stepped
 from pollconsumer.store.server import unreachable
@@ -22,10 +21,7 @@ class ClusterExchange(Exchange):
     def __init__(self, *arguments: Any, away: Away) -> None:
         """``arguments`` as of `Exchange`."""
         super().__init__(*arguments)
-        self._away = away
-
-    def queues(self) -> Sequence[str]:
-        return [queue for queue in super().queues() if queue not in self._away.queues]
+        self._away, self.lost = away, away.queues
 
     def reserve(self) -> bool:
         self._look()
@@ -62,17 +58,10 @@ class ClusterExchange(Exchange):
         if self._away:
             shares, promoting = self._without_lost(shares), [each for each in promoting if each in self.queues()]
             if not shares and not promoting:
-                return Stepped([], [], successor=False)
+                return Stepped()
         with self._leaving():
             return super()._send(shares, wait, promoting)
         return self._send_again(shares, promoting)
-
-    def _step(
-        self, shares: list[Share], wait: float, promoting: Sequence[str], reports: Reports | None, now: float
-    ) -> Stepped:
-        if reports and self._away:  # the next one replaces it
-            reports = {queue: each for queue, each in reports.items() if queue not in self._away.queues}
-        return super()._step(shares, wait, promoting, reports, now)
 
     def _repair(self, queue: str, live_fences: list[bytes]) -> None:
         if queue not in self._away.queues:
