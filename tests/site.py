@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from pollconsumer.core.errors import PollConsumerError, StoreUnreachable
+from pollconsumer.interface.configured_store import known_scripts
 from pollconsumer.interface.settings.model import declared_fields
 from pollconsumer.runtime.embedded.directory import SOCKET
 from pollconsumer.runtime.embedded.server import EmbeddedServer
@@ -124,13 +125,13 @@ def leave(how: str) -> None:
 
 
 @cache
-def kept_fields() -> tuple[str, bytes]:
-    """The file in which the first command of a user keeps the declared fields, and what it has."""
+def kept_files() -> dict[str, bytes]:
+    """What the first command of a user keeps of the declared fields, and of the scripts, by the files' names."""
     with TemporaryDirectory() as place, mock.patch.dict(os.environ, XDG_CACHE_HOME=place):
         declared_fields.cache_clear()
         declared_fields()
-        [file] = Path(place).glob("*/fields-*")
-        return f"{file.parent.name}/{file.name}", file.read_bytes()
+        known_scripts()
+        return {file.name: file.read_bytes() for file in Path(place).glob("*/*")}
 
 
 class Site:
@@ -151,10 +152,10 @@ class Site:
         }
         (self.directory / "config.toml").write_text(f'handlers = ["handlers"]\n{settings}')
         (self.directory / "handlers.py").write_text(HANDLERS)
-        name, fields = kept_fields()
-        kept = self.directory / "cache" / name  # forked commands have them in memory, and keep no file
-        kept.parent.mkdir(parents=True)
-        kept.write_bytes(fields)
+        cache = self.directory / "cache" / "pollconsumer"
+        cache.mkdir(parents=True)
+        for name, content in kept_files().items():  # forked commands have the fields in memory, and keep no file
+            (cache / name).write_bytes(content)
         self._processes: list[Launch] = []
         self._kept: dict[Path, bytes] = {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pollconsumer.core.errors import CannotCreate
 from pollconsumer.core.notation.digests import sha256
@@ -16,6 +16,7 @@ from pollconsumer.store.leases import Leases
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.safety.rollback import Rollback
 from pollconsumer.store.safety.suitability import Suitability, count_replicas
+from pollconsumer.store.scripts import Scripts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,6 +90,7 @@ class StoreOpener:
         data: Path | None = None,
         client: Callable[[], BroughtClient] | None = None,
         credentials: Callable[[], CredentialProvider] | None = None,
+        scripts: Scripts | None = None,
     ) -> None:
         """``files`` remember the id of the store across processes. ``strict``: what launches wait for. ``tell`` is told
         of a store that went back, instead of ``warn``; with ``refuse_rollback`` it is refused. ``data``: the embedded
@@ -99,6 +101,7 @@ class StoreOpener:
         self._revive: Callable[[float], None] | None = None
         self._revive_silently: Callable[[float], None] | None = None
         self._connect: Callable[..., Wire] | None = None
+        self._scripts = scripts
         self.namespace = namespace
         address = self._embedded(durability, warn, data) if client is None and store == EMBEDDED else store
         if client is None and store != EMBEDDED and not store.startswith("unix:"):
@@ -174,11 +177,12 @@ class StoreOpener:
     ) -> Wire:
         if self._connect is None:
             self._connect = self._connecting()
-        if self._client is not None and self._brought.in_memory:
-            greet = None  # no other process has this server
+        options: dict[str, Any] = {"strict": strict}
+        if self._client is None or not self._brought.in_memory:  # no other process has a server in memory
+            options |= {"greet": greet, "scripts": self._scripts}
         if revive is not None:
-            return self._connect(patience, revive=revive, greet=greet, strict=strict)
-        return self._connect(patience, greet=greet, strict=strict)
+            options["revive"] = revive
+        return self._connect(patience, **options)
 
     def _connecting(self) -> Callable[..., Wire]:
         if self._client is not None:

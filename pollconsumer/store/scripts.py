@@ -1,73 +1,38 @@
-"""The Lua scripts, one file per operation. A header binds KEYS to words, and names the parts that the script NEEDS.
-
-A function may use sixty names of what is around it. So keys that are RARELY used stand in the text by their numbers.
-
-A line ``-- PART name`` is replaced by the text of that part, which never stands in a loop, since the functions that it
-calls are made there. ``-- EXPECT words`` is replaced by a read of each key by a command of its type: Redis does not
-roll back a failed script, so a key of another type must end it before anything has changed.
-"""
+"""The Lua scripts by name. A server is sent the digest of one, and its text where it does not know that."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-from functools import cache, cached_property
+import os
+from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from pollconsumer.core.notation.digests import sha1
 from pollconsumer.store.keyspace import QUEUE_KEYS
 
 _DIRECTORY = Path(__file__).parent / "lua"
-# Each begins with a literal or a class of characters, which the search skips to: ten times faster than from a boundary.
-_HEADER = re.compile(r"-- (KEYS|NEEDS|RARELY) (.+)\n")
-_PART = re.compile(r"-- PART (\w+)(?=\n)")
-_EXPECT = re.compile(r"-- EXPECT (.+)")
-_CONSTANTS = re.compile(r"\nlocal ([A-Z][A-Z0-9_]*(?:, [A-Z][A-Z0-9_]*)*) = ([^\n]*?)(?:  --.*)?(?=\n)")
-_KEY = re.compile(r"', [a-z_]+(?=[,)])")
-_WOKEN = re.compile(r"wake\([a-z_]+(?=\))")
-_NAME = re.compile(r"([A-Z][A-Z0-9_]+)\b")
-_FUNCTION = re.compile(r"\nlocal function (\w+).*?\nend(?=\n)", re.DOTALL)
-_BEGIN, _END = "\1", "\2"
-_COMMENT = re.compile(r"\n *--(?! (?:KEYS|NEEDS|RARELY|PART|EXPECT) ).*")
-_MARK = re.compile(r"-- GUARD .*")
-
-_SIZE = {"list": "LLEN", "hash": "HLEN", "set": "SCARD", "zset": "ZCARD"}
-# All others free memory, or need next to none: they must work on a full server.
-_MAY_GROW = {"enqueue", "enqueue_new", "checkpoint", "fill"}
-# A server whose disk is full carries out no other ones.
-_ONLY_READS = {"rights"}
-
-
-class Part(NamedTuple):
-    """A file of functions: the parts it needs, its constants and theirs, and the pieces of its code, with constants
-    inlined: each function under its name, what is between them under none."""
-
-    needed: dict[str, Part]
-    constants: dict[str, str]
-    pieces: list[tuple[str, str]]
+_LINKING = ("linker.py", "keyspace.py")
+Known = tuple[tuple[str, ...], bytes]
+"""What a call needs to know of a script: words for its keys, and the digest of its text."""
 
 
 class Script:
     """An operation of the store."""
 
-    def __init__(self, name: str, *, shebang: bool) -> None:
-        source = expecting(_with_parts(name))
-        self.keys = tuple(_header(source, "KEYS"))
-        """Words for the keys."""
-        flags = f"#!lua{_flags(name)}\n" if shebang else ""
-        numbers = {word: f"KEYS[{number}]" for number, word in enumerate(self.keys, 1)}
-        rarely = _header(source, "RARELY")
-        bound = {word: number for word, number in numbers.items() if word not in rarely}
-        binding = f"local {', '.join(bound)} = {', '.join(bound.values())} " if bound else ""
-        needed, _, code = _compiled(source)
-        placed = _placed([piece for part in needed.values() for piece in part.pieces], code)
-        if rarely:
-            by_number = {f"{use}{word}": f"{use}{numbers[word]}" for use in ("', ", "wake(") for word in rarely}
-            for pattern in (_KEY, _WOKEN):  # a search for either at once takes seven times as long
-                placed = pattern.sub(lambda found: by_number.get(found[0], found[0]), placed)
-        self.code = (flags + binding + placed).encode()
-        self.sha = sha1(self.code).encode()
+    def __init__(self, name: str, *, shebang: bool, known: Known | None = None) -> None:
+        self._name, self._shebang = name, shebang
+        self.keys, self.sha = known or (self._linked[0], _digest(self.code))
+
+    @cached_property
+    def _linked(self) -> tuple[tuple[str, ...], bytes]:
+        from pollconsumer.store.linker import linked  # a launch whose server knows its scripts needs no text
+
+        return linked(self._name, shebang=self._shebang)
+
+    @property
+    def code(self) -> bytes:
+        """The text that a server loads."""
+        return self._linked[1]
 
     @cached_property
     def suffixes(self) -> tuple[str, ...]:
@@ -76,123 +41,42 @@ class Script:
 
 
 class Scripts(dict[str, Script]):
-    """Every script by name, loaded lazily: a launch needs half of them.
+    """Every script by name, made lazily: a launch needs half of them."""
 
-    ``shebang`` is off for fakeredis, which does not support script flags.
-    """
-
-    def __init__(self, *, shebang: bool = True) -> None:
+    def __init__(self, known: Mapping[str, Known] | None = None, *, shebang: bool = True) -> None:
+        """``known`` by `all_known`; the others are linked. ``shebang`` is off for fakeredis, which does not support
+        script flags."""
         super().__init__()
-        self._shebang, self.loads = shebang, 0
+        self._known, self._shebang = known or {}, shebang
+        self._by_sha: dict[bytes, Script] = {}
+        self.loads = 0
         """How often a server did not know one, which took another round trip."""
 
     def __missing__(self, name: str) -> Script:
-        script = self[name] = Script(name, shebang=self._shebang)
+        script = self[name] = Script(name, shebang=self._shebang, known=self._known.get(name))
+        self._by_sha[script.sha] = script
+        return script
+
+    def unknown(self, sha: bytes) -> Script:
+        """The script that a server did not know by ``sha``. It has the digest of its text from then on."""
+        self.loads += 1
+        script = self._by_sha[sha]
+        script.sha = _digest(script.code)
+        self._by_sha[script.sha] = script
         return script
 
 
-def _flags(name: str) -> str:
-    if name in _ONLY_READS:
-        return " flags=no-writes"
-    return "" if name in _MAY_GROW else " flags=allow-oom"
+def _digest(code: bytes) -> bytes:
+    return sha1(code).encode()
 
 
-def expecting(source: str) -> str:
-    """``source`` with the reads of the keys that it expects."""
-    return _EXPECT.sub(
-        lambda found: " ".join(f"redis.call('{_SIZE[QUEUE_KEYS[word].type]}', {word})" for word in found[1].split()),
-        source,
-    )
+def all_known() -> dict[str, Known]:
+    """Of every script, by name; it takes as long as linking all of them."""
+    scripts = Scripts()
+    return {path.stem: (scripts[path.stem].keys, scripts[path.stem].sha) for path in _DIRECTORY.glob("*.lua")}
 
 
-class _Block:
-    """A script, or a part that is inserted in it: text and inserted parts, and the functions before it."""
-
-    def __init__(self, outer: _Block | None, text: str) -> None:
-        self.outer, self.functions, self.text = outer, "", text
-        self.content: list[str | _Block] = [text]
-
-    def __str__(self) -> str:
-        return self.functions + "".join(map(str, self.content))
-
-    def add(self, text: str) -> None:
-        self.content.append(text)
-        self.text += text
-
-    def has(self, call: str) -> bool:
-        return call in self.text or call in self.functions
-
-    def is_in_any(self, blocks: Iterable[_Block]) -> bool:
-        return self.outer is not None and (self.outer in blocks or self.outer.is_in_any(blocks))
-
-
-def _placed(pieces: list[tuple[str, str]], marked: str) -> str:
-    """The code with its ``pieces``, but for functions that it does not reach. A function that only inserted parts call
-    stands at the beginning of each of them, all others before the code: a script makes those of a block whenever it
-    enters it, at some 0.3 µs for each function."""
-    first, *others = marked.split(_BEGIN)
-    block = root = _Block(None, first)
-    inner = list[_Block]()
-    for other in others:
-        text, *after = other.split(_END)
-        inner.append(_Block(block, text))
-        block.content.append(inner[-1])
-        block = inner[-1]
-        for text in after:
-            block = block.outer or root
-            block.add(text)
-    for name, text in reversed(pieces):  # each calls only those before it
-        call = f"{name}("
-        if not name or root.has(call):
-            root.functions = text + root.functions
-        else:
-            calling = [block for block in inner if block.has(call)]
-            for block in calling:
-                if not block.is_in_any(calling):
-                    block.functions = text + block.functions
-    return str(root)
-
-
-def _header(source: str, what: str) -> list[str]:
-    return [word for kind, words in _HEADER.findall(source) if kind == what for word in words.split()]
-
-
-def _with_parts(name: str) -> str:
-    """A file with the parts that are inserted in it, and in these, between marks."""
-    return _PART.sub(lambda found: _BEGIN + _with_parts(f"parts/{found[1]}") + _END, _read(name))
-
-
-def _read(name: str) -> str:
-    """A file without its comments: a launch compiles a dozen scripts, and a third of their text is comments."""
-    return _MARK.sub("", _COMMENT.sub("", (_DIRECTORY / f"{name}.lua").read_text("utf-8")))
-
-
-@cache
-def part(name: str) -> Part:
-    """Cached: a launch uses a dozen scripts."""
-    needed, constants, code = _compiled(_read(f"parts/{name}"))
-    pieces, at = list[tuple[str, str]](), 0
-    for found in _FUNCTION.finditer(code):
-        pieces += [("", code[at : found.start()]), (found[1], found[0])]
-        at = found.end()
-    return Part(needed, constants, [*pieces, ("", code[at:])])
-
-
-def _compiled(source: str) -> tuple[dict[str, Part], dict[str, str], str]:
-    """The parts that it needs, its constants and theirs, and its code.
-
-    Constants are replaced by their values, as by a preprocessor.
-
-    As locals, each function would capture them in every call: those of a step cost 40 µs.
-    """
-    needed: dict[str, Part] = {}  # each once, after its own
-    constants: dict[str, str] = {}
-    for name in _header(source, "NEEDS"):
-        needed |= part(name).needed
-        needed[name] = part(name)
-        constants |= part(name).constants
-    for names, values in _CONSTANTS.findall(source):
-        constants.update(zip(names.split(", "), values.split(", "), strict=True))
-    words = _NAME.split(_CONSTANTS.sub("\n", source))
-    words[1::2] = [constants.get(name, name) for name in words[1::2]]
-    return needed, constants, "".join(words)
+def sources() -> list[Path | os.DirEntry[str]]:
+    """The files that the texts are made of. OSError if they cannot be listed."""
+    found = [entry for place in (_DIRECTORY, _DIRECTORY / "parts") for entry in os.scandir(place) if entry.is_file()]
+    return [*found, *(_DIRECTORY.with_name(name) for name in _LINKING)]

@@ -16,8 +16,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.store import scripts
+from pollconsumer.store import linker
 from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.scripts import Scripts
 from tests.conftest import NAMESPACE, real_server
 from tests.faults.covering_table import COVERING
 from tests.faults.mutation_table import MUTATIONS, Mutation, edited
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from tests.faults.promises import Promise
     from tests.store.servers import Server
 
-LUA = Path(scripts.__file__).parent / "lua"
+LUA = Path(linker.__file__).parent / "lua"
 GUARDS = {each.name: each for each in MUTATIONS if all(edit.file.startswith("lua/") for edit in each.edits)}
 
 
@@ -47,16 +48,16 @@ class Trial:
             path = self._directory.parent / edit.file
             with suppress(ValueError):
                 path.write_text(edited(path.read_text(), edit))
-        before, scripts._DIRECTORY = scripts._DIRECTORY, self._directory  # noqa: SLF001  no user has another
-        scripts.part.cache_clear()
+        before, linker._DIRECTORY = linker._DIRECTORY, self._directory  # noqa: SLF001  no user has another
+        linker.part.cache_clear()
         try:
-            self._wire.scripts = scripts.Scripts()
+            self._wire.scripts = Scripts()
             return promise(RedisStore(self._wire, NAMESPACE))
         except PollConsumerError:
             return False
         finally:
-            scripts._DIRECTORY = before  # noqa: SLF001
-            scripts.part.cache_clear()
+            linker._DIRECTORY = before  # noqa: SLF001
+            linker.part.cache_clear()
             for command in (("FLUSHALL",), ("SCRIPT", "FLUSH")):
                 self._wire.command(*command)
             for edit in edits:

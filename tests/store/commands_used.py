@@ -7,7 +7,8 @@ from functools import cache
 from pathlib import Path
 
 import pollconsumer
-from pollconsumer.store.scripts import Scripts, expecting
+from pollconsumer.store.linker import expecting
+from pollconsumer.store.scripts import Scripts
 
 PACKAGE = Path(pollconsumer.__file__).parent
 LUA = PACKAGE / "store" / "lua"

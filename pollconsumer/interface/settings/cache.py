@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,11 +32,16 @@ REMEMBERED = 8
 def key_of(name: str, *depends: object) -> str | None:
     """The file for what depends on this version, these modules and ``depends``; None if they cannot be looked at."""
     try:
-        found = [Path(__file__).parent.joinpath(reader).stat() for reader in READERS]
+        stamps = stamps_of(Path(__file__).parent.joinpath(reader) for reader in READERS)
     except OSError:
         return None
-    stamps = [(int(each.st_mtime), each.st_size) for each in found]  # as Python compares what it compiled
     return f"{name}-{sha256(repr((VERSION, sys.version, stamps, *depends)).encode())}.json"
+
+
+def stamps_of(files: Iterable[Path | os.DirEntry[str]]) -> list[tuple[str, int, int]]:
+    """What tells each of ``files`` from an earlier one, as Python compares what it compiled."""
+    found = [(file.name, file.stat()) for file in files]
+    return sorted((name, int(each.st_mtime), each.st_size) for name, each in found)
 
 
 def recalled(key: str | None) -> Any:
@@ -46,6 +53,12 @@ def recalled(key: str | None) -> Any:
         return json.loads(kept) if digest == _digest(key, kept) else None
     except (ValueError, RecursionError):
         return None
+
+
+def is_kept() -> bool:
+    """Whether `remember` can write."""
+    directory = cache_directory()
+    return directory is not None and OwnFiles([directory]).place() is not None
 
 
 def remember(key: str | None, value: Any) -> None:

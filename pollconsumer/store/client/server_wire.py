@@ -80,9 +80,8 @@ class ServerWire(Wire):
         for at, answer in enumerate(answers):
             if isinstance(answer, ErrorReply) and str(answer).startswith("NOSCRIPT"):
                 loading = True
-                self.scripts.loads += 1
-                script = next(s for s in self.scripts.values() if s.sha == commands[at][1])
-                self.send([("SCRIPT", "LOAD", script.code), commands[at]])
+                script = self.scripts.unknown(commands[at][1])
+                self.send([("SCRIPT", "LOAD", script.code), ("EVALSHA", script.sha, *commands[at][2:])])
                 loaded, answers[at] = self._answers(2, self._bearing().for_one_answer(blocking))
                 raise_if_error(loaded)
         if loading and commands[-1][0] in ("WAIT", "WAITAOF"):

@@ -19,6 +19,7 @@ from pollconsumer.store.cluster.slots import key_of, slot_of
 from pollconsumer.store.cluster.topology import COMMAND, Topology
 from pollconsumer.store.cluster.watch import Watch
 from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.scripts import Scripts
 
 RIGHTS = ("ASKING", "CLUSTER|SLOTS")
 MOST_REDIRECTIONS = 8
@@ -44,10 +45,11 @@ class ClusterWire(Wire):
         patience: Callable[[], Patience],
         *,
         greet: Callable[[Wire], int | None] | None = None,
+        scripts: Scripts | None = None,
         strict: Strict | None = None,
     ) -> None:
         """``greet`` checks each new connection to a node; the node with the key ``home`` tells the time."""
-        super().__init__(url, patience, greet=greet, strict=strict)
+        super().__init__(url, patience, greet=greet, scripts=scripts, strict=strict)
         self._topology, self._home, self.look_every = topology, home, topology.address.look_every
         self._liveness = Liveness(topology, self._bearing)
         self._nodes: dict[Node, NodeWire] = {}
