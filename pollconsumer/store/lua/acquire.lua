@@ -1,7 +1,7 @@
 -- Take a free slot of a lease, or become the one that waits for it.
 -- KEYS fences next baton leases launches ledger closing
 --   (and each slot of the lease)
--- NEEDS whole marks
+-- NEEDS marks
 -- ARGV launch, ttl in ms, ms that a successor's claim lasts, lineage without its slot number, launches to remember,
 --   holder and ledger entry as JSON, the greatest mark that the caller knows of, 'fence:seq' of each holder whose renewal is
 --   overdue by the caller's clock

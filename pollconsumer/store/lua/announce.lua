@@ -1,6 +1,6 @@
 -- Make a queue refuse every earlier holder of a lease from now on.
 -- KEYS announced successor_waits served schedule
--- NEEDS whole numbers
+-- NEEDS numbers
 -- ARGV lineage, fence, ms for which the queue counts as served from now on ('0' if it does not), most due times to convert
 -- Returns due times converted to microseconds: a version before wrote milliseconds
 -- Refusals: FENCED when a newer holder was here first; FOREIGN with a corrupt key

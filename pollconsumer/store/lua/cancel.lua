@@ -6,12 +6,7 @@
 -- Returns '' when cancelled; its state when it is too late; 'newer' when its record is of a newer version; nil when there
 --   is no such message
 
-local row, record = well_formed(redis.call('HGET', rows, ARGV[1])), redis.call('HGET', records, ARGV[1])
-if newer(record) then return 'newer' end  -- GUARD records of a newer version
-record = readable(record)
-if not row and not record then return false end
-row = row or fresh_row(record)
-local state = state_of(row)
+local row, state, record = message_of(ARGV[1])
 if state ~= 'scheduled' and state ~= 'ready' then return state end  -- GUARD state
 -- EXPECT cancelled ready ready_marker counters ready_by_priority waiting_for_place
 remove(ARGV[1], row, record, state)

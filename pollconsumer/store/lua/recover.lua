@@ -26,15 +26,6 @@ local order = by_reservation(ids, redis.call('HMGET', rows, unpack(ids)))
 local orphans, returning, freed, dead = {}, {}, {}, {}
 local at_most_once = 'skipped: its process died after it was recorded as begun, and it is delivered at most once'
 
-local function skip(id, row)
-  redis.call('HINCRBY', counters, 'skipped', 1)
-  count_settled(row, 'dead', 1)
-  end_as_dead(id, row, without_place(id, row, freed), now, at_most_once)
-  dead[#dead + 1] = id
-  dead[#dead + 1] = row
-  dead[#dead + 1] = at_most_once
-end
-
 for i = #order, 1, -1 do
   local id, row = order[i].id, order[i].row
   if not row then
@@ -54,7 +45,10 @@ for i = #order, 1, -1 do
       local waiting = set(row, RESERVED, NEVER, STARTED, NEVER)
       if not stops_here(id, waiting, now, freed) then
         if has_flag(byte(row, FLAGS), BEGUN) then  -- GUARD begun for the only time
-          skip(id, row)
+          redis.call('HINCRBY', counters, 'skipped', 1)
+          count_settled(row, 'dead', 1)
+          end_as_dead(id, row, without_place(id, row, freed), now, at_most_once)
+          dead[#dead + 1], dead[#dead + 2], dead[#dead + 3] = id, row, at_most_once
         else
           returning[#returning + 1], returning[#returning + 2] = id, waiting
         end

@@ -7,12 +7,7 @@
 
 local LISTENED_FOR_MS = 60000  -- a launch whose heartbeat does not look for so long has lost its lease
 
-local row, record = well_formed(redis.call('HGET', rows, ARGV[1])), redis.call('HGET', records, ARGV[1])
-if newer(record) then return 'newer' end
-record = readable(record)
-if not row and not record then return false end
-row = row or fresh_row(record)
-local state = state_of(row)
+local row, state = message_of(ARGV[1])
 if state ~= 'reserved' or number6(row, FENCE) ~= tonumber(ARGV[2]) then return state end
 redis.call('HSETNX', stops, ARGV[1], be6(now_ms()))
 wake(stop_marker)

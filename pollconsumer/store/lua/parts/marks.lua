@@ -1,4 +1,4 @@
--- NEEDS whole
+-- NEEDS numbers
 -- The mark of a namespace rises with each acquisition, renewal and release of a lease, and is not below the server's
 -- clock: whoever has seen a higher one knows that the store went back.
 

@@ -86,11 +86,9 @@ rate.waits = function(id, row, record)
   if not instant then instant, at = last_place(ledger) end
   ledger.booked = sub(ledger.booked, 1, at - 1) .. instant .. sub(ledger.booked, at)
   if #ledger.booked > 12 * ledger.most then drop_bookings(ledger, 6) end
-  local head, due = redis.call('ZRANGE', schedule, 0, 0, 'WITHSCORES')[2], number6(instant, 1)
   redis.call('HSET', rows, id, set(row, FLAGS, char(without_flag(byte(row, FLAGS), BOOKED) + BOOKED),
     NUMBER_IN_LINE, NEVER, ENQUEUED, NEVER, NEXT_ATTEMPT, instant))
-  redis.call('ZADD', schedule, due_score(due), id)
-  if not head or due * 1000 < tonumber(head) then wake(schedule_marker) end
+  put_in_schedule(id, number6(instant, 1))
   return true
 end
 

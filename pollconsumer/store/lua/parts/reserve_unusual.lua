@@ -1,6 +1,6 @@
 -- In a step, what to do with a popped message that has a key or a rate, or that cannot be handed out.
 
-local duplicates, waiting_rows, entries, number, newer_ids = 0, {}, {}, nil, {}
+local duplicates, waiting_rows, entries, number = 0, {}, {}, nil
 
 local function make_dead(id, row, record, problem)
   row = row or record and fresh_row(record) or '\0\0\128\0\0\0\0\0' .. string.rep(NEVER, 9)
@@ -12,26 +12,14 @@ local function make_dead(id, row, record, problem)
   malformed[at + 1], malformed[at + 2], malformed[at + 3] = id, row, problem
 end
 
--- Back into the schedule, unchanged, for a newer version.
-local function set_newer_aside(ids)
-  local head = redis.call('ZRANGE', schedule, 0, 0, 'WITHSCORES')[2]
-  local entries = {}
-  for i = 1, #ids do
-    entries[2 * i - 1], entries[2 * i] = due_score(now + ASIDE_MS), ids[i]
-  end
-  redis.call('ZADD', schedule, unpack(entries))
-  newer_ones = newer_ones + #ids
-  if not head or (now + ASIDE_MS) * 1000 < tonumber(head) then wake(schedule_marker) end
-end
-
 look_at = function(i, id, row, record, ends, handler_begins)
   -- GUARD state of what is popped; id popped twice
   if seen[id] or row and (state_of(row) ~= 'ready' or has_flag(byte(row, FLAGS), WAITING)) then
     duplicates, passed_over = duplicates + 1, true
   elseif newer(found_records[i]) then  -- GUARD records of a newer version
     if row and in_line(row) then duplicates = duplicates + 1 end
-    newer_ids[#newer_ids + 1] = id
-    passed_over = true
+    put_in_schedule(id, now + ASIDE_MS)  -- unchanged
+    newer_ones, passed_over = newer_ones + 1, true
   elseif found_rows[i] and not row then
     make_dead(id, nil, record, 'its row cannot be read')
     passed_over = true
@@ -91,7 +79,6 @@ put_aside = function()
     redis.call('HSET', rows, unpack(waiting_rows))
     redis.call('ZADD', waiting_for_place, unpack(entries))
   end
-  if #newer_ids > 0 then set_newer_aside(newer_ids) end
   -- A repeated id that another program pushed was never counted.
   local counted = duplicates > 0 and tonumber(redis.call('HGET', counters, DUPLICATES) or 0) or 0
   if counted > 0 then redis.call('HINCRBY', counters, DUPLICATES, -math.min(duplicates, counted)) end

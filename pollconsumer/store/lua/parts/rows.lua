@@ -165,3 +165,14 @@ local function fresh_row(record, due)
     .. '\0\0\0\0' .. NEVER .. NEVER .. NEVER .. NEVER .. scheduled .. (due and be6(due) or NEVER)
     .. (due and NEVER or scheduled) .. NEVER .. NEVER .. row_name(record, at, find(record, '\n', at, true) or #record + 1)
 end
+
+-- The row, the state and the record of a message; for its state 'newer' if a later version wrote its record, false if there
+-- is no such message.
+local function message_of(id)
+  local row, record = well_formed(redis.call('HGET', rows, id)), redis.call('HGET', records, id)
+  if newer(record) then return nil, 'newer' end  -- GUARD records of a newer version
+  record = readable(record)
+  if not row and not record then return nil, false end
+  row = row or fresh_row(record)
+  return row, state_of(row), record
+end

@@ -33,11 +33,9 @@ for at = others, #ARGV, 7 do
       released[#released + 1], released[#released + 2] = id, row
     else
       local due = now + ms
-      local head = redis.call('ZRANGE', schedule, 0, 0, 'WITHSCORES')[2]
       redis.call('HSET', rows, id, set(row, NEXT_ATTEMPT, be6(due)))
-      redis.call('ZADD', schedule, due_score(due), id)
+      put_in_schedule(id, due)
       if has_flag(byte(row, FLAGS), PARKED) then redis.call('SADD', parked, id) end  -- GUARD set aside is not parked
-      if not head or due * 1000 < tonumber(head) then wake(schedule_marker) end
     end
   -- GUARD a repeated failure is not stale
   elseif not held or sub(held, 1, NEXT_ATTEMPT - 1) ~= sub(row, 1, NEXT_ATTEMPT - 1) then
