@@ -11,7 +11,7 @@ from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.user_imports import calling, find_modules, importing
 from pollconsumer.store.brought_client import BroughtClient
-from pollconsumer.store.client.credentials import CredentialProvider
+from pollconsumer.store.client.address import CredentialProvider
 
 
 def client_of(settings: Settings) -> BroughtClient:

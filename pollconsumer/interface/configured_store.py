@@ -16,7 +16,7 @@ from pollconsumer.interface.settings.cache import is_kept, key_of, recalled, rem
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.own_files import OwnFiles
-from pollconsumer.store.client.address import TLS_FILES
+from pollconsumer.store.client.address import TLS_FILES, CredentialProvider
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.scripts import Known, Scripts, all_known, sources
@@ -24,7 +24,6 @@ from pollconsumer.store.scripts import Known, Scripts, all_known, sources
 if TYPE_CHECKING:
     from pollconsumer.runtime.embedded.server import EmbeddedServer
     from pollconsumer.store.brought_client import BroughtClient
-    from pollconsumer.store.client.credentials import CredentialProvider
     from pollconsumer.store.client.strict import Strict
 
 

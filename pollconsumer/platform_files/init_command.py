@@ -30,7 +30,7 @@ from pollconsumer.platform_files.installation import EVERY_MINUTE, PRIVATE, STOR
 from pollconsumer.platform_files.own_crontab import install, uninstall
 from pollconsumer.platform_files.platforms.platform_modules import PLATFORMS, files_of
 from pollconsumer.platform_files.project import begin
-from pollconsumer.store.client.several_hosts import several_hosts
+from pollconsumer.store.client.address import several_hosts
 
 PROJECT = "project"
 LOCAL = ("cron", "systemd")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pollconsumer.core.errors import CannotCreate
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.runtime.system.own_files import EMBEDDED, OwnFiles, data_directory
+from pollconsumer.store.client.address import CredentialProvider
 from pollconsumer.store.client.patience import Patience
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.wire import Wire
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from pollconsumer.runtime.embedded.server import EmbeddedServer
     from pollconsumer.store.brought_client import BroughtClient
-    from pollconsumer.store.client.credentials import CredentialProvider
     from pollconsumer.store.client.strict import Strict
 
 START_BUDGET = 10.0

@@ -114,7 +114,7 @@ def check_connection(settings: Settings) -> None:
         raise refusal("credentials", settings.credentials, rule)
     if settings.store == EMBEDDED:
         raise refusal("credentials", settings.credentials, "the embedded server has no users: name a store of yours")
-    from pollconsumer.store.client.several_hosts import several_hosts  # few settings have credentials
+    from pollconsumer.store.client.address import several_hosts  # few settings have credentials
 
     login, _, _, options = several_hosts(settings.store)
     if login or {"username", "password"} & options.keys():

@@ -1,18 +1,15 @@
-"""The address of a server, and how to log in to it, read from a store's URL."""
+"""The addresses of servers, and how to log in to them, as a store's URL says it."""
 
 from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.redaction import redacted
-
-if TYPE_CHECKING:
-    from pollconsumer.store.client.credentials import CredentialProvider
 
 SCHEMES = ("redis", "rediss", "unix")
 TLS_FILES = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
@@ -28,6 +25,14 @@ _HOST, _PORT = r"(?a:[\w.:%-]{1,255})", "[0-9]{1,5}"
 """Names and addresses: nothing that means something in a URL. Compiled where one is read: few launches do."""
 _IDLE: int = getattr(socket, "TCP_KEEPIDLE", 0) or getattr(socket, "TCP_KEEPALIVE", 0)
 """Linux's name, or that of macOS."""
+_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+class CredentialProvider(Protocol):
+    """redis-py's: whatever has this method."""
+
+    def get_credentials(self) -> Sequence[str]:
+        """User and password, or a password alone."""
 
 
 class Address(NamedTuple):
@@ -47,8 +52,6 @@ class Address(NamedTuple):
         """The first commands of a connection. Raises as `asked_of`."""
         commands: list[tuple[str | int, ...]] = []
         if self.credentials is not None:
-            from pollconsumer.store.client.credentials import asked_of  # few stores have them
-
             commands.append(("AUTH", *asked_of(self.credentials)))
         elif self.user or self.password:
             commands.append(("AUTH", *([self.user] if self.user else []), self.password))
@@ -74,6 +77,21 @@ class Address(NamedTuple):
             opened.close()
             raise
         return opened
+
+
+def asked_of(provider: CredentialProvider) -> Sequence[str]:
+    """The login that ``provider`` gives now. ConnectionError if it fails: tokens come over a network, so another try
+    may help; ConfigurationError for what is no login, of which nothing is shown."""
+    try:
+        given = provider.get_credentials()
+    except Exception as error:
+        problem = redacted(f"get_credentials raised {type(error).__name__}: {error}")
+        raise ConnectionError(f"credentials: {problem}") from None
+    is_login = isinstance(given, tuple | list) and len(given) in (1, 2) and all(isinstance(each, str) for each in given)
+    if not is_login:
+        fix = "get_credentials must return (user, password) or (password,)"
+        raise ConfigurationError("credentials", f"a {type(given).__name__}", fix)
+    return given
 
 
 def place_in(said: Any) -> tuple[str, int] | None:
@@ -131,3 +149,30 @@ def rule_of_certificate(options: Mapping[str, str]) -> str:
 
 def _invalid(url: str, fix: str) -> ConfigurationError:
     return ConfigurationError("store", redacted(url), fix)
+
+
+class SeveralHosts(NamedTuple):
+    """The parts of a URL that names several hosts. ``login``, with its ``@``, and ``hosts``, with their ports, are as
+    they were written."""
+
+    login: str
+    hosts: list[str]
+    path: str
+    options: dict[str, str]
+
+
+def several_hosts(url: str) -> SeveralHosts:
+    """ValueError if its options cannot be read. `urlsplit` refuses a URL whose second host is in brackets."""
+    _, _, rest = url.partition("://")
+    authority = re.split("[/?#]", rest, maxsplit=1)[0]
+    path, _, query = rest.removeprefix(authority).partition("?")
+    login, at, hosts = authority.rpartition("@")
+    return SeveralHosts(login + at, hosts.split(","), path, dict(parse_qsl(query, strict_parsing=bool(query))))
+
+
+def take_boolean(options: dict[str, str], name: str, *, otherwise: bool) -> bool:
+    """The option ``name``, which is removed. ValueError if it is neither true nor false."""
+    text = options.pop(name, "")
+    if text.lower() not in ("", *_BOOLEANS):
+        raise ValueError(f"{name} must be true or false")
+    return _BOOLEANS.get(text.lower(), otherwise)

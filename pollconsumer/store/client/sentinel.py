@@ -11,17 +11,23 @@ from urllib.parse import unquote
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, shown
 from pollconsumer.core.notation.redaction import redacted
-from pollconsumer.store.client.address import TLS_OPTIONS, Address, place_in, rule_of_certificate
+from pollconsumer.store.client.address import (
+    TLS_OPTIONS,
+    Address,
+    CredentialProvider,
+    place_in,
+    rule_of_certificate,
+    several_hosts,
+    take_boolean,
+)
 from pollconsumer.store.client.connection import Command, SocketConnection
-from pollconsumer.store.client.credentials import CredentialProvider
 from pollconsumer.store.client.interruption import raise_if_thrown
 from pollconsumer.store.client.patience import Patience, left_until
 from pollconsumer.store.client.replies import LOGIN_REFUSED, ErrorReply
-from pollconsumer.store.client.several_hosts import several_hosts, take_boolean
 
 PORT = 26379
 ANSWER_WITHIN = 0.5
-"""Seconds for each Sentinel: while one is away, each new connection waits so long for it."""
+"""Seconds for each Sentinel: each new connection waits as long for one that is away."""
 LOOK_EVERY = 1.0
 """Seconds of use after which a connection asks whether its server is still the primary: one that was replaced while it
 could be reached accepts writes until it learns of it, ten seconds later, and loses them."""
@@ -32,7 +38,7 @@ _HOST = r"(\[[0-9A-Fa-f:.]+]|[^:\[\]]+)(?::([0-9]{1,5}))?"
 
 
 class SentinelService(NamedTuple):
-    """What a URL names. ``primary``: the login to each server of it, without its host and port."""
+    """What a URL names. ``primary``: the login to each server of the service, without host and port."""
 
     name: str
     sentinels: tuple[Address, ...]
@@ -81,11 +87,11 @@ def _place(text: str) -> tuple[str, int]:
 
 
 class Sentinels:
-    """Those of a service; the one that answered last is asked first, on a connection that is kept, and those that did
-    not answer last."""
+    """The Sentinels of a service. The one that answered last is asked first, on a connection that is kept; whoever did
+    not answer is asked last."""
 
     def __init__(self, url: str, credentials: CredentialProvider | None = None) -> None:
-        """``credentials`` are those of the servers. ConfigurationError if ``url`` is invalid."""
+        """``credentials`` are for the servers. ConfigurationError if ``url`` is invalid."""
         try:
             self._service = service_of(url)
         except ValueError as error:
@@ -106,7 +112,7 @@ class Sentinels:
         failure: OSError | None = None
         for sentinel in tuple(self._sentinels):
             if silent and time.monotonic() >= until:
-                break  # those that are left are asked first the next time
+                break  # the others are asked first the next time
             place = f"{sentinel.host}:{sentinel.port}"
             try:
                 found = self._place_by(sentinel, left_until(until, ANSWER_WITHIN))

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import StoreUnreachable
-from pollconsumer.store.client.address import address_of
+from pollconsumer.store.client.address import CredentialProvider, address_of
 from pollconsumer.store.client.connection import Command, Connection, SocketConnection
 from pollconsumer.store.client.interruption import raise_if_thrown
 from pollconsumer.store.client.patience import Patience, left_until
@@ -19,7 +19,6 @@ from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.scripts import Scripts
 
 if TYPE_CHECKING:
-    from pollconsumer.store.client.credentials import CredentialProvider
     from pollconsumer.store.client.strict import Strict
 
 

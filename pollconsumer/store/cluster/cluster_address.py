@@ -8,9 +8,7 @@ from urllib.parse import quote, urlencode
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.redaction import redacted
-from pollconsumer.store.client.address import address_of
-from pollconsumer.store.client.credentials import CredentialProvider
-from pollconsumer.store.client.several_hosts import several_hosts, take_boolean
+from pollconsumer.store.client.address import CredentialProvider, address_of, several_hosts, take_boolean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

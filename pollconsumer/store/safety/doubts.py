@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from pollconsumer.store.client.several_hosts import several_hosts
+from pollconsumer.store.client.address import several_hosts
 
 
 def doubts(url: str, *, logs_in: bool = False) -> Iterator[str]:
@@ -20,7 +20,7 @@ def doubts(url: str, *, logs_in: bool = False) -> Iterator[str]:
 
 
 def _doubts(url: str, encrypt: str, logs_in: bool) -> Iterator[str]:
-    """Of a server, or of those that Sentinels watch. ``encrypt`` says how to have TLS with a server."""
+    """Warnings about the URL of one server, or of servers behind Sentinels. ``encrypt`` says how to have TLS."""
     login, _, _, asked = several_hosts(url)
     if asked.get("ssl_cert_reqs", "").lower() in ("none", "optional"):
         yield "store: ssl_cert_reqs=none: anybody in between can read and change everything; name its CA instead"
