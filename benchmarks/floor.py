@@ -87,10 +87,10 @@ def _produce(bare: Bare, wire: Wire, messages: int, batch: int) -> list[Figure]:
 def consume(url: str, messages: int) -> list[Figure]:
     """Reserve, decode, call, time and settle what `produce` enqueued, and forget as many as a launch does."""
     store = RedisStore(plain_wire(url), NAMESPACE)
-    store.announce(HOLDER, QUEUE)
+    store.upkeep.announce(HOLDER, QUEUE)
     with Bare(url) as bare:
         bare.script("trim")
-        return _consume(bare, plain_wire(url), messages, store.wire.script(*store.trimming(QUEUE)))
+        return _consume(bare, plain_wire(url), messages, store.wire.script(*store.upkeep.trimming(QUEUE)))
 
 
 def _consume(bare: Bare, wire: Wire, messages: int, trim: tuple[Any, ...]) -> list[Figure]:

@@ -60,7 +60,7 @@ def _complete(wire: Wire, count: int) -> None:
     """Complete messages as launches do, which would forget all but 10,000 of them."""
     plain, store = handler("plain"), RedisStore(wire, "pollconsumer")
     holder = Holder("consumer:default:0", "1", "consumer:default")
-    store.announce(holder, "default")
+    store.upkeep.announce(holder, "default")
     for first in range(0, count, BULK):
         plain.enqueue_many([{"n": n + 1} for n in range(min(BULK, count - first))])
         share = Share("default", 500)

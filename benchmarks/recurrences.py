@@ -32,7 +32,7 @@ def measure() -> list[Figure]:
         people = Recurrences(wire, NAMESPACE)
         mover = Holder("mover::0", "1", "mover:")
         own = [Recurrence(f"own{n}", "plain", every=3600.0) for n in range(3)]
-        store.announce(mover, QUEUE)
+        store.upkeep.announce(mover, QUEUE)
 
         def bytes_each() -> float:
             names = [store.keys.queue(QUEUE, word) for word in ("recurrences", "next_instants", "recurrence_counters")]

@@ -53,7 +53,6 @@ class Consumer:
         self.options, self.window, self.clock, self.executor = options, launch.window, launch.clock, executor
         self._launch, self._durations, self._wake = launch, learned, wake
         self._flight = launch.progress.flight
-        launch.store.keeping = options.keeping
         reporter = ProgressReporter(launch, options.report_every)
         reserved: deque[Reservation] = deque()
         predecessors = Predecessors(launch, reserved)
@@ -62,7 +61,9 @@ class Consumer:
         self._pace = Pace(options, launch, executor, learned)
         self.margin = self._pace.margin
         turns = Turns(options.queues, options.weights)
-        self._exchange = exchange(launch, self._settling, turns, options.limits, self._pace, reporter, reserved)
+        self._exchange = exchange(
+            launch, self._settling, turns, options.limits, self._pace, reporter, reserved, options.keeping
+        )
         self._stops = launch.progress.stops
         self._stopping = MessageStopper(launch, executor, self._exchange, options.queues)
         self._quick = QuickPath(

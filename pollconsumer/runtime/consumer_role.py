@@ -135,13 +135,13 @@ def define(
     ``owner`` is the launch's group. Imported lazily: most launches define no recurrences. The queues ``left_out`` have
     unusable keys, or their node of a cluster is lost: a later launch does it there.
     """
-    if not recurrences and not store.owns_recurrences(owner):
+    if not recurrences and not store.upkeep.owns_recurrences(owner):
         return
     from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 
     queues = {*store.queues(), *(recurrence.queue for recurrence in recurrences)} - left_out
     if recurrences:
-        store.own_recurrences(owner, queues)
+        store.upkeep.own_recurrences(owner, queues)
     LaunchRecurrences(store.wire, store.keys.namespace).define(owner, sorted(queues), recurrences, emit)
     if not recurrences and not left_out:
-        store.disown_recurrences(owner)  # last: if a launch dies before, the next one does it
+        store.upkeep.disown_recurrences(owner)  # last: if a launch dies before, the next one does it

@@ -32,8 +32,8 @@ def announce(
     """Take ``queue`` from earlier launches, before anything is done there: recover orphans, and repair it. ``served``:
     its messages are handled by this launch, and by those that follow it."""
     seconds = served_for(launch.plan) if served else 0.0
-    recovered = launch.store.announce(launch.holder, queue, served_for=seconds, on_dead_letter=on_dead_letter)
-    found = launch.store.audit(queue)
+    recovered = launch.store.upkeep.announce(launch.holder, queue, served_for=seconds, on_dead_letter=on_dead_letter)
+    found = launch.store.upkeep.audit(queue)
     begin_anew(launch, queue)
     if recovered:
         launch.emit(OrphansRecovered(queue, recovered))
@@ -49,7 +49,7 @@ def begin_anew(launch: Launch, queue: str) -> None:
         from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 
         LaunchRecurrences(launch.store.wire, launch.store.keys.namespace).begin_anew(launch.holder, queue)
-        launch.store.book_anew(queue, reached_ms)
+        launch.store.upkeep.book_anew(queue, reached_ms)
 
 
 def tick(launch: Launch, queue: str) -> int:
@@ -79,9 +79,9 @@ def repair(launch: Launch, queue: str, live_fences: list[bytes], on_dead_letter:
 
     Returns how many messages that made ready.
     """
-    recovered = launch.store.recover(queue, live_fences, on_dead_letter=on_dead_letter)
+    recovered = launch.store.upkeep.recover(queue, live_fences, on_dead_letter=on_dead_letter)
     if recovered:
         launch.emit(OrphansRecovered(queue, recovered))
-    offered = launch.store.offer_places(queue)
+    offered = launch.store.upkeep.offer_places(queue)
     sent = send_on(launch, queue)
     return recovered + offered + sent

@@ -100,7 +100,7 @@ class Mover:
             with self._leaving_out(queue):
                 if queue in self._to_repair:
                     repair(self._launch, queue, live, self._emit_death)
-                self._store.trim(queue)
+                self._store.upkeep.trim(queue, self.options.keeping.get(queue, Retention()))
 
     def idle(self, next_due: float | None) -> None:
         """Until the next due time, or an earlier one is scheduled; at most idle_time, and not beyond the window."""
@@ -162,7 +162,6 @@ def mover(launch: Launch, options: MoverOptions) -> Mover:
     from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 
     keys = launch.store.keys
-    launch.store.keeping = options.keeping
 
     def markers() -> list[str]:
         schedules = [keys.queue(queue, "schedule_marker") for queue in moving.queues()]

@@ -151,14 +151,14 @@ def _what_is_recovered_twice_is_handed_out_once(store: RedisStore) -> bool:
     store.enqueue([message("a")])
     Launch(store).reserve()
     Launch(store, fence=2)
-    store.recover(QUEUE)
+    store.upkeep.recover(QUEUE)
     return _handed_out(store, fence=2) == ["a"]
 
 
 def _what_a_live_launch_has_is_no_orphan(store: RedisStore) -> bool:
     store.enqueue([message("a")])
     Launch(store).reserve(lasts_ms=0)
-    store.recover(QUEUE, [b"1"])
+    store.upkeep.recover(QUEUE, [b"1"])
     return Launch(store, fence=2, slot=1).reserve() == []
 
 
@@ -239,7 +239,7 @@ def _who_took_over_a_key_keeps_it(store: RedisStore) -> bool:
 
 def _recurrence(store: RedisStore, mover: Holder) -> Looking:
     look = Looking(store)
-    store.announce(mover, QUEUE)
+    store.upkeep.announce(mover, QUEUE)
     store.wire.command("HSET", look.key("recurrences"), "hourly", "{}")
     store.wire.command("ZADD", look.key("next_instants"), HOUR, "hourly")
     return look
@@ -264,7 +264,7 @@ def _an_instant_seen_twice_is_enqueued_once(store: RedisStore) -> bool:
 def _an_instant_that_a_stale_mover_has_seen_too_is_enqueued_once(store: RedisStore) -> bool:
     stale, mover = (Holder("mover::0", fence, "mover:") for fence in ("1", "2"))
     look = _recurrence(store, stale)
-    store.announce(mover, QUEUE)
+    store.upkeep.announce(mover, QUEUE)
     _recur(store, mover)
     with suppress(LeaseLost):
         _recur(store, stale)
@@ -274,7 +274,7 @@ def _an_instant_that_a_stale_mover_has_seen_too_is_enqueued_once(store: RedisSto
 def _what_a_stale_mover_could_not_read_goes_on_where_another_could(store: RedisStore) -> bool:
     stale, mover = (Holder("mover::0", fence, "mover:") for fence in ("1", "2"))
     look = _recurrence(store, stale)
-    store.announce(mover, QUEUE)
+    store.upkeep.announce(mover, QUEUE)
     _recur(store, mover)
     script = store.wire.scripts["set_aside"]
     with suppress(LeaseLost):

@@ -250,13 +250,13 @@ def test_the_end_waits_for_a_node_that_outcomes_wait_for_unless_a_successor_wait
     parted.exchange.settle()
     parted.exchange.successor = successor
     store, asked = parted.launch.store, list[str]()
-    announce = store.announce
+    announce = store.upkeep.announce
 
     def noting(holder: Holder, queue: str, **options: Any) -> int:
         asked.append(queue)
         return announce(holder, queue, **options)
 
-    monkeypatch.setattr(store, "announce", noting)
+    monkeypatch.setattr(store.upkeep, "announce", noting)
     monkeypatch.setattr(store.wire, "patience", Impatient)
     with pytest.raises(StoreUnreachable, match="queues unreachable"):
         parted.exchange.give_back()

@@ -62,9 +62,9 @@ class Exchanging:
         turns = Turns(QUEUES, {})
         durations = SimpleNamespace(overall=Average())
         pace = SimpleNamespace(page_size=lambda _: 9, measure=lambda _: None, margin=lambda: 0.0, durations=durations)
-        self.exchange = exchange(launch, self.settling, turns, limits or {}, pace, self.reporting, reserved)
+        self.exchange = exchange(launch, self.settling, turns, limits or {}, pace, self.reporting, reserved, {})
         for queue in QUEUES:
-            launch.store.announce(launch.holder, queue)
+            launch.store.upkeep.announce(launch.holder, queue)
 
     def reserve(self, name: str, queue: str = "mail", *, key: str = "") -> Reservation:
         self.launch.store.enqueue([message(name, queue=queue, key=key)])
@@ -178,7 +178,7 @@ def test_a_step_that_waits_for_messages_leaves_the_reports_of_handlers_that_go_o
 def test_an_idle_launch_takes_the_short_way_but_for_ten_seconds_after_an_unusual_message(
     exchanging: Exchanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent = scripts_sent(exchanging.launch.store, monkeypatch)
+    sent = scripts_sent(exchanging.launch.store.producer, monkeypatch)
     ways = []
     for n, (priority, pause) in enumerate([(0, 0), (1, 0), (1, 9_900), (0, 100), (0, 0)]):
         exchanging.launch.store.enqueue([message(f"m{n}", priority=priority)])

@@ -283,7 +283,7 @@ def test_finished_messages_are_trimmed_with_a_step_once_so_many_are_completed(mo
         return step(holder, shares, **options)
 
     monkeypatch.setattr(launch.store, "step", seen)
-    monkeypatch.setattr(launch.store, "trim", None)  # not a round trip of its own
+    monkeypatch.setattr(launch.store.upkeep, "trim", None)  # not a round trip of its own
     launch.handle_until_stopped()
     assert sum(completed) == 1200
     between = [later - earlier for earlier, later in pairwise([0, *trimmed])]

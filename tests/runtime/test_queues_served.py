@@ -90,11 +90,11 @@ def test_a_queue_counts_as_served_for_as_long_as_its_launch_said(store: RedisSto
     store.enqueue([message("a")])
     assert service_of(wire, store.keys, [QUEUE]) == {QUEUE: QueueService(lately=False, paused=False, ready=1)}
     assert [event.messages for event in told(store)] == [1]  # type: ignore[attr-defined]  # of the one kind
-    store.announce(launch.holder, QUEUE, served_for=1200.0)
+    store.upkeep.announce(launch.holder, QUEUE, served_for=1200.0)
     assert service_of(wire, store.keys, [QUEUE])[QUEUE].lately
     assert 1_190_000 < wire.command("PTTL", store.keys.queue(QUEUE, "served")) <= 1_200_000
     assert told(store) == []
-    store.announce(launch.holder, QUEUE)  # as a mover does: it says nothing of service
+    store.upkeep.announce(launch.holder, QUEUE)  # as a mover does: it says nothing of service
     assert service_of(wire, store.keys, [QUEUE])[QUEUE].lately
 
 

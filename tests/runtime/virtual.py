@@ -176,7 +176,11 @@ class VirtualStore:
         if kind == "release":
             self.head.insert(0, n)
 
-    def trim(self, _queue: str) -> int:
+    @property
+    def upkeep(self) -> VirtualStore:
+        return self
+
+    def trim(self, *_: Any) -> int:
         return 0
 
     def recover(self, *_: Any, **__: Any) -> int:

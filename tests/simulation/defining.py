@@ -35,7 +35,7 @@ class DefiningScene(Scene):
         super().__init__(stage)
         self.recurring = AllRecurrences(self.store.wire, NAMESPACE)
         self.consumer, self.movers = self.announced(1), self.announced(2, MOVERS)
-        self.store.announce(self.movers, ELSEWHERE)
+        self.store.upkeep.announce(self.movers, ELSEWHERE)
 
     def at(self, hours: int, minutes: int = 0) -> None:
         self.stage.clock.now = BEGINS + hours * 3600 + minutes * 60

@@ -189,7 +189,7 @@ class Scene:
             self.stage.clock.sleep(60.0)
             mover = self.announced(LAST_FENCE + 2 * number, MOVERS)
             consumer = self.announced(LAST_FENCE + 2 * number + 1)
-            self.store.offer_places(QUEUE)
+            self.store.upkeep.offer_places(QUEUE)
             self.store.promote(mover, QUEUE, 10)
             outbox.send(self.store, QUEUE, lambda *_: None)
             self._handle_all(self.store, consumer)
@@ -202,7 +202,7 @@ class Scene:
     # Acts
 
     def announce(self, holder: Holder, store: RedisStore) -> None:
-        store.announce(holder, QUEUE)
+        store.upkeep.announce(holder, QUEUE)
         self._announced[holder.lineage] = max(int(holder.fence), self._announced.get(holder.lineage, 0))
         self.stage.happens("announced", *holder)
 
@@ -238,7 +238,7 @@ class Scene:
             )
         )
         try:
-            entry = store.enqueue_one(message)
+            entry = store.producer.enqueue_one(message)
         except OutcomeUnknown:
             return  # and nobody asks again
         outcome = "ok" if entry.id == message.id else "duplicate"

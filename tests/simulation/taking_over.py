@@ -165,7 +165,7 @@ def a_handler_that_takes_long(stage: Stage) -> Judge:
     scene.there_is(message("m"))
     scene.reserve(first, lasts_ms=1000)
     stage.clock.sleep(60.0)
-    scene.store.recover(QUEUE, [b"1", b"2"])
+    scene.store.upkeep.recover(QUEUE, [b"1", b"2"])
     scene.expect("offered to another", len(scene.reserve(second)), 0)
     return scene.judge
 
@@ -215,7 +215,7 @@ def a_message_of_a_newer_version(stage: Stage) -> Judge:
         scene.store.wire.command("HSET", look.key("records"), name, OF_TOMORROW)
     scene.store.wire.command("LREM", look.key("ready"), 1, "n")  # as if a rule had interrupted who enqueued it
     for _ in range(3):
-        scene.store.audit(QUEUE)
+        scene.store.upkeep.audit(QUEUE)
     scene.expect("ready", look.listed("ready"), ["m"])
     for intervention in (person.cancel, lambda *which: person.reschedule(*which, delay=1)):
         try:
@@ -226,7 +226,7 @@ def a_message_of_a_newer_version(stage: Stage) -> Judge:
     scene.expect("handed out", len(scene.reserve(holder)), 0)
     for name, record in records.items():
         scene.store.wire.command("HSET", look.key("records"), name, record)
-    scene.store.audit(QUEUE)
+    scene.store.upkeep.audit(QUEUE)
     stage.clock.sleep(61.0)
     with suppress(LeaseLost):
         scene.handle_all(holder)

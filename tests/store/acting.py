@@ -85,7 +85,7 @@ class Launch:
     ) -> None:
         self.store, self.queue = store, queue
         self.holder = Holder(f"consumer:{queue}:{slot}", str(fence), f"consumer:{queue}")
-        self.recovered = store.announce(self.holder, queue) if announced else 0
+        self.recovered = store.upkeep.announce(self.holder, queue) if announced else 0
 
     def step(
         self,

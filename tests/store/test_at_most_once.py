@@ -76,7 +76,7 @@ def test_several_are_begun_together(store: RedisStore, look: Looking) -> None:
             each.row = row
         assert launch.begin(a, with_it=others[:2]) == []
         assert [each.begun for each in (a, *others)] == [True, True, True, False]
-    store.recover(QUEUE, [])
+    store.upkeep.recover(QUEUE, [])
     assert look.ranked("in_flight") == [*"abcd"]
     assert launch.complete(a, *others).stale == []
 
@@ -110,7 +110,7 @@ def test_one_before_it_that_was_taken_over_is_reported_and_does_not_keep_it_from
     store.enqueue([message("a"), message("b")])
     launch = Launch(store)
     (stale,) = launch.reserve(lasts_ms=0)
-    store.recover(QUEUE, [])
+    store.upkeep.recover(QUEUE, [])
     current, b = launch.reserve(2)
     assert launch.begin(b, stale) == [b"a"]
     assert look.ranked("in_flight") == ["a", "b"]
@@ -121,7 +121,7 @@ def test_under_an_older_fence_nothing_is_begun_or_completed(store: RedisStore) -
     store.enqueue([message("a"), message("b")])
     launch = Launch(store)
     a, b = launch.reserve(2)
-    store.announce(Launch(store, fence=2).holder, QUEUE)
+    store.upkeep.announce(Launch(store, fence=2).holder, QUEUE)
     before = snapshot(store.wire)
     with pytest.raises(LeaseLost):
         launch.begin(b, a)
@@ -132,7 +132,7 @@ def test_what_was_taken_over_cannot_be_begun(store: RedisStore) -> None:
     store.enqueue([message("a")])
     launch = Launch(store)
     (reservation,) = launch.reserve(lasts_ms=0)
-    store.recover(QUEUE, [])
+    store.upkeep.recover(QUEUE, [])
     row = reservation.row
     assert launch.begin(reservation) == [b"a"]
     assert reservation.row == row
@@ -168,7 +168,7 @@ def test_who_recovers_hears_of_each_that_is_skipped(store: RedisStore) -> None:
     begun(Launch(store))
     told: list[DeadLetter] = []
     successor = Launch(store, fence=2, announced=False)
-    assert store.announce(successor.holder, QUEUE, on_dead_letter=told.append) == 1
+    assert store.upkeep.announce(successor.holder, QUEUE, on_dead_letter=told.append) == 1
     ((death, problem),) = told
     assert (death.name, death.handler, death.attempt) == ("a", "send", 1)
     assert problem.startswith("skipped: ")
@@ -195,7 +195,7 @@ def test_past_its_hard_end_it_is_skipped_too(store: RedisStore, look: Looking) -
     launch = Launch(store)
     (reservation,) = launch.reserve(lasts_ms=0)
     launch.begin(reservation)
-    assert store.recover(QUEUE, []) == 1
+    assert store.upkeep.recover(QUEUE, []) == 1
     assert look.ranked("dead_letters") == ["a"]
 
 

@@ -72,7 +72,7 @@ def connected(url: str, **options: Any) -> ClientConnection:
 
 def test_a_message_is_enqueued_reserved_and_completed_over_it(server: Server) -> None:
     store = RedisStore(server.wire(), NAMESPACE)
-    store.enqueue_one(message("a", payload=b'{"text": "\xc3\xa9"}'))
+    store.producer.enqueue_one(message("a", payload=b'{"text": "\xc3\xa9"}'))
     launch = Launch(store)
     (reservation,) = launch.reserve()
     assert (reservation.id, bytes(reservation.payload)) == (b"a", b'{"text": "\xc3\xa9"}')

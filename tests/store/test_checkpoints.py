@@ -86,7 +86,7 @@ def test_trimming_leaves_none_behind(
     monkeypatch.setattr("pollconsumer.store.queues.upkeep.KEEP_FINISHED", 0)
     launch.complete(*launch.reserve())
     store.wire.command("HSET", look.key("checkpoints"), "a", "stray")
-    store.trim(QUEUE)
+    store.upkeep.trim(QUEUE)
     assert look.hash("checkpoints") == {}
 
 
@@ -114,7 +114,7 @@ def test_nor_does_one_whose_message_was_not_offered_to_another_yet(
 
 def test_nor_does_one_whose_message_was_offered_to_another(store: RedisStore, launch: Launch) -> None:
     (reservation,) = launch.reserve(lasts_ms=0)
-    store.recover(QUEUE, [])
+    store.upkeep.recover(QUEUE, [])
     launch.reserve()
     before = snapshot(store.wire)
     with pytest.raises(LeaseLost, match="a"):

@@ -195,7 +195,7 @@ def test_offering_over_and_over_offers_nothing_anew(store: RedisStore, look: Loo
     launch.complete(*launch.reserve(9))
     look.take_marker()
     for _ in range(5):
-        assert store.offer_places(QUEUE) == 0
+        assert store.upkeep.offer_places(QUEUE) == 0
     assert look.marker() == 0
     assert waiting(look) == ["e"]
     assert names(launch.reserve(9)) == ["c", "d"]
@@ -259,7 +259,7 @@ def test_counts_that_went_wrong_are_healed(store: RedisStore, look: Looking, cou
         store.wire.command("DEL", look.key("places_taken"))
     else:
         store.wire.command("HSET", look.key("places_taken"), "2", counted)
-    assert store.offer_places(QUEUE) == 1
+    assert store.upkeep.offer_places(QUEUE) == 1
     assert look.hash("places_taken") == {"2": b"2"}
     assert look.marker() == 1
     assert names(launch.reserve(9)) == ["b"]
@@ -272,7 +272,7 @@ def test_with_too_many_in_flight_the_counts_are_trusted(
     store.enqueue(keyed("a", "b", "c", limit=2))
     Launch(store).reserve(9)
     store.wire.command("HSET", look.key("places_taken"), "k", 1)
-    assert store.offer_places(QUEUE) == 1
+    assert store.upkeep.offer_places(QUEUE) == 1
     assert look.hash("places_taken") == {"k": b"1"}
 
 
@@ -287,7 +287,7 @@ def test_more_keys_than_one_call_looks_at_are_all_healed(
         store.wire.command("ZREM", look.key("in_flight"), name)
     offered = 0
     for _ in range(10_000):
-        offered += store.offer_places(QUEUE)
+        offered += store.upkeep.offer_places(QUEUE)
         if offered == 10:
             break
     assert offered == 10
@@ -302,7 +302,7 @@ def test_a_line_whose_first_has_vanished_moves_on(store: RedisStore, look: Looki
     launch.complete(*reserved)
     order = []
     for _ in range(9):
-        store.offer_places(QUEUE)
+        store.upkeep.offer_places(QUEUE)
         reserved = launch.reserve(9)
         order += names(reserved)
         launch.complete(*reserved)

@@ -66,7 +66,7 @@ def test_a_conflict_is_seen_whatever_became_of_the_first_message(
     else:
         launch.complete(*launch.reserve())
         if end == "trim":
-            assert store.trim(QUEUE) == 1
+            assert store.upkeep.trim(QUEUE) == 1
     assert store.enqueue([chosen("a", payload)]) == DUPLICATE
     refuse(store, chosen("a", b'{"other":1}'))
 

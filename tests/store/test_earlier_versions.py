@@ -101,7 +101,7 @@ def test_what_it_holds_and_remembers_is_held_and_remembered(earlier: RedisStore,
     launch = Launch(earlier, fence=2)
     assert "dead" in drain(launch)
     for _ in range(2):
-        earlier.trim(QUEUE)
+        earlier.upkeep.trim(QUEUE)
     assert earlier.enqueue([message("dead")])[0].duplicate
 
 

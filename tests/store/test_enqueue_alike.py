@@ -52,7 +52,7 @@ def test_the_same_history_leaves_the_same_store_by_each_way(steps: list[tuple[st
         return lambda new: enqueued(store, three_of(new))
 
     long = History(lambda store: lambda new: store.enqueue(list(three_of(new))))
-    short = History(short_of)
+    short = History(lambda store: short_of(store.producer))
     strict = History(lambda store: short_of(StrictProducer(store.wire, NAMESPACE, Strict(None, 0.5))))
     for history in (long, short, strict):
         for n, step in enumerate(steps):
@@ -68,9 +68,9 @@ def test_some_hundreds_are_sent_in_one_round_trip_and_are_ready_in_their_order(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.enqueue([message("first")])
-    sent = scripts_sent(store, monkeypatch)
+    sent = scripts_sent(store.producer, monkeypatch)
     messages = alike(250)
-    assert enqueued(store, messages) == accepted(messages)
+    assert enqueued(store.producer, messages) == accepted(messages)
     assert sent == [SHORT] * ceil(250 / ENQUEUE_PAGE)
     assert look.listed("ready") == ["first", *messages.ids]
     assert names(Launch(store).reserve(251)) == ["first", *messages.ids]
@@ -84,8 +84,8 @@ def test_some_hundreds_are_sent_in_one_round_trip_and_are_ready_in_their_order(
 def test_no_message_too_many_or_too_large_ones_take_the_long_way(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch, messages: Alike
 ) -> None:
-    sent = scripts_sent(store, monkeypatch)
-    assert enqueued(store, messages) == accepted(messages)
+    sent = scripts_sent(store.producer, monkeypatch)
+    assert enqueued(store.producer, messages) == accepted(messages)
     assert SHORT not in sent
     assert look.listed("ready") == messages.ids
 
@@ -105,7 +105,7 @@ def test_messages_that_a_replica_must_have_take_the_long_way(
 
 def test_an_id_that_the_queue_has_is_a_duplicate_and_the_others_are_accepted(store: RedisStore, look: Looking) -> None:
     store.enqueue([message("m101", payload=b'{"n":1}')])
-    assert [entry.id for entry in enqueued(store, alike(250)) if entry.duplicate] == ["m101"]
+    assert [entry.id for entry in enqueued(store.producer, alike(250)) if entry.duplicate] == ["m101"]
     assert sorted(look.listed("ready")) == sorted(alike(250).ids)
     assert look.hash("records")["m101"].endswith(b'{"n":1}')
 
@@ -118,7 +118,7 @@ def test_they_are_refused_with_nothing_written_where_a_key_has_another_type(stor
     store.wire.command("SET", name, "another program's")
     before = snapshot(store.wire)
     with pytest.raises(StoreRefused):
-        store.enqueue_alike(alike(2))
+        store.producer.enqueue_alike(alike(2))
     assert snapshot(store.wire) == before
 
 
@@ -127,8 +127,8 @@ def test_a_lost_reply_is_asked_for_the_long_way_and_no_message_is_a_duplicate(
 ) -> None:
     store.enqueue([message("first")])
     losing_replies(store, monkeypatch, {SHORT})
-    sent = scripts_sent(store, monkeypatch)
-    assert enqueued(store, alike(150)) == accepted(alike(150))
+    sent = scripts_sent(store.producer, monkeypatch)
+    assert enqueued(store.producer, alike(150)) == accepted(alike(150))
     assert sent == [SHORT, SHORT, "enqueue", "enqueue"]
     assert look.listed("ready") == ["first", *alike(150).ids]
 
@@ -140,7 +140,7 @@ def test_those_whose_every_reply_is_lost_have_an_unknown_outcome_and_their_ids(
     losing_replies(store, monkeypatch, {SHORT, "enqueue"})
     monkeypatch.setattr(store.wire, "patience", Hasty)
     with pytest.raises(OutcomeUnknown) as caught:
-        store.enqueue_alike(alike(150))
+        store.producer.enqueue_alike(alike(150))
     assert caught.value.ids == alike(150).ids
 
 
@@ -153,9 +153,9 @@ def test_many_calls_of_a_handler_without_options_take_the_short_way(
     def handler(n: int) -> None:
         raise AssertionError(n)
 
-    monkeypatch.setattr(app, "_pool", StorePool(lambda _: store, 1.0))
+    monkeypatch.setattr(app, "_pool", StorePool(lambda _: store.producer, 1.0))
     store.enqueue([message("first")])
-    sent = scripts_sent(store, monkeypatch)
+    sent = scripts_sent(store.producer, monkeypatch)
     handles = app.handler(queue=QUEUE)(handler).using(**options).enqueue_many([{"n": n} for n in range(MOST + 1)])
     assert sent == [script] * (ENQUEUE_PAGES + 1)
     assert len({handle.id for handle in handles}) == MOST + 1

@@ -76,7 +76,7 @@ class History:
         elif name == "wake":
             Looking(self.store).take_marker()
         elif name == "trim":
-            self.told.append(self.store.trim(QUEUE))
+            self.told.append(self.store.upkeep.trim(QUEUE))
         else:
             reserved = self.launch.reserve(2)
             self.told.append(names(reserved))
@@ -90,7 +90,7 @@ class History:
 def test_the_same_history_leaves_the_same_store_by_each_way(steps: list[tuple[str, dict[str, Any]]]) -> None:
     """That of a producer that would wait for replicas is the short one: there are none."""
     long = History(lambda store: lambda new: store.enqueue([new])[0])
-    short = History(lambda store: store.enqueue_one)
+    short = History(lambda store: store.producer.enqueue_one)
     strict = History(lambda store: StrictProducer(store.wire, NAMESPACE, Strict(None, 0.5)).enqueue_one)
     for history in (long, short, strict):
         for n, step in enumerate(steps):
@@ -121,9 +121,9 @@ def test_only_a_message_without_options_takes_the_short_way(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
     for queue in (QUEUE, "other"):
-        store.enqueue_one(message("first", queue=queue))  # the general way
-    sent = scripts_sent(store, monkeypatch)
-    assert store.enqueue_one(message("a", **options)) == Enqueued("a", duplicate=False)
+        store.producer.enqueue_one(message("first", queue=queue))  # the general way
+    sent = scripts_sent(store.producer, monkeypatch)
+    assert store.producer.enqueue_one(message("a", **options)) == Enqueued("a", duplicate=False)
     plain = options.keys() <= {"payload", "queue"}
     assert sent == [SHORT if plain else "enqueue"]
 
@@ -142,9 +142,9 @@ def test_a_message_that_a_replica_must_have_takes_the_long_way(
 
 
 def test_an_id_that_the_queue_has_is_a_duplicate_and_changes_nothing(store: RedisStore) -> None:
-    store.enqueue_one(message("a", payload=b'{"n":1}'))
+    store.producer.enqueue_one(message("a", payload=b'{"n":1}'))
     before = snapshot(store.wire)
-    assert store.enqueue_one(message("a", payload=b'{"n":2}')) == Enqueued("a", duplicate=True)
+    assert store.producer.enqueue_one(message("a", payload=b'{"n":2}')) == Enqueued("a", duplicate=True)
     assert snapshot(store.wire) == before
 
 
@@ -156,7 +156,7 @@ def test_it_is_refused_with_nothing_written_where_a_key_has_another_type(store: 
     store.wire.command("SET", name, "another program's")
     before = snapshot(store.wire)
     with pytest.raises(StoreRefused):
-        store.enqueue_one(message("a"))
+        store.producer.enqueue_one(message("a"))
     assert snapshot(store.wire) == before
 
 
@@ -176,10 +176,10 @@ def losing_replies(store: RedisStore, monkeypatch: pytest.MonkeyPatch, to: set[s
 def test_a_lost_reply_is_asked_for_the_long_way_and_the_message_is_no_duplicate(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.enqueue_one(message("first"))
+    store.producer.enqueue_one(message("first"))
     losing_replies(store, monkeypatch, {SHORT})
-    sent = scripts_sent(store, monkeypatch)
-    assert store.enqueue_one(message("a")) == Enqueued("a", duplicate=False)
+    sent = scripts_sent(store.producer, monkeypatch)
+    assert store.producer.enqueue_one(message("a")) == Enqueued("a", duplicate=False)
     assert sent == [SHORT, "enqueue"]
     assert look.listed("ready") == ["first", "a"]
 
@@ -187,7 +187,7 @@ def test_a_lost_reply_is_asked_for_the_long_way_and_the_message_is_no_duplicate(
 def test_a_lost_reply_to_one_that_was_handled_and_forgotten_meanwhile_makes_no_second_one(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.enqueue_one(message("first"))
+    store.producer.enqueue_one(message("first"))
     once = store.wire.once
 
     def losing(commands: Any, *, blocking: float = 0.0) -> list[Any]:
@@ -202,7 +202,7 @@ def test_a_lost_reply_to_one_that_was_handled_and_forgotten_meanwhile_makes_no_s
         return answers
 
     monkeypatch.setattr(store.wire, "once", losing)
-    assert store.enqueue_one(message("a")) == Enqueued("a", duplicate=False)
+    assert store.producer.enqueue_one(message("a")) == Enqueued("a", duplicate=False)
     assert look.listed("ready") == []
 
 
@@ -213,7 +213,7 @@ def test_one_whose_every_reply_is_lost_has_an_unknown_outcome_and_its_id(
     losing_replies(store, monkeypatch, {SHORT, "enqueue"})
     monkeypatch.setattr(store.wire, "patience", Hasty)
     with pytest.raises(OutcomeUnknown) as caught:
-        store.enqueue_one(message("a"))
+        store.producer.enqueue_one(message("a"))
     assert caught.value.ids == ["a"]
 
 
@@ -225,7 +225,7 @@ def test_a_full_server_refuses_it_with_nothing_changed(valkey: Any) -> None:
     wire.command("CONFIG", "SET", "maxmemory", 1)
     try:
         with pytest.raises(StoreUnreachable, match="maxmemory") as caught:
-            store.enqueue_one(message("a"))
+            store.producer.enqueue_one(message("a"))
         assert not isinstance(caught.value, OutcomeUnknown)
         assert snapshot(wire) == before
     finally:
@@ -248,19 +248,19 @@ class Hasty(Patience):
 def test_what_was_written_before_its_list_turned_out_to_be_none_is_found_by_the_audit(
     store: RedisStore, look: Looking
 ) -> None:
-    store.enqueue_one(message("a"))
+    store.producer.enqueue_one(message("a"))
     store.wire.command("DEL", look.key("ready"))
     store.wire.command("SET", look.key("ready"), "no list")
     with pytest.raises(StoreRefused):
-        store.enqueue_one(message("b"))
+        store.producer.enqueue_one(message("b"))
     store.wire.command("DEL", look.key("ready"))
-    assert store.audit(QUEUE) == 2
+    assert store.upkeep.audit(QUEUE) == 2
     assert sorted(names(Launch(store).step(claim=9).reserved)) == ["a", "b"]
 
 
 def test_a_few_small_records_are_not_a_list_that_each_look_searches(valkey: Server) -> None:
     store = RedisStore(valkey.wire(), NAMESPACE)
-    store.enqueue_one(message("a"))
-    store.enqueue_one(message("b"))
+    store.producer.enqueue_one(message("a"))
+    store.producer.enqueue_one(message("b"))
     assert store.wire.command("OBJECT", "ENCODING", Looking(store).key("records")) == b"hashtable"
     assert set(Looking(store).hash("records")) == {"a", "b"}

@@ -109,7 +109,7 @@ def test_it_is_forgotten_as_a_cancelled_one_and_its_id_remembered(
     store.enqueue([chosen("a"), chosen("b")])
     launch = Launch(store)
     launch.settle(*map(expire, launch.reserve(2)))
-    assert store.trim(QUEUE) == 1
+    assert store.upkeep.trim(QUEUE) == 1
     assert (look.listed("expired"), [*look.hash("records")]) == (["b"], ["b"])
     assert store.enqueue([chosen("a")])[0].duplicate
 

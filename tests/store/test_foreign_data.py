@@ -89,7 +89,7 @@ def test_what_is_no_lease_is_neither_taken_nor_waited_for(leases: Leases, wire: 
 def test_a_queue_with_a_fence_that_is_no_number_is_refused(store: RedisStore, wire: Wire, garbage: str) -> None:
     wire.command("HSET", store.keys.queue("mail", "announced"), "consumer:other:0", garbage)
     with pytest.raises(StoreRefused, match="key is not ours"):
-        store.announce(Holder("consumer:mail:0", "7", GROUP.name), "mail")
+        store.upkeep.announce(Holder("consumer:mail:0", "7", GROUP.name), "mail")
 
 
 @pytest.mark.parametrize(
@@ -131,5 +131,5 @@ def test_a_beginning_of_the_memory_of_ids_that_is_none_is_replaced(
     launch = Launch(store)
     launch.complete(*launch.reserve(1))
     wire.command("HSET", store.keys.queue(QUEUE, "counters"), "id memory began", garbage)
-    assert store.trim(QUEUE) == 1
+    assert store.upkeep.trim(QUEUE) == 1
     assert store.enqueue([message("a")])[0].duplicate

@@ -44,13 +44,13 @@ def others_complete(store: RedisStore, count: int = OTHERS) -> None:
     """And push what completed before them out of what is kept."""
     store.enqueue([message(f"other-{n}") for n in range(count)])
     complete(store, count)
-    while store.trim(QUEUE):
+    while store.upkeep.trim(QUEUE):
         pass
 
 
 def time_passes(store: RedisStore, ms: int) -> None:
     Looking(store).time_passes_for_ids(ms)
-    store.trim(QUEUE)
+    store.upkeep.trim(QUEUE)
 
 
 CALLS: dict[str, list[Any]] = {
@@ -135,7 +135,7 @@ def test_cancelled_messages_and_purged_dead_letters_are_remembered(
     person.cancel(QUEUE, "cancelled")
     launch = Launch(store)
     launch.settle(*map(die, launch.reserve()))
-    store.trim(QUEUE)
+    store.upkeep.trim(QUEUE)
     assert person.purge(QUEUE, ["dead", "nobody"]) == ["dead"]
     again = [message("cancelled"), message("dead"), message("nobody")]
     assert [each.duplicate for each in store.enqueue(again)] == [True, True, False]
@@ -258,7 +258,7 @@ def test_more_ids_than_are_remembered_at_most_shorten_the_time(
     for n in range(100):
         store.enqueue([message(f"m{n}")])
         complete(store, 1)
-        store.trim(QUEUE)
+        store.upkeep.trim(QUEUE)
         remembered = look.members("id_memory") | look.members("id_memory_before")
         assert len(remembered) <= 2 * (20 + 10)
         forgotten = [f"m{k}" for k in range(n - 1)]
@@ -298,7 +298,7 @@ def test_an_id_is_remembered_though_a_hundred_thousand_others_have_ended(valkey:
     for first in range(0, 100_000, 1000):
         entries = [f"other-{n}" for n in range(first, first + 1000)]
         store.wire.command("RPUSH", store.keys.queue(QUEUE, "completed"), *entries)
-    while store.trim(QUEUE):
+    while store.upkeep.trim(QUEUE):
         pass
     assert store.wire.command("SCARD", store.keys.queue(QUEUE, "id_memory")) == 100_002
     assert [each.duplicate for each in store.enqueue([chosen("a"), message("b")])] == [True, True]

@@ -115,9 +115,9 @@ def test_what_it_adds_stays_and_neither_ends_nor_holds_up_anything(
         launch.complete(*stepped.reserved)
     assert handled == ["plain", "keyed"]
     for _ in range(3):
-        store.audit(QUEUE)
-        store.trim(QUEUE)
-        store.recover(QUEUE, [])
+        store.upkeep.audit(QUEUE)
+        store.upkeep.trim(QUEUE)
+        store.upkeep.recover(QUEUE, [])
         outbox.send(store, QUEUE, lambda *conflict: conflicts.append(*conflict))
     assert LaunchRecurrences(store.wire, NAMESPACE).tick(launch.holder, QUEUE, unattended, print) == 0
     person.reschedule(QUEUE, "later", delay=1)

@@ -182,15 +182,15 @@ def call_each(store: RedisStore, person: Interventions, launch: Launch) -> list[
         lambda: store.enqueue([message("new")]),
         lambda: store.enqueue([message("new", delay=1)]),
         lambda: store.enqueue([message("new", queue="another")]),
-        lambda: store.enqueue_one(message("new")),
+        lambda: store.producer.enqueue_one(message("new")),
         lambda: launch.step(claim=1),
         lambda: store.promote(launch.holder, QUEUE, 1),
         lambda: person.cancel(QUEUE, "a"),
         lambda: person.redrive(QUEUE, ["a"]),
         lambda: leases.acquire(GROUP, "two", "{}", "{}"),
         lambda: leases.renew(launch.holder, "consumer", "one", "{}", "{}"),
-        lambda: store.trim(QUEUE),
-        lambda: store.audit(QUEUE),
+        lambda: store.upkeep.trim(QUEUE),
+        lambda: store.upkeep.audit(QUEUE),
     ]
 
 
@@ -198,7 +198,7 @@ def test_nothing_changes_in_a_closed_store_whatever_a_connected_program_does(
     store: RedisStore, person: Interventions
 ) -> None:
     store.enqueue([message("a"), message("b")])
-    store.enqueue_one(message("c"))
+    store.producer.enqueue_one(message("c"))
     launch = Launch(store)
     person.cancel(QUEUE, "b")
     exported(store.wire)

@@ -181,6 +181,6 @@ def test_a_place_that_it_takes_is_offered_to_no_other(store: RedisStore, look: L
     launch = Launch(store)
     assert names(launch.reserve(9)) == ["newer"]
     store.wire.command("HSET", look.key("records"), "newer", FLAGGED)
-    assert store.offer_places(QUEUE) == 0
+    assert store.upkeep.offer_places(QUEUE) == 0
     assert look.hash("places_taken") == {"c": b"1"}
     assert launch.reserve(9) == []

@@ -32,10 +32,10 @@ def test_a_result_is_kept_for_its_time_and_forgotten_then(
 ) -> None:
     complete_with(store, result='{"n":1}')
     assert inspector.message("parent").result == {"n": 1}
-    assert store.trim(QUEUE) == 0
+    assert store.upkeep.trim(QUEUE) == 0
     assert look.hash("results") == {"parent": b'{"n":1}'}
     look.time_passes_for_results()
-    store.trim(QUEUE)
+    store.upkeep.trim(QUEUE)
     assert (look.hash("results"), look.runs_of_results()) == ({}, [])
     assert inspector.message("parent").result is None
 
@@ -43,7 +43,7 @@ def test_a_result_is_kept_for_its_time_and_forgotten_then(
 def test_a_result_outlives_its_message(store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pollconsumer.store.queues.upkeep.KEEP_FINISHED", 0)
     complete_with(store, result="1")
-    assert store.trim(QUEUE) == 1
+    assert store.upkeep.trim(QUEUE) == 1
     assert look.hash("results") == {"parent": b"1"}
 
 
@@ -54,7 +54,7 @@ def test_a_result_is_not_that_of_a_later_message_with_the_same_id(
     assert store.enqueue([message("parent"), message("other")])[0].duplicate
     assert inspector.message("parent").result == 1
     monkeypatch.setattr("pollconsumer.store.queues.upkeep.KEEP_FINISHED", 0)
-    store.trim(QUEUE)
+    store.upkeep.trim(QUEUE)
     look.forget_ids()
     assert not store.enqueue([message("parent")])[0].duplicate
     assert inspector.message("parent").result is None
@@ -62,7 +62,7 @@ def test_a_result_is_not_that_of_a_later_message_with_the_same_id(
 
 def completed_again(store: RedisStore, look: Looking, result: str) -> None:
     """A message with the id of one that is forgotten, and that was completed in another millisecond."""
-    store.trim(QUEUE)
+    store.upkeep.trim(QUEUE)
     look.forget_ids()
     before = server_ms(store.wire)
     while server_ms(store.wire) == before:
@@ -79,10 +79,10 @@ def test_a_result_outlives_the_time_of_that_of_an_earlier_message_with_the_same_
     assert look.runs_of_results() == [["parent"]] * 3
     for _ in range(2):
         look.time_passes_for_results()
-        store.trim(QUEUE)
+        store.upkeep.trim(QUEUE)
         assert look.hash("results")["parent"] == b"3"
     look.time_passes_for_results()
-    store.trim(QUEUE)
+    store.upkeep.trim(QUEUE)
     assert (look.hash("results"), look.runs_of_results()) == ({}, [])
 
 
@@ -93,7 +93,7 @@ def test_results_with_the_same_id_are_forgotten_when_the_time_of_all_is_over(
     for result in "123":
         completed_again(store, look, result)
     look.time_passes_for_results(3)
-    store.trim(QUEUE)
+    store.upkeep.trim(QUEUE)
     assert (look.hash("results"), look.runs_of_results()) == ({}, [])
 
 
@@ -117,7 +117,7 @@ def test_results_that_an_earlier_version_listed_one_by_one_are_forgotten(store: 
     complete_with(store, result="1")
     store.wire.command("DEL", look.key("result_runs"))
     store.wire.command("ZADD", look.key("result_ends"), 1, "parent")
-    store.trim(QUEUE)
+    store.upkeep.trim(QUEUE)
     assert (look.hash("results"), look.ranked("result_ends")) == ({}, [])
 
 
@@ -137,7 +137,7 @@ def test_what_was_taken_over_sends_nothing(store: RedisStore, look: Looking) -> 
     store.enqueue([message("parent")])
     launch = Launch(store)
     (parent,) = launch.reserve(lasts_ms=0)
-    store.recover(QUEUE, [])
+    store.upkeep.recover(QUEUE, [])
     launch.settle(finish(parent, "1", outgoing=outbox.pack([message("child")], 0)))
     assert (look.listed("outbox"), look.hash("results")) == ([], {})
 

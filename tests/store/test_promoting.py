@@ -21,7 +21,7 @@ def look(store: RedisStore) -> Looking:
 @pytest.fixture
 def mover(store: RedisStore) -> Holder:
     holder = Holder("mover::0", "5", "mover:")
-    store.announce(holder, QUEUE)
+    store.upkeep.announce(holder, QUEUE)
     return holder
 
 
@@ -150,7 +150,7 @@ def test_promoting_nothing_wakes_nobody(store: RedisStore, look: Looking, mover:
 
 def test_an_overtaken_mover_moves_nothing(store: RedisStore, look: Looking, mover: Holder) -> None:
     schedule(store, look, {"a": 1000})
-    store.announce(mover._replace(fence="6"), QUEUE)
+    store.upkeep.announce(mover._replace(fence="6"), QUEUE)
     before = snapshot(store.wire)
     with pytest.raises(LeaseLost):
         store.promote(mover, QUEUE, 100)

@@ -36,8 +36,8 @@ class Acting:
 
     def __init__(self, store: RedisStore) -> None:
         self.store, self.recurring, self.look = store, AllRecurrences(store.wire, NAMESPACE), Looking(store)
-        store.announce(MOVER, QUEUE)
-        store.register(QUEUE)
+        store.upkeep.announce(MOVER, QUEUE)
+        store.producer.register(QUEUE)
         self.launch = Launch(store)
         self.events = list[Event]()
 
@@ -181,7 +181,7 @@ def test_one_with_another_rule_begins_again_and_what_is_due_stays_due(act: Actin
 
 @pytest.mark.parametrize("queue", [QUEUE, "elsewhere"])
 def test_one_that_is_put_with_another_period_while_it_is_due_is_aligned_by_that(act: Acting, queue: str) -> None:
-    act.store.announce(MOVER, "elsewhere")
+    act.store.upkeep.announce(MOVER, "elsewhere")
     act.put(replace(CHECK, missed=Missed.ALL))
     due = act.come_due(2.5)
     act.put(replace(CHECK, every=7200, missed=Missed.ALL, queue=queue), "next")
@@ -279,7 +279,7 @@ def test_one_that_was_put_before_the_clock_was_set_back_begins_when_it_is_put_ag
 
 
 def test_one_of_another_queue_moves_there_and_what_is_due_stays_due(act: Acting) -> None:
-    act.store.announce(MOVER, "elsewhere")
+    act.store.upkeep.announce(MOVER, "elsewhere")
     act.put(CHECK, "next")
     due = act.come_due(1)
     act.put(replace(CHECK, queue="elsewhere"), "next")
@@ -366,7 +366,7 @@ def test_of_those_that_have_ended_the_newest_are_kept(act: Acting) -> None:
 
 def test_the_name_of_a_configuration_is_refused_and_nothing_of_the_batch_is_put(act: Acting) -> None:
     act.recurring.define("consumer:x", ["elsewhere"], [Recurrence("f", "h", every=60.0, queue="elsewhere")], print)
-    act.store.register("elsewhere")
+    act.store.producer.register("elsewhere")
     before = act.snapshot()
     with pytest.raises(BadData, match=r"cannot put recurrence: f; a configuration defines one of that name"):
         act.recurring.put([(CHECK, "now"), (replace(CHECK, name="f"), "now")])
@@ -527,7 +527,7 @@ def test_an_occurrence_that_is_made_again_has_no_result_of_the_forgotten_one(
     act.tick()
     act.handle("1")
     assert act.look.hash("results") == {id_of(NAME, instant): b"1"}
-    act.store.trim(QUEUE)
+    act.store.upkeep.trim(QUEUE)
     act.look.forget_ids()
     act.store.wire.command("ZADD", act.look.key("next_instants"), instant, NAME)
     assert act.tick() == 1

@@ -318,7 +318,7 @@ def test_messages_that_wait_for_a_rate_are_offered_again_in_their_order_once_the
     assert len(launch.reserve(9)) == 2
     reached = server_ms(store.wire) + 50 * HOUR
     age(store, -60 * HOUR)
-    store.book_anew(QUEUE, reached)
+    store.upkeep.book_anew(QUEUE, reached)
     assert names(launch.reserve(9)) == waiting[:2]
     assert look.ranked("schedule") == [*waiting[2:], "later"]
     left = (look.score("schedule", "d") or 0) / 1000 - server_ms(store.wire)

@@ -69,7 +69,7 @@ def test_what_the_current_holder_has_reserved_is_left_alone(store: RedisStore) -
     launch = Launch(store)
     reserved = launch.reserve()
     before = snapshot(store.wire)
-    assert store.recover(QUEUE) == 0
+    assert store.upkeep.recover(QUEUE) == 0
     assert snapshot(store.wire) == before
     assert launch.complete(*reserved).stale == []
 
@@ -78,7 +78,7 @@ def test_announcing_again_with_the_same_fence_recovers_nothing(store: RedisStore
     store.enqueue([message("a")])
     launch = Launch(store)
     launch.reserve()
-    assert store.announce(launch.holder, QUEUE) == 0
+    assert store.upkeep.announce(launch.holder, QUEUE) == 0
 
 
 def test_another_slot_keeps_what_it_has_reserved(store: RedisStore) -> None:
@@ -96,9 +96,9 @@ def test_past_its_hard_end_is_recovered_unless_its_holder_lives(store: RedisStor
     launch = Launch(store, fence=7)
     launch.reserve(lasts_ms=0)
     launch.reserve(lasts_ms=60_000)
-    assert store.recover(QUEUE) == 0
-    assert store.recover(QUEUE, [b"6", b"7"]) == 0
-    assert store.recover(QUEUE, [b"6"]) == 1
+    assert store.upkeep.recover(QUEUE) == 0
+    assert store.upkeep.recover(QUEUE, [b"6", b"7"]) == 0
+    assert store.upkeep.recover(QUEUE, [b"6"]) == 1
     assert names(launch.reserve(9)) == ["past"]
 
 
@@ -167,7 +167,7 @@ def test_a_reservation_whose_row_is_gone_is_offered_again(store: RedisStore, loo
     launch = Launch(store)
     launch.reserve()
     store.wire.command("HDEL", look.key("rows"), "a")
-    assert store.recover(QUEUE) == 1
+    assert store.upkeep.recover(QUEUE) == 1
     assert look.ranked("in_flight") == []
     assert names(launch.reserve()) == ["a"]
 
@@ -222,7 +222,7 @@ def test_who_gives_up_does_not_take_its_successors_word_out_of_the_queue(store: 
     old, new = Launch(store, fence=1), Launch(store, fence=2)
     reserved = new.reserve()
     store.wire.call("retire", [store.keys.queue(QUEUE, "announced")], [old.holder.lineage, old.holder.fence])
-    assert store.recover(QUEUE) == 0
+    assert store.upkeep.recover(QUEUE) == 0
     assert new.complete(*reserved).stale == []
 
 

@@ -41,7 +41,7 @@ FIRST, SECOND = "consumer:first", "consumer:second"
 @pytest.fixture
 def recurring(store: RedisStore) -> AllRecurrences:
     for queue in (QUEUE, "elsewhere"):
-        store.announce(MOVER, queue)
+        store.upkeep.announce(MOVER, queue)
     return AllRecurrences(store.wire, NAMESPACE)
 
 
@@ -307,7 +307,7 @@ def test_versions_that_take_turns_keep_none_of_each_others_occurrences_from_comi
     clock = VirtualClock(start)
     wire = MemoryOpener(NAMESPACE, clock).wire()
     store, recurring, events = RedisStore(wire, NAMESPACE), AllRecurrences(wire, NAMESPACE), list[Event]()
-    store.announce(MOVER, QUEUE)
+    store.upkeep.announce(MOVER, QUEUE)
     enqueued = set()
     for minute in range(120):
         clock.now_ms = int((start + timedelta(minutes=minute)).timestamp() * 1000)
@@ -329,7 +329,7 @@ def test_a_definition_that_comes_back_after_more_than_an_hour_begins_anew() -> N
     clock = VirtualClock(start)
     wire = MemoryOpener(NAMESPACE, clock).wire()
     store, recurring = RedisStore(wire, NAMESPACE), AllRecurrences(wire, NAMESPACE)
-    store.announce(MOVER, QUEUE)
+    store.upkeep.announce(MOVER, QUEUE)
     for hours, recurrences in ((0.0, [at(1, 0)]), (0.5, [at(23, 0)]), (2.0, [at(1, 0)])):
         clock.now_ms = int((start + timedelta(hours=hours)).timestamp() * 1000)
         recurring.define(FIRST, [QUEUE], recurrences, lambda _: None)
@@ -342,7 +342,7 @@ def test_what_was_replaced_is_kept_for_its_own_hour_whatever_is_replaced_meanwhi
     clock = VirtualClock(start)
     wire = MemoryOpener(NAMESPACE, clock).wire()
     store, recurring = RedisStore(wire, NAMESPACE), AllRecurrences(wire, NAMESPACE)
-    store.announce(MOVER, QUEUE)
+    store.upkeep.announce(MOVER, QUEUE)
     other = replace(at(22, 0), name="y")
     for hours, recurrences in (
         (0.0, [at(1, 0), other]),
@@ -491,7 +491,7 @@ def test_an_overtaken_mover_enqueues_nothing_and_puts_nothing_aside(
     come_due(look)
     if definition:
         store.wire.command("HSET", look.key("recurrences"), "x", definition)
-    store.announce(MOVER._replace(fence="6"), QUEUE)
+    store.upkeep.announce(MOVER._replace(fence="6"), QUEUE)
     before = snapshot(store.wire)
     with pytest.raises(LeaseLost):
         act.move()
@@ -503,7 +503,7 @@ def test_an_overtaken_mover_has_nothing_looked_at_again(act: Acting, store: Redi
     come_due(look)
     store.wire.command("HSET", look.key("recurrences"), "x", "garbage")
     act.move()
-    store.announce(MOVER._replace(fence="6"), QUEUE)
+    store.upkeep.announce(MOVER._replace(fence="6"), QUEUE)
     before = snapshot(store.wire)
     with pytest.raises(LeaseLost):
         act.recurring.try_again(MOVER, QUEUE)

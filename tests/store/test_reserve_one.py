@@ -134,7 +134,7 @@ def test_a_plain_message_takes_the_short_way(
     launch = Launch(store)
     store.enqueue([message("a", **options), message("b")])
     Looking(store).take_marker()
-    sent = scripts_sent(store, monkeypatch)
+    sent = scripts_sent(store.producer, monkeypatch)
     (reserved,) = launch.step(plain=True).reserved
     assert (sent, reserved.name, Looking(store).marker()) == (["reserve_one"], "a", 1)
 

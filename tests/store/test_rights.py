@@ -288,9 +288,9 @@ def test_what_a_right_taken_away_in_between_cuts_short_is_handled_once_by_the_ne
     assert store.enqueue([message("half")])[0].duplicate
     consumer = Launch(RedisStore(users.wire("launch"), NAMESPACE))
     assert names(consumer.reserve(9)) == ["a"]
-    assert consumer.store.audit(QUEUE) == 1
+    assert consumer.store.upkeep.audit(QUEUE) == 1
     assert names(consumer.reserve(9)) == ["half"]
-    assert consumer.store.audit(QUEUE) == 0
+    assert consumer.store.upkeep.audit(QUEUE) == 0
 
 
 def test_a_store_is_moved_with_the_rights_for_that_alone(users: Users, valkey: Server) -> None:

@@ -341,10 +341,10 @@ def test_a_launch_says_that_a_completed_message_is_to_be_handled_again(
     launch.store.enqueue([message("a")])
     bring_back = going_back()
     launch.complete(*launch.reserve())
-    anew(launch.store)
+    anew(launch.store.producer)
     assert host.said == []
     bring_back()
-    anew(launch.store)
+    anew(launch.store.producer)
     (line,) = host.said
     assert "message a, which was completed, is to be handled again; " in line
 
@@ -352,11 +352,10 @@ def test_a_launch_says_that_a_completed_message_is_to_be_handled_again(
 def test_what_was_forgotten_or_removed_is_no_loss(producer: tuple[Producer, list[str]], valkey: Server) -> None:
     store, said = producer
     acting = RedisStore(valkey.wire(), NAMESPACE)
-    acting.keeping = {QUEUE: Retention(Kept(0, 0))}
     launch = Launch(acting)
     store.enqueue([message("completed")])
     launch.complete(*launch.reserve())
-    acting.trim(QUEUE)
+    acting.upkeep.trim(QUEUE, Retention(Kept(0, 0)))
     anew(store)
     store.enqueue([message("with a result")])
     (reservation,) = launch.reserve()
@@ -364,7 +363,7 @@ def test_what_was_forgotten_or_removed_is_no_loss(producer: tuple[Producer, list
     anew(store)
     store.enqueue([message("cancelled")])
     Interventions(valkey.wire(), NAMESPACE).cancel(QUEUE, "cancelled")
-    acting.trim(QUEUE)
+    acting.upkeep.trim(QUEUE, Retention(Kept(0, 0)))
     anew(store)
     store.enqueue([message("holder", key="k")])
     store.enqueue([message("duplicate", key="k")])

@@ -214,8 +214,8 @@ def test_a_completed_message_is_shown_whole_and_is_no_other_scripts_corrupt_row(
         store.wire.command("ZADD", look.key(key), score, "a")
     store.wire.command("RPUSH", look.key("ready"), "a")
     store.promote(launch.holder, QUEUE, 9)
-    store.recover(QUEUE, [])
-    store.audit(QUEUE)
+    store.upkeep.recover(QUEUE, [])
+    store.upkeep.audit(QUEUE)
     with pytest.raises(BadData, match="completed"):
         person.cancel(QUEUE, "a")
     assert launch.reserve(9) == []
@@ -367,7 +367,7 @@ def test_a_reservation_that_was_taken_over_settles_nothing_and_is_reported(
     store.enqueue([message("a", key="k")])
     launch = Launch(store)
     (stale,) = launch.reserve(lasts_ms=0)
-    store.recover(QUEUE, [])
+    store.upkeep.recover(QUEUE, [])
     (current,) = launch.reserve()
     assert current.attempt == 2
     before = snapshot(store.wire)
@@ -382,7 +382,7 @@ def test_one_stale_reservation_does_not_keep_its_neighbours_from_settling(store:
     launch = Launch(store)
     (stale,) = launch.reserve(lasts_ms=0)
     others = launch.reserve(2)
-    store.recover(QUEUE, [])
+    store.upkeep.recover(QUEUE, [])
     assert launch.complete(stale, *others).stale == [b"a"]
     assert look.listed("completed") == ["b", "c"]
 
@@ -486,7 +486,7 @@ def test_a_call_made_between_lease_and_announcement_reaches_the_new_holder(store
     leases, group = Leases(store.wire, store.keys.namespace), Group("consumer", (QUEUE,), 1)
     launch = Launch(store, fence=7, announced=False)
     leases.call_for_hand_over(group, 7, 30)
-    store.announce(launch.holder, QUEUE)
+    store.upkeep.announce(launch.holder, QUEUE)
     assert launch.step().successor
 
 
@@ -504,7 +504,7 @@ def test_a_step_goes_through_several_queues_in_one_round_trip(store: RedisStore)
     store.enqueue([message("a", queue="one"), message("b", queue="two")])
     holder = Holder("consumer:one,two:0", "1", "consumer:one,two")
     for queue in ("one", "two"):
-        store.announce(holder, queue)
+        store.upkeep.announce(holder, queue)
     stepped = store.step(holder, [Share("one", 5), Share("two", 5)], lasts_ms=HOUR, now=lambda: 0.0)
     assert [(r.queue, r.id) for r in stepped.reserved] == [("one", b"a"), ("two", b"b")]
 

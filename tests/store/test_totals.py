@@ -91,7 +91,7 @@ def test_messages_completed_by_the_beginning_of_the_next_are_counted_once_when_t
     assert not inspector.totals().settled
     launch.complete(reserved[3])
     for _ in range(2):
-        store.trim(QUEUE)
+        store.upkeep.trim(QUEUE)
         settled = inspector.totals().settled
         assert settled == {(QUEUE, "handler", "completed"): 3, (QUEUE, "another", "completed"): 1}
         assert sum(inspector.totals().waits[QUEUE].counts.values()) == 4
@@ -108,7 +108,7 @@ def test_each_message_completed_by_the_beginning_of_the_next_is_counted_with_its
         launch.begin(each)
         share.complete([(each, 0.0, took, None)])
     store.begin(launch.holder, [reserved[3]], share.runs)
-    store.trim(QUEUE)
+    store.upkeep.trim(QUEUE)
     assert inspector.totals().durations == {"handler": Spans(0.11, Counter({3: 2, 7: 1}))}
 
 

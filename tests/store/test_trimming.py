@@ -27,10 +27,10 @@ def test_the_oldest_beyond_the_number_kept_are_forgotten(
 ) -> None:
     monkeypatch.setattr(upkeep, "KEEP_FINISHED", 2)
     complete_ago(store, dict.fromkeys(["a", "b", "c", "d"], 0))
-    assert store.trim(QUEUE) == 2
+    assert store.upkeep.trim(QUEUE) == 2
     assert look.listed("completed") == ["c", "d"]
     assert sorted(look.hash("rows")) == sorted(look.hash("records")) == ["c", "d"]
-    assert store.trim(QUEUE) == 0
+    assert store.upkeep.trim(QUEUE) == 0
 
 
 def test_a_step_that_trims_forgets_what_was_finished_before_it(
@@ -41,9 +41,9 @@ def test_a_step_that_trims_forgets_what_was_finished_before_it(
     store.enqueue([message(name) for name in ("a", "b", "c", "d", "e")])
     a, b, c = launch.reserve(3)
     launch.complete(a, b)
-    store.trim("other")  # loads the script: one that is loaded within a write runs after the others
+    store.upkeep.trim("other")  # loads the script: one that is loaded within a write runs after the others
     shares = [Share(QUEUE, claim=1), Share(QUEUE, claim=1)]
-    shares[0].trims = True
+    shares[0].trims = Retention()
     shares[0].complete([(c, 0.0, 0.0, None)])
     stepped = store.step(launch.holder, shares, lasts_ms=HOUR, now=lambda: 0.0)
     assert [each.id for each in stepped.reserved] == [b"d", b"e"]
@@ -55,7 +55,7 @@ def test_what_is_older_than_the_age_kept_is_forgotten(
 ) -> None:
     monkeypatch.setattr(upkeep, "KEEP_FINISHED_MS", 2 * HOUR)
     complete_ago(store, {"a": 4 * HOUR, "b": 3 * HOUR, "c": HOUR, "d": 0})
-    assert store.trim(QUEUE) == 2
+    assert store.upkeep.trim(QUEUE) == 2
     assert look.listed("completed") == ["c", "d"]
 
 
@@ -64,10 +64,10 @@ def test_what_an_interrupted_step_listed_is_kept_until_it_has_ended(store: Redis
     launch = Launch(store)
     [reserved] = launch.reserve()
     store.wire.command("RPUSH", look.key("completed"), "a")
-    assert store.trim(QUEUE) == 0
+    assert store.upkeep.trim(QUEUE) == 0
     assert [*look.hash("records")] == ["a"]
     launch.complete(reserved)
-    assert store.trim(QUEUE) == 0
+    assert store.upkeep.trim(QUEUE) == 0
 
 
 def test_an_entry_without_a_message_does_not_keep_those_after_it(
@@ -76,7 +76,7 @@ def test_an_entry_without_a_message_does_not_keep_those_after_it(
     monkeypatch.setattr(upkeep, "KEEP_FINISHED_MS", 2 * HOUR)
     complete_ago(store, {"a": 4 * HOUR, "b": HOUR})
     store.wire.command("LPUSH", look.key("completed"), "nobody")
-    store.trim(QUEUE)
+    store.upkeep.trim(QUEUE)
     assert look.listed("completed") == ["b"]
 
 
@@ -84,7 +84,7 @@ def test_one_call_forgets_a_bounded_number(store: RedisStore, look: Looking, mon
     monkeypatch.setattr(upkeep, "KEEP_FINISHED", 0)
     monkeypatch.setattr(upkeep, "TRIM_PAGE", 2)
     complete_ago(store, dict.fromkeys(["a", "b", "c"], 0))
-    assert [store.trim(QUEUE) for _ in range(3)] == [2, 1, 0]
+    assert [store.upkeep.trim(QUEUE) for _ in range(3)] == [2, 1, 0]
     assert look.hash("rows") == {}
 
 
@@ -98,7 +98,7 @@ def test_a_forgotten_message_leaves_no_trace_and_its_neighbours_theirs(
     launch.settle(retry(tried), die(dead, "Fatal: kept"))
     store.promote(launch.holder, QUEUE, 9)
     launch.complete(*launch.reserve())
-    assert store.trim(QUEUE) == 1
+    assert store.upkeep.trim(QUEUE) == 1
     with pytest.raises(NotFound):
         inspector.message("tried")
     assert look.hash("errors") == {"dead": b"Fatal: kept"}
@@ -121,10 +121,8 @@ def test_a_queue_keeps_what_it_is_told_and_another_what_is_usual(
 ) -> None:
     ages = {"a": 4 * HOUR, "b": 3 * HOUR, "c": HOUR, "d": 0}
     complete_ago(store, ages)
-    store.keeping = {"another": Retention(Kept(0))}
-    assert store.trim(QUEUE) == 0
-    store.keeping = {QUEUE: Retention(kept)}
-    assert store.trim(QUEUE) == 4 - len(left)
+    assert store.upkeep.trim("another", Retention(Kept(0))) == store.upkeep.trim(QUEUE) == 0
+    assert store.upkeep.trim(QUEUE, Retention(kept)) == 4 - len(left)
     assert look.listed("completed") == sorted(look.hash("records")) == left
 
 
@@ -147,7 +145,6 @@ def test_dead_letters_are_kept_for_ever_unless_a_queue_is_told_otherwise(
     launch.settle(*map(die, reserved))
     for name, age in {"a": 4 * HOUR, "b": 3 * HOUR, "c": HOUR, "d": 0}.items():
         store.wire.command("ZADD", look.key("dead_letters"), reserved[0].reserved_at - age, name)
-    store.keeping = {QUEUE: Retention(dead=kept)}
-    assert store.trim(QUEUE) == 4 - len(left)
+    assert store.upkeep.trim(QUEUE, Retention(dead=kept)) == 4 - len(left)
     assert look.ranked("dead_letters") == sorted(look.hash("records")) == sorted(look.hash("errors")) == left
     assert all(each.duplicate for each in store.enqueue([message(name) for name in "abcd"]))  # their ids are remembered

@@ -277,9 +277,9 @@ def test_a_producer_whose_idle_connection_was_closed_enqueues_once_over_another(
     relay: Relay, distant: RedisStore, valkey: Server
 ) -> None:
     """As proxies do, and servers with a timeout."""
-    distant.enqueue_one(message("first"))
+    distant.producer.enqueue_one(message("first"))
     valkey.wire().command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-    assert distant.enqueue_one(message("second")) == Enqueued("second", duplicate=False)
+    assert distant.producer.enqueue_one(message("second")) == Enqueued("second", duplicate=False)
     assert relay.lost == 0
     assert Looking(RedisStore(valkey.wire(), NAMESPACE)).listed("ready") == ["first", "second"]
 
@@ -520,9 +520,9 @@ def test_a_script_is_given_text_alone_whatever_a_caller_adds_to_its_command(
         send(wire, commands)
 
     monkeypatch.setattr(type(store.wire), "send", spied)
-    store.enqueue_one(message("a"))
+    store.producer.enqueue_one(message("a"))
     store.enqueue([message("b", delay=1, priority=7), message("c", key="c", concurrency="c", limit=2)])
-    store.enqueue_alike(Alike(QUEUE, "handler", ["d", "e"], [b"{}", b"{}"]))
+    store.producer.enqueue_alike(Alike(QUEUE, "handler", ["d", "e"], [b"{}", b"{}"]))
     launch = Launch(store)
     first, *others = launch.reserve(9)
     launch.begin(first, *others[:1])

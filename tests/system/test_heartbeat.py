@@ -19,8 +19,8 @@ LONG = ["run", "--timeout", "10m"]
 SHORT = ["--timeout", "4s", "--min-margin", "500ms", "--estimated-duration", "1ms", "--grace", "500ms"]
 
 DIES_BEFORE_IT_ANNOUNCES_ITSELF = """
-from pollconsumer.store.queues.redis_store import RedisStore
-RedisStore.announce = lambda *arguments, **options: os.kill(os.getpid(), 9)
+from pollconsumer.store.queues.upkeep import Upkeep
+Upkeep.announce = lambda *arguments, **options: os.kill(os.getpid(), 9)
 """
 
 LEAVES_A_DAEMON_AND_DIES = """

@@ -40,7 +40,7 @@ from pollconsumer.runtime.mover import mover
 from pollconsumer.runtime.new_messages import due_ms
 from pollconsumer.runtime.programs.notes import Programs
 from pollconsumer.store.leases import Group
-from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.server import service_of
@@ -85,7 +85,7 @@ class Sandbox:
         self._opener = MemoryOpener(self._settings.namespace, self._clock)
         self._store = self._opener.store()
         self._inspector = Inspector(self._opener.wire(), self._opener.namespace)
-        self._stores: dict[int, RedisStore] = {}
+        self._producers: dict[int, Producer] = {}
         self._listen = listener()
         self._until_left = ExitStack()
         self._state = "new"
@@ -191,12 +191,12 @@ class Sandbox:
         found = self._inspector.messages(wanted, queue, sys.maxsize)
         return [message for message in found if handler is None or message.handler == handler]
 
-    def store_of(self, app: object) -> RedisStore:
+    def store_of(self, app: object) -> Producer:
         """For ``PollConsumer``: the store that replaces an application's own."""
-        store = self._stores.get(id(app))
-        if store is None:
-            store = self._stores[id(app)] = self._opener.store()
-        return store
+        producer = self._producers.get(id(app))
+        if producer is None:
+            producer = self._producers[id(app)] = self._opener.store().producer
+        return producer
 
     def pause(self, _: float) -> None:
         """For ``Handle.wait``."""

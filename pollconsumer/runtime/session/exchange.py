@@ -19,7 +19,7 @@ from pollconsumer.runtime.launch_upkeep import EVERY, repair, send_on, tick
 from pollconsumer.runtime.session.pace import Pace
 from pollconsumer.runtime.session.progress_reporter import ProgressReporter
 from pollconsumer.runtime.session.settlements import Settlements
-from pollconsumer.store.limits import Limits
+from pollconsumer.store.limits import Limits, Retention
 from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.records.reservations import DeadLetter, Reservation
 from pollconsumer.store.records.steps import Done, Promoted, Share, Stepped
@@ -52,10 +52,12 @@ class Exchange:
         pace: Pace,
         reporter: ProgressReporter,
         reserved: deque[Reservation],
+        keeping: Mapping[str, Retention],
     ) -> None:
         self._launch, self._settling, self._turns, self._pace = launch, settling, turns, pace
         self._reporter, self.reserved = reporter, reserved
         self._store, self._flight, self._emit = launch.store, launch.progress.flight, launch.emit
+        self._keeping = keeping
         self._limits = {queue: limits[queue].packed() for queue in limits}
         self.passing = Lock()
         """Held by a slot while it takes one of these: it is then among those in flight; or while these are returned."""
@@ -239,7 +241,7 @@ class Exchange:
             share.limits = self._limits.get(share.queue, "")  # without a claim, too: what is settled makes room
             if share.queue in self._to_trim and not wait:
                 self._to_trim.remove(share.queue)
-                share.trims = True
+                share.trims = self._keeping.get(share.queue, Retention())
         launch = self._launch
         sent = launch.clock()
         # Handlers go on while a step waits: their reports would wait with it, and newer ones be stored before them.
@@ -310,7 +312,7 @@ class Exchange:
         self.brought += tick(self._launch, queue)
 
     def _trim(self, queue: str) -> None:
-        self._store.trim(queue)
+        self._store.upkeep.trim(queue, self._keeping.get(queue, Retention()))
 
     def held(self, queue: str) -> set[bytes]:
         """Ids of what is reserved, in hand or not settled."""

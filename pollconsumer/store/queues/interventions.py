@@ -14,7 +14,7 @@ from pollconsumer.store.rights import OPERATOR, demand
 
 MAX_PAGE_IDS = 100
 _NEXT = {b"scheduled": "cancel", b"ready": "cancel", b"reserved": "stop"}
-"""The script that stops a message, by the state that it has by now."""
+"""The script that stops a message, by the state in which the one before found it."""
 
 
 class Interventions:
@@ -51,7 +51,7 @@ class Interventions:
         self._refuse("stop", message_id, state)
 
     def cancel_all(self, queue: str, ids: Sequence[str]) -> list[str]:
-        """Cancel messages of ``queue`` that are not reserved yet. Returns the ids of those that are cancelled now."""
+        """Cancel messages of ``queue`` that are not reserved yet. Returns the ids of what is cancelled now."""
         self._demand(queue)
         script = self._wire.scripts["cancel"]
         keys = self._keys.of_script(script, queue)

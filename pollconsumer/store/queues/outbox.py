@@ -87,7 +87,7 @@ def _send(store: RedisStore, origin: Origin | None, packed: bytes, conflicting: 
             if refused != told:
                 conflicting(error.id, messages[refused].queue)
             told = refused
-            if error.at:  # send those before it; then, as the first of a call, it counts as received
+            if error.at:  # send what is before it; then, as the first of a call, it counts as received
                 end = refused
             else:
                 place, end = place + 1, len(messages)
@@ -103,7 +103,7 @@ def _numbered(entry: bytes) -> tuple[int, bytes]:
 
 
 def _is_newer(packed: bytes) -> bool:
-    """Whether a message in it has fields that are not known here."""
+    """Whether a message in an entry has fields that this version does not know."""
     try:
         messages = json.loads(packed)
         return all(given.keys() >= set(_REQUIRED) for given in messages) and any(
@@ -114,7 +114,7 @@ def _is_newer(packed: bytes) -> bool:
 
 
 def _unpack(entry: bytes) -> list[NewMessage]:
-    """Empty for corrupt entries."""
+    """The messages in an entry; none if it is corrupt."""
     try:
         return [_read(given) for given in json.loads(entry)]
     except (ValueError, TypeError, KeyError, AttributeError):

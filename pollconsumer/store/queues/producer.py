@@ -85,7 +85,7 @@ class Producer:
         return self._held(trip, trip[0], held, 0, repeated=self.wire.repeated)[0]
 
     def enqueue(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> list[Enqueued]:
-        """Accept messages, in order, as `enqueue_pages` does. An error's ``accepted`` are those before it."""
+        """Accept messages, in order, as `enqueue_pages` does. An error has the ids ``accepted`` before it."""
         results: list[Enqueued] = []
         try:
             for accepted in self.enqueue_pages(messages, origin):
@@ -170,7 +170,7 @@ class Producer:
         awaiting: Sequence[tuple[Any, ...]] = (),
         within: float = 0.0,
     ) -> list[Any]:
-        """Answers to ``commands``. Repetitions are those of `_commands`, and ``awaiting``.
+        """Answers to ``commands``. They are repeated as `_commands`, and ``awaiting``.
 
         The store refuses a repetition once the ids may be forgotten, by its own clock, since this process may be
         suspended at any point. Repetitions from an outbox do not rely on ids.

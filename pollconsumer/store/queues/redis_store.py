@@ -9,9 +9,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import LeaseLost
+from pollconsumer.core.message import NewMessage
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Clocks
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.queues.producer import Enqueued, Origin, Producer
 from pollconsumer.store.queues.server_clock import ServerClock
 from pollconsumer.store.queues.upkeep import Upkeep
 from pollconsumer.store.records import rows
@@ -34,9 +36,14 @@ PROMOTE_PAGE = 250
 """A millisecond of the server, and a few on a slow one."""
 
 
-class RedisStore(Upkeep):
+class RedisStore:
+    """``producer`` enqueues follow-ups, and what waits in outboxes; ``upkeep`` is what a launch does for queues besides
+    handling."""
+
     def __init__(self, wire: Wire, namespace: str, clocks: Clocks = SYSTEM_CLOCKS) -> None:
-        super().__init__(wire, namespace, clocks)
+        self.wire, self._clocks = wire, clocks
+        self.producer = Producer(wire, namespace, clocks)
+        self.keys, self.upkeep = self.producer.keys, Upkeep(self.producer)
         self._server_clock = ServerClock()
         self._beginnings: dict[tuple[str, Holder], tuple[Any, ...]] = {}
         """The command that begins messages, without its arguments."""
@@ -54,13 +61,13 @@ class RedisStore(Upkeep):
     ) -> None:
         """For a holder that died: release, uncharged, what it had not started, and recover the rest.
 
-        Messages ``in_hand`` are charged an attempt and a death, those whose handler had ``ended`` an attempt. Those of
-        either kind without an attempt left are ``spent``. Those that are recorded as begun at most once are dead
-        letters, but for those ``uncalled``.
+        Messages ``in_hand`` are charged an attempt and a death; messages whose handler had ``ended``, an attempt. What
+        has no attempt left then is ``spent``. What is recorded as begun at most once becomes a dead letter, unless it
+        is ``uncalled``.
         """
         self.unreserve(holder, queue, in_hand, ended, spent, uncalled)
         self.wire.call("retire", [self.keys.queue(queue, "announced")], [holder.lineage, holder.fence])
-        self.recover(queue, on_dead_letter=on_dead_letter)
+        self.upkeep.recover(queue, on_dead_letter=on_dead_letter)
 
     def step(
         self,
@@ -86,7 +93,7 @@ class RedisStore(Upkeep):
         commands = self._reporting(holder, reports) if reports else []
         for share in shares:
             if share.trims:
-                commands.append(self.wire.script(*self.trimming(share.queue)))
+                commands.append(self.wire.script(*self.upkeep.trimming(share.queue, share.trims)))
         before, loads = len(commands), self.wire.scripts.loads
         if promoting:
             commands += self._promotions(holder, promoting)
@@ -189,7 +196,7 @@ class RedisStore(Upkeep):
         self.wire.keep_apart([self.keys.queue(queue, "ready") for queue in queues])
 
     def lost(self, queues: Iterable[str]) -> set[str]:
-        """Those of ``queues`` whose node of a cluster is lost, while that with the leases is not."""
+        """Which of ``queues`` are on a lost node of a cluster, while the leases are not."""
         return lost_queues(self.wire, self.keys, queues)
 
     def unreserve(
@@ -201,8 +208,8 @@ class RedisStore(Upkeep):
         spent: Sequence[bytes] = (),
         uncalled: Sequence[bytes] = (),
     ) -> int:
-        """Release this holder's reservations in ``queue`` except those to ``keep``, and those recorded as begun at most
-        once, unless ``uncalled``. Uncharged, unless ``ended`` or ``spent``."""
+        """Release this holder's reservations in ``queue``, but for what is to ``keep``, and for messages recorded as
+        begun at most once, unless they are ``uncalled``. Uncharged, unless they are ``ended`` or ``spent``."""
         args: list[Any] = [holder.lineage, holder.fence, rows.pack6(int(holder.fence))]
         for listed in (ended, spent, uncalled):
             args += [len(listed), *listed]
@@ -274,6 +281,10 @@ class RedisStore(Upkeep):
         """Move at most ``most`` due messages to ``queue``."""
         args = [holder.lineage, holder.fence, most]
         return Promoted.of(self.wire.run("promote", self.keys, queue, args))
+
+    def enqueue(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> list[Enqueued]:
+        """See `Producer.enqueue`."""
+        return self.producer.enqueue(messages, origin)
 
     def queues(self) -> list[str]:
         """Every queue that ever had a message or a consumer, by name."""

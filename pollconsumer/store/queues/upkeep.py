@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pollconsumer.core.errors import StoreRefused
@@ -27,13 +26,13 @@ TRIM_PAGE = 400
 """More than a consumer completes between two calls, so that trimming catches up."""
 KEEP_FINISHED = 10_000
 KEEP_FINISHED_MS = 24 * 3600 * 1000
+DEFAULT = Retention()
 
 
-class Upkeep(Producer):
-    """A launch is a producer, too: of follow-ups, and of what waits in outboxes."""
-
-    keeping: Mapping[str, Retention] = MappingProxyType({})
-    """What `trim` keeps, by queue, where that is not the default."""
+class Upkeep:
+    def __init__(self, producer: Producer) -> None:
+        """``producer`` makes queues known."""
+        self._wire, self._keys, self._register = producer.wire, producer.keys, producer.register
 
     def announce(
         self,
@@ -49,15 +48,15 @@ class Upkeep(Producer):
         StoreRefused if one of the queue's keys has the wrong type.
         """
         self._check_types(queue)  # GUARD types of a queue's keys
-        self.register(queue, LAUNCH)  # GUARD rights of a launch in a queue
-        call = f"{self.keys.queue(queue, 'successor_waits')}:{holder.group}"
+        self._register(queue, LAUNCH)  # GUARD rights of a launch in a queue
+        call = f"{self._keys.queue(queue, 'successor_waits')}:{holder.group}"
         keys = [
-            self.keys.queue(queue, "announced"),
+            self._keys.queue(queue, "announced"),
             call,
-            *(self.keys.queue(queue, name) for name in ("served", "schedule")),
+            *(self._keys.queue(queue, name) for name in ("served", "schedule")),
         ]
         args = [holder.lineage, holder.fence, int(served_for * 1000), CONVERT_PAGE]
-        while self.wire.call("announce", keys, args) == CONVERT_PAGE:
+        while self._wire.call("announce", keys, args) == CONVERT_PAGE:
             pass
         return self.recover(queue, on_dead_letter=on_dead_letter)
 
@@ -68,15 +67,15 @@ class Upkeep(Producer):
         *,
         on_dead_letter: Callable[[DeadLetter], object] = lambda _: None,
     ) -> int:
-        """Offer orphans again. Returns their number. ``on_dead_letter`` is called for those that become dead letters.
+        """Offer orphans again. Returns their number. ``on_dead_letter`` is called for each that becomes a dead letter.
 
-        With ``live_fences``, those of all current leases, also recovers reservations past their hard end under other
-        fences: made on a machine that vanished, by a launch without a successor.
+        With ``live_fences``, the fences of all current leases, also recovers reservations past their hard end under
+        other fences: made on a machine that vanished, by a launch without a successor.
         """
         recovered = standing = 0
         late = [0] if live_fences is None else [1, *live_fences]
         while True:  # in reverse order, since each is pushed to the head
-            orphans, looked, dead = self.wire.run("recover", self.keys, queue, [standing, RECOVER_PAGE, *late])
+            orphans, looked, dead = self._wire.run("recover", self._keys, queue, [standing, RECOVER_PAGE, *late])
             recovered += len(orphans)
             for dead_letter in dead_letters_of(queue, dead):
                 on_dead_letter(dead_letter)
@@ -92,7 +91,7 @@ class Upkeep(Producer):
         """
         placed = 0
         for _ in range(AUDIT_PAGES):
-            found, doubtful, complete = self.wire.run("audit", self.keys, queue, [AUDIT_PAGE])
+            found, doubtful, complete = self._wire.run("audit", self._keys, queue, [AUDIT_PAGE])
             placed += found
             if not doubtful or complete:
                 break
@@ -100,54 +99,54 @@ class Upkeep(Producer):
 
     def offer_places(self, queue: str) -> int:
         """Recount places of concurrency keys, and offer free ones. Returns how many messages were offered one."""
-        return int(self.wire.run("offer", self.keys, queue, [MOST_COUNTED, MOST_LINES]))
+        return int(self._wire.run("offer", self._keys, queue, [MOST_COUNTED, MOST_LINES]))
 
     def book_anew(self, queue: str, reached_ms: int) -> None:
         """Offer messages again that wait for their rate, after the server's clock was set back from ``reached_ms``."""
-        if not self.wire.command("EXISTS", self.keys.queue(queue, "rates")):
+        if not self._wire.command("EXISTS", self._keys.queue(queue, "rates")):
             return
-        script, left = self.wire.scripts["reschedule"], 0
-        keys, schedule = self.keys.of_script(script, queue), self.keys.queue(queue, "schedule")
+        script, left = self._wire.scripts["reschedule"], 0
+        keys, schedule = self._keys.of_script(script, queue), self._keys.queue(queue, "schedule")
         while True:
             beyond = (f"({reached_ms * 1000}", "+inf", "BYSCORE", "LIMIT", left, RECOVER_PAGE)
-            ids = self.wire.command("ZRANGE", schedule, *beyond)
-            found = self.wire.command("HMGET", self.keys.queue(queue, "rows"), *ids) if ids else []
+            ids = self._wire.command("ZRANGE", schedule, *beyond)
+            found = self._wire.command("HMGET", self._keys.queue(queue, "rows"), *ids) if ids else []
             booked = [each for each, row in zip(ids, found, strict=True) if row and row[rows.FLAGS] & rows.BOOKED]
             if booked:
-                self.wire.all([self.wire.script(script, keys, [each, "+0"]) for each in booked])
+                self._wire.all([self._wire.script(script, keys, [each, "+0"]) for each in booked])
             left += len(ids) - len(booked)
             if len(ids) < RECOVER_PAGE:
                 return
 
-    def trim(self, queue: str) -> int:
-        """Forget a page of finished messages beyond the limits of number and age, except their ids. Returns how
-        many."""
-        return int(self.wire.call(*self.trimming(queue)))
+    def trim(self, queue: str, keeping: Retention = DEFAULT) -> int:
+        """Forget a page of the messages that have ended, beyond what ``keeping`` says; their ids are remembered.
+        Returns how many."""
+        return int(self._wire.call(*self.trimming(queue, keeping)))
 
-    def trimming(self, queue: str) -> tuple[Script, list[str], list[Any]]:
+    def trimming(self, queue: str, keeping: Retention = DEFAULT) -> tuple[Script, list[str], list[Any]]:
         """The script that trims, its keys, and its arguments."""
-        keeping, script = self.keeping.get(queue) or Retention(), self.wire.scripts["trim"]
+        script = self._wire.scripts["trim"]
         finished = keeping.finished or Kept(KEEP_FINISHED, KEEP_FINISHED_MS)
         limits = ["" if limit is None else limit for limit in (*finished, *keeping.dead)]
-        return script, self.keys.of_script(script, queue), [TRIM_PAGE, ID_MEMORY_MS, MOST_REMEMBERED, *limits]
+        return script, self._keys.of_script(script, queue), [TRIM_PAGE, ID_MEMORY_MS, MOST_REMEMBERED, *limits]
 
     def owns_recurrences(self, owner: str) -> bool:
         """Whether an earlier launch of this group defined any."""
-        return bool(self.wire.command("SISMEMBER", self.keys.control("recurring"), owner))
+        return bool(self._wire.command("SISMEMBER", self._keys.control("recurring"), owner))
 
     def own_recurrences(self, owner: str, queues: Iterable[str]) -> None:
         """Record that this group defines some, before it does; makes ``queues`` known to the mover."""
         for queue in queues:
-            self.register(queue)
-        self.wire.command("SADD", self.keys.control("recurring"), owner)
+            self._register(queue)
+        self._wire.command("SADD", self._keys.control("recurring"), owner)
 
     def disown_recurrences(self, owner: str) -> None:
         """Record that this group defines none any more, after their removal."""
-        self.wire.command("SREM", self.keys.control("recurring"), owner)
+        self._wire.command("SREM", self._keys.control("recurring"), owner)
 
     def _check_types(self, queue: str) -> None:
-        kinds = {self.keys.queue(queue, name): key.type for name, key in QUEUE_KEYS.items()}
-        answers = self.wire.all([("TYPE", name) for name in kinds])
+        kinds = {self._keys.queue(queue, name): key.type for name, key in QUEUE_KEYS.items()}
+        answers = self._wire.all([("TYPE", name) for name in kinds])
         for (name, kind), answer in zip(kinds.items(), answers, strict=True):
             found = answer.decode()
             if found not in (kind, "none"):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
+from pollconsumer.store.limits import Retention
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import DeadLetter, Reservation
 
@@ -95,8 +96,8 @@ class Share:
         self.queue, self.claim, self.limits = queue, claim, limits
         self.plain = False
         """Whether to reserve one message only, if it is plain: see `reserve_one.lua`."""
-        self.trims = False
-        """Whether to trim the queue first."""
+        self.trims: Retention | None = None
+        """What is kept where the queue is trimmed first."""
         self.completed = 0
         """How many messages are."""
         self.runs: list[Run] = []

@@ -58,7 +58,7 @@ class Base(RuleBasedStateMachine):
         self.fence = 1
         self.launch = Launch(self.store, self.fence)
         self.mover = Holder("mover::0", "1000000", "mover:")
-        self.store.announce(self.mover, QUEUE)
+        self.store.upkeep.announce(self.mover, QUEUE)
 
     def teardown(self) -> None:
         self.server.clear()

@@ -217,7 +217,7 @@ class Handling(Producing):
         orphans = self.model.reserved()
         for place, name in enumerate(self.look.ranked("in_flight")):
             self.wire.command("ZADD", self.look.key("in_flight"), 1 + place, name)
-        assert self.store.recover(QUEUE, []) == len(orphans)
+        assert self.store.upkeep.recover(QUEUE, []) == len(orphans)
         self.offered_again(orphans)
 
     def offered_again(self, orphans: list[str]) -> None:
@@ -268,7 +268,7 @@ class Handling(Producing):
         with pytest.raises(LeaseLost):
             launch.step(completed=completed, settled=settled, claim=1)
         with pytest.raises(LeaseLost):
-            self.store.announce(launch.holder, QUEUE)
+            self.store.upkeep.announce(launch.holder, QUEUE)
         with pytest.raises(LeaseLost):
             self.store.unreserve(launch.holder, QUEUE, [])
         with pytest.raises(LeaseLost):
