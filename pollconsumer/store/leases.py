@@ -29,7 +29,7 @@ RENEW_EVERY = 5.0
 TRUSTED_FOR = 10.0
 SUCCESSOR_TTL = 3.0
 UNNOTICED = 10.0
-"""Seconds by which a server's clock may go back."""
+"""Seconds by which a server's clock may go back without consequences."""
 LAUNCHES_KEPT = 5_000
 GENERATIONS = ("durations", "durations_before")
 
@@ -61,12 +61,12 @@ class Acquired(NamedTuple):
     at: int
     """Epoch ms of the server's clock."""
     recent: tuple[bytes, ...] = ()
-    """Entries of the ledger, newest first: those of other groups, too."""
+    """Entries of the ledger, newest first, of all groups."""
 
 
 class LeasesOfOthers(NamedTuple):
-    """Held by others. ``lapses_in``: seconds until the first lease may lapse; ``signs``: values that a renewal
-    changes; ``holders``: their descriptions."""
+    """All leases of the group are held. ``lapses_in``: seconds until the first one may lapse; ``signs``: values that a
+    renewal changes; ``holders``: descriptions of the holders."""
 
     lapses_in: float
     signs: tuple[str, ...]
@@ -77,8 +77,8 @@ class LeasesOfOthers(NamedTuple):
 
 
 class TurnedAway(NamedTuple):
-    """Held by others, for whose lease another launch waits already; ``holders``: their descriptions. None of these if
-    the store is about to close."""
+    """All leases of the group are held, and another launch waits for one already. ``holders``: descriptions of the
+    holders; empty if the store is about to close."""
 
     holders: tuple[bytes, ...]
 
@@ -142,7 +142,7 @@ class Leases:
         self._wire.call("withdraw", [self._keys.control(f"next:{group.name}")], [launch])
 
     def wait(self, group: Group, seconds: float) -> None:
-        """Until a lease of the group is released, at most ``seconds``."""
+        """Wait until a lease of the group is released, at most ``seconds``."""
         try:
             command = ("BLPOP", self._keys.control(f"baton:{group.name}"), f"{max(0.001, seconds):.3f}")
             self._wire.once([command], blocking=seconds)
@@ -173,7 +173,8 @@ class Leases:
         return [fence for fence in fences if fence is not None and fence.isdigit()]
 
     def set_back_by(self) -> float:
-        """See the function. While launches are there, what the clock has reached is known to a few seconds."""
+        """Seconds by which the server's clock was set back. What it had reached is known to a few seconds while
+        launches run."""
         (time, mark) = self._wire.all([TIME, ("HGET", self._keys.control("fences"), "mark")])
         return set_back_by(count_of(mark), to_ms(time))
 
@@ -217,7 +218,7 @@ class Leases:
         return bool(self._wire.call("break", keys, [lineage, fence]))
 
     def learned(self, group: str, handlers: Iterable[str]) -> dict[str, Histogram]:
-        """Durations of ``handlers`` in earlier launches of the group: those that are not forgotten."""
+        """The durations of ``handlers`` in earlier launches of the group, as far as they are remembered."""
         names, learned = list(handlers), dict[str, Histogram]()
         if not names:
             return learned
@@ -229,7 +230,7 @@ class Leases:
         return learned
 
     def remembered(self, group: str) -> dict[str, Histogram]:
-        """Durations of all handlers in earlier launches of the group, by name: those that are not forgotten."""
+        """The durations of all handlers in earlier launches of the group, by name, as far as they are remembered."""
         found: dict[str, Histogram] = {}
         for fields in self._wire.all([("HGETALL", self._keys.control(f"{each}:{group}")) for each in GENERATIONS]):
             for name, text in zip(fields[::2], fields[1::2], strict=True):

@@ -1,4 +1,4 @@
-"""What is limited in a queue: messages in flight and handed out, and those kept that have ended."""
+"""The limits of a queue: messages in flight, messages handed out, and ended messages that are kept."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 
 class Limits(NamedTuple):
-    """Most messages of a queue in flight at one time, and handed out in any ``period_ms``; ``rate`` of those with one
-    rate key, unless they have a rate of their own, in any ``rate_period_ms``. None for no limit."""
+    """``max_in_flight``: messages of a queue in flight at one time; ``quota``: messages handed out in any
+    ``period_ms``; ``rate``: messages with one rate key, and no rate of their own, in any ``rate_period_ms``. None for
+    no limit."""
 
     max_in_flight: int | None = None
     quota: int | None = None
@@ -16,7 +17,7 @@ class Limits(NamedTuple):
     rate_period_ms: int | None = None
 
     def packed(self) -> str:
-        """For `step.lua`."""
+        """As `step.lua` takes them."""
         return " ".join("" if limit is None else str(limit) for limit in self) if any(self) else ""
 
 
@@ -28,7 +29,7 @@ class Kept(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """Of one queue. ``finished``: of completed, cancelled and expired messages each, None for the default."""
+    """What one queue keeps. ``finished``: of completed, cancelled and expired messages each, None for the default."""
 
     finished: Kept | None = None
     dead: Kept = Kept()

@@ -38,6 +38,6 @@ def demand(wire: Wire, rights: str, key: str) -> None:
 
 
 def lacking(wire: Wire, rights: str, key: str) -> list[bytes]:
-    """Those of ``rights`` to ``key`` that are missing."""
+    """Which of ``rights`` to ``key`` are missing."""
     missing: list[bytes] = wire.call("rights", [key], [*rights.split(), *wire.rights])
     return missing

@@ -47,14 +47,14 @@ def known_queues(wire: Wire, keys: Keys) -> list[str]:
 
 
 def lost_queues(wire: Wire, keys: Keys, queues: Iterable[str]) -> set[str]:
-    """Those of ``queues`` whose node of a cluster is lost, while that with the leases is not."""
+    """Which of ``queues`` are on a lost node of a cluster, while the leases are not."""
     signs = {keys.queue(queue, "ready"): queue for queue in queues}
     lost = wire.lost(signs)
     return {queue for sign, queue in signs.items() if sign in lost}
 
 
 def readable_queues(wire: Wire, keys: Keys) -> list[str]:
-    """The `known_queues`; where ``wire.skips_lost``, without those whose node of a cluster is lost."""
+    """The `known_queues`; where ``wire.skips_lost``, but for queues whose node of a cluster is lost."""
     queues = known_queues(wire, keys)
     wire.unread.clear()
     if wire.skips_lost:

@@ -21,7 +21,7 @@ from pollconsumer.store.client.patience import COMMAND_TIMEOUT, Patience, left_u
 from pollconsumer.store.client.replies import ErrorReply
 
 MOST_BYTES = 64 * 1024
-"""Read at once."""
+"""The most that is read, or written, at once."""
 _NONE = object()
 """What the reader returns before a reply is complete."""
 _TEXT = frozenset({bytes, str})
@@ -48,13 +48,13 @@ class Connection(Protocol):
         """Raises ErrorReply if the server refuses the login."""
 
     def send(self, commands: Sequence[Command]) -> None:
-        """In one write."""
+        """Send ``commands`` in one write."""
 
     def read(self, timeout: float) -> Any:
-        """The next reply, an `ErrorReply` for an error; TimeoutError if there is none within so many seconds."""
+        """The next reply, an `ErrorReply` for an error. TimeoutError if there is none within ``timeout`` seconds."""
 
     def readable(self, timeout: float) -> bool:
-        """Whether a reply, or the connection's end, arrives within so many seconds."""
+        """Whether a reply, or the connection's end, arrives within ``timeout`` seconds."""
 
     def fileno(self) -> int | None:
         """The descriptor to wait on; None if there is none: then it is to be looked at by `readable`."""
@@ -71,7 +71,7 @@ class SocketConnection:
     _connected = False
 
     def __init__(self, address: Address, patience: Callable[[], Patience] | None = None) -> None:
-        """``patience``: for so long a reply that has begun to come may take, if that is more than its timeout."""
+        """A reply that has begun to come may take as long as ``patience`` lasts, if that is more than its timeout."""
         self._address, self._patience = address, patience
         self._late: tuple[type[OSError], ...] = (BlockingIOError,)
 
@@ -151,7 +151,7 @@ class SocketConnection:
         return left
 
     def _limit(self, timeout: float) -> None:
-        """Have the next wait last so many seconds at most."""
+        """Have the next wait last ``timeout`` seconds at most."""
         if self._late:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(timeout))
         else:

@@ -15,11 +15,12 @@ SHORT = 0.02
 """Seconds of a wait that is left to the system."""
 LATE = 0.005
 END = 0.0005
-"""The end of a longer one: this part of it, and so many seconds, since a processor takes its time to wake up, too."""
+"""The end of a longer wait: ``LATE`` is a part of the whole, ``END`` is in seconds, since a processor takes its time to
+wake up, too."""
 
 
 def wait_readable(descriptors: Sequence[int], seconds: float) -> Sequence[int]:
-    """Those that are readable within so many seconds."""
+    """Which of ``descriptors`` are readable within ``seconds``."""
     until = monotonic() + seconds
     if seconds > SHORT and (ready := _readable(descriptors, seconds * (1 - LATE) - END)):
         return ready

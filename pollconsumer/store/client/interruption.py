@@ -15,7 +15,7 @@ class Interruption(Exception):
 
 
 def raise_if_thrown(error: OSError) -> None:
-    """Raise Interruption for an error that has no number, as those of the system have, and comes from elsewhere."""
+    """Raise Interruption for an error without a number, which errors of the system have, that was raised elsewhere."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -28,7 +28,7 @@ class Clocks(Protocol):
 
 
 class SystemClocks:
-    """Those of this machine."""
+    """The clocks of this machine."""
 
     monotonic = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
@@ -49,8 +49,8 @@ class Patience(Protocol):
         """Wait before another try."""
 
     def for_one_answer(self, blocking: float = 0.0) -> float:
-        """Timeout of one command, in seconds; at most COMMAND_TIMEOUT, and ``blocking``: for so long the command blocks
-        itself."""
+        """Timeout of one command, in seconds: at most COMMAND_TIMEOUT, and the seconds for which the command is
+        ``blocking``."""
 
     def to_connect(self) -> float:
         """Timeout of a new connection, in seconds; 0 if none is to be made any more."""

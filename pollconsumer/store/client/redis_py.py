@@ -143,7 +143,7 @@ class ClientConnection:
 
 @contextmanager
 def _as_ours() -> Iterator[None]:
-    """Wrap calls of redis-py: its errors are raised as those of a `Connection`."""
+    """Wrap calls of redis-py: its errors are raised as a `Connection` raises them."""
     try:
         yield
     except ErrorReply:

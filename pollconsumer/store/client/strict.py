@@ -28,7 +28,7 @@ class Strict(NamedTuple):
 
     @property
     def right(self) -> str:
-        """The command that it needs in addition to those of a role."""
+        """The command that it needs beside the commands of a role."""
         return WAITING[self.aof]
 
     def waits(self, connected: int) -> bool:

@@ -48,8 +48,8 @@ class Evidence:
 
 
 class CallPatienceSource:
-    """The patience of the ``call`` that is under way, which may need several answers; else a new one. It does not hold
-    the wire, so that a connection is closed as soon as nobody has it any more."""
+    """Returns the patience of the ``call`` that is under way, which may need several answers; else a new one. It does
+    not hold the wire, so that a connection is closed as soon as nobody has it any more."""
 
     __slots__ = ("_patience", "call")
 
@@ -88,12 +88,12 @@ class Wire(ABC):
         self.said: Any = None
         """The last answers."""
         self.place = ""
-        """Of the last server that was connected to: host and port, or a path."""
+        """Where the last server is that was connected to: host and port, or a path."""
         self._bearing = CallPatienceSource(patience)
         self.repeated = False
         """Whether the last call was sent more than once."""
         self._problem = "no time is left to connect"
-        """Why there was no answer, the last time."""
+        """Why the last call had no answer."""
         self.replicas = 0
         """The number of the server's replicas when it was greeted."""
         self.evidence = Evidence()
@@ -103,7 +103,7 @@ class Wire(ABC):
 
     @property
     def rights(self) -> tuple[str, ...]:
-        """The commands that it needs beside those of its caller."""
+        """The commands that it uses beside its caller's."""
         return () if self.strict is None else (self.strict.right,)  # GUARD rights of one that waits
 
     def skip_lost(self) -> None:
@@ -249,11 +249,11 @@ class Wire(ABC):
 
     @abstractmethod
     def lost_servers(self) -> Sequence[Wire]:
-        """Those of the nodes of a cluster that do not answer."""
+        """The nodes of a cluster that do not answer."""
 
     @abstractmethod
     def lost(self, keys: Collection[str]) -> set[str]:
-        """Those of ``keys`` whose node of a cluster does not answer, while that with the leases does."""
+        """Which of ``keys`` are on a node of a cluster that does not answer, while the one with the leases does."""
 
     @abstractmethod
     def keep_apart(self, keys: Sequence[str]) -> None:

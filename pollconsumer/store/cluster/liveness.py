@@ -26,7 +26,7 @@ class Liveness:
         self._silent_until: dict[Node, float] = {}
 
     def silent_keys(self, keys: Collection[str]) -> set[str]:
-        """Those of ``keys`` whose node does not answer, or does not serve them."""
+        """Which of ``keys`` are on a node that does not answer, or does not serve them."""
         self._refresh()
         parts: dict[Node, list[str]] = {}
         silent = set[str]()
@@ -42,7 +42,7 @@ class Liveness:
         return silent
 
     def silent_nodes(self) -> list[Node]:
-        """Those with slots that do not answer."""
+        """The nodes with slots that do not answer."""
         self._refresh()
         asked = {node: [""] for node in self._topology.primaries()}
         return [node for node, (answer,) in self._answers(asked).items() if not self._serves(node, answer)]
@@ -50,7 +50,7 @@ class Liveness:
     def _refresh(self) -> None:
         """While nodes are silent, replicas may take their places."""
         if self._topology.doubtful or self._silent_until:
-            with suppress(Unanswered):  # the nodes are then those that were known
+            with suppress(Unanswered):  # the nodes known before are then asked
                 self._topology.refresh(self._slots)
 
     def _slots(self, node: Node) -> Any:

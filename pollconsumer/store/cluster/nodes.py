@@ -18,7 +18,7 @@ from pollconsumer.store.cluster.cluster_address import Node, NodeAddresses
 
 
 class NodeWire(ServerWire):
-    """Answers that it receives may be errors: who sends to several nodes reads the answers of all of them first."""
+    """Its answers may be errors: who sends to several nodes reads the answers of all nodes first."""
 
     def _refuse(self, reply: ErrorReply) -> None: ...
 
@@ -27,7 +27,7 @@ class NodeWire(ServerWire):
         return []
 
     def once(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
-        """Raises for errors, but those that tell which node has the slot."""
+        """Raises for errors, unless they tell which node has the slot."""
         answers = super().once(commands, blocking=blocking)
         for answer in answers:
             if not (isinstance(answer, ErrorReply) and str(answer).startswith(("MOVED ", "ASK "))):

@@ -39,14 +39,15 @@ class Watch:
         self._wires: dict[Node, NodeWire] = {}
         self._watched: set[bytes] = set()
         self._beside: set[bytes] = set()
-        """Watched, too: a key in each of their slots."""
+        """Keys that are watched, too: one in the slot of each marker."""
         self._written: set[bytes] = set()
         self._until = self._look_at = 0.0
         self._selector: DefaultSelector | None = None
         self._pid = 0
 
     def begin(self, markers: Sequence[str], seconds: float) -> None:
-        """Watch them for so long, or less. Unanswered if a node does not answer; errors of a node."""
+        """Watch ``markers`` for ``seconds``, or less. Raises Unanswered if a node does not answer, and errors of a
+        node."""
         if self._pid != os.getpid():
             self.close()  # the parent's
             self._pid = os.getpid()
@@ -58,7 +59,7 @@ class Watch:
         self._look({*map(str.encode, markers)} - self._watched)
 
     def readable(self, timeout: float) -> bool:
-        """Whether one is written within so many seconds, or time is over."""
+        """Whether a marker is written, or its time is over, within ``timeout`` seconds."""
         if self._written:
             return True
         left = max(0.0, min(timeout, self._until - monotonic()))
@@ -68,11 +69,11 @@ class Watch:
         return bool(wait_readable([descriptor], left)) or monotonic() >= self._until
 
     def fileno(self) -> int | None:
-        """A descriptor that is readable once one is written; None where nodes do not say it."""
+        """A descriptor that is readable once a marker is written; None where nodes do not say so."""
         return self._polled().fileno() if self._pushes else None
 
     def written(self) -> list[bytes]:
-        """Those written since the last call. Unanswered if a connection was lost."""
+        """The markers written since the last call. Unanswered if a connection was lost."""
         if not self._pushes:
             self._look(self._watched.copy())
         for wire in self._wires.values():

@@ -22,11 +22,11 @@ PAGE = 500
 HEADS = 10
 """Entries at the head of a queue that are searched for the oldest ready message: some may have been cancelled."""
 SEARCHED = 20 * PAGE
-"""Entries that are searched if all of these were."""
+"""Entries that are searched if none of the first ones is ready."""
 
 
 class QueueCounts(NamedTuple):
-    """``started``: of those reserved, what has been in hand for longer than half a second."""
+    """``started``: how many of the reserved messages have been in hand for longer than half a second."""
 
     name: str
     ready: int
@@ -64,7 +64,7 @@ class Inspector:
         self._keys = Keys(namespace)
 
     def queues(self) -> list[str]:
-        """Those that can be read."""
+        """The queues that can be read."""
         return readable_queues(self._wire, self._keys)
 
     def now(self) -> int:
@@ -77,8 +77,8 @@ class Inspector:
         return self._count(queue, self.now(), in_hand_of(self._wire, self._keys))
 
     def message(self, message_id: str, queue: str | None = None) -> Message:
-        """In that queue, or in the one that has it. NotFound if there is none, UsageError if two queues have one;
-        StoreUnreachable if there is none in those that can be read."""
+        """The message of that id, in ``queue``, or in whichever queue has it. NotFound if none has; StoreUnreachable if
+        none has that can be read; UsageError if two have."""
         having = self._having(message_id) if queue is None else [queue]
         if len(having) > 1:
             raise UsageError("message id", message_id, f"queues {' and '.join(having)} have one each: give --queue")
@@ -99,7 +99,7 @@ class Inspector:
         return [name for name, row, record in zip(queues, held[::2], held[1::2], strict=True) if row or record]
 
     def checkpoint(self, message: Message) -> dict[str, Any] | None:
-        """The last one of a message, which may be large. None if it has none, or if that is corrupt."""
+        """The last checkpoint of a message, which may be large. None if there is none, or if it is corrupt."""
         stored = self._wire.command("HGET", self._keys.queue(message.queue, "checkpoints"), id_bytes(message.id))
         try:
             return None if stored is None else decode_payload(stored)
@@ -136,8 +136,7 @@ class Inspector:
                         yield message
 
     def those(self, queue: str, ids: Sequence[bytes], index: State | None = None) -> Iterator[Message]:
-        """Those of ``ids``, as they are stored, that the queue has; with ``index``, where they were found, see
-        `read_messages`."""
+        """The messages of ``ids``, as they are stored: see `read_messages`."""
         return read_messages(self._wire, self._keys, queue, ids, index)
 
     def launches(self, limit: int) -> list[dict[str, Any]]:
@@ -194,14 +193,15 @@ class Inspector:
         )
 
     def _started(self, queue: str, in_hand: InHand) -> int:
-        """How many of those that heartbeats named last are still in their launch's hand."""
+        """How many of the messages that heartbeats named last are still in their launch's hand."""
         named = {id_bytes(name): fence for of, name, fence in in_hand if of == queue}
         found = self._wire.command("HMGET", self._keys.queue(queue, "rows"), *named) if named else []
         return sum(_is_held(row, fence) for row, fence in zip(found, named.values(), strict=True))
 
     def _ready_behind(self, queue: str, left_over: int) -> int | None:
         """When the first message in the ready list became ready, in epoch ms, behind the ids that are ``left_over``
-        there. None if there is none. Of more than are searched, when the last of these did: a little too early."""
+        there. None if there is none. If it is not among the entries searched, when the last of these became ready,
+        which is a little earlier."""
         key, before = self._keys.queue, None
         for first in range(0, min(left_over + 1, SEARCHED), PAGE):
             ids = self._wire.command("LRANGE", key(queue, "ready"), first, first + PAGE - 1)
@@ -240,7 +240,7 @@ INDEXES: dict[State, list[str]] = {
 
 
 def _is_held(row: bytes | None, fence: int) -> bool:
-    """Whether the launch of that fence has reserved the message."""
+    """Whether the launch with that fence has reserved the message of ``row``."""
     return row is not None and fence_of(row) == fence and state_of(read_row(row).timestamps) is State.RESERVED
 
 
@@ -250,5 +250,5 @@ def id_in(key: str, entry: bytes) -> bytes:
 
 
 def _seconds_since(instant: bytes | None, now: int) -> float | None:
-    """Since an instant in epoch ms; None if it is corrupt."""
+    """Seconds since an instant in epoch ms; None if it is corrupt."""
     return max(0, now - int(instant)) / 1000 if instant is not None and instant.isdigit() else None

@@ -15,16 +15,16 @@ from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.server import now_ms, readable_queues
 
 EVERY = 10**9
-"""More messages than a store has."""
+"""A number of messages that no store has."""
 SCANNED = 1000
 Chosen = Sequence[tuple[str, str]]
 """Queue and id of messages."""
 
 
 class Selection(NamedTuple):
-    """Messages of which all holds that is given. ``key``: they hold this unique key, their handler's or their queue's.
-    ``recurrence``: they are its
-    occurrences. ``older_than``: the least seconds since they entered their state, by the server's clock."""
+    """Messages to which everything applies that is given. ``key``: a unique key that they hold, of their handler or of
+    their queue. ``recurrence``: the one whose occurrences they are. ``older_than``: the least seconds since they
+    entered their state, by the server's clock."""
 
     state: State | None = None
     queue: str | None = None
@@ -39,7 +39,7 @@ class MessageSelector:
         self._wire, self._keys, self._inspector = wire, Keys(namespace), Inspector(wire, namespace)
 
     def messages(self, selection: Selection) -> Iterator[Message]:
-        """Those selected, queue by queue and state by state, the oldest in it first, read a page at a time.
+        """The messages selected, queue by queue and state by state, the oldest of a state first, read a page at a time.
 
         A message that enters another state meanwhile may be missed, or be repeated. NotFound for the queue.
         """
@@ -93,7 +93,7 @@ def _literal(text: str) -> str:
 
 
 def unreserved(selecting: MessageSelector, selection: Selection) -> Chosen:
-    """Those selected that are scheduled or ready: scheduled ones first, since these become ready."""
+    """The messages selected that are scheduled or ready: scheduled ones first, since these become ready."""
     return _chosen(selecting, selection, (State.SCHEDULED, State.READY))
 
 
@@ -102,14 +102,15 @@ def dead_letters(selecting: MessageSelector, selection: Selection) -> Chosen:
 
 
 def _chosen(selecting: MessageSelector, selection: Selection, states: Sequence[State]) -> Chosen:
-    """Each once, and all of them before anything changes, since that would move the others from page to page."""
+    """The messages selected, each once: all are read before any is changed, since that would move others from page to
+    page."""
     states = [state for state in states if selection.state in (None, state)]
     found = (each for state in states for each in selecting.messages(selection._replace(state=state)))
     return list(dict.fromkeys((message.queue, message.id) for message in found))
 
 
 def by_queue(chosen: Chosen) -> dict[str, list[str]]:
-    """Their ids, by queue."""
+    """The ids of messages, by queue."""
     ids: dict[str, list[str]] = {}
     for queue, message_id in chosen:
         ids.setdefault(queue, []).append(message_id)
@@ -117,12 +118,12 @@ def by_queue(chosen: Chosen) -> dict[str, list[str]]:
 
 
 def recurrence_of(message_id: str) -> str | None:
-    """The name of the recurrence of which it is an occurrence: the part of the id before the instant."""
+    """The name of the recurrence of which a message is an occurrence: the part of its id before the instant."""
     name, _, instant = message_id.rpartition("@")
     return name if name and instant.endswith("Z") else None
 
 
 def entered_at(message: Message) -> int | None:
-    """When it entered its state, in epoch ms; None if its row does not say."""
+    """When a message entered its state, in epoch ms; None if its row does not say."""
     times = message.timestamps
     return times.ended_at or times.reserved_at or times.enqueued_at or times.failed_at or times.scheduled_at

@@ -50,7 +50,7 @@ class Message(NamedTuple):
 
     @property
     def attempts(self) -> int:
-        """So far, including one in progress."""
+        """The number of attempts, including one in progress."""
         return self.row.attempts
 
     @property
@@ -78,8 +78,8 @@ class Message(NamedTuple):
 def read_messages(
     wire: Wire, keys: Keys, queue: str, ids: Sequence[bytes], index: State | None = None
 ) -> Iterator[Message]:
-    """Those of ``ids`` that the queue knows; with ``index``, where they were found, also ids without row and
-    record, except in the ready list, where the next step drops them."""
+    """The messages of ``ids`` that the queue knows. With ``index``, the state in whose index they were found, also ids
+    without row and record, except in the ready list, where the next step drops them."""
     if not ids:
         return
     found = wire.all([("HMGET", keys.queue(queue, name), *ids) for name in _Parts._fields])
@@ -143,7 +143,8 @@ def _row(queue: str, message_id: str, parts: _Parts, in_hand: Callable[[], InHan
 
 
 class _Sent(NamedTuple):
-    """What a record has; ``raw`` is shown of what is malformed. ``newer``: it has options of a later version."""
+    """What a record says. ``raw``: the bytes that are shown if it is malformed. ``newer``: it has options of a later
+    version."""
 
     payload: Any = None
     headers: Mapping[str, str] = MappingProxyType({})
@@ -164,7 +165,8 @@ def _sent(record: bytes) -> _Sent:
 
 
 def _newer(wire: Wire, keys: Keys, queue: str, stored_id: bytes, row: bytes, index: State | None) -> Message:
-    """A message of which only the row is readable, if any. While it is set aside, its row is out of date."""
+    """A message of a newer version, of which only the row is readable, if it has one. While the message is set aside,
+    its row is out of date."""
     read = rows.read_row(row)
     found = state_of(read.timestamps)
     if found in (State.SCHEDULED, State.READY):

@@ -34,7 +34,7 @@ OUTCOMES = {
     "release": "released",
     "park": "parked",
 }
-"""Of the kinds of settlements."""
+"""The outcome that each kind of settlement counts for."""
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Totals:
     skipped: Counter[str] = field(default_factory=Counter)
 
     def add(self, queue: str, fields: Sequence[bytes]) -> None:
-        """What was settled in ``queue``."""
+        """Add what was settled in ``queue``."""
         for name, text in zip(fields[::2], fields[1::2], strict=True):
             number = max(0, count_of(text))
             match id_text(name).split("\n"):
@@ -86,7 +86,7 @@ def _is_place(bucket: str) -> bool:
 
 
 def totals_of(wire: Wire, keys: Keys) -> Totals:
-    """Without those whose name is corrupt, and those of queues that cannot be read."""
+    """The totals of a store, but for corrupt names and queues that cannot be read."""
     queues = readable_queues(wire, keys)
     commands = [("HGETALL", keys.queue(queue, "totals")) for queue in queues]
     launches, *settled = wire.all([("HGETALL", keys.control("totals")), *commands])
@@ -94,7 +94,7 @@ def totals_of(wire: Wire, keys: Keys) -> Totals:
     for queue, fields in zip(queues, settled, strict=True):
         found.add(queue, fields)
     if wire.unread:
-        found.durations.clear()  # which must not fall: they are those of all queues
+        found.durations.clear()  # totals must not fall, and these are over all queues
     for name, text in zip(launches[::2], launches[1::2], strict=True):
         match id_text(name).split("\n"):
             case ["launches", role, reason]:

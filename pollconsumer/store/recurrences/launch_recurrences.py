@@ -1,4 +1,4 @@
-"""What launches do with recurrences: define those of their configuration, and enqueue what is due.
+"""What launches do with recurrences: define what their configuration has, and enqueue what is due.
 
 They are stored with the queue of their occurrences, so that enqueueing one and setting the next instant is one script.
 """
@@ -75,8 +75,8 @@ class LaunchRecurrences:
     def _untaken(
         self, queues: Sequence[str], recurrences: Sequence[Recurrence], emit: Callable[[Event], None]
     ) -> list[Recurrence]:
-        """Those of whose name none was put at run time, in any queue. A put that comes later is refused, or found by
-        the script."""
+        """The recurrences whose names nobody has put at run time, in any queue. A put that comes later is refused, or
+        found by the script."""
         if not recurrences:
             return []
         names = [recurrence.name for recurrence in recurrences]
@@ -140,8 +140,8 @@ class LaunchRecurrences:
         return sum(max(0, enqueued) for enqueued in self._wire.all(commands)) if commands else 0
 
     def begin_anew(self, holder: Holder, queue: str) -> None:
-        """Go on with the first instants from now on, after the server's clock was set back: those that have had an
-        instant since would stand still until the next one after it. One that has not begun keeps its first instant."""
+        """Go on with the first instants from now on, after the server's clock was set back: a recurrence that has
+        had a later instant would stand still until then. One that has not begun keeps its first instant."""
         now, key = now_ms(self._wire), partial(self._keys.queue, queue)
         farthest = ("+inf", f"({now}", "BYSCORE", "REV", "LIMIT", 0, MOST_ANEW, "WITHSCORES")
         found = self._wire.command("ZRANGE", key("next_instants"), *farthest)
@@ -169,7 +169,7 @@ class LaunchRecurrences:
     def _recur(
         self, holder: Holder, recurrence: Recurrence, found: tuple[bytes, bytes, bytes], plan: Tick
     ) -> tuple[Any, ...]:
-        """The script that does what is planned, if due instant and definition are still as they were ``found``."""
+        """The command that carries out ``plan``, if due instant and definition are still as they were ``found``."""
         name, instant, definition = found
         args: list[Any] = [
             holder.lineage, holder.fence, name, instant, "" if plan.next is None else plan.next, plan.skipped,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pollconsumer.store.reading.messages import Message
 
 PUT_PAGE, AT_ONCE = 50, 500
-"""Recurrences in a script, about a millisecond of the server; in a round trip."""
+"""How many recurrences are put by one script, which takes about a millisecond; and in one round trip."""
 TAKEN = "a configuration defines one of that name; choose another name, or change it there"
 Put = tuple[Recurrence, First]
 """A recurrence, and where it begins if it is new or has another rule."""
@@ -46,7 +46,7 @@ class Recurrences(RecurrenceReader):
         an earlier one.
 
         One that is as it was continues, as does one of which all but rule and queue changed. What is due stays due.
-        BadData if a configuration defines one of that name; those before its round trip are put.
+        BadData if a configuration defines one of that name; what was sent in earlier round trips is put.
         """
         by_name = {recurrence.name: (recurrence, first) for recurrence, first in wanted}
         chosen = list(by_name.values())
@@ -73,8 +73,8 @@ class Recurrences(RecurrenceReader):
             _refuse(taken)
 
     def _look_around(self, recurrences: Sequence[Recurrence]) -> tuple[int, dict[str, tuple[int | None, str]]]:
-        """The server's now, and of those that had another queue, where they are removed, the instant at which they were
-        due next, and the definition. BadData if a configuration defines one of their names."""
+        """The server's now; and by name, of recurrences that stood in another queue, from which they are removed, the
+        instant at which each was due next, and its definition. BadData if a configuration defines one of the names."""
         queues, names = known_queues(self._wire, self._keys), [recurrence.name for recurrence in recurrences]
         words = ("recurrences", "recurrence_owners")
         commands = [("HMGET", self._keys.queue(queue, word), *names) for queue in queues for word in words]
@@ -91,24 +91,25 @@ class Recurrences(RecurrenceReader):
         return to_ms(time), {name: (int(due) if due else None, id_text(held)) for (_, name, held), due in found}
 
     def _register(self, queue: str) -> None:
-        """Make it known to launches. PermissionDenied if any of an operator's rights is missing."""
+        """Make ``queue`` known to launches. PermissionDenied if any of an operator's rights is missing."""
         keys = [self._keys.control("queues"), self._keys.control("queues_marker")]
         rows = self._keys.queue(queue, "rows")
         refuse_without(self._wire.call("register", keys, [queue, rows, *OPERATOR.split()]))
 
     def remove(self, name: str) -> None:
-        """In every queue. The next launch whose configuration defines it adds it again. Raises NotFound."""
+        """Remove a recurrence from every queue. The next launch whose configuration defines it adds it again. Raises
+        NotFound."""
         for standing in self._named(name):
             self._demand(standing)
             self._wire.run("undefine", self._keys, standing.queue, [standing.raw_name])
 
     def pause(self, standing: RecurrenceStatus) -> None:
-        """Yield no occurrences until it is resumed; those in between are not missed."""
+        """Yield no occurrences until it is resumed; what would have been due in between does not count as missed."""
         self._demand(standing)
         self._wire.run("hold", self._keys, standing.queue, [standing.raw_name, "pause", ""])
 
     def resume(self, standing: RecurrenceStatus) -> None:
-        """Raises BadData if it is not paused but disabled."""
+        """Yield occurrences again. BadData if the recurrence is not paused but disabled."""
         recurrence = readable(standing)
         if not recurrence.enabled:
             raise BadData("cannot resume", recurrence.name, "it is disabled: enable it where it is defined")
@@ -120,8 +121,8 @@ class Recurrences(RecurrenceReader):
         self._wire.run("hold", self._keys, standing.queue, [standing.raw_name, "resume", instant])
 
     def trigger(self, standing: RecurrenceStatus, strict: Strict | None = None) -> str:
-        """Enqueue an occurrence now, beside those of its rule. Returns its id. NotReplicated if it is enqueued, but too
-        few replicas confirmed in time."""
+        """Enqueue an occurrence now, beside what its rule yields. Returns the id. NotReplicated if it is enqueued, but
+        too few replicas confirmed in time."""
         recurrence, now = readable(standing), now_ms(self._wire)
         if standing.awaited:
             self._register(standing.queue)
@@ -142,7 +143,8 @@ class Recurrences(RecurrenceReader):
         return message_id
 
     def history(self, standing: RecurrenceStatus, limit: int) -> list[Occurred]:
-        """Its last occurrences, at most ``limit``, newest first: of the last hundred of a day those that are kept."""
+        """The last occurrences, at most ``limit``, newest first, of the last hundred within a day: as far as their
+        messages are kept."""
         from pollconsumer.store.reading.inspector import Inspector  # no launch needs it
 
         key = self._keys.queue(standing.queue, "recurrence_counters")

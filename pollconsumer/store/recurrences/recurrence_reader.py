@@ -21,7 +21,7 @@ from pollconsumer.store.records.rows import read_row
 from pollconsumer.store.server import count_of, readable_queues, unreachable
 
 PAGE = 1000
-"""Recurrences that are read at once, about."""
+"""How many recurrences are read at once, about."""
 COUNTERS = (b"enqueued", b"skipped", b"last", b"paused", b"previous")
 
 
@@ -55,7 +55,7 @@ class RecurrenceStatus(NamedTuple):
 
 
 def awaited(recurrence: Recurrence, now_ms: int) -> RecurrenceStatus:
-    """As the next launch brings it."""
+    """The status of a recurrence that no launch has brought yet: as the next launch brings it."""
     following = recurrence.next_after(now_ms) if recurrence.enabled else None
     return RecurrenceStatus(
         recurrence.name, recurrence.queue, recurrence, error=None, owners=(), next=following, phase=following or 0,
@@ -87,7 +87,7 @@ class RecurrenceReader:
                 emit(events.QueueLeftOut(queue, str(error)))
 
     def _pages(self, queue: str) -> Iterator[list[RecurrenceStatus]]:
-        """Those with definitions; then those that are set aside and have lost it."""
+        """Recurrences that have a definition; then what is set aside and has lost its definition."""
         for names in self._fields(queue, "recurrences"):
             yield self.read({queue: names})
         key = self._keys.queue(queue, "recurrences_unreadable")
@@ -96,9 +96,9 @@ class RecurrenceReader:
             yield [each for each in self.read({queue: aside}) if each.error == _NO_DEFINITION]
 
     def doubtful(self, most: int) -> Iterator[RecurrenceStatus]:
-        """Those that may be in want of a launch: all that launches define, a page at a time; and of those that are set
-        aside as unreadable, ``most`` of each queue, the earliest first. Those put at run time, which may be very many,
-        are read only if they are set aside. Queues with unusable keys are left out."""
+        """Recurrences that may be in want of a launch: all that launches define, a page at a time; and of the ones that
+        are set aside as unreadable, ``most`` of each queue, the earliest first. Recurrences that were put at run time,
+        perhaps very many, are read only if they are set aside. Queues with unusable keys are left out."""
         for queue in readable_queues(self._wire, self._keys):
             with suppress(StoreRefused):
                 for names in self._fields(queue, "recurrence_owners"):
@@ -107,7 +107,7 @@ class RecurrenceReader:
                 yield from (each for each in self.read({queue: aside}) if not each.owners)
 
     def _fields(self, queue: str, word: str, *options: Any) -> Iterator[list[bytes]]:
-        """Those of a hash, a page at a time."""
+        """The fields of a hash, a page at a time."""
         cursor, key = b"0", self._keys.queue(queue, word)
         while True:
             cursor, found = self._wire.command("HSCAN", key, cursor, *options, "COUNT", PAGE)
@@ -116,18 +116,19 @@ class RecurrenceReader:
                 break
 
     def names(self, beginning: str) -> Iterator[str]:
-        """Those that begin so, queue by queue, a page at a time; one may come twice."""
+        """Names with this ``beginning``, queue by queue, a page at a time; one may come twice."""
         pattern = re.sub(r"([*?\[\]\\])", r"\\\1", beginning) + "*"
         for queue in readable_queues(self._wire, self._keys):
             for found in self._fields(queue, "recurrences", "MATCH", pattern):
                 yield from map(id_text, found)
 
     def find(self, name: str) -> RecurrenceStatus:
-        """The first one of that name. Raises NotFound."""
+        """The first recurrence of that name. Raises NotFound."""
         return self._named(name)[0]
 
     def _named(self, name: str) -> list[RecurrenceStatus]:
-        """In every usable queue: a look-up by name does not concern the others. NotFound if there is none."""
+        """The recurrences of that name, of every usable queue: a look-up by name does not concern the others. NotFound
+        if there is none."""
         queues = readable_queues(self._wire, self._keys)
         try:
             found = self.read({queue: [id_bytes(name)] for queue in queues})
@@ -143,7 +144,7 @@ class RecurrenceReader:
         return found
 
     def read(self, names: dict[str, Sequence[bytes]]) -> list[RecurrenceStatus]:
-        """Those of ``names``, by queue, that there are; by name in each queue."""
+        """The recurrences of ``names``, which are given by queue, that there are; sorted by name in each queue."""
         commands: list[tuple[Any, ...]] = []
         asked = {queue: sorted(set(of_queue)) for queue, of_queue in names.items() if of_queue}
         for queue, of_queue in asked.items():
@@ -196,7 +197,7 @@ def read_definition(queue: str, name: bytes, definition: bytes | None) -> Recurr
 
 
 def read_replaced(queue: str, name: bytes, stored: bytes | None) -> list[Replaced]:
-    """What is due by earlier definitions, without those that are unreadable."""
+    """What is due by earlier definitions; unreadable ones are left out."""
     found = []
     for entry in (stored or b"").split(b"\n"):
         until, _, rest = entry.partition(b" ")

@@ -21,7 +21,7 @@ CLOSED = "closed "
 
 
 class Memo(Protocol):
-    """Remembers the id of a store outside of it."""
+    """Remembers a store's id, elsewhere than in the store."""
 
     def read(self) -> str | None: ...
 
@@ -65,7 +65,8 @@ class Suitability:
         return int(replicas)
 
     def check_server(self, wire: Wire) -> int:
-        """Without looking at which store it is, or whether it is closed. Returns the number of its replicas."""
+        """Check the server, and not which store it is, nor whether that is closed. Returns the number of its
+        replicas."""
         (replicas,) = self._check(wire)
         return int(replicas)
 
