@@ -5,28 +5,31 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
 
 from pollconsumer.core.errors import ConfigurationError, PollConsumerError
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.settings.model import Settings
-from pollconsumer.interface.settings.shadowed import shadowed
 from pollconsumer.interface.settings.writable import refuse_writable_modules
 from pollconsumer.runtime.handling.outcome import describe, text_of, trace
 from pollconsumer.runtime.system.stray_forks import end_stray
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from types import TracebackType
-
-
 MOST_CHARACTERS = 500
 """Length of an error's text: the hint at a circular import stands at its end."""
+NEEDED_LATER = ("queue", "ssl")
+"""What we and asyncio import after the user's modules, and a user's file may be called."""
 _NOT_THEIRS = (str(Path(__file__).parents[1]), str(Path(os.__file__).parent), "<")
 """Where code is ours, or the standard library's."""
+
+
+def shadowed(settings: Settings) -> list[str]:
+    """Python's modules to import before the configuration's directory is on sys.path."""
+    names = (name for name in NEEDED_LATER if name not in settings.handlers)
+    return [name for name in names if (settings.directory / f"{name}.py").exists()]
 
 
 def find_modules(settings: Settings, modules: Iterable[str]) -> None:

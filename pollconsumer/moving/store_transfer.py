@@ -24,7 +24,7 @@ from pollconsumer.interface.cli.output import (
     telling_when_interrupted,
     write_json,
 )
-from pollconsumer.interface.cli.types import NAMED_FILE
+from pollconsumer.interface.cli.types import JSON_OBJECT, NAMED_FILE
 from pollconsumer.interface.configured_store import opener_of
 from pollconsumer.interface.named_files import open_passing, refuse_to_replace, replacement
 from pollconsumer.moving.contents import count_of
@@ -44,7 +44,7 @@ LOOK_EVERY = 0.2
 @click.command(name="export", epilog="pollconsumer store export store.ndjson\npollconsumer store export -")
 @click.argument("file", type=NAMED_FILE, metavar="FILE")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 def export_(file: str, yes: bool, as_json: bool) -> None:
     """Close the store, and write all of it to FILE, or to standard output for '-'. Asks a person at a terminal first.
 
@@ -85,7 +85,7 @@ def export_(file: str, yes: bool, as_json: bool) -> None:
 @click.command(name="import", epilog="pollconsumer --store redis://db.example store import store.ndjson")
 @click.argument("file", type=NAMED_FILE, metavar="FILE")
 @click.option("--restart", is_flag=True, help="Remove what an import that was broken off has left.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 def import_(file: str, restart: bool, as_json: bool) -> None:
     """Read an export from FILE, or from standard input for '-', into an empty store.
 

@@ -16,6 +16,7 @@ from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json, print_line, print_table
+from pollconsumer.interface.cli.types import JSON_OBJECT
 from pollconsumer.interface.settings.model import ConsumerSettings
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.reading.inspector import Inspector
@@ -66,7 +67,7 @@ OUTCOMES: dict[str, tuple[str, Callable[[float], str]]] = {
 
 @click.command(epilog="pollconsumer tune\npollconsumer tune --apply")
 @click.option("--apply", is_flag=True, help="Write what is proposed into the configuration file.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 def tune(apply: bool, as_json: bool) -> None:
     """Propose timeout, idle time, tolerance factor, overrun target and concurrency of the consumer.
 

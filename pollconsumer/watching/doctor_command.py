@@ -9,6 +9,7 @@ import click
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json, print_lines
+from pollconsumer.interface.cli.types import JSON_OBJECT
 from pollconsumer.interface.logs.logs import write_line
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.owners import REMEDY, another_store
@@ -26,7 +27,7 @@ def _of_owner(settings: Settings) -> Iterator[Finding]:
 
 @click.command(epilog="pollconsumer doctor\npollconsumer doctor --quiet")
 @click.option("--quiet", is_flag=True, help="Print nothing when all is well, else a line a finding on standard error.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 def doctor(quiet: bool, as_json: bool) -> int:
     """Check the running system: server, launches, queues, handlers. Exits with 1 if something is wrong.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime, timedelta
 
+from pollconsumer.core.notation.text import counted
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_MILLISECOND = 253_402_300_799_999
 """The end of year 9999, in milliseconds since the epoch: Python has no later dates."""
@@ -51,8 +53,7 @@ def ago(epoch_ms: int, now_ms: int) -> str:
     """``3 minutes ago`` or ``in 3 minutes``, in the largest whole unit; ``now`` within a second."""
     seconds = abs(now_ms - epoch_ms) // 1000
     for size, unit in _UNITS:
-        count = seconds // size
-        if count:
-            text = f"{count} {unit}{'' if count == 1 else 's'}"
+        if count := seconds // size:
+            text = counted(count, unit)
             return f"{text} ago" if epoch_ms < now_ms else f"in {text}"
     return "now"

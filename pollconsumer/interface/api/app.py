@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from pollconsumer.core.errors import ConfigurationError
@@ -32,9 +34,6 @@ from pollconsumer.runtime.new_messages import Defaults, SendOptions, millisecond
 from pollconsumer.store.queues.producer import Producer
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Coroutine, Mapping
-
     from pollconsumer.interface.api.message_set import Messages
     from pollconsumer.interface.api.recurrences.app_recurrences import AppRecurrences
     from pollconsumer.store.brought_client import UserClient

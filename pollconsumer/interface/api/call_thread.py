@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from _thread import start_new_thread
 from asyncio import AbstractEventLoop, Future, get_running_loop
+from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
 from threading import current_thread
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pollconsumer.core.errors import NotReplicated, StoreUnreachable
 from pollconsumer.interface.api.store_pool import StorePool
 from pollconsumer.store.queues.producer import Producer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 T = TypeVar("T")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar, cast
 
@@ -15,9 +17,6 @@ from pollconsumer.runtime.handling.waits import slot_waits
 from pollconsumer.store.client.wire import Wire
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-
     from pollconsumer.core.progress import Progress
     from pollconsumer.store.reading.messages import Message
 

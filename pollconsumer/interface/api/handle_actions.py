@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import BadData
@@ -10,9 +12,6 @@ from pollconsumer.runtime.new_messages import due_ms, milliseconds
 from pollconsumer.store.client.wire import Wire
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-
     from pollconsumer.store.queues.interventions import Interventions
 
     Act = Callable[[Wire, str], None]

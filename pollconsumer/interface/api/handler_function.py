@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
@@ -13,10 +13,6 @@ from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.new_messages import SendOptions, new_id, new_ids, new_message
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")

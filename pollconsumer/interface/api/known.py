@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from pollconsumer.core.errors import BadData, suggestion
 from pollconsumer.interface.api.registry import RegisteredHandler
 from pollconsumer.runtime.handling.argument_errors import BadArguments, refuse_thrown
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
 
 ELSEWHERE = "no module or command of this configuration has it; for one of elsewhere name its queue"
 

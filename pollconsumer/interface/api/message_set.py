@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.store_calls import StoreCalls
@@ -17,10 +18,6 @@ from pollconsumer.store.reading.message_selector import (
     unreserved,
 )
 from pollconsumer.store.reading.messages import Message
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-
 
 AT_ONCE = 100
 """Messages that a thread reads for an event loop before it hands them over."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from pollconsumer.interface.api.handler_options import refuse_second
 from pollconsumer.interface.settings.model import RecurrenceSettings, Settings
@@ -11,9 +12,6 @@ from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.store.queues.producer import Producer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 
 class RegisteredHandler:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
@@ -26,8 +27,6 @@ from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.producer import Producer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from pollconsumer.interface.api.call_thread import CallThread
     from pollconsumer.store.brought_client import BroughtClient, UserClient
     from pollconsumer.store.client.strict import Strict

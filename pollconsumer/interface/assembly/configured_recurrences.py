@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import ConfigurationError
@@ -10,8 +11,6 @@ from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.handling.handler import Handler
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pollconsumer.core.recurrence import Recurrence
 
 

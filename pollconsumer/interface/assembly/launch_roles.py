@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -30,8 +31,6 @@ from pollconsumer.store.leases import Group
 from pollconsumer.store.limits import Kept, Limits, Retention
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.runtime.mover import MoverOptions
     from pollconsumer.runtime.pings.monitors import Monitors

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pollconsumer.core.errors import BadData, ConfigurationError
 from pollconsumer.core.message import NewMessage
@@ -14,9 +15,6 @@ from pollconsumer.interface.settings.load import django_site
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.new_messages import Defaults
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class OwnDefaults:

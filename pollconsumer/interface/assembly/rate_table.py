@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.handling.handler import Handler
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def rates_of(settings: Settings, handlers: Mapping[str, Handler]) -> dict[str, dict[str, Any]]:

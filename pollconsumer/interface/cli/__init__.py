@@ -7,6 +7,7 @@ import io
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from pollconsumer.core.errors import CannotCreate, PollConsumerError
@@ -21,8 +22,6 @@ from pollconsumer.runtime.system.signals import Terminated
 from pollconsumer.runtime.system.system_limits import met_by
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pollconsumer.interface.logs.streaks import LaunchStreaks
 
 

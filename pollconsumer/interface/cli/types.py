@@ -184,3 +184,5 @@ NAMED_FILE = Value(Text("path", lambda text: text if named_path(text) else ""))
 """A path as it was written: ``./-`` is a file, ``-`` is standard input or output."""
 CRON, MEMORY_SIZE = Value(kinds.CRON), Value(kinds.BYTES)
 QUEUE_NAME, HANDLER_NAME, RECURRENCE_NAME = QueueName(), HandlerName(), RecurrenceName()
+JSON_OBJECT = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+JSON_ARRAY = click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TextIO
@@ -22,8 +22,6 @@ from pollconsumer.interface.logs.log_records import about_message
 from pollconsumer.runtime.system import standard_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from pollconsumer.interface.logs.streaks import LaunchStreaks
 
 NEWS: dict[str, Any] = {"streak": None}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.notation.digests import sha256
@@ -19,8 +20,6 @@ from pollconsumer.interface.command_line import values_of
 from pollconsumer.runtime.system.own_files import OwnFiles, spare_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from pollconsumer.core.repeats import Streaks
 
 DIRECTORY = "streaks"

@@ -139,13 +139,6 @@ def refusal(path: str, value: object, rule: str, flags: Collection[str] = ()) ->
     return ConfigurationError(name if os.environ.get(name) else path, shown, rule)
 
 
-def _entry_refusal(table: str, name: str, problem: str) -> ConfigurationError:
-    """``problem`` begins with its key."""
-    key = problem.partition(";")[0].partition(":")[0]
-    given = variable(f"{table}.{name}.{key}")
-    return ConfigurationError(given + problem[len(key) :] if os.environ.get(given) else f"{table}.{name}: {problem}")
-
-
 def _at(settings: Settings, path: str) -> Any:
     value: Any = settings
     for name in path.split("."):

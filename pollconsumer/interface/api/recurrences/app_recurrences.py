@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Unpack
 
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.recurrences.put_options import NamedPutOptions, PutOptions, new_put
@@ -13,9 +14,6 @@ from pollconsumer.store.client.strict import Strict
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.recurrences.recurrence_interventions import AT_ONCE, Occurred, Put, Recurrences
 from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
 class AppRecurrences:

@@ -7,10 +7,11 @@ import os
 import signal
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.progress import Progress
@@ -32,9 +33,6 @@ from pollconsumer.runtime.system.own_threads import start_thread
 from pollconsumer.runtime.system.signals import SIGNALS
 from pollconsumer.runtime.system.stray_forks import end_stray, flush_streams, handle_signals_plainly_in_forks
 from pollconsumer.runtime.system.system_limits import start_refused
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:

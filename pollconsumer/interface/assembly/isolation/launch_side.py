@@ -11,7 +11,7 @@ from pathlib import Path
 from pollconsumer.interface.logs.log_records import identity
 from pollconsumer.interface.logs.logs import damped_by, log
 from pollconsumer.interface.settings.model import Settings, as_values
-from pollconsumer.interface.settings.shadowed import shadowed
+from pollconsumer.interface.user_imports import shadowed
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.isolation.pool import Processes
 

@@ -29,6 +29,7 @@ from pollconsumer.interface.assembly.rate_table import described, rates_of
 from pollconsumer.interface.cli.group import current_settings, limit_command
 from pollconsumer.interface.cli.installation.next_window import described_window, next_window
 from pollconsumer.interface.cli.output import given_row, print_json, print_table
+from pollconsumer.interface.cli.types import JSON_OBJECT
 from pollconsumer.interface.configured_store import opener_of
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.load import django_site
@@ -59,7 +60,7 @@ class OnlyRead(OwnFiles):
 
 
 @click.command(epilog="pollconsumer --config /etc/pollconsumer/config.toml check")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 def check(as_json: bool) -> None:
     """Validate configuration and handlers, reach the store, show the next launches and the window."""
     settings = current_settings()

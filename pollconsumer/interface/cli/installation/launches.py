@@ -10,7 +10,7 @@ from pollconsumer.core.notation.instants import ago, iso
 from pollconsumer.core.notation.timespan import running_time
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json, print_table, span
-from pollconsumer.interface.cli.types import Once
+from pollconsumer.interface.cli.types import JSON_ARRAY, Once
 from pollconsumer.store.reading.inspector import Inspector
 
 NAMES = (
@@ -42,7 +42,7 @@ NAMES = (
 @click.option(
     "--limit", cls=Once, type=click.IntRange(1, 5000), default=20, show_default=True, help="Launches to show."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@JSON_ARRAY
 def launches(limit: int, as_json: bool) -> None:
     """The ledger: what every launch that held a lease did, newest first."""
     reading = opened(Inspector)

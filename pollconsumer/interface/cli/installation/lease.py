@@ -9,9 +9,10 @@ import click
 
 from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.notation.instants import iso
+from pollconsumer.core.notation.text import counted
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json, print_line, print_table
-from pollconsumer.interface.cli.types import Once, WordType
+from pollconsumer.interface.cli.types import JSON_ARRAY, Once, WordType
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.reading.inspector import Inspector
 
@@ -24,7 +25,7 @@ def lease() -> None:
 
 
 @lease.command(epilog="pollconsumer lease show")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@JSON_ARRAY
 def show(as_json: bool) -> None:
     """Show who holds which lease, since when, under which fence."""
     held = opened(Inspector).leases()
@@ -47,7 +48,7 @@ def break_(role: str, slot: int | None, yes: bool) -> None:
         raise NotFound("no such lease", role, "lease show lists those that are held")
     if not yes:
         leases_table(held, NAMES)
-        raise UsageError("nothing broken", f"{len(held)} lease{'' if len(held) == 1 else 's'} would be", "give --yes")
+        raise UsageError("nothing broken", f"{counted(len(held), 'lease')} would be", "give --yes")
     for each in held:
         opened(Leases).break_(each["lineage"], str(each["fence"]))
 

@@ -8,6 +8,7 @@ from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import COMMAND_BUDGET
 from pollconsumer.interface.cli.output import print_json, print_line, print_table
+from pollconsumer.interface.cli.types import JSON_OBJECT
 from pollconsumer.interface.configured_store import opener_of, server_of
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.server import TIME
@@ -32,7 +33,7 @@ def stop() -> None:
 
 
 @store.command(epilog="pollconsumer store status")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 def status(as_json: bool) -> None:
     """Show the status of the server."""
     found = server_of(current_settings()).status()
@@ -57,7 +58,7 @@ def status(as_json: bool) -> None:
 
 
 @store.command(epilog="pollconsumer store path")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 def path(as_json: bool) -> None:
     """Print the data directory."""
     server = server_of(current_settings())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pollconsumer.core.notation.text import counted
 from pollconsumer.interface.cli.output import print_json, print_line, progress_bar, telling_when_interrupted
 from pollconsumer.store.queues.interventions import MAX_PAGE_IDS
 from pollconsumer.store.reading.message_selector import Chosen, by_queue
@@ -48,4 +49,4 @@ def would(what: str, count: int, as_json: bool) -> None:
     if as_json:
         print_json({f"would_be_{what}": count})
     else:
-        print_line(f"{count} message{'' if count == 1 else 's'} would be {what}; give --yes")
+        print_line(f"{counted(count, 'message')} would be {what}; give --yes")

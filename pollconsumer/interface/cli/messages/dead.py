@@ -8,11 +8,12 @@ import click
 
 from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.notation.text import counted
 from pollconsumer.interface.cli.installation.status import describe, print_message
 from pollconsumer.interface.cli.messages.chosen import each_queue, report
 from pollconsumer.interface.cli.messages.list import print_messages
 from pollconsumer.interface.cli.opened import opened
-from pollconsumer.interface.cli.types import HANDLER_NAME, QUEUE_NAME, Once
+from pollconsumer.interface.cli.types import HANDLER_NAME, JSON_ARRAY, JSON_OBJECT, QUEUE_NAME, Once
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.reading.message_selector import Chosen, MessageSelector, Selection, dead_letters
@@ -42,7 +43,7 @@ def dead() -> None:
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only those of this queue.")
 @click.option("--handler", cls=Once, type=HANDLER_NAME, help="Only those for this handler.")
 @click.option("--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Most to show.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@JSON_ARRAY
 def list_(queue: str | None, handler: str | None, limit: int, as_json: bool) -> None:
     """List dead letters, oldest first."""
     letters = _letters(queue, handler)
@@ -52,7 +53,7 @@ def list_(queue: str | None, handler: str | None, limit: int, as_json: bool) -> 
 @dead.command(epilog="pollconsumer dead show ID")
 @click.argument("message_id", metavar="ID")
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Its queue, where two have a message of that id.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 def show(message_id: str, queue: str | None, as_json: bool) -> None:
     """Show one dead letter, with its stored bytes if it is malformed."""
     letter = opened(Inspector).message(message_id, queue)
@@ -63,7 +64,7 @@ def show(message_id: str, queue: str | None, as_json: bool) -> None:
 
 @dead.command(epilog="pollconsumer dead redrive ID\npollconsumer dead redrive --all --queue mail")
 @chosen
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 def redrive(ids: tuple[str, ...], every: bool, handler: str | None, queue: str | None, as_json: bool) -> None:
     """Return dead letters to their queue, in a new generation with all attempts again."""
     letters = _chosen(ids, every, handler, queue)
@@ -74,14 +75,12 @@ def redrive(ids: tuple[str, ...], every: bool, handler: str | None, queue: str |
 @dead.command(epilog="pollconsumer dead purge --handler mail.send --yes")
 @chosen
 @click.option("--yes", is_flag=True, help="Do it.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 def purge(ids: tuple[str, ...], every: bool, handler: str | None, queue: str | None, yes: bool, as_json: bool) -> None:
     """Forget dead letters."""
     letters = _chosen(ids, every, handler, queue)
     if not yes:
-        raise UsageError(
-            "nothing purged", f"{len(letters)} dead letter{'' if len(letters) == 1 else 's'} would be", "give --yes"
-        )
+        raise UsageError("nothing purged", f"{counted(len(letters), 'dead letter')} would be", "give --yes")
     forgotten = each_queue("purged", (letters, opened(Interventions).purge))
     report("purged", forgotten, letters, WHY_LEFT, as_json)
 

@@ -12,7 +12,7 @@ from pollconsumer.core.notation.instants import iso
 from pollconsumer.interface.cli.installation.status import describe
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json_array, print_table
-from pollconsumer.interface.cli.types import HANDLER_NAME, QUEUE_NAME, RECURRENCE_NAME, Once, WordType
+from pollconsumer.interface.cli.types import HANDLER_NAME, JSON_ARRAY, QUEUE_NAME, RECURRENCE_NAME, Once, WordType
 from pollconsumer.store.reading.message_selector import MessageSelector, Selection
 from pollconsumer.store.reading.messages import Message
 
@@ -26,7 +26,7 @@ PAGE = 500
 @click.option("--handler", cls=Once, type=HANDLER_NAME, help="Only messages for it.")
 @click.option("--recurrence", cls=Once, type=RECURRENCE_NAME, help="Only its occurrences.")
 @click.option("--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Most to show.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@JSON_ARRAY
 def list_(
     state: State | None, queue: str | None, handler: str | None, recurrence: str | None, limit: int, as_json: bool
 ) -> None:

@@ -8,7 +8,7 @@ from pollconsumer.interface.cli.installation.status import as_object, queues_tab
 from pollconsumer.interface.cli.messages.chosen import each_queue, report, would
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json
-from pollconsumer.interface.cli.types import QUEUE_NAME
+from pollconsumer.interface.cli.types import JSON_ARRAY, JSON_OBJECT, QUEUE_NAME
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.reading.message_selector import MessageSelector, Selection, dead_letters, unreserved
@@ -20,7 +20,7 @@ def queue() -> None:
 
 
 @queue.command(name="list", epilog="pollconsumer queue list")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@JSON_ARRAY
 def list_(as_json: bool) -> None:
     """Queues, with how many messages are in each state."""
     queues = opened(Inspector).overview().queues
@@ -47,7 +47,7 @@ def resume(name: str) -> None:
 @queue.command(epilog="pollconsumer queue purge mail --yes")
 @click.argument("name", type=QUEUE_NAME)
 @click.option("--yes", is_flag=True, help="Do it; without, only say how many these are.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 def purge(name: str, yes: bool, as_json: bool) -> None:
     """Empty a queue: cancel what is scheduled or ready, forget its dead letters. What is reserved is finished."""
     selecting, interventions = opened(MessageSelector), opened(Interventions)
