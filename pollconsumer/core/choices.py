@@ -1,5 +1,5 @@
-"""Settings whose value is one of a few words. In a file of their own, as every command imports them with the settings,
-and few of them what these choose between."""
+"""Enums of settings whose value is one of a few words. They stand apart from the code that they choose between, since
+every command imports them, and few commands import that code."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ from typing import Any, dataclass_transform
 
 @dataclass_transform(frozen_default=True)
 class Event:
-    """Its fields are the annotations of its class. Two with equal fields are equal.
+    """The base of events, whose fields are the annotations of their classes. Two events with equal fields are equal.
 
-    Every launch makes two dozen of these classes: as named tuples they took a twentieth of its start.
+    They are no named tuples, since every launch imports two dozen of these classes: that took a twentieth of its start.
     """
 
     def __init__(self, *values: Any, **named: Any) -> None:
@@ -29,7 +29,7 @@ class Event:
 
 
 class LaunchBegan(Event):
-    """It has the lease. ``queues``: none if it serves all. ``left``: seconds until its window's end."""
+    """The launch has the lease. ``queues``: none if it serves all. ``left``: seconds until its window's end."""
 
     role: str
     queues: tuple[str, ...]
@@ -37,8 +37,8 @@ class LaunchBegan(Event):
 
 
 class LaunchWaits(Event):
-    """Another launch holds the lease. ``holders``: their hosts and processes; ``left``: seconds for which it may wait,
-    at most."""
+    """The launch waits, since others hold the lease. ``holders``: their hosts and processes; ``left``: seconds for
+    which it may wait."""
 
     role: str
     holders: tuple[str, ...]
@@ -53,7 +53,7 @@ class NamespaceShared(Event):
 
 
 class MessageCompleted(Event):
-    """``took``: seconds. Only of attended launches: others complete tens of thousands a second."""
+    """``took``: seconds. Only attended launches tell it: others complete tens of thousands of messages a second."""
 
     id: str
     handler: str
@@ -100,7 +100,7 @@ class MessagesFound(Event):
 
 
 class MessageStopped(Event):
-    """Cancelled while it was in hand, or reserved, since a person asked for that."""
+    """A message was cancelled while it was in hand or reserved, since a person asked for that."""
 
     id: str
     handler: str
@@ -109,13 +109,13 @@ class MessageStopped(Event):
 
 
 class ReservationsLost(Event):
-    """Settled too late: the messages had been offered to another launch."""
+    """Messages were settled too late: they had been offered to another launch."""
 
     ids: tuple[str, ...]
 
 
 class NewerMessagesFound(Event):
-    """Written by a newer pollconsumer, and left for it: messages of the queue, or follow-ups in its outbox."""
+    """Messages of the queue, or follow-ups in its outbox, were written by a newer pollconsumer, and are left for it."""
 
     queue: str
 
@@ -136,7 +136,7 @@ class ResultDropped(Event):
 
 
 class MessageExpired(Event):
-    """It was not begun before its expiry, and is not handled."""
+    """The message was not begun before its expiry, and is not handled."""
 
     id: str
     handler: str
@@ -144,7 +144,7 @@ class MessageExpired(Event):
 
 
 class QueueUnknown(Event):
-    """A served queue that has never had a message, and that no handler names."""
+    """The launch serves a queue that has never had a message, and that no handler names."""
 
     queue: str
 
@@ -158,7 +158,8 @@ class QueueUnserved(Event):
 
 
 class ConflictDropped(Event):
-    """Enqueued with a completion under an id of another handler or payload; the completion stands."""
+    """A message that a handler enqueued is dropped: another one with its id has another handler or payload. The
+    handler's own message is completed."""
 
     id: str
     queue: str
@@ -179,27 +180,27 @@ class DescriptorsUsedUp(Event):
 
 
 class WindowTooShort(Event):
-    """The launch never had time to handle a message; both in seconds."""
+    """The launch never had time to handle a message. Its margin and what was left of its window, in seconds."""
 
     margin: float
     left: float
 
 
 class OccurrencesSkipped(Event):
-    """Missed while no mover ran, and skipped by the recurrence's policy."""
+    """Occurrences were missed while no launch promoted them, and are skipped by the recurrence's policy."""
 
     recurrence: str
     messages: int
 
 
 class RecurrenceRemoved(Event):
-    """No launch defines it any more."""
+    """The recurrence is removed, since no launch defines it any more."""
 
     recurrence: str
 
 
 class RecurrenceUnreadable(Event):
-    """Its definition or next instant is unreadable to this version: this launch skips it."""
+    """This version cannot read the recurrence's definition or next instant; the launch skips it."""
 
     recurrence: str
     queue: str
@@ -207,21 +208,21 @@ class RecurrenceUnreadable(Event):
 
 
 class RecurrenceTaken(Event):
-    """One of a configuration is left out, since one of its name was put at run time."""
+    """A recurrence of the configuration is left out, since another one of its name was put at run time."""
 
     recurrence: str
     queue: str
 
 
 class RecurrenceContested(Event):
-    """Launches alternate between different definitions."""
+    """Launches define the recurrence differently, in turn."""
 
     recurrence: str
     queue: str
 
 
 class QueueLeftOut(Event):
-    """Its keys are unusable, for ``reason``; the launch continues with other queues."""
+    """The queue's keys cannot be used, for ``reason``; the launch goes on with other queues."""
 
     queue: str
     reason: str

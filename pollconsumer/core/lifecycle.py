@@ -41,7 +41,7 @@ class Timestamps(NamedTuple):
 
 
 def state_of(t: Timestamps) -> State:
-    """Ends take precedence, then the furthest phase."""
+    """The state: an end takes precedence, then the furthest phase."""
     if t.completed_at:
         return State.COMPLETED
     if t.dead_at:

@@ -50,13 +50,13 @@ class NewMessage(NamedTuple):
     retry: str | None = None
     lifetime: int = 0
     ping: str | None = None
-    """Of an occurrence: URL of the monitor that is told of it."""
+    """Of an occurrence: the URL of the monitor that is told how it begins and ends."""
     rate_key: str = ""
     rate: str = ""
 
 
 OPTIONS, EXTENSION = slice(4, None), slice(11, None)
-"""The fields that have defaults, `NO_OPTIONS`; those that a record of the first version has no place for."""
+"""The fields that have defaults, `NO_OPTIONS`; among them the fields for which records of version 1 have no place."""
 NO_OPTIONS = NewMessage("", "", "", b"")[OPTIONS]
 NO_EXTENSION = NewMessage("", "", "", b"")[EXTENSION]
 

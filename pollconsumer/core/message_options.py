@@ -20,7 +20,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class Options(NamedTuple):
-    """Those that a message has. ``timeout`` in seconds, ``max_attempts`` and ``retry``, the name of a policy, take the
+    """The options of a message. ``timeout`` in seconds, ``max_attempts`` and ``retry``, the name of a policy, take the
     place of its handler's."""
 
     headers: Mapping[str, str] = MappingProxyType({})
@@ -32,29 +32,29 @@ class Options(NamedTuple):
 
 
 FIRST = frozenset(("headers", "timeout", "max_attempts", "retry", "ping"))
-"""Versions that know these alone bury a message with another one, in a record of letter B: a record of letter C, which
-they leave as it is, has it."""
+"""Options of the first version. Old versions make a message with any other option a dead letter if its record has the
+letter B. So a message with another option has a record of letter C, which they leave as it is."""
 
 
 def has_later(options: Options) -> bool:
-    """Whether any that it has is not of the FIRST."""
+    """Whether an option is given that is not among the `FIRST`."""
     return any(value for name, value in options._asdict().items() if name not in FIRST)
 
 
 def options_of(message: NewMessage) -> Options:
-    """Checked. BadData if any is invalid."""
+    """The options of ``message``. BadData if any is invalid."""
     return _checked(Options(message.headers or {}, message.timeout, message.max_attempts, message.retry, message.ping))
 
 
 def encoded(options: Options) -> bytes:
-    """A JSON object, empty if there are none."""
+    """The options as a JSON object; empty bytes if there are none."""
     given = {name: dict(value) if name == "headers" else value for name, value in options._asdict().items() if value}
     return _encode(given).encode() if given else b""
 
 
 def decoded(stored: bytes) -> tuple[Options, bool]:
-    """What `encoded` made, and whether there are others: a newer version wrote these. Malformed if it is anything
-    else."""
+    """The inverse of `encoded`, and whether there are unknown options, which a newer version wrote. Malformed for
+    anything else."""
     if not stored:
         return Options(), False
     try:
@@ -89,13 +89,13 @@ def check_policy_name(name: object) -> str:
 
 
 def variable_of(header: str) -> str:
-    """The name of a header as it stands in that of a program's variable: in capitals, and an underscore for each other
-    character."""
+    """The name of a header as part of a program's variable: in capitals, with an underscore for each character that is
+    no letter or digit."""
     return "".join(character if character.isalnum() else "_" for character in header.upper())
 
 
 def check_new_headers(headers: object) -> dict[str, str]:
-    """`check_headers` of a producer: a program can tell one from another."""
+    """`check_headers` for a producer. BadData, too, for two names that are one variable of a program."""
     checked = check_headers(headers)
     names: dict[str, str] = {}
     for name in checked:

@@ -1,5 +1,5 @@
-"""How monitors are told that a run begins, and how it ended: a request each, in the dialect of the monitor. A run is a
-launch, or an attempt of an occurrence."""
+"""Makes the requests that tell a monitor, in its dialect, that a run begins, and how it ended. A run is a launch, or an
+attempt of an occurrence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Ping(NamedTuple):
 
 
 class RunEnd(NamedTuple):
-    """A run ended well if ``code`` is 0. ``counts`` of it, by name."""
+    """How a run ended: well, if ``code`` is 0. ``counts``: what it did, by name."""
 
     code: int
     line: str
@@ -45,7 +45,7 @@ def dialect_of(url: str, chosen: Dialect) -> Dialect:
 
 
 def first(url: str, dialect: Dialect, run: str) -> Ping | None:
-    """That it begins; None if the monitor has no such request. ``run``: a UUID of its own."""
+    """The request that says that a run begins; None if the dialect has none. ``run``: the UUID of the run."""
     match dialect:
         case Dialect.HEALTHCHECKS:
             return Ping(_extended(url, {"rid": run}, "/start"))
@@ -59,7 +59,7 @@ def first(url: str, dialect: Dialect, run: str) -> Ping | None:
 
 
 def last(url: str, dialect: Dialect, run: str, end: RunEnd) -> Ping:
-    """That it has ended."""
+    """The request that says how a run has ended."""
     code, line, well = end.code, end.line, end.code == 0
     match dialect:
         case Dialect.HEALTHCHECKS:
@@ -78,7 +78,7 @@ def last(url: str, dialect: Dialect, run: str, end: RunEnd) -> Ping:
 
 
 def ending_of(end: LaunchEnded, code: int) -> RunEnd:
-    """That of a launch, with what the ledger has of it."""
+    """The end of a launch, with its counts of the ledger."""
     counts = f"{end.handled} handled, {end.failed} failed, {end.released} released"
     reason = end.stop_reason.replace("_", " ")
     line = f"{end.role}: {end.running_seconds:.1f}s running time, {reason}: {counts}, exit code {code}"

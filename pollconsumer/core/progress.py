@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pollconsumer.core.errors import BadData
 
 MOST_CHARACTERS = 200
-"""Of a note."""
+"""Maximum length of a note."""
 
 
 class Progress(NamedTuple):

@@ -9,7 +9,7 @@ from pollconsumer.core.errors import BadData
 from pollconsumer.core.notation.quota import parse_quota
 
 MOST_IN_A_PERIOD = 1000
-"""Each is remembered, in six bytes, until the period is past."""
+"""Maximum number of messages in a period: the store remembers each, in six bytes, until the period is past."""
 
 
 def parse_rate(rate: object) -> tuple[int, int]:
@@ -26,7 +26,7 @@ def _parsed(rate: str) -> tuple[int, int]:
 
 
 def check_rate(rate: object, key: object) -> None:
-    """``rate`` may be empty: that of the queue. BadData if it or ``key`` is invalid."""
+    """BadData if ``rate`` or ``key`` is invalid. ``rate`` may be empty, which stands for the queue's."""
     if not isinstance(key, str) or not _is_key(key):
         raise BadData("rate key", repr(key), "text of 1 to 255 bytes without control characters")
     if rate != "":
@@ -37,7 +37,7 @@ def check_rate(rate: object, key: object) -> None:
 
 
 def key_of(handler: str, payload: bytes, argument: str | None) -> str:
-    """That of a handler's message, by the value of an argument. One that is not given counts as null."""
+    """The rate key of a handler's message, by the value of an argument. An argument that is missing counts as null."""
     if argument is None:
         return handler
     value = loads(payload).get(argument)

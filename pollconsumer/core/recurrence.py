@@ -27,11 +27,12 @@ MOST_LOOKED_AT = 100_000
 """Maximum missed occurrences counted; beyond it, the count is a lower bound."""
 LEAST_PERIOD, MOST_PERIOD = 1.0, 5 * YEAR
 LONGEST_NAME = 100
-"""Characters of a name that is put at run time: with an instant it must be an id."""
+"""Maximum length of a name that is put at run time: together with an instant, it must make an id."""
 LONGEST_CREATOR = 200
 MOST_TIMES = 10**9
 First = Literal["now", "next"] | int
-"""Where one that is put at run time begins: at once, with its rule's next instant, or from one on, in epoch ms."""
+"""Where a recurrence that is put at run time begins: at once, at its rule's next instant, or at an instant, in epoch
+ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,9 @@ class Recurrence:
     """A recurring message. Exactly one of ``cron`` and ``every`` (seconds) is set. If it is not ``enabled``, it is
     listed and yields nothing.
 
-    One that is ``at_run_time`` was put by a program or a person; all others are a configuration's, which has none of
-    the fields below that. Its periods count from its first instant; those of a configuration, from the epoch.
+    If ``at_run_time``, a program or a person has put it, and its periods count from its first instant. Otherwise a
+    configuration defines it: it has none of the fields from ``times`` to ``created``, and its periods count from the
+    epoch.
     """
 
     name: str
@@ -66,20 +68,20 @@ class Recurrence:
     created: int | None = None
     """When it was first put, in epoch ms; None before that."""
     ping: str | None = field(default=None, repr=False)
-    """URL of a monitor that is told how each occurrence begins and ends; of either kind. A secret."""
+    """URL of a monitor that is told how each occurrence begins and ends; a secret. Configurations have it, too."""
     rate_key: str = ""
-    """That of its occurrences, and their rate; of either kind."""
+    """The rate key of its occurrences, with their rate. Configurations have both, too."""
     rate: str = ""
 
     def as_json(self) -> str:
-        """The same text for equal recurrences of configurations."""
+        """The definition of a configuration's recurrence. Equal recurrences have the same text."""
         values = {name: getattr(self, name) for name in _OF_CONFIGURATION}
         values |= {name: value for name in _OF_EITHER if (value := getattr(self, name))}
         return json.dumps(values, sort_keys=True)
 
     def as_put(self) -> tuple[str, str]:
-        """The text of one that is put at run time, less its creation, without what is the default; the same text for
-        equal ones. And how it begins if it has the same rule."""
+        """The definition of a recurrence that is put at run time, without its creation and without defaults; equal ones
+        have the same text. And the beginning of the text, which is the same for all with this rule."""
         rule = {name: getattr(self, name) for name in _RULE if getattr(self, name) != _DEFAULTS[name]}
         head = f'{{"rule":{_compact(rule)},"handler":'
         rest = [(name, getattr(self, name)) for name in _OF_PUT if name not in ("handler", "created")]
@@ -113,14 +115,14 @@ class Recurrence:
         return next(self.instants(after_ms, phase_ms), None)
 
     def due(self, first_ms: int, until_ms: int) -> list[int]:
-        """Its instants from the first on."""
+        """Its instants from ``first_ms``, which is one, until ``until_ms``."""
         if first_ms > until_ms:
             return []
         later = takewhile(lambda instant: instant <= until_ms, self.instants(first_ms, first_ms))
         return [first_ms, *islice(later, MOST_LOOKED_AT - 1)]
 
     def begins(self, first: First, now_ms: int) -> int | None:
-        """The first instant of one that is put now; None if it has none left, or is not enabled."""
+        """The first instant of a recurrence that is put now; None if there is none, or if it is not enabled."""
         if not self.enabled:
             return None
         if first == "now":
@@ -137,7 +139,7 @@ _OF_PUT = (
     "created_by", "created", "ping", "rate_key", "rate",
 )  # fmt: skip
 _OF_EITHER = ("ping", "rate_key", "rate")
-"""Those that a definition has only where they are set."""
+"""Fields that either kind of definition has, if they are set."""
 _OF_CONFIGURATION = (
     "name", "handler", "cron", "every", "timezone", "queue", "payload", "priority", "missed", "overlap", "enabled",
     "occurrence_wanted",
@@ -227,7 +229,7 @@ def _check(recurrence: Recurrence) -> None:
 
 
 def _check_put(recurrence: Recurrence) -> None:
-    """ValueError for an invalid value of what only those put at run time have."""
+    """ValueError for an invalid value of a field that only recurrences put at run time have."""
     if len(recurrence.name) > LONGEST_NAME:
         raise ValueError(f"its name has {len(recurrence.name)} characters, more than {LONGEST_NAME}")
     times, until, created_by = recurrence.times, recurrence.until, recurrence.created_by

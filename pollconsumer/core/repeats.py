@@ -1,4 +1,4 @@
-"""Damping of warnings and failures that repeat from launch to launch.
+"""Damps warnings and failures that repeat from launch to launch.
 
 Cron mails all output: a store that is down for a day would cause 1,440 mails. A streak is the launches that met the
 same problem; it is printed at its 1st, 2nd, 5th, 15th and 60th, then hourly, and once when it is over. Rarer launches
@@ -31,10 +31,10 @@ FORGOTTEN_AFTER = DAY
 MET_AGAIN_WITHIN = 120.0
 MOST_STREAKS = 100
 MOST_CHARACTERS = 200
-"""Of a streak's name, and of its text, which is shown when it is over."""
+"""Maximum length of a streak's name, and of its text, which is shown when the streak is over."""
 MOST_LAUNCHES = 10**9
 LATEST = 1e12
-"""A stored streak beyond these is corrupt: JSON has numbers that cannot be printed."""
+"""A stored streak with a greater number is corrupt: JSON may have numbers that cannot be printed."""
 
 
 class Streak(NamedTuple):
@@ -81,7 +81,7 @@ class Streaks:
 
     def end(self, launch: str, now: float, *, worked: bool) -> list[str]:
         """Record that ``launch`` ended normally; if it has not ``worked``, it got only as far as the lease. Returns
-        lines for the streaks that are over, which excludes those that it met."""
+        lines for the streaks that are over. A streak that the launch met is not."""
         lines = []
         for name, streak in self.known.items():
             if streak.launch != launch and not streak.over and _is_over(streak, now, worked):

@@ -1,4 +1,4 @@
-"""What settings name in the user's modules: a client of the store, a provider of its credentials."""
+"""Imports a client of the store, or a provider of its credentials, that settings name in the user's modules."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pollconsumer.store.client.address import CredentialProvider
 
 
 def client_of(settings: Settings) -> BroughtClient:
-    """What the function that is named returns. ConfigurationError for something else."""
-    from pollconsumer.store.brought_client import brought  # imports redis-py, which credentials do not need
+    """The client that the named function returns. ConfigurationError for anything else."""
+    from pollconsumer.store.brought_client import brought  # slow: it imports redis-py, which credentials do not need
 
     name = str(settings.client)
     function = _found(settings, "client", name)
@@ -27,7 +27,7 @@ def client_of(settings: Settings) -> BroughtClient:
 
 
 def credentials_of(settings: Settings) -> CredentialProvider:
-    """The provider, or what the class or function that is named makes. ConfigurationError for something else."""
+    """The named provider, or the one that a named class or function makes. ConfigurationError for anything else."""
     name = str(settings.credentials)
     provider = _found(settings, "credentials", name)
     if callable(provider) and (isinstance(provider, type) or not hasattr(provider, "get_credentials")):
@@ -50,7 +50,8 @@ def _made(setting: str, name: str, function: Callable[[], Any]) -> Any:
 
 
 def _found(settings: Settings, setting: str, name: str) -> Any:
-    """What is called ``name`` in a module. ConfigurationError if it cannot be imported, or has none."""
+    """The object ``name``, written ``module:object``. ConfigurationError if the module cannot be imported, or does not
+    have it."""
     module, _, attribute = name.partition(":")
     find_modules(settings, [module])
     with importing(setting, module):

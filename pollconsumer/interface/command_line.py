@@ -1,4 +1,4 @@
-"""Reads options from a command line before it is parsed, even if it is invalid."""
+"""Reads the command, and values of options, from a command line that may be invalid."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 
 LAUNCHES = ("run", "move")
 OPTIONS_WITH_VALUE = ("--config", "--store", "--namespace")
-"""Those allowed before the command."""
+"""Options that may stand before the command."""
 
 
 def command_in(arguments: Sequence[str]) -> str | None:
+    """The command, if ``arguments`` name one."""
     words = iter(arguments)
     for word in words:
         if word in OPTIONS_WITH_VALUE:
@@ -20,6 +21,7 @@ def command_in(arguments: Sequence[str]) -> str | None:
 
 
 def values_of(option: str, arguments: Sequence[str]) -> Iterator[str]:
+    """The values of ``option``, however often it is given."""
     for word, following in zip(arguments, [*arguments[1:], ""], strict=False):
         if word == option:
             yield following

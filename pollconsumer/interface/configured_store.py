@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def strict_of(settings: Settings) -> Strict | None:
-    """What an acknowledgement waits for. The embedded server writes through before it answers."""
+    """What an acknowledgement waits for; None if for nothing. The embedded server writes through before it answers."""
     if settings.durability != "strict" or settings.is_embedded:
         return None
     from pollconsumer.store.client.strict import Strict  # few settings ask for it
@@ -38,13 +38,13 @@ def strict_of(settings: Settings) -> Strict | None:
 
 def server_of(settings: Settings) -> EmbeddedServer:
     """The embedded server, even if the settings name another store."""
-    from pollconsumer.runtime.embedded.server import EmbeddedServer  # a user's server needs none of it
+    from pollconsumer.runtime.embedded.server import EmbeddedServer  # imported lazily: many stores are not embedded
 
     return EmbeddedServer(settings.data_directory(), shared=settings.data is not None)
 
 
 def producer_of(settings: Settings, wire: Wire) -> Producer:
-    """Enqueues as the settings say."""
+    """A producer that waits for replicas if the settings say so."""
     strict = strict_of(settings)
     if strict is None:
         return Producer(wire, settings.namespace)
@@ -54,7 +54,8 @@ def producer_of(settings: Settings, wire: Wire) -> Producer:
 
 
 def _refuse_odd_files(store: str) -> None:
-    """ConfigurationError for what is no plain file, which TLS would wait for; what is missing it tells itself."""
+    """ConfigurationError if a file that TLS reads is no plain file: reading a pipe would wait. TLS itself refuses a
+    missing file."""
     from urllib.parse import parse_qs, urlsplit
 
     for option, (path, *_) in parse_qs(urlsplit(store).query).items():
@@ -73,8 +74,8 @@ def opener_of(
     warn: Callable[[str], None] = warn_of_store,
     client: Callable[[], BroughtClient] | None = None,
 ) -> StoreOpener:
-    """An opener of connections, which opens nothing yet. ``files`` replace those of the settings; ``warn`` is told of
-    what is doubtful about the store; ``client`` is used instead of what the settings name."""
+    """An opener of connections, which opens nothing yet. ``files`` and ``client`` take the place of what the settings
+    name; ``warn`` is told of what is doubtful about the store."""
     credentials: Callable[[], CredentialProvider] | None = None
     if settings.client is not None or settings.credentials is not None:
         from pollconsumer.interface import brought_objects  # few settings name any

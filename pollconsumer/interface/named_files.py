@@ -1,4 +1,5 @@
-"""Files that a user names: a pipe without a peer, a device or a link in their place hangs nothing and loses nothing."""
+"""Opens, checks and makes files that a user names. A pipe without a peer, a device or a link in the place of a file
+does not make us wait, and is not lost."""
 
 from __future__ import annotations
 
@@ -21,8 +22,7 @@ KINDS = {
 
 
 def open_plain(path: Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
-    """A descriptor of a plain file, which may be named by a link. OSError, as for anything else, which is not waited
-    for."""
+    """A descriptor of a plain file, which may be named by a link. OSError for anything else: it is not waited for."""
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, mode)
     except OSError as error:
@@ -38,7 +38,7 @@ def open_plain(path: Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
 
 
 def open_incoming(path: str) -> int:
-    """A descriptor of what is to be read, a pipe's or a device's, too. Nobody is waited for. OSError."""
+    """A descriptor for reading a file, a pipe or a device, without waiting for who writes to a pipe. OSError."""
     return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
 
 
@@ -105,7 +105,8 @@ def refuse_unless_plain(path: Path, found: os.stat_result) -> None:
 
 
 def other_than_directory(path: Path) -> str | None:
-    """What stands where a directory is to be; None if that is one, can be made, or cannot be known."""
+    """What stands at ``path`` instead of a directory; None if a directory is there or can be made, or if that cannot be
+    known."""
     try:
         kind = stat.S_IFMT(path.stat().st_mode)
     except FileNotFoundError:
@@ -116,14 +117,14 @@ def other_than_directory(path: Path) -> str | None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory that is not there, as ``mkdir`` does without -p: a missing parent is a misspelt one. OSError."""
+    """Make a directory if there is none, but not its parent: a missing parent is a misspelt one. OSError."""
     if not path.is_dir():
         path.parent.stat()
         path.mkdir(0o755, exist_ok=True)
 
 
 def named_path(text: str) -> Path:
-    """Of an option of the command line. ValueError if it names nothing."""
+    """The path that an option of the command line names. ValueError if it names none."""
     if not text or "\0" in text:
         raise ValueError("name a path")
     return Path(text)

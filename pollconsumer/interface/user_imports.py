@@ -19,15 +19,16 @@ from pollconsumer.runtime.handling.outcome import describe, text_of, trace
 from pollconsumer.runtime.system.stray_forks import end_stray
 
 MOST_CHARACTERS = 500
-"""Length of an error's text: the hint at a circular import stands at its end."""
+"""Maximum length of an error's text that is shown: at its end Python may hint at a circular import."""
 NEEDED_LATER = ("queue", "ssl")
-"""What we and asyncio import after the user's modules, and a user's file may be called."""
+"""Modules that we or asyncio import after the user's, and whose names a user's file may have."""
 _NOT_THEIRS = (str(Path(__file__).parents[1]), str(Path(os.__file__).parent), "<")
-"""Where code is ours, or the standard library's."""
+"""Beginnings of the paths of our own code, and of the standard library's."""
 
 
 def shadowed(settings: Settings) -> list[str]:
-    """Python's modules to import before the configuration's directory is on sys.path."""
+    """Modules of Python's to be imported before the configuration's directory, which has files of their names, is on
+    sys.path."""
     names = (name for name in NEEDED_LATER if name not in settings.handlers)
     return [name for name in names if (settings.directory / f"{name}.py").exists()]
 
@@ -45,8 +46,8 @@ def find_modules(settings: Settings, modules: Iterable[str]) -> None:
 
 @contextmanager
 def importing(setting: str, module: str) -> Iterator[None]:
-    """Around an import of ``module``, which ``setting`` names. ConfigurationError for what it raises; a process that
-    it forked ends here."""
+    """Wrap an import of ``module``, which ``setting`` names: ConfigurationError for what it raises. A process that the
+    module has forked ends here."""
     pid = os.getpid()
     try:
         with _refusing(setting, module):
@@ -92,7 +93,7 @@ def _refusing(setting: str, module: str) -> Iterator[None]:
 
 
 def _refusal(error: BaseException, said: str, hint: str = "") -> ConfigurationError:
-    """The error with the place in the user's own code, and the traceback from there on."""
+    """The ConfigurationError that says where in the user's own code ``error`` was raised, with its traceback."""
     frames = [traced for traced in _frames(error.__traceback__) if _is_theirs(traced.tb_frame.f_code.co_filename)]
     place = f"{frames[-1].tb_frame.f_code.co_filename}:{frames[-1].tb_lineno}" if frames else ""
     if isinstance(error, SyntaxError) and error.filename:

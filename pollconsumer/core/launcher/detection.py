@@ -1,4 +1,4 @@
-"""Which launcher has started a process, and what it does at a tick while the launch before is alive."""
+"""Finds the launcher that has started a process, and what it does at a tick while the launch before is alive."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ RUN_IDS = (
     "NOMAD_ALLOC_ID",
     "GITHUB_RUN_ID",
 )
-"""Variables with the platform's own name of a run, by precedence. BUILD_TAG is one in
-Jenkins only, JOB_NAME in Kubernetes only: Jenkins sets that, too."""
+"""Variables with the platform's own name of a run, by precedence. BUILD_TAG names a run in Jenkins only; JOB_NAME in
+Kubernetes only, though Jenkins sets it, too."""
 GIVES_UP = ("-n", "--nb", "--nonblock", "-w", "--wait", "--timeout")
 """Options of flock with which it does not wait for its lock, or not for long."""
 
@@ -39,8 +39,8 @@ class Ancestor(NamedTuple):
 
 
 class Found(NamedTuple):
-    """``platform`` is empty if it is unknown. ``reaped_late``: seconds before a tick from which a process that ends
-    still counts as alive at the tick."""
+    """A launcher. ``platform`` is empty if it is unknown. ``reaped_late``: a process that ends less than these seconds
+    before a tick still counts as alive at the tick."""
 
     platform: str
     rule: LauncherRule
@@ -72,7 +72,7 @@ def find_launcher(variables: Mapping[str, str], ancestors: Iterable[Ancestor]) -
 
 
 def recorded_launcher(platform: str, rule: str) -> Found:
-    """What an earlier launch had found, as the ledger has it."""
+    """The launcher that an earlier launch had found, from its entry in the ledger."""
     known = rule if rule in [*LauncherRule] else LauncherRule.PARALLEL
     return Found(platform, LauncherRule(known), REAPED_LATE if platform == BUSYBOX else 0.0)
 
@@ -96,7 +96,7 @@ def _is_kubernetes_job(variables: Mapping[str, str]) -> bool:
 
 
 def _is_jenkins(variables: Mapping[str, str]) -> bool:
-    """Platform whose agents may run in Kubernetes: its JOB_NAME is the same for all builds."""
+    """Whether Jenkins runs this, perhaps in Kubernetes. Its JOB_NAME is the same for all builds."""
     return "JENKINS_URL" in variables and "BUILD_TAG" in variables
 
 

@@ -1,4 +1,4 @@
-"""What a launcher does at a tick at which a launch is alive, as the ledger shows it. That decides where neither the
+"""Infers from the ledger what a launcher does at a tick at which a launch is alive. That decides where neither the
 environment nor a parent process names the launcher."""
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from pollconsumer.core.launcher.past import Past
 from pollconsumer.core.window import OUR_OWN
 
 TIMES = 3
-"""As often it is seen in succession before it decides: a suspended machine begins no launch at a tick, either."""
+"""Number of times that the same is seen in succession before it counts: a suspended machine, too, starts no launch."""
 SOON = 3.0
 """Seconds after the end of a launch within which a launcher that queues starts the next. A pod that starts later may
 have been started beside it."""
 PERIODS = 2
-"""At most so many after the tick that was dropped, the launcher starts another: a launch with a baton is alive at two
-ticks. Later, the machine was suspended or the launcher had stopped."""
+"""A launcher that drops a tick starts another launch within this number of periods: a launch with a baton is alive at
+two ticks. After a longer time, the machine was suspended or the launcher had stopped."""
 
 
 class Observed(NamedTuple):
-    """What was done the last ``times`` that a launch was alive at a tick. AUTO: nothing was seen."""
+    """What the launcher did the last ``times`` that a launch was alive at a tick. AUTO: nothing was seen."""
 
     rule: LauncherRule = LauncherRule.AUTO
     times: int = 0
@@ -38,8 +38,8 @@ class Began(NamedTuple):
 
 
 def observed(before: Past | None, now: Began, least_offset: float) -> Observed:
-    """What the launch before had noted, and what the start of the one after it adds. ``least_offset``: from a tick to a
-    start, at least."""
+    """What the launch before had noted, and what the start of the present one adds. ``least_offset``: the least time
+    from a tick to a start."""
     if before is None:
         return Observed()
     noted, rule = read_observed(before.observed), _at_the_tick(before, now, least_offset)
@@ -56,7 +56,8 @@ def read_observed(value: object) -> Observed:
 
 
 def _at_the_tick(before: Past, now: Began, least_offset: float) -> LauncherRule | None:
-    """What was done at the tick after the start of ``before``; None if that had ended by then, or if it is unknown."""
+    """What the launcher did at the tick after the start of ``before``; None if it is unknown, or if ``before`` had
+    ended by then."""
     started, ended, offset, next_tick, *_ = before
     gone = before.gone
     if started is None or ended is None or gone is None or offset is None or next_tick is None or now.offset is None:

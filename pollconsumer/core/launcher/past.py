@@ -1,4 +1,4 @@
-"""Earlier launches of a group, as entries of the ledger tell of them."""
+"""Reads earlier launches of a group from entries of the ledger."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 from pollconsumer.core.notation import strict_json
 
 LONGEST = 3600.0
-"""Seconds: an offset, an exit time or a wait for the next tick beyond it is corrupt, or of no use."""
+"""Seconds: a longer offset, exit time or wait for the next tick is corrupt, or of no use."""
 
 
 class Past(NamedTuple):
     """Instants in seconds of the server's clock, spans in seconds; None where unknown. ``offset``: from its tick to its
     start. ``next_tick``: from its start to the tick after that. ``exit``: from its end to that of its process.
-    ``observed``: as it was written, see `observing.Observed`."""
+    ``observed``: as it was written, see `Observed`."""
 
     started: float | None
     ended: float | None
@@ -29,15 +29,16 @@ class Past(NamedTuple):
         return None if self.ended is None else self.ended + (self.exit or 0.0)
 
     def waited_for(self, before: Past) -> bool:
-        """Whether the launch ``before`` was alive at this one's tick, so that a launcher that queues started this one
-        when that had ended; or may have been."""
+        """Whether the launch ``before`` was, or may have been, alive at this one's tick, so that a launcher that queues
+        started this one when ``before`` had ended."""
         if self.started is None or self.offset is None or before.gone is None:
             return True
         return before.gone > self.started - self.offset
 
 
 def past_launches(entries: Iterable[bytes], group: str, own: str = "") -> list[Past]:
-    """Those of the ``group`` among ``entries``, newest first, but for the ``own`` launch; corrupt ones are left out."""
+    """The launches of ``group`` among ``entries``, newest first, without the launch ``own``, and without corrupt
+    ones."""
     found = []
     for text in entries:
         try:

@@ -1,5 +1,5 @@
-"""How long after its tick a launch starts, and how long after its end its process exits, as earlier launches show; and
-what the next deadline has to allow for that. All in seconds."""
+"""Learns from earlier launches how long after its tick a launch starts, and how long after its end its process exits;
+and computes what the next deadline has to allow for both. All in seconds."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from pollconsumer.core.launcher.detection import Found
 from pollconsumer.core.launcher.past import Past
 
 LAUNCHES = 10
-"""How many launches it is learned from."""
+"""Number of launches from which it is learned."""
 FLOOR = 0.25
-"""Beyond the largest exit time. A launch that ends later than the next one starts costs that one as long a wait."""
+"""Part of the margin beyond the largest exit time. A launch that ends after the next one has started makes it wait."""
 FLOOR_OF_DROP = 0.5
-"""The same where ticks are dropped: for the parent, which must notice the end of the process."""
+"""Least margin where ticks are dropped: the parent must notice the end of the process."""
 OF_EXIT = 0.25
-"""Of the largest exit time, added at least where ticks are dropped: on a busy machine a longer one will come."""
+"""Share of the largest exit time that is the margin where ticks are dropped: on a busy machine a longer one will
+come."""
 UNLEARNED_EXIT = 1.75
 
 
@@ -31,24 +32,24 @@ class Punctuality(NamedTuple):
 
 
 def punctuality_of(offsets: Collection[float], exits: Collection[float], own: float | None) -> Punctuality:
-    """From those of the last launches. A launch's ``own`` offset counts beside others only, and only if it is less: it
-    may have been started by hand."""
+    """The punctuality by the offsets and exit times of the last launches. This launch's ``own`` offset counts only if
+    it is less: a person may have started it."""
     least = min(offsets, default=0.0)
     return Punctuality(least if own is None else min(least, own), max(exits, default=UNLEARNED_EXIT))
 
 
 class Allowance(NamedTuple):
-    """``late``: when a launch must have stopped, after the next tick, or, negative, before it."""
+    """``late``: a launch must have stopped by then after the next tick; negative: before it."""
 
     late: float
     min_margin: float
 
 
 def learned(past: Sequence[Past], rule: LauncherRule, own: float | None = None) -> Punctuality:
-    """From earlier launches, newest first, and the ``own`` offset.
+    """The punctuality by earlier launches, newest first, and by the ``own`` offset of this one.
 
-    Under ``queue`` a launch that waited for the one before started late because of that: if it counted, each launch
-    would end later than the one before.
+    Under ``queue`` a launch that waited for the one before is left out. It started late because of the wait: if it
+    counted, each launch would end later than the one before.
     """
     prompt = [each for each, before in pairwise(past) if not each.waited_for(before)]
     counting = prompt if rule is LauncherRule.QUEUE else past
@@ -58,7 +59,7 @@ def learned(past: Sequence[Past], rule: LauncherRule, own: float | None = None) 
 
 
 def allowance(found: Found, punctuality: Punctuality, min_margin: float | None) -> Allowance:
-    """What ``found`` asks for. ``min_margin`` is the setting: None to learn it.
+    """What a launch started by ``found`` must allow for. ``min_margin`` is the setting: None to learn it.
 
     Where ticks are dropped the process must be gone before the tick, however long its last message lasts: its exit
     is no part of the margin. Elsewhere only the work must be over when the next launch starts.

@@ -9,8 +9,8 @@ ADDRESS = r"https?://[^\s/?#]+[^\s]*"
 
 
 def check_address(url: object) -> str:
-    """``url``. ValueError if no monitor can have it, without any part of it: it may be a secret."""
-    # Compiled when one is checked: most launches, which import this, have none.
+    """``url``. ValueError if it is no address of a monitor; the error does not show the URL, which may be a secret."""
+    # Compiled when a URL is checked: most launches import this module, and have none.
     if not isinstance(url, str) or not (url.isascii() and url.isprintable() and re.fullmatch(ADDRESS, url)):
         raise ValueError("write https://HOST/…, without spaces")
     try:

@@ -19,7 +19,7 @@ from cronsim.cronsim import Field
 from pollconsumer.core.notation.instants import EPOCH, datetime_of
 
 YEARS_SEARCHED = 50
-"""Without a match in so many years there is none: 29 February falls on each day of the week within 40."""
+"""If no day matches within these years, none ever does: 29 February falls on each day of the week within 40 years."""
 LAST_YEAR = 9990
 """Python's calendar ends soon after it."""
 DAY, MINUTE, SECOND = 86_400_000, 60_000, 1000

@@ -25,7 +25,7 @@ def epoch_ms(moment: datetime) -> int:
 
 
 def exact_epoch_ms(moment: datetime) -> float:
-    """With its microseconds as a fraction."""
+    """``moment`` in milliseconds, with its microseconds as a fraction."""
     return (moment - EPOCH) / _MILLISECOND
 
 

@@ -1,4 +1,4 @@
-"""So many in a period, as settings and options write it."""
+"""Quotas, a number of messages in a period, as settings and options write them."""
 
 from __future__ import annotations
 

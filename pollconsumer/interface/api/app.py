@@ -217,7 +217,7 @@ class PollConsumer(StoreCalls, HookRegistration, Application):
         return await self._make_async(call)
 
     def _message(self, handler: str, payload: Mapping[str, Any], options: SendOptions) -> NewMessage:
-        """Checked by what is known of the handler here."""
+        """A message, checked by what is known of its handler in this process."""
         known = self.known(handler, anywhere=options.get("queue") is not None)
         if known is None or not isinstance(payload, dict):
             return new_message(handler, payload, **options)
@@ -228,7 +228,7 @@ class PollConsumer(StoreCalls, HookRegistration, Application):
         return new_message(handler, known.arguments.json_of(payload), **options)
 
     def defaults_of(self, handler: str) -> Defaults:
-        """Those of a handler registered in this process for the same store, or of a command."""
+        """The defaults of a handler that is registered in this process for the same store, or of a program."""
         known = self.known(handler)
         return self._settings().defaults_of(handler) if known is None else known.definition.defaults
 

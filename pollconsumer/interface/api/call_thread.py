@@ -1,4 +1,4 @@
-"""The thread that makes the calls of asyncio programs. Imports asyncio, so it is imported lazily."""
+"""Makes the calls of asyncio programs, in a thread. It imports asyncio, and is therefore imported lazily."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class _WaitingCall(NamedTuple):
 
 
 class CallThread:
-    """One thread, so that calls are made in their order. It does not keep the process from ending.
+    """Makes calls in one thread, in their order. The thread does not keep the process from ending.
 
-    Patience is counted from a call's beginning, so one that waited for others while the store did not answer them has
-    no more than its own. Waiting for calls that the store answers, as for a long bulk enqueue, has no limit.
+    A call's patience begins when it is made: if it waited for other calls that the store did not answer, less is left.
+    Waiting for calls that the store answers, as for a long bulk enqueue, has no limit.
     """
 
     def __init__(self, pool: StorePool) -> None:
@@ -41,8 +41,8 @@ class CallThread:
         """Whether the store did not answer the last call."""
 
     async def make(self, call: Callable[[Producer], T]) -> T:
-        """Make a call in the thread. One that is cancelled before its turn is not made, and goes on to its end after
-        that."""
+        """Make a call in the thread. A call that is cancelled before its turn is not made; one that is cancelled later
+        goes on to its end."""
         loop = get_running_loop()
         future: Future[T] = loop.create_future()
         self._waiting.put(_WaitingCall(call, self._pool.clocks.monotonic(), loop, future))
@@ -50,7 +50,7 @@ class CallThread:
         return await future
 
     def _start(self) -> None:
-        """Start the thread. A `Thread` waits until it has begun: for ever, if memory fails before that."""
+        """Start the thread. Not by `Thread`, which would wait for ever if memory failed before the thread had begun."""
         if not self._runs:
             self._runs = True
             try:

@@ -1,4 +1,4 @@
-"""Conversion of payload values to annotated types. Imports pydantic, so it is imported lazily."""
+"""Converts payload values to annotated types. It imports pydantic, and is therefore imported lazily."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def converting(hint: Any) -> Callable[[Any], Any]:
 
 
 def dumping(hint: Any) -> Callable[[Any], Any]:
-    """Writes a value of ``hint`` as JSON from which `converting` makes an equal one. Raises as that does."""
+    """What writes a value of ``hint`` as JSON from which `converting` makes an equal value. Raises as `converting`."""
     adapter = _adapter(hint)
 
     def dump(value: Any) -> Any:
@@ -67,8 +67,8 @@ def _adapter(hint: Any) -> TypeAdapter[Any]:
 
 
 def _exact(schema: Any) -> Any:
-    """``schema``, but where pydantic's strict mode takes a value of another JSON type: ``true`` for a literal 1 or an
-    enum's, the text "1" for an instant. Models validate themselves."""
+    """``schema``, changed where pydantic's strict mode would accept a value of another JSON type: ``true`` for a
+    literal 1 or an enum's 1, the text "1" for an instant. Models validate themselves."""
     if isinstance(schema, list | tuple):
         return type(schema)(map(_exact, schema))
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""A handle to an enqueued message."""
+"""Handles to enqueued messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STUCK = (
 
 
 class MessageCalls(Protocol):
-    """The calls by which handles reach their messages, and what they do between two."""
+    """Calls of an application that handles use: to read their messages, to act on them, and to pause in between."""
 
     @property
     def place(self) -> tuple[object, str | None]: ...
@@ -158,7 +158,7 @@ class Handle(Generic[R]):
 
 
 class _LookTimes:
-    """When to look at an awaited message again; in a handler, whether that can help."""
+    """Says when to look at an awaited message again; in a handler, also whether the wait can end."""
 
     def __init__(self, timeout: str | float | None, app: MessageCalls) -> None:
         self._timeout = timeout
@@ -166,7 +166,7 @@ class _LookTimes:
         self._pause = FIRST_PAUSE
         self._slots = None if registry.stand_in is not None else slot_waits()
         self._elsewhere = any(app.place)
-        """Whether the message is perhaps in another store than the launch's."""
+        """Whether the message may be in another store than the launch's."""
 
     def __enter__(self) -> Self:
         self._for = None if self._slots is None else self._slots.begin()
@@ -177,8 +177,8 @@ class _LookTimes:
             self._slots.end(self._for)
 
     def pause_after(self, message: Message) -> float | None:
-        """Seconds until the next look, None if there is a result. NotCompleted, TimeoutError or WaitRefused if there
-        will be none."""
+        """Seconds until the next look; None if the message is completed. NotCompleted, TimeoutError or WaitRefused if
+        it will not be completed, or not in time."""
         if message.state is State.COMPLETED:
             return None
         if message.state.has_ended:
@@ -195,12 +195,12 @@ class _LookTimes:
         return min(pause, left)
 
     def may_be_stuck(self, message: Message) -> bool:
-        """Whether it cannot end while all wait that do, if this launch alone serves its queue."""
+        """Whether the message cannot end while all waiting slots wait, unless another launch serves its queue."""
         slots = None if self._elsewhere else self._slots
         return slots is not None and slots.may_be_stuck(self._for, message.queue, message.id)
 
     def serve_others(self, message: Message) -> Callable[[Wire, str], bool]:
-        """Asks the store whether another launch serves its queue."""
+        """The question to the store whether another launch serves the message's queue."""
         assert self._slots is not None
         return partial(serve_others, queue=message.queue, launch=self._slots.serving.launch)
 

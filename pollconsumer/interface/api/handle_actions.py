@@ -1,4 +1,4 @@
-"""What a handle asks of the store for its message, in this thread or in that of asyncio programs."""
+"""Calls of the store by which a handle acts on its message; made in this thread, or in the one for asyncio programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registration of an application's hooks."""
+"""Registers an application's hooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known here of a message's handler: what would be found a launch later is refused where it is sent."""
+"""Refuses messages that their handler, where it is known here, would refuse or never get: before they are sent."""
 
 from __future__ import annotations
 

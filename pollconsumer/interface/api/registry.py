@@ -1,4 +1,4 @@
-"""The process-wide registry of applications, so that modules need not share one."""
+"""The process-wide registry of applications: modules need not share one application."""
 
 from __future__ import annotations
 
@@ -46,9 +46,10 @@ class Registry:
     def __init__(self) -> None:
         self.apps: list[Application] = []
         self.settings: Settings | None = None
-        """Those of the command that imports the modules, for applications without their own store."""
+        """The settings of the command that imports the modules, for applications without their own store."""
         self.imported: Collection[str] | None = None
-        """Names of all handlers and commands of ``settings``, once their modules were imported; None if it has none."""
+        """Names of all handlers and programs of ``settings``, once the modules are imported; None before that, or if
+        there are neither."""
         self.stand_in: StandIn | None = None
 
     def add(self, *apps: Application) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def configured_recurrences(settings: Settings) -> dict[str, Recurrence]:
-    """By name, those that the next launch defines. ConfigurationError as where a launch loads them."""
+    """The recurrences that the next launch defines, by name. ConfigurationError as `load_recurrences`."""
     import sys
     from contextlib import redirect_stdout
 
@@ -26,8 +26,8 @@ def configured_recurrences(settings: Settings) -> dict[str, Recurrence]:
 
 
 def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> list[Recurrence]:
-    """Those of the configuration and of the imported modules; the configuration's take precedence by name.
-    ConfigurationError for an invalid one."""
+    """The recurrences of the configuration and of the imported modules. Of two with one name, the configuration's is
+    taken. ConfigurationError for an invalid one."""
     chosen = registry.recurrences() | settings.recurrences
     if not chosen:
         return []

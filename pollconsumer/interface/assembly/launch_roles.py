@@ -45,12 +45,12 @@ class ConsumerRole:
     """What a consumer's launch prepares, and does once it has the lease, which is then ``held``."""
 
     def __init__(self, settings: Settings, programs: Programs | None, **limits: Any) -> None:
-        """``limits``: those of `consumer_options`."""
+        """``limits``: the keyword arguments of `consumer_options`."""
         self._settings, self._programs, self._limits = settings, programs, limits
         self.held = False
 
     def prepare(self) -> tuple[Group, Work]:
-        # Imported lazily: the mover needs none of it. And here, where the launch before still holds the lease.
+        # Imported lazily, since a mover needs none; and here, while the launch before still holds the lease.
         from pollconsumer.interface.assembly.configured_recurrences import load_recurrences
         from pollconsumer.interface.assembly.handlers import load_handlers
         from pollconsumer.runtime.consumer_role import consume
@@ -91,7 +91,7 @@ class ConsumerRole:
 
 
 def launch_consumer(settings: Settings, *, attended: bool = False, **limits: Any) -> None:
-    """``limits``: those of `consumer_options`."""
+    """Run one launch of the consumer. ``limits``: the keyword arguments of `consumer_options`."""
     programs = _programs(settings)
     plan = plan_of(settings, settings.consumer)._replace(attended=attended)
     role = ConsumerRole(settings, programs, **limits)
@@ -107,7 +107,7 @@ def launch_consumer(settings: Settings, *, attended: bool = False, **limits: Any
 def begin_hooks() -> None:
     """Call the ``on_launch`` hooks of all applications, and have those of ``on_launch_end`` called before the process
     exits, after the lease was released. ConfigurationError if one fails."""
-    from pollconsumer.interface.api.registry import registry  # the mover needs none of it
+    from pollconsumer.interface.api.registry import registry  # imported lazily, since a mover has no applications
 
     hooks = [app.hooks for app in registry.apps if app.hooks.on_launch or app.hooks.on_launch_end]
     if hooks:
@@ -117,7 +117,8 @@ def begin_hooks() -> None:
 
 
 def launch_mover(settings: Settings) -> None:
-    from pollconsumer.runtime.mover import move  # a consumer needs nothing of it
+    """Run one launch of the mover."""
+    from pollconsumer.runtime.mover import move  # imported lazily, since a consumer does not move
 
     options = mover_options(settings)
 
@@ -156,7 +157,8 @@ def _programs(settings: Settings) -> Programs | None:
 def _ready(
     handlers: Mapping[str, Handler], settings: Settings, programs: Programs | None, check_lease: Callable[[], bool]
 ) -> Iterator[Mapping[str, Handler]]:
-    """``handlers``, isolated ones with their processes. These, and survivors of programs, end with the block."""
+    """Yield ``handlers``, the isolated ones with their processes. When the block ends, so do these processes, and
+    programs that are still running."""
     if programs is not None:
         programs.clear()
     try:
@@ -195,8 +197,11 @@ def plan_of(settings: Settings, chosen: ConsumerSettings | MoverSettings) -> Lau
 
 
 def _place_of(settings: Settings) -> str:
-    """The path of the configuration, or the directory of a launch without one. Through the link by which the shell came
-    to the current directory, if it did: a project stays at its link when that leads to a new version."""
+    """The path of the configuration, or the directory of a launch without one.
+
+    A shell that came to the current directory through a link has the link in PWD, and so has this path: when the link
+    is set to a new version of the project, the path stays the same.
+    """
     place, written = settings.config or settings.directory, Path(os.environ.get("PWD", ""))
     with suppress(OSError, ValueError):  # no such directory, or the configuration is elsewhere
         here = Path.cwd()
@@ -206,7 +211,7 @@ def _place_of(settings: Settings) -> str:
 
 
 def launcher_of(chosen: ConsumerSettings | MoverSettings) -> Found:
-    """What started this process, with the rule of the settings."""
+    """The launcher of this process, with the rule that the settings give it."""
     return given_launcher(chosen.launcher, find_launcher(os.environ, ancestors()))
 
 
@@ -217,10 +222,10 @@ def mover_options(settings: Settings) -> MoverOptions:
 
 
 def _limits(table: QueueSettings) -> Limits:
-    """Its quota and its rate with their periods in milliseconds."""
+    """The limits of a queue, periods in milliseconds."""
     quota = rate = period_ms = rate_period_ms = None
     if table.quota:
-        from pollconsumer.core.notation.quota import parse_quota  # as few queues have one
+        from pollconsumer.core.notation.quota import parse_quota  # imported lazily, since few queues have a quota
 
         quota, period_ms = parse_quota(table.quota)
     if table.rate:
@@ -231,7 +236,7 @@ def _limits(table: QueueSettings) -> Limits:
 
 
 def _keeping(settings: Settings) -> dict[str, Retention]:
-    """Of the queues of which something is set."""
+    """For how long messages are kept, of each queue whose settings say so."""
     keeping = {}
     for name, table in settings.queues.items():
         if table.keep_completed is not None or table.keep_dead is not None:
@@ -243,11 +248,11 @@ def _keeping(settings: Settings) -> dict[str, Retention]:
 
 
 def served_queues(settings: Settings, handlers: Mapping[str, Handler]) -> tuple[str, ...]:
-    """The queues that a launch with these handlers serves, in order: those in the settings, else ``default``, the
-    handlers' and the applications'."""
+    """The queues that a launch with these handlers serves, in order: the settings', else ``default``, the handlers' and
+    the applications'."""
     if settings.consumer.queues:
         return tuple(dict.fromkeys(settings.consumer.queues))
-    from pollconsumer.interface.api.registry import registry  # the mover needs none of it
+    from pollconsumer.interface.api.registry import registry  # imported lazily, since a mover has no applications
 
     return ("default", *sorted(({handler.queue for handler in handlers.values()} | registry.queues()) - {"default"}))
 

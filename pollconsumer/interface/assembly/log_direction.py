@@ -8,7 +8,7 @@ from pollconsumer.interface.settings.model import LogsSettings, Settings
 
 
 def direct_log(settings: Settings) -> None:
-    """Have the log go where the settings say. Nothing is imported for what is so by default."""
+    """Have the log go where the settings say. Its default needs no import."""
     if settings.logs != LogsSettings() or "JOURNAL_STREAM" in os.environ:
         from pollconsumer.interface.assembly.log_outputs import apply
 

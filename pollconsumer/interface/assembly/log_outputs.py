@@ -46,7 +46,7 @@ def apply(settings: LogsSettings, directory: Path) -> None:
 
 
 def check(settings: LogsSettings, directory: Path) -> None:
-    """Refuse what a launch would refuse: CannotCreate, PermissionDenied. Nothing is created."""
+    """CannotCreate or PermissionDenied for a target that a launch would refuse. Creates nothing."""
     if settings.target != "stderr":
         _opened(settings.target, directory, creates=False).close()
 
@@ -64,7 +64,7 @@ def timed_line(level: str, text: str, fields: Mapping[str, Any]) -> str:
 
 
 def _line_of(name: str, *, journal: bool) -> logs.Line | None:
-    """None for lines as they are."""
+    """What makes lines of the format ``name``; None for plain text."""
     if name == "json":
         return json_line
     return journal_line if journal or name == "journal" else None
@@ -84,7 +84,7 @@ def _is_journal() -> bool:
 
 
 def _opened(target: str, directory: Path, *, creates: bool = True) -> logging.Handler:
-    """Writes to syslog, or appends to a file, which may be rotated meanwhile."""
+    """A handler that writes to syslog, or appends to a file, which may be rotated meanwhile."""
     from logging.handlers import SysLogHandler, WatchedFileHandler
 
     handler: logging.Handler

@@ -1,4 +1,4 @@
-"""What the command line knows of a handler: its queue, its rate, and its application's hooks."""
+"""Defaults, checks and hooks of a handler, for messages that the command line enqueues."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class OwnDefaults:
         self._functions: Mapping[str, RegisteredHandler] = {}
 
     def of(self, handler: str) -> Defaults:
-        """Those of ``handler``'s messages; the queue is ``default`` if it is unknown. ConfigurationError if the modules
-        cannot be imported."""
+        """The defaults of ``handler``'s messages, with the queue ``default`` for an unknown handler. ConfigurationError
+        if the modules cannot be imported."""
         registered = self.registered(handler)
         return self._settings.defaults_of(handler) if registered is None else registered.defaults
 
@@ -52,7 +52,7 @@ class OwnDefaults:
 
     def function(self, handler: str) -> RegisteredHandler | None:
         """``handler`` as it is registered; None for a program, or if the configuration names neither handlers nor
-        programs. BadData for one that it does not have. Raises as `of`."""
+        programs. BadData for a handler that the configuration does not have. Raises as `of`."""
         if self.registered(handler) is not None:
             return self._functions[handler]
         if handler not in self._settings.commands and (self._registered is not None or self._settings.commands):
@@ -60,9 +60,9 @@ class OwnDefaults:
         return None
 
     def drafted(self, message: NewMessage) -> NewMessage:
-        """``message`` as the hooks ``before_enqueue`` leave it, those of its handler's application.
+        """``message``, changed by the hooks ``before_enqueue`` of its handler's application.
 
-        Raises BadData as a hook does, ConfigurationError if one fails otherwise, or as `of`.
+        A hook's BadData is raised; ConfigurationError for any other exception of a hook, and as `of` raises it.
         """
         known = self.registered(message.handler)
         if known is None or known.hooks is None:

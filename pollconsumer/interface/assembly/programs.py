@@ -57,8 +57,8 @@ def _handler_of(name: str, run: Command, command: CommandSettings) -> Handler:
 
 
 def running_programs(settings: Settings) -> Programs:
-    """The notes of programs for this store and namespace, in the user's state directory; disabled if that is
-    ``none``."""
+    """The notes of running programs for this store and namespace, in the directory of the state; no notes are kept if
+    ``state`` is ``none``."""
     store = str(settings.data_directory()) if settings.is_embedded else settings.shown_store
     name = sha256(f"{store}\n{settings.namespace}".encode())[:32]
     files = settings.state_files()

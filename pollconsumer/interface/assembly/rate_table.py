@@ -10,7 +10,8 @@ from pollconsumer.runtime.handling.handler import Handler
 
 
 def rates_of(settings: Settings, handlers: Mapping[str, Handler]) -> dict[str, dict[str, Any]]:
-    """Of ``queues``, for messages that have a rate key; of ``handlers``, with the argument that gives the key."""
+    """The rates of ``queues``, for messages with a rate key; and of ``handlers``, with the argument that gives the
+    key."""
     rated = {name: each for name, each in sorted(handlers.items()) if each.rate or each.rate_key}
     return {
         "queues": {name: queue.rate for name, queue in settings.queues.items() if queue.rate},

@@ -1,4 +1,5 @@
-"""What launches take from wings: found by the module's name, since the house imports no wing."""
+"""Functions of wings that launches call. They are found by the names of their modules, since the house imports no
+wing."""
 
 from __future__ import annotations
 

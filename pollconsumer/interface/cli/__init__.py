@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _streaks(arguments: Sequence[str]) -> LaunchStreaks | None:
-    """The streaks of a launch; None at a terminal, where nothing is damped."""
+    """The streaks of a launch; None for another command, and at a terminal, where nothing is damped."""
     role = command_in(arguments)
     if role not in LAUNCHES or sys.stderr is None or sys.stderr.isatty():
         return None
@@ -88,7 +88,8 @@ def _reported(error: Exception) -> int | None:
 
 
 def _misread(error: Exception) -> PollConsumerError | None:
-    """The error in place of one that reading a server's answer ended with, shown with ``-v``; None for another one."""
+    """The error to print instead of one that was raised while a server's answer was read, whose traceback is shown with
+    ``-v``; None if ``error`` was raised elsewhere."""
     from pollconsumer.store.client.replies import misread
 
     refusal = misread(error)
@@ -106,7 +107,7 @@ def _was_printing(error: OSError) -> bool:
 
 
 def discard(stream: TextIO) -> None:
-    """Discard what ``stream`` has buffered: the interpreter would flush it again at exit."""
+    """Discard what ``stream`` has buffered, since the interpreter would flush it again at exit."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, stream.fileno())
     os.close(null)

@@ -1,7 +1,7 @@
-"""``pollconsumer completion``, and the names that a shell completes: of queues, handlers and recurrences.
+"""``pollconsumer completion``, and the names of queues, handlers and recurrences that a shell completes.
 
-At each TAB the shell runs the command with `VARIABLE` set. No server is started, and nothing is changed. Names that the
-store does not give at once, or that a broken module would register, are not completed.
+At each TAB the shell runs the command with `VARIABLE` set. No server is started, and nothing is changed. Names are left
+out if the store does not give them at once, or if the module that registers them cannot be imported.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def handlers(context: click.Context, incomplete: str) -> list[CompletionItem]:
 
 
 def recurrences(context: click.Context, incomplete: str) -> list[CompletionItem]:
-    """Those that the store has: commands find no others."""
+    """Recurrences that the store has: commands find no others."""
     settings, names, budget = _settings(context), list[str](), Budget(PATIENCE)
     if settings is not None:
         with suppress(PollConsumerError):

@@ -1,8 +1,8 @@
 """The flags of ``run`` and ``move``, most of them settings, and a quick way to read a launch's command line.
 
-Importing click and having it read a command line are a ninth of a launch's start. What a platform launches is plain:
-flags, each given once, with a valid value. `read` reads that; everything else, as help or an error, is click's, whose
-options are made of the same flags (`declared` in ``types.py``).
+Importing click and having it read a command line take a ninth of a launch's start. The command lines of platforms are
+plain: flags, each given once, with a valid value. `read` reads such a line; help, errors and everything else are left
+to click, whose options are made of the same flags (`declared` in ``types.py``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pollconsumer.interface.settings.fields import CHECK_CRON, CHECK_NAME, READ_
 from pollconsumer.interface.settings.model import declared_fields
 
 KINDS: dict[str, Kind] = {CHECK_CRON: CRON, READ_MEMORY: BYTES, CHECK_NAME: NAME_OF_NAMESPACE}
-"""What a setting of a validator is on the command line."""
+"""Function that reads or checks a setting → the kind of its values on the command line."""
 
 
 class Flag(NamedTuple):
@@ -40,19 +40,19 @@ class Flag(NamedTuple):
     name_of_values: str = ""
     metavar: str | None = None
     default: Any = None
-    """The flag of a setting."""
+    """Of the setting."""
     former: str = ""
     """Accepted as well, and shown nowhere."""
     negation: str = ""
 
     @property
     def name(self) -> str:
-        """Of its value."""
+        """The name of its value."""
         return self.name_of_values or self.flag.removeprefix("--").replace("-", "_")
 
     @property
     def unset(self) -> object:
-        """Its value if it is not given, which leaves a setting of its name as it is: False would be given, too."""
+        """The value of a flag that is not given, which leaves the setting as it is. False would change it."""
         return () if self.name_of_values else None
 
 
@@ -70,14 +70,14 @@ SECTIONS = {"run": "consumer", "move": "mover"}
 
 @cache
 def common_flags() -> tuple[Flag, ...]:
-    """Allowed before and after every command."""
+    """Flags that are allowed before and after every command."""
     config = "Configuration file, else POLLCONSUMER_CONFIG or config.toml."
     return (Flag("--config", PlainKind(str), config, metavar="PATH"), *_of_settings(""))
 
 
 @cache
 def flags_of(command: str) -> tuple[Flag, ...]:
-    """All flags of a launch command: those of its settings, and its own."""
+    """All flags of a launch command: of its settings, and its own."""
     return (*_of_settings(SECTIONS[command]), *OWN[command])
 
 

@@ -61,9 +61,9 @@ OF_WINGS = {
         "moving.store_transfer:reopen",
     ),
 }
-"""Command of the house → those in it that a wing has, as in `COMMANDS`: the house imports no wing."""
+"""Command of the house → commands within it that wings have, written as in `COMMANDS`: the house imports no wing."""
 SHORT = frozenset({"check", "doctor", "enqueue", "launches", "lease", "metrics", "status"})
-"""Commands that have one limit for all that they do, since cron starts them, too. What is endless in them lifts it."""
+"""Commands that are limited as a whole, since cron starts them, too. An endless option of theirs lifts the limit."""
 END_WITHIN = 60.0
 """Seconds, once their settings are read."""
 VERBOSITY = {"-v": "verbosity", "-q": "quiet"}
@@ -101,7 +101,8 @@ def _imported(place: str) -> click.Command:
 
 
 def _complete(command: click.Command) -> None:
-    """Add to a command, and to those in it, the common options, and what its help shows below them."""
+    """Add to a command, and to the commands within it, the common options, and what the help shows below the
+    options."""
     if any(flag.flag in parameter.opts for parameter in command.params for flag in common_flags()):
         return  # a second look-up in one process
     for flag in common_flags():
@@ -195,7 +196,7 @@ def invoke(arguments: Sequence[str]) -> int:
         with group.make_context("pollconsumer", [*arguments]) as context:
             code = group.invoke(context)
             if unread := {queue for wire in wires_of_command() for queue in wire.unread}:
-                from pollconsumer.store.server import unreachable  # of a cluster
+                from pollconsumer.store.server import unreachable  # imported lazily: nodes of a cluster are rarely lost
 
                 raise unreachable(unread)
     except click.exceptions.Exit as end:

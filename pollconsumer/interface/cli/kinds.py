@@ -1,4 +1,4 @@
-"""Kinds of values on a launch's command line: how each is read from text, and the rule that refuses it."""
+"""Kinds of values on a launch's command line. Each reads a value from text, or refuses the text by a rule."""
 
 from __future__ import annotations
 

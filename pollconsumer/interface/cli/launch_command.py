@@ -1,4 +1,4 @@
-"""What ``run`` and ``move`` do, whichever way their command line was read."""
+"""Runs ``run`` and ``move``, with or without click."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pollconsumer.runtime.system.process_exit import before_exit
 
 
 def start(given: Given) -> None:
-    """Launch what a command line gives."""
+    """Run the launch that a command line gives."""
     set_verbosity(given.verbosity, quiet=given.quiet)
     LAUNCHES[given.command](settings_of(**given.common), **given.own)
 
@@ -65,9 +65,9 @@ def settings_of(config: str | None, store: str | None, namespace: str | None) ->
 def _settings_of_launch(
     settings: Settings, section: Literal["consumer", "mover"], flags: Mapping[str, object]
 ) -> tuple[Settings, bool]:
-    """``settings`` with the flags of ``run`` or ``move``, and whether a person watches, who is told what happens.
+    """``settings`` with the flags of ``run`` or ``move``, and whether a person watches. A person is told what happens.
 
-    The configured schedule is the platform's: it does not bound a person at a terminal, unless the flag gives it.
+    The configured schedule is the platform's: it bounds a launch at a terminal only if the flag gives it.
     """
     settings, attended = with_flags(settings, section, flags), _at_terminal()
     if attended and logs.log.isEnabledFor(logging.WARNING):

@@ -1,4 +1,4 @@
-"""Opens the store for short commands."""
+"""Opens the store for commands that are no launches."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ COMMAND_BUDGET = 5.0
 
 
 def opened(kind: Callable[[Wire, str], T], warn: Callable[[str], None] = warn_of_store) -> T:
-    """One of the store's classes, for the store and namespace of the settings. What is read of all queues leaves out
-    those whose node of a cluster is lost; the command then ends with an error that names them."""
+    """An object of one of the store's classes, for the store and namespace of the settings.
+
+    Where a node of a cluster is lost, its queues are left out of what is read of all queues; the command then ends with
+    an error that names them.
+    """
     settings = current_settings()
     wire = opener_of(settings, warn=warn).persons_wire(_patience)
     wire.skip_lost()

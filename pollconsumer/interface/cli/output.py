@@ -1,7 +1,7 @@
-"""All output of commands: JSON for programs, escaped text for people.
+"""Prints all output of commands: JSON for programs, escaped text for people.
 
-It is flushed immediately, so that a closed or full output raises OSError, which the command line's frame handles. On a
-terminal tables wrap within its width; elsewhere a row is one line.
+Output is flushed immediately, so that a closed or full one raises OSError, which `cli.main` handles. On a terminal
+tables wrap within its width; elsewhere a row is one line.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _DELETE = "\x7f"
 
 
 def print_json(value: object) -> None:
-    """``value``, an object or array, on one line; times in it are strings already."""
+    """Print ``value``, an object or array, on one line; times in it are strings already."""
     click.echo(_json(value))
 
 
 def write_json(output: BinaryIO, value: object) -> None:
-    """``value`` on one line of a file, or of standard output's bytes."""
+    """Write ``value`` on one line of a file, or of standard output's bytes."""
     output.write(_json(value).encode() + b"\n")
 
 
 def print_json_array(values: Iterable[object]) -> None:
-    """One array, an element a line, streamed."""
+    """Print one array, an element a line, as the values come."""
     separator = "["
     for value in values:
         click.echo(separator + _json(value), nl=False)
@@ -47,12 +47,12 @@ def print_json_array(values: Iterable[object]) -> None:
 
 
 def print_table(headers: Sequence[object], rows: Sequence[Sequence[object]]) -> None:
-    """Columns as wide as their widest cell, None as ``-``."""
+    """Print a table whose columns are as wide as their widest cell, and None is ``-``."""
     click.echo("\n".join(lay_out(headers, rows, _width())))
 
 
 def given_row(name: str, value: object) -> list[tuple[str, object]]:
-    """The row of a table with one property a line; none where there is nothing to show."""
+    """The row of a property in a table with one property a line; no row where there is nothing to show."""
     return [(name, value)] if value else []
 
 
@@ -64,8 +64,8 @@ def span(seconds: float | None) -> str | None:
 
 
 def print_lines(lines: Iterable[object], *, as_json: bool = False) -> None:
-    """Each of ``lines`` on one line, as text or as JSON; as many at once as a pipe takes whole, so that Ctrl-C breaks
-    none of them."""
+    """Print each of ``lines`` on one line, as text or as JSON. They are written in pieces that a pipe takes whole, so
+    that Ctrl-C breaks no line."""
     together = ""
     for line in lines:
         text = (_json(line) if as_json else printable(str(line))) + "\n"
@@ -81,12 +81,12 @@ def print_line(text: object = "") -> None:
 
 
 def print_quoted(text: str) -> None:
-    """Untrusted text of several lines, such as a traceback: after an empty line, indented."""
+    """Print untrusted text of several lines, such as a traceback: after an empty line, indented."""
     click.echo("\n" + "\n".join(printable_lines(text)))
 
 
 def print_notice(text: str) -> None:
-    """A line on standard error for a person at the terminal."""
+    """Print a line on standard error for a person at the terminal."""
     click.echo(f"pollconsumer: {printable(text)}", err=True)
 
 
@@ -115,7 +115,8 @@ def ask(question: str) -> None:
 
 
 def progress_bar(length: int | None, *, shown: bool) -> AbstractContextManager[Any]:
-    """On standard error, if that is a terminal; ``update(n)`` lets it grow. Of an unknown ``length`` it counts."""
+    """A progress bar on standard error, if that is a terminal; ``update(n)`` lets it grow. With an unknown ``length``
+    it counts."""
     hidden = not (shown and is_terminal(sys.stderr))
     if length is None:
         return click.progressbar(count(), show_pos=True, file=sys.stderr, hidden=hidden)
@@ -123,7 +124,7 @@ def progress_bar(length: int | None, *, shown: bool) -> AbstractContextManager[A
 
 
 def clear_terminal() -> None:
-    """Nothing, where standard output is none."""
+    """Clear the terminal; do nothing where standard output is none."""
     click.clear()
 
 
@@ -151,5 +152,5 @@ def _width() -> int | None:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """False if it was closed before we were started."""
+    """Whether ``stream`` is a terminal; False for one that was closed before we were started."""
     return stream is not None and stream.isatty()

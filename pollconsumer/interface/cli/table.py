@@ -1,7 +1,7 @@
-"""Tables of text that wrap within a given width.
+"""Lays out tables of text that wrap within a given width.
 
-Our own, not rich's: that cuts or breaks cells at its own places, where ids are to be copied and no cell may look like a
-row, and its import would lengthen every command.
+Not by rich, whose import would lengthen every command, and which cuts cells or breaks them anywhere: ids are to be
+copied, and no part of a cell may look like a row.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def columns(text: str) -> int:
 
 
 def _parts(widths: list[int], width: int | None) -> list[range]:
-    """The columns that share a line: as many as fit, and the last one if enough of it fits."""
+    """The columns of each line: as many as fit, and the last column if `READABLE` of its width fits."""
     parts, first, used = [], 0, 0
     for column, wide in enumerate(widths):
         needed = min(wide, READABLE) if column == len(widths) - 1 else wide

@@ -1,4 +1,4 @@
-"""Values on the command line, each refused as ``VALUE; RULE``, and options that may be given once."""
+"""Types of values on the command line, which are refused as ``VALUE; RULE``, and options that may be given once."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _LONG_YEAR = re.compile(r"\+?\d{5,}-")
 
 
 class Once(click.Option):
-    """An option that may be given only once, instead of silently using the last value; under a ``former`` name, too,
-    which is shown nowhere."""
+    """An option that may be given only once; click alone would silently use the last value. Its ``former`` name is
+    accepted, and shown nowhere."""
 
     def __init__(self, *given: Any, former: str = "", **more: Any) -> None:
         super().__init__(*given, **more)
@@ -40,7 +40,10 @@ class Once(click.Option):
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         shown = self.opts
-        self.opts, self.multiple = shown + self.former, True  # only so that the parser knows all, and keeps every value
+        self.opts, self.multiple = (
+            shown + self.former,
+            True,
+        )  # so that the parser takes both, and keeps all values
         super().add_to_parser(parser, ctx)
         self.opts, self.multiple = shown, False
 
@@ -54,7 +57,8 @@ class Once(click.Option):
 
 
 class Value(_ParamType):
-    """A value read from text, or refused with the rule that it breaks; a default of another type is used unchanged."""
+    """A value read from text, which is refused with the rule that it breaks. A default of another type stays as it
+    is."""
 
     def __init__(self, kind: Text) -> None:
         self.name, self.read = kind
@@ -104,8 +108,8 @@ class Duration(Value):
 
 
 class WordType(click.Choice[str]):
-    """One of these words in any case; of those of an enum, its member. They are shown as they are, click shows the
-    names of an enum's members."""
+    """One of ``words`` in any case. For an enum the value is its member, and the help shows the words, where click
+    would show the members' names."""
 
     def __init__(self, words: Iterable[str]) -> None:
         self._words = {str(word): word for word in words}
@@ -116,7 +120,7 @@ class WordType(click.Choice[str]):
 
 
 def declared(flags: Sequence[Flag]) -> Callable[[Function], Function]:
-    """Gives a command these flags as options."""
+    """A decorator that gives a command these flags as options."""
 
     def declare(function: Function) -> Function:
         for flag in reversed(flags):
@@ -139,7 +143,7 @@ def _option_of(flag: Flag) -> Callable[[Function], Function]:
 
 
 def _default(flag: Flag) -> str:
-    """Of the setting; nothing where it is unset."""
+    """The setting's default for the help; empty where it is unset."""
     value = flag.default
     if value in (None, (), False):
         return ""

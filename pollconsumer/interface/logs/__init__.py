@@ -1,1 +1,1 @@
-"""What a process says: records, their form, the damping of repetitions."""
+"""The log: records, their form, the damping of repeated ones."""

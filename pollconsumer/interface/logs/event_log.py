@@ -1,4 +1,4 @@
-"""Events of a launch, as lines of the log."""
+"""Logs the events of a launch."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ WARNINGS: dict[type, tuple[str, str]] = {
     ),
     events.QueueLeftOut: ("queue left out: {queue}", "queue {queue} is left out: {reason}"),
 }
-"""The streak of a warning (see `logs.about`), and its text; the fields of its event fill both."""
+"""Event → the streak of its warning (see `logs.about`), and the text; its fields are filled into both."""
 NOTES: dict[type, str] = {
     events.LaunchWaits: "{role} waits for the lease for {left} at most: held by {holders}",
     events.MessageCompleted: "{id} ({handler}) completed in {took}",
@@ -90,18 +90,18 @@ NOTES: dict[type, str] = {
     events.OccurrencesSkipped: "missed occurrences of {recurrence} skipped: {messages}",
     events.RecurrenceRemoved: "recurrence {recurrence} is no longer defined: removed",
 }
-"""Of the events that only -v shows."""
+"""Event that only -v shows → its text."""
 ONCE: dict[type, str] = {
     events.MessageParked: "handler",
     events.MessageNotBegun: "handler",
     events.NewerMessagesFound: "queue",
     events.MessageExpired: "queue",
 }
-"""Events of which one is a warning for each of these."""
+"""Event that is a warning once for each value of a field → that field."""
 
 
 def listener() -> Callable[[Event], None]:
-    """Logs problems as warnings, other events for -v."""
+    """A listener that logs problems as warnings, and other events for -v."""
     told = set[tuple[type, Any]]()
 
     def listen(event: Event) -> None:
@@ -145,13 +145,13 @@ def listener() -> Callable[[Event], None]:
 
 
 def _plainly(event: Event) -> tuple[str, str]:
-    """A line for an event that has no text: its name and its fields. Logging it must not end a launch."""
+    """Streak and text of an event without a text: its name and its fields. Logging must not end a launch."""
     name = type(event).__name__
     return name, ", ".join([name, *(f"{field} {{{field}}}" for field in event.fields())])
 
 
 def _shown(value: object) -> object:
-    """Durations, the only floats, with their unit."""
+    """``value`` for people. All floats of events are durations."""
     if isinstance(value, float):
         return format_duration(value)
     return ", ".join(value) if isinstance(value, tuple) else value

@@ -1,4 +1,4 @@
-"""What each log record of a launch says of the launch, and of the message that is being handled."""
+"""Adds to each log record of a launch the ids of the launch, and of the message that is being handled."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 from pollconsumer.runtime.handling.in_hand import IN_SLOT, InHand
 
 OURS = "pollconsumer"
-"""The name of our logger, whose records are about what they say."""
+"""The name of our logger. Its records name a message in their text, if they are about one."""
 PREFIX = "pollconsumer_"
-"""Of the attributes of records: without it they could be those of a record's own ``extra``, which may replace none."""
+"""Of the attributes that records get. Without it an attribute might have the name of one in a record's own ``extra``,
+and logging refuses to replace an attribute."""
 ABOUT = ("launch_id", "run_id", "message_id", "handler", "attempt")
 _identity: tuple[str | None, str | None] = (None, None)
 
@@ -35,11 +36,11 @@ def identify(launch_id: str, run_id: str | None, the_one: Callable[[], InHand | 
 
 
 def identity() -> tuple[str | None, str | None]:
-    """Of this process's launch: its id, and the platform's name of the run."""
+    """The id of this process's launch, and the platform's name of the run."""
     return _identity
 
 
 def about_message(record: logging.LogRecord) -> dict[str, Any]:
-    """What it says of these, without what does not apply."""
+    """The values that `identify` gave the record, without those that are None."""
     known = ((name, getattr(record, PREFIX + name, None)) for name in ABOUT)
     return {name: value for name, value in known if value is not None}

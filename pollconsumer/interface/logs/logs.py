@@ -1,9 +1,9 @@
-"""The log on standard error: ``pollconsumer: LEVEL: TEXT``, one line each, by default only from warnings up, since cron
-mails all output.
+"""Writes the log to standard error: a line ``pollconsumer: LEVEL: TEXT`` for each record, by default only for warnings
+and errors, since cron mails all output.
 
-Repeated warnings are damped, once ``damp`` was called: see ``core/repeats.py``. Every warning of ours is identified by
-its text without numbers, unless its ``extra`` says otherwise: ``about(...)`` names it independently of its text,
-``NEWS`` is printed each time.
+Once ``damp`` was called, repeated warnings are damped: see ``core/repeats.py``. Two warnings are the same one if their
+texts are, numbers aside. ``extra=about(...)`` names a warning independently of its text; one with ``extra=NEWS`` is
+printed each time.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ NEWS: dict[str, Any] = {"streak": None}
 FAILURE, STANDING, MET = "failure", "standing", "met"
 """Kinds of streaks: see ``core/repeats.py``."""
 SAID_BY_US = ("django.tasks", "django_tasks")
-"""Loggers of Django's tasks framework, which report dead letters; the launch does, too."""
+"""Loggers of Django's tasks framework, whose records are left out: the launch reports dead letters, too."""
 _NUMBER = r"\b0x[0-9a-f]+\b|(?<![\w-])\d+(?:\.\d+)*(?:ms|[smhd%])?(?![\w-])"
 """A count, a duration, an address; not a number in a name, as in ``mail2``."""
 _streaks: LaunchStreaks | None = None
 Line = Callable[[str, str, Mapping[str, Any]], str]
-"""Of a level, a text, and fields about the record."""
+"""Makes a line of a level, a text, and fields about the record."""
 Copy = Callable[[str, str, Mapping[str, Any]], None]
 _output: Callable[[str], object] | None = None
 """Takes each line on standard error, with its line feed; None until `configure` is called."""
@@ -50,7 +50,7 @@ def about(*subject: str, kind: str = MET) -> dict[str, Any]:
 
 
 class _Lines(logging.Handler):
-    """Records as single lines on standard error, from ``threshold`` up. Never raises."""
+    """Writes records from ``threshold`` up to standard error, a line each. Never raises."""
 
     def __init__(self, threshold: int) -> None:
         super().__init__(threshold)
@@ -80,13 +80,13 @@ class _Lines(logging.Handler):
 
 
 class _OwnLogger(logging.Logger):
-    """Prints what we log, whatever others do to loggers: disable them, replace their handlers, add some that raise. The
-    logger of our name, which is for others, has each record after that."""
+    """Prints what we log even where other code disables loggers, replaces their handlers, or adds handlers that raise.
+    After that, the logger ``pollconsumer`` of the standard library gets the record, for handlers of others."""
 
     def __init__(self) -> None:
         super().__init__("pollconsumer", logging.CRITICAL + 1)
         self.lines: _Lines | None = None
-        """None until `configure` is called: in a producer's process only others print."""
+        """None until `configure` is called: in a producer's process only the program's own handlers print."""
         self.others = logging.getLogger(self.name)
         self._raised = False
 
@@ -96,7 +96,7 @@ class _OwnLogger(logging.Logger):
     def makeRecord(self, *args: Any, **named: Any) -> logging.LogRecord:  # noqa: N802  of its base
         try:
             return super().makeRecord(*args, **named)
-        except Exception:  # of a factory of others
+        except Exception:  # raised by another one's factory of records
             name, level, path, line, text, values, failure, function, extra = (*args, *[None] * 9)[:9]
             record = logging.LogRecord(name, level, path, line, text, values, failure, function)
             vars(record).update(extra or {})
@@ -108,7 +108,7 @@ class _OwnLogger(logging.Logger):
         try:
             if self.others.isEnabledFor(record.levelno):
                 self.others.handle(record)
-        except (Exception, SystemExit) as error:  # of a filter or a handler of others: we may be settling a message
+        except (Exception, SystemExit) as error:  # raised by another one's filter or handler, perhaps while we settle
             if not self._raised:
                 self._raised = True
                 self.warning("logging: a filter or handler of 'pollconsumer' raised %s", type(error).__name__)
@@ -134,7 +134,7 @@ def configure(verbosity: int = 0, *, quiet: bool = False) -> None:
 
 
 def speak() -> None:
-    """Print INFO of ours, too, and every warning: a person watches. Other modules log as configured."""
+    """Print our INFO records, too, and every warning, since a person watches. Other modules log as configured."""
     damp(None)
     log.setLevel(min(log.level, logging.INFO))
     if log.lines is not None:
@@ -156,7 +156,7 @@ def direct(line: Line | None, copy: Copy | None) -> None:
 
 
 def _origin(record: logging.LogRecord) -> dict[str, Any]:
-    """What only formats for programs say of a record."""
+    """The fields of a record that only formats for programs show."""
     from traceback import format_exception
 
     failure = record.exc_info[1] if record.exc_info else None
@@ -166,8 +166,8 @@ def _origin(record: logging.LogRecord) -> dict[str, Any]:
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """Around code that may configure logging, as Django's setup does: our lines are still printed only once, even if it
-    replaces the handlers of the root."""
+    """Wrap code that may configure logging, as Django's setup does: our lines are printed once, even if that code
+    replaces the handlers of the root logger."""
     root = logging.getLogger()
     ours = [handler for handler in root.handlers if isinstance(handler, _Lines)]
     yield
@@ -212,7 +212,7 @@ def launch_stopped(reason: str) -> None:
 
 
 def close_streaks(code: int) -> None:
-    """At the end of a launch, with its exit code: report streaks that are over."""
+    """Report the streaks that are over, at the end of a launch with this exit code."""
     lines = [] if _streaks is None else _streaks.close(code)
     for line in lines if log.level <= logging.WARNING else ():
         write_line("info", line)
@@ -220,6 +220,7 @@ def close_streaks(code: int) -> None:
 
 
 def write_error(error: PollConsumerError) -> None:
+    """Print the line of an error that ends a command, unless it is damped."""
     traced = error.traced if error.shows_trace or log.isEnabledFor(logging.INFO) else ""
     fields = {"traceback": traced} if traced else {}
     if (text := _damped(_streak_of(error), str(error))) is not None:
@@ -231,12 +232,12 @@ def write_error(error: PollConsumerError) -> None:
 
 
 def is_news(error: Exception) -> bool:
-    """Whether to print the traceback of a bug of ours."""
+    """Whether the traceback of a bug of ours is to be printed, and not damped."""
     return _damped(_streak_of(error), f"unexpected {type(error).__name__}") is not None
 
 
 def write_traceback(error: BaseException) -> None:
-    """A bug of ours: its traceback, escaped and indented."""
+    """Print the traceback of a bug of ours, escaped and indented."""
     from traceback import format_exception
 
     text, traced = (
@@ -255,7 +256,7 @@ def write_line(level: str, text: str, fields: Mapping[str, Any] = MappingProxyTy
 
 
 def text_line(level: str, text: str, fields: Mapping[str, Any]) -> str:
-    """Names the message during whose handling it was logged."""
+    """A line of plain text, which names the message that was being handled."""
     if "message_id" in fields:
         text += " (message {message_id}, {handler}, attempt {attempt})".format_map(fields)
     return f"pollconsumer: {level}: {printable(text)}"
@@ -266,7 +267,7 @@ def _damped(streak: tuple[str, str] | None, text: str) -> str | None:
 
 
 def _streak_of(error: Exception) -> tuple[str, str] | None:
-    """The name of an error's streak: all errors of the store are one streak, others differ by their text. None for
+    """Kind and name of an error's streak: all errors of the store are one streak, others differ by their text. None for
     wrong usage, which is never damped, because its author is present."""
     if isinstance(error, UsageError):
         return None
@@ -284,8 +285,8 @@ def _without_numbers(text: str) -> str:
 
 
 def _write(text: str) -> None:
-    """Does nothing if standard error is closed, full, or has a reader no more, or one that does not read."""
-    with suppress(Exception):  # of the system's, or of a user's object
+    """Write to standard error; nothing, if it is closed or full, or if nobody reads it."""
+    with suppress(Exception):  # raised by the system, or by a user's object in the place of standard error
         try:
             (_output or _output_of(sys.stderr))(f"{text}\n")
         except ValueError:  # it was closed, as by the end of a test
@@ -293,8 +294,8 @@ def _write(text: str) -> None:
 
 
 def _output_of(stream: TextIO | None) -> Callable[[str], object]:
-    """What writes to standard error, for which ``stream`` stands now: handlers may put another one in its place, but a
-    test, or a program that calls a command, may have done so before that."""
+    """What writes to standard error. ``stream`` is ``sys.stderr`` when a command begins: a test, or a program that
+    calls the command, may have replaced it by then, and is written to. What handlers put there later is not."""
     if stream is None:
         return lambda _: None
     if stream is sys.__stderr__:

@@ -1,9 +1,9 @@
 """The streaks of warnings and failures of one crontab line, across launches: see ``core/repeats.py``.
 
 They are stored in a small file of the user's, one for each configuration file, store, namespace, role and set of
-queues. These are read from arguments and environment, since the configuration may be invalid. Two concurrent launches
-may overwrite each other's counts, and then print a line more or less. If no file can be written, nothing is damped:
-therefore there is one in ``/tmp`` where the user's disk is full.
+queues, as arguments and environment name them, since the configuration may be invalid. Two concurrent launches may
+overwrite each other's counts, and then print a line more or less. Where no file can be written, nothing is damped;
+so that a full disk of the user's does not have that effect, a spare file is in ``/tmp``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WITHOUT_WORK = (
     StopReason.WATCHDOG,
     StopReason.DIED,
 )
-"""Stop reasons of a launch that cannot know whether a warning is over."""
+"""Stop reasons after which a launch cannot know whether a warning is over."""
 _VARIABLES = {"--config": "CONFIG", "--store": "STORE", "--namespace": "NAMESPACE", "--queue": "CONSUMER__QUEUES"}
 
 

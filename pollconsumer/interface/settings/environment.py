@@ -1,4 +1,4 @@
-"""Settings from environment variables: every key has one, including those in tables with names."""
+"""Reads settings from environment variables. Every key has a variable, also in tables whose entries have names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pollconsumer.interface.settings.fields import DeclaredField, FieldTable
 from pollconsumer.interface.settings.names import CONFIG_VARIABLE, PREFIX, variable
 
 SERVICE_LINK = PREFIX + r"(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
-"""Variables that Kubernetes sets in every container if there is a Service named pollconsumer: not ours."""
+"""Variables that are no settings: Kubernetes sets them in every container if there is a Service named pollconsumer."""
 
 
 def with_environment(file: dict[str, Any], variables: Mapping[str, str], table: FieldTable) -> dict[str, Any]:
@@ -27,11 +27,12 @@ def with_environment(file: dict[str, Any], variables: Mapping[str, str], table: 
 def overrides(
     file: Mapping[str, Any], variables: Mapping[str, str], table: FieldTable
 ) -> Iterator[tuple[tuple[str, ...], DeclaredField | None, Any]]:
-    """Of each variable the path in ``file``, which is to have those before, the setting, None for a key within one, and
-    the value as the file would have it. An empty variable counts as unset. ConfigurationError for an unknown one."""
+    """For each variable its path in ``file``, its setting (None for a key within a setting that is a table), and its
+    value as the file would have it. The caller puts each value into ``file`` before it takes the next. An empty
+    variable counts as unset. ConfigurationError for an unknown variable."""
     paths = dict(_paths(table))
     order = {name: place for place, name in enumerate(paths)}
-    # Lists and whole tables before what is in them, and former names before those that replaced them.
+    # Lists and whole tables come before what is in them, and former names before the present ones.
     for name in sorted(variables, key=lambda name: (name.count("__"), order.get(name, 0))):
         found = paths.get(name) or _path_in_table(name, file, table)
         if found is not None and variables[name]:
@@ -42,22 +43,23 @@ def overrides(
 
 
 def _rename(section: Any, settings: Iterable[DeclaredField]) -> None:
-    """Give keys the names that they have now; one of both stays, to be refused."""
+    """Give keys their present names. Where a section has both names, the former one stays, and is refused."""
     for setting in settings:
         if setting.former and setting.former in section and setting.key not in section:
             section[setting.key] = section.pop(setting.former)
 
 
 def put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    """Set the value at ``path``."""
     for step in path[:-1]:
         values = values.setdefault(step, {})
         if not isinstance(values, dict):
-            return  # the file has no table there, which is refused
+            return  # the file has something else than a table there, which is refused later
     values[path[-1]] = value
 
 
 def _paths(table: FieldTable) -> Iterator[tuple[str, tuple[tuple[str, ...], DeclaredField]]]:
-    """The settings outside tables: variable → path, such as ``consumer``, ``timeout``, and setting."""
+    """Variable → path, such as ``consumer``, ``timeout``, and setting; of all but the tables."""
     for name, section in table.sections.items():
         for key, setting in section.items():
             path = (name, key) if name else (key,)
@@ -68,8 +70,8 @@ def _paths(table: FieldTable) -> Iterator[tuple[str, tuple[tuple[str, ...], Decl
 def _path_in_table(
     name: str, file: Mapping[str, Any], table: FieldTable
 ) -> tuple[tuple[str, ...], DeclaredField | None] | None:
-    """Path and setting of variable ``TABLE__NAME__KEY``, or, if that key is a table, path of
-    ``TABLE__NAME__KEY__KEY``."""
+    """Path and setting of the variable ``TABLE__NAME__KEY``. If that key is a table, and the variable goes on with
+    ``__KEY``, the path within it and None. None for any other variable."""
     begin, *rest = name.removeprefix(PREFIX).split("__")
     place = {name.upper(): name for name in table.tables}.get(begin)
     if place is None or len(rest) not in (2, 3) or not all(rest):
@@ -115,7 +117,7 @@ def _known_beside(name: str, paths: Iterable[str], table: FieldTable) -> list[st
 
 
 def _as_json(text: str) -> Any:
-    """``text`` as JSON if it is that, else as it is."""
+    """The value of ``text`` if it is JSON, else ``text``."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

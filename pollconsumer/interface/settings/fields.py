@@ -1,4 +1,4 @@
-"""What a launch knows of the declared settings without pydantic: how each is read from text, checked, and restored."""
+"""Reads, checks and restores values of declared settings without pydantic, for launches."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ KINDS: dict[str, type | tuple[type, ...]] = {
 
 
 class DeclaredField(NamedTuple):
-    """A declared field, in values that JSON has. Of its functions, named ``module:function``, ``reads`` makes a value
-    of what is written, ``checks`` refuse one with a ValueError."""
+    """A declared field, whose own fields are JSON. Functions are named ``module:function``: ``reads`` makes the value
+    of what is written, ``checks`` raise a ValueError for an invalid value."""
 
     key: str
     kind: str
@@ -43,10 +43,10 @@ class DeclaredField(NamedTuple):
     reads: str = ""
     checks: tuple[str, ...] = ()
     items: DeclaredField | None = None
-    """Of a list, what each of its values is."""
+    """What each value of a list is."""
     words: tuple[str, ...] = ()
     enum: str = ""
-    """Of ``core/choices.py``, whose members the words are."""
+    """The enum of ``core/choices.py`` whose members the words are."""
     over: float | None = None
     least: float | None = None
     most: float | None = None
@@ -58,7 +58,7 @@ class DeclaredField(NamedTuple):
 
     @property
     def range(self) -> str:
-        """In words; empty without one."""
+        """The range in words; empty if there is none."""
         shown = _duration if self.reads == READ_DURATION else "{:.15g}".format
         if self.over is not None:
             return f"> {shown(self.over)}" + (f", and at most {shown(self.most)}" if self.most is not None else "")
@@ -69,7 +69,7 @@ class DeclaredField(NamedTuple):
         return f"between {shown(self.least)} and {shown(self.most)}"
 
     def decoded(self, text: str) -> Any:
-        """``text`` of a variable as the corresponding TOML value, or unchanged, to be refused, if it is invalid.
+        """The TOML value for the ``text`` of a variable; ``text`` itself if it is invalid, which is refused later.
 
         A list is written ``a,b`` or ``["a", "b"]``, a command in the second form only; a table as a JSON object.
         """
@@ -87,7 +87,8 @@ class DeclaredField(NamedTuple):
         return text
 
     def accepted(self, written: Any) -> Any:
-        """The setting's value for a written one, or for itself. ValueError with the rule that it breaks."""
+        """The setting's value for one as it is written, or for a value that was read before. ValueError with the broken
+        rule."""
         value = _called(self.reads, written) if self.reads else written
         if not self._is_of_kind(value):
             raise ValueError(EXPECTED[self.kind])
@@ -107,7 +108,7 @@ class DeclaredField(NamedTuple):
         return isinstance(value, KINDS[self.kind]) and (self.kind == "bool" or not isinstance(value, bool))
 
     def _is_in_range(self, value: Any) -> bool:
-        """Not-a-number is in none."""
+        """False for not-a-number, if there is a range."""
         return (
             (self.over is None or value > self.over)
             and (self.least is None or value >= self.least)
@@ -131,8 +132,8 @@ def _duration(seconds: float) -> str:
 
 
 class FieldTable(NamedTuple):
-    """All declared settings: of each section by key, of the file itself under the empty name; and of the sections whose
-    keys are chosen by the user."""
+    """All declared fields by key: of each section, with the keys at the top of the file under the empty name; and of an
+    entry of each table, whose entries the user names."""
 
     sections: Mapping[str, Mapping[str, DeclaredField]]
     tables: Mapping[str, Mapping[str, DeclaredField]]

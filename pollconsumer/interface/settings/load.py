@@ -26,14 +26,14 @@ from pollconsumer.interface.settings.writable import refuse_found_of_others, ref
 from pollconsumer.runtime.system.own_files import EMBEDDED
 
 MESSAGE_VARIABLE = f"{PREFIX}MESSAGE_ID"
-"""Variables for programs that run for a message; not settings, if a program calls pollconsumer."""
+"""Set for a program that handles a message, with the variables below: no settings, where it calls pollconsumer."""
 HEADER_PREFIX = f"{PREFIX}HEADER_"
 ABOUT_MESSAGE = frozenset(
     PREFIX + name
     for name in ("HANDLER", "QUEUE", "ATTEMPT", "GENERATION", "FENCE", "IDEMPOTENCY_KEY", "DEADLINE", "SECONDS_LEFT")
 )
 TRUST_VARIABLE, TRUSTED = f"{PREFIX}TRUST_WRITABLE", "true"
-"""Only in the environment: a file that others may write cannot vouch for itself."""
+"""Read from the environment alone: a file that others may write cannot vouch for itself."""
 DJANGO_VARIABLE = "DJANGO_SETTINGS_MODULE"
 
 
@@ -61,7 +61,8 @@ def load_settings(config: Path | None = None, *, store: str | None = None, names
 
 
 def _load(config: Path | None, variables: Mapping[str, str]) -> Settings:
-    """Without pydantic, if the file is known, and the variables are valid."""
+    """The settings of file and environment: without pydantic, if the file was read before and the variables are
+    valid."""
     path, content = _find(config, variables)
     key = key_of("file", os.fspath(path or ""), content)
     if (known := recalled(key)) is not None:
@@ -70,7 +71,7 @@ def _load(config: Path | None, variables: Mapping[str, str]) -> Settings:
     from pollconsumer.interface.settings.declaration.sources import read
 
     source = path if content else None
-    with suppress(ConfigurationError, ValueError):  # as they are raised below, unless variables mend the file
+    with suppress(ConfigurationError, ValueError):  # raised again below, unless variables mend the file
         values = read(source, {})
         alone = settings_of(values, *_place(path))
         check_together(alone)
@@ -84,8 +85,8 @@ def _load(config: Path | None, variables: Mapping[str, str]) -> Settings:
 
 
 def _laid_over(values: dict[str, Any], variables: Mapping[str, str], path: Path | None) -> Settings:
-    """Settings of a file's ``values`` and of ``variables``, of which only these are checked. ValueError for an invalid
-    one; ConfigurationError for an unknown one, or for what they are together."""
+    """The settings of a file's ``values``, which were checked before, overridden by ``variables``. ValueError for an
+    invalid variable; ConfigurationError for an unknown one, or for values that do not go together."""
     entries = set()
     for place, setting, value in overrides(values, variables, declared_fields()):
         put(values, place, value if setting is None else setting.accepted(value))
@@ -106,8 +107,7 @@ def django_site() -> str | None:
 
 
 def environment_in_force() -> dict[str, str]:
-    """The variables that a launch needs: those that settings were taken from, without the one that names the file, and
-    that of the Django site."""
+    """The variables that a launch by a platform needs, too: settings, but not the file's name, and the Django site."""
     ours = {name: value for name, value in _variables().items() if value and name != CONFIG_VARIABLE}
     site = django_site()
     return ours if site is None else ours | {DJANGO_VARIABLE: site}
@@ -122,7 +122,7 @@ def _variables() -> dict[str, str]:
 
 
 def read_settings(config: Path) -> Settings:
-    """Settings of that file and defaults, without environment and cache. ConfigurationError as with `load_settings`."""
+    """Settings of the file and defaults, without environment and cache. ConfigurationError as by `load_settings`."""
     from pollconsumer.interface.settings.declaration.sources import read
 
     path, content = _find(config, {})
@@ -133,7 +133,8 @@ def read_settings(config: Path) -> Settings:
 
 
 def with_flags(settings: Settings, section: Literal["consumer", "mover"], flags: Mapping[str, object]) -> Settings:
-    """``settings`` overridden by ``flags`` (setting → value), except None and (). Errors as in `check_given`."""
+    """``settings`` overridden by ``flags`` (setting → value); None and () stand for a flag that is not given. Errors as
+    of `check_given`."""
     given: dict[str, Any] = {name: value for name, value in flags.items() if value not in (None, ())}
     if not given:
         return settings
@@ -175,7 +176,7 @@ def absolute(path: Path) -> Path:
 
 
 def _content(path: Path) -> bytes:
-    """OSError, also for what is no plain file, but for the one that is always empty."""
+    """The bytes of a plain file; none of ``/dev/null``. OSError for anything else."""
     try:
         descriptor = open_plain(path)
     except OSError:

@@ -1,6 +1,7 @@
-"""Settings as everything else has them: plain objects, made of the declared fields without pydantic.
+"""Settings as plain objects, made of the declared fields without pydantic.
 
-Each class stands for the one of its name in ``declaration/``, where its keys are; type checkers know it as that.
+Each class stands for the class of its name in ``declaration/``, where its keys are declared; type checkers take it for
+that one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ S = TypeVar("S")
 
 @cache
 def declared_fields() -> FieldTable:
-    """From the cache; once for each version as declared, which imports pydantic."""
+    """The declared fields, from the cache. The first time that a version is used, pydantic makes them."""
     key = key_of("fields")
     try:
         return table_of(recalled(key))
@@ -33,7 +34,7 @@ def declared_fields() -> FieldTable:
 
 
 class Values:
-    """The values of a section, as attributes; equal where all of them are."""
+    """The values of a section, as attributes. Two are equal if all their values are."""
 
     section = ""
 
@@ -57,7 +58,7 @@ class Values:
 
 
 class AllValues(Values, Placed):
-    """The values of all sections, each as an attribute, too."""
+    """The values at the top of the file, and each section and table, as attributes."""
 
     def __init__(self, directory: Path | None = None, config: Path | None = None, **given: Any) -> None:
         nested = {name: given.pop(name, None) for name in (*SECTIONS, *TABLES)}
@@ -101,10 +102,10 @@ def changed(values: S, **changes: Any) -> S:
 
 
 def settings_of(values: Any, directory: Path, config: Path | None, *, lenient: bool = False) -> Settings:
-    """Settings of the ``values`` that are given, as `as_values` has them or, with lists for tuples, as JSON.
+    """Settings of given ``values``, as `as_values` makes them, or with lists for tuples, as JSON has them.
 
-    AttributeError, KeyError, TypeError or ValueError for what is no such value. ``lenient``: what is not known is left
-    out, as another version gives it, whose launch starts a process of this one while it is installed.
+    AttributeError, KeyError, TypeError or ValueError for values that are invalid. ``lenient``: unknown keys are left
+    out. While another version is being installed, its launch starts a process of this version.
     """
 
     def restored(section: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,7 +122,7 @@ def settings_of(values: Any, directory: Path, config: Path | None, *, lenient: b
 
 
 def as_values(settings: Settings) -> dict[str, Any]:
-    """All values of ``settings`` but their place, such as JSON has, apart from tuples."""
+    """All values of ``settings`` but their place; JSON, if its lists may be tuples."""
     found = {name: value for name, value in vars(settings).items() if name not in PLACE}
     sections = {name: dict(vars(found[name])) for name in SECTIONS}
     tables = {name: {entry: dict(vars(keys)) for entry, keys in found[name].items()} for name in TABLES}
@@ -129,7 +130,7 @@ def as_values(settings: Settings) -> dict[str, Any]:
 
 
 def has_secrets(settings: Settings) -> bool:
-    """Whether a value is not to be kept; of the store, a password."""
+    """Whether a value must not be kept: one that is declared secret; of the store's URL, a password."""
     places: list[Any] = [settings, *(getattr(settings, name) for name in SECTIONS)]
     for name in TABLES:
         places += getattr(settings, name).values()

@@ -1,4 +1,4 @@
-"""The version, and what settings are called outside of the file: their variables, and the sections that hold them."""
+"""The version, and the names of environment variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose the configuration, the modules and the embedded store are: said where they are of different users."""
+"""Finds whose the configuration, the modules and the embedded store are, and warns if that is not one user."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ def is_others(path: Path) -> bool:
 
 
 def others_among(paths: Iterable[Path | None]) -> Iterator[tuple[Path, str]]:
-    """Those of others, each with its owner."""
+    """The paths that belong to others, each with its owner."""
     for path in paths:
         if path is not None and is_others(path):
             yield path, owner_of(path)
 
 
 def another_store(settings: Settings) -> tuple[str, str] | None:
-    """Whose the configuration is, and where the store is, if it leads each user to an embedded store of their own."""
+    """The owner of another's configuration that leads each user to an embedded store of their own, and where this
+    user's store is; None for any other configuration."""
     if not settings.is_embedded or settings.data is not None or settings.config is None:
         return None
     if not is_others(settings.config):
@@ -50,7 +51,7 @@ def another_store(settings: Settings) -> tuple[str, str] | None:
 
 
 def warn_of_another_store(settings: Settings, files: OwnFiles | None = None) -> None:
-    """Damped across launches, and across processes that enqueue."""
+    """Warn of `another_store`; damped across launches, and across processes that enqueue."""
     found = another_store(settings)
     if found is None:
         return

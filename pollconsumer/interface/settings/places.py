@@ -1,4 +1,4 @@
-"""Where settings were found, and where what outlives a launch is."""
+"""Places that follow from settings: of the store, and of files that outlive a launch."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class Placed:
-    """What follows from all settings. ``directory`` is that of the configuration file ``config``, else the current
-    one."""
+    """What follows from all settings. ``directory`` is where the configuration file ``config`` is, else the current
+    directory."""
 
     def defaults_of(self: Any, handler: str) -> Defaults:
-        """Of messages whose producer does not know the handler."""
-        from pollconsumer.runtime.new_messages import Defaults  # a mover needs none of it
+        """The defaults of a handler's messages, for a producer that does not have the handler's code."""
+        from pollconsumer.runtime.new_messages import Defaults  # imported lazily, since a mover does not need it
 
         command = self.commands.get(handler)
         return Defaults() if command is None else Defaults(command.queue, command.rate, command.rate_key)
@@ -33,16 +33,17 @@ class Placed:
 
     @property
     def shown_store(self: Any) -> str:
-        """The store in messages, without a secret."""
+        """The store for people, without a secret."""
         return redacted(self.store) if self.client is None else f"client {self.client}"
 
     def data_directory(self: Any) -> Path:
-        """Of the embedded server: the users' who share ``data``, or this user's. CannotCreate without a home."""
+        """The embedded server's directory: ``data``, which users share, or one of this user's. CannotCreate without a
+        home."""
         return data_directory() if self.data is None else Path(self.directory) / self.data
 
     def state_files(self: Any) -> OwnFiles:
-        """Files that outlive a launch: below ``state``, unless that is none, or in the user's directories.
-        ConfigurationError if it is something else than a directory."""
+        """Files that outlive a launch: below ``state``, else in the user's directories; none, if it is ``none``.
+        ConfigurationError if ``state`` is something else than a directory."""
         if self.state is None or self.state == NO_STATE:
             return OwnFiles([] if self.state else state_directories())
         directory = self.directory / Path(self.state).expanduser()

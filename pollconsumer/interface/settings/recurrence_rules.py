@@ -1,4 +1,4 @@
-"""Validation of a recurrence, from a configuration or put at run time."""
+"""Validates a recurrence, of a configuration or put at run time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def check_recurrence(name: str, recurrence: RecurrenceSettings) -> None:
 
 
 def check_rule(recurrence: RecurrenceSettings) -> None:
-    """ValueError for an invalid recurrence of whatever name."""
+    """ValueError for an invalid recurrence, whatever its name."""
     try:
         check_handler(recurrence.handler)
     except ValueError as error:

@@ -1,4 +1,5 @@
-"""Rules that settings keep together, and the errors for invalid ones. What each keeps alone is declared with it."""
+"""Checks rules that several settings keep together, and makes the errors for invalid ones. The rule of a single setting
+is declared with it."""
 
 from __future__ import annotations
 
@@ -21,10 +22,10 @@ RETRY = ("first", "factor", "most", "jitter")
 
 
 def check_given(settings: Settings, given: Collection[str], flags: Collection[str] = ()) -> None:
-    """Check the values at the paths ``given``, such as ``consumer.timeout``, and all together.
+    """Check the values at the paths ``given``, such as ``consumer.timeout``, and all values together.
 
-    ConfigurationError (78) names the key or the environment variable; UsageError (2) if one of ``flags``, given as such
-    paths, set it. An invalid store is always a ConfigurationError.
+    ConfigurationError (78) names the key or the environment variable; UsageError (2), for a value that one of ``flags``
+    has set, the flag. ``flags`` are paths, too. An invalid store is always a ConfigurationError.
     """
     for path in given:
         setting, value = declared_fields().find(path), _at(settings, path)
@@ -39,8 +40,8 @@ def check_given(settings: Settings, given: Collection[str], flags: Collection[st
 def check_together(
     settings: Settings, flags: Collection[str] = (), entries: Collection[tuple[str, ...]] | None = None
 ) -> None:
-    """Check values that depend on each other, in tables those of ``entries``, such as ``queues``, ``mail``; of all if
-    it is None. Errors as those of `check_given`."""
+    """Check values that depend on each other. Of tables, check only ``entries``, such as ``queues``, ``mail``, or all
+    if they are None. Errors as of `check_given`."""
     for section in ("consumer", "mover"):
         _check_margin(settings, section, flags)
     for table, check in (("queues", _check_queue), ("recurrences", _check_recurrence), ("commands", _check_command)):
@@ -79,7 +80,7 @@ def _check_recurrence(name: str, recurrence: Any) -> None:
 
 
 def _check_command(name: str, command: CommandSettings) -> None:
-    """Files are not checked: a producer may not have them."""
+    """ConfigurationError for an invalid program. Its files are not looked at: a producer may not have them."""
     try:
         check_handler(name)
     except BadData as error:
@@ -94,8 +95,8 @@ def _check_command(name: str, command: CommandSettings) -> None:
 
 
 def check_strict(settings: Settings) -> None:
-    """ConfigurationError for what is asked of the embedded server in vain. Apart from the others, since a flag may name
-    another store than the file."""
+    """ConfigurationError for settings that the embedded server cannot follow. Not part of `check_together`, since a
+    flag may name another store than the file."""
     strict, fix = settings.strict, "leave it unset, or name a store of yours"
     if settings.is_embedded and strict.replicas is not None:
         raise refusal("strict.replicas", strict.replicas, f"the embedded server has none: {fix}")
@@ -104,7 +105,7 @@ def check_strict(settings: Settings) -> None:
 
 
 def check_connection(settings: Settings) -> None:
-    """ConfigurationError for two stores, and for two logins. Apart from the others for the same reason."""
+    """ConfigurationError for two stores, and for two logins. Not part of `check_together`, as `check_strict`."""
     if settings.client is not None and settings.store != EMBEDDED:
         raise refusal("client", settings.client, "store names another: keep one of them")
     if settings.credentials is None:
@@ -147,7 +148,7 @@ def _at(settings: Settings, path: str) -> Any:
 
 
 def backoff_of(retry: dict[str, Any]) -> Backoff:
-    """ValueError, naming the invalid key."""
+    """The backoff of a program's table ``retry``. ValueError names the invalid key."""
     for key, value in retry.items():
         if key not in RETRY:
             raise ValueError(f"unknown key {key!r}; known here: {', '.join(RETRY)}")

@@ -1,4 +1,4 @@
-"""Validation of single values. Each check raises ValueError with the broken rule."""
+"""Validates single values. Each check raises a ValueError with the broken rule."""
 
 from __future__ import annotations
 
@@ -214,7 +214,8 @@ def _check_databases(given: Iterable[str]) -> None:
 
 
 def is_host(name: str) -> bool:
-    """Whether the codec of internationalised names takes it. That is imported slowly, and for other names alone."""
+    """Whether the codec of internationalised names takes ``name``. The codec is imported slowly, so that names in ASCII
+    are checked here."""
     if name.isascii():
         *parts, last = name.split(".")  # nothing after a dot at the end
         return all(0 < len(part) <= LONGEST_LABEL for part in parts) and len(last) <= LONGEST_LABEL
@@ -241,14 +242,14 @@ def check_cron(expression: str) -> None:
 
 
 def _is_field(part: str, index: int) -> bool:
-    """Whether it is valid where the other fields leave everything open."""
+    """Whether ``part`` is valid as the field at ``index``, if all other fields are ``*``."""
     parts = ["*"] * len(CRON_FIELDS)
     parts[index] = part
     return _is_cron(parts)
 
 
 def _is_cron(parts: list[str]) -> bool:
-    """Whether it is valid, and has an instant in this century."""
+    """Whether an expression of these fields is valid, and has an instant in this century."""
     from datetime import UTC
 
     from pollconsumer.core.notation.cron_expression import Cron

@@ -1,7 +1,7 @@
-"""Refuses files and directories that determine which code runs as us, if others may write them. Root refuses those of
-other users, too: all others may run what a deploying user owns, which `check` shows.
+"""Refuses files and directories that determine which code we run, if others may write them. Root also refuses files of
+other users. Other users may run what a deploying user owns; ``check`` shows the owner.
 
-Group-writable ones are accepted, since a umask of 002 makes them; ``check`` names them.
+A file that its group may write is accepted, since a umask of 002 makes such files; ``check`` names it.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _directory_to_replace_it_in(path: Path) -> Path | None:
 
 
 def _others_may_write(path: Path) -> bool:
-    """False where there is none."""
+    """Whether others may write what is at ``path``; False if nothing is."""
     try:
         return _is_loose(path.stat()) and not modes_mean_nothing(path)
     except (OSError, ValueError):
@@ -110,7 +110,7 @@ def _others_may_write(path: Path) -> bool:
 
 
 def _is_loose(found: os.stat_result) -> bool:
-    """Whether others may write it; what root runs, its owner, too."""
+    """Whether others may write it. For root its owner is another, too."""
     return bool(found.st_mode & stat.S_IWOTH) or (os.geteuid() == 0 and found.st_uid != 0)
 
 

@@ -1,1 +1,1 @@
-"""The real scripts, mover and consumer, on a store in memory and under a clock that a test moves."""
+"""Runs the real scripts, mover and consumer on a store in memory, by a clock that a test advances."""

@@ -1,4 +1,4 @@
-"""A virtual clock, advanced by a test, and by waits of a launch under test."""
+"""The virtual clock. A test advances it, and so do the waits of a launch under test."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pollconsumer.core.notation.instants import ceil_epoch_ms, ceil_ms, datetime
 
 
 class VirtualClock:
-    """The server's and the monotonic clock in one, in whole milliseconds.
+    """The server's clock and the monotonic clock in one, in whole milliseconds.
 
-    ``tick`` does what is due now, and returns the seconds until the next due time, or None: advancing stops at each of
-    these instants.
+    ``tick`` does what is due now, and returns the seconds until the next due time, or None. Advancing the clock stops
+    at each due time.
     """
 
     def __init__(self, start: datetime) -> None:
@@ -41,7 +41,7 @@ class VirtualClock:
             due = self.next_due()
 
     def wait(self, seconds: float, woken: Callable[[], bool]) -> bool:
-        """Wait until ``woken``, at most so many seconds. Returns whether it was woken."""
+        """Wait until ``woken``, at most for ``seconds``. Returns whether it was woken."""
         until = self.now_ms + max(1, ceil_ms(seconds))
         while True:
             due = self.next_due()

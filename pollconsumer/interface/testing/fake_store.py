@@ -1,4 +1,4 @@
-"""A server in memory that goes by a clock of ours, and connections that take no time."""
+"""A server in memory that uses the virtual clock, and connections that take no time."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class FakeStore:
 
 
 class DirectConnection:
-    """Commands are carried out when they are sent."""
+    """A connection to a server in memory: a command is carried out when it is sent."""
 
     place = ""
 

@@ -1,4 +1,4 @@
-"""A store in memory whose server uses the virtual clock, and connections whose waits advance it."""
+"""Opens a store in memory. Its server uses the virtual clock, which blocking commands advance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pollconsumer.store.scripts import Scripts
 
 BUDGET = 5.0
 SCRIPTS = Scripts(shebang=False)
-"""Read once in a process: a suite has hundreds of stores."""
+"""Read once in a process, since a test suite makes hundreds of stores."""
 
 
 class MemoryOpener:
@@ -44,7 +44,7 @@ class MemoryOpener:
 
 
 class VirtualWire(ServerWire):
-    """A connection whose blocking command polls while virtual time passes."""
+    """A connection whose blocking command lets virtual time pass until it is answered."""
 
     def __init__(
         self, clock: VirtualClock, patience: Callable[[], Patience], connect: Callable[[], Connection]

@@ -99,7 +99,7 @@ class Sandbox:
         self._path = list(sys.path)
         self._until_left.enter_context(registry.afresh(self._apps or registry.apps, self._settings, self))
         try:
-            if self._settings.commands:  # their notes are separate from those for the real store
+            if self._settings.commands:  # their notes must not be among those for the real store
                 notes = self._until_left.enter_context(TemporaryDirectory())
                 self._programs = Programs(Path(notes), log.warning)
             moving = SandboxLaunch(self._opener, MOVER, LaunchPlan(FOREVER, 0.0), self._clock, self._listen)
@@ -229,7 +229,7 @@ class Sandbox:
         max_messages: int | None = None,
         end: int | None = None,
     ) -> Launched:
-        """One launch. With an ``end`` it waits at most until that instant, and only for something due."""
+        """Run one launch. With an ``end`` it waits until that instant at most, and only if something is due by then."""
         if self._launching:
             raise RuntimeError("a launch is under way, and a handler cannot run another")
         _refuse_running_loop()
@@ -238,7 +238,7 @@ class Sandbox:
         options = consumer_options(
             self._settings, queues, LauncherRule.PARALLEL, until_empty=until_empty, max_messages=max_messages
         )
-        # No signal can come, and reports are stored where they are made.
+        # A wait need not be cut short, since no signal can come; reports of progress are stored at once.
         options = options._replace(memory_limit=None, longest_wait=options.idle_time, report_every=0.0)
         plan = LaunchPlan(timeout, self._settings.consumer.grace)
         launch = SandboxLaunch(self._opener, CONSUMER, plan, self._clock, self._listen)
@@ -251,7 +251,7 @@ class Sandbox:
                 if self._anything_ready(options.queues):
                     return min(until, end)  # held back by a limit until then
                 if due is not None and due <= min(opens + lasts, end):
-                    return max(until, min(due, opens + lasts // 2))  # merges waits during which nothing can happen
+                    return max(until, min(due, opens + lasts // 2))  # one wait for all in which nothing can happen
             launch.stopped = True
             return None
 
@@ -268,7 +268,7 @@ class Sandbox:
         return Launched(counts.handled, counts.failed, counts.released + counts.yielded, reason)
 
     def _served(self, handlers: Mapping[str, Handler]) -> tuple[str, ...]:
-        """The queues that launches serve: those configured, else all."""
+        """The queues that launches serve: the configured ones, else all."""
         if self._configured:
             return served_queues(self._settings, handlers)
         known = {*self._store.queues(), *(handler.queue for handler in handlers.values())}
@@ -285,7 +285,7 @@ class Sandbox:
         self._clock.pass_until(instant)
 
     def _tick(self) -> float | None:
-        """The mover's work at this instant."""
+        """Do the mover's work at this instant. Returns the seconds until the next due time, or None."""
         while True:
             moved, next_due = self._mover.promote()
             self._mover.maintain()

@@ -1,4 +1,4 @@
-"""Launches without a process: no signals, heartbeat or watchdog, and a lease that does not lapse."""
+"""Launches within a test's process: without signals, heartbeat and watchdog, and with a lease that does not lapse."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ENDS_A_HANDLER = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
 
 
 class SandboxLaunch:
-    """Begins now, in virtual time, and is interrupted when ``stopped`` is set."""
+    """A launch that begins now, in virtual time, and is interrupted when ``stopped`` is set."""
 
     def __init__(
         self, opener: MemoryOpener, group: Group, plan: LaunchPlan, clock: VirtualClock, emit: Callable[[Event], None]
@@ -55,7 +55,7 @@ class SandboxLaunch:
         return self.stopped
 
     def check_lease(self) -> bool:
-        """It cannot be lost."""
+        """Whether it waited for the lease: never, since the lease cannot be lost."""
         return False
 
     def lease_is_trusted(self) -> bool:
@@ -83,7 +83,7 @@ class SandboxLaunch:
 
 
 class SandboxStops(Stops):
-    """Asks the store, which is in memory, instead of a heartbeat."""
+    """Requests to stop, read from the store in memory instead of a heartbeat."""
 
     def __init__(self, store: RedisStore) -> None:
         super().__init__(mmap(-1, self.SIZE), 0)

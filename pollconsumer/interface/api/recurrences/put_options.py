@@ -1,4 +1,4 @@
-"""Makes recurrences from the arguments of `put`, and validates them before anything is sent."""
+"""Makes recurrences from the arguments of `put`, and validates them before they are sent."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _new_put(name: str, registered: RegisteredHandler | None, defaults: Defaults
 
 
 def _rule(given: dict[str, Any]) -> RecurrenceSettings:
-    """Checked, as one of a configuration."""
+    """The options that a recurrence of a configuration has, too, checked in the same way."""
     if isinstance(given.get("every"), int | float) and not isinstance(given["every"], bool):
         given["every"] = str(given["every"])
     for key, kind in (("missed", Missed), ("overlap", Overlap)):
@@ -162,5 +162,5 @@ def _first(first: Any) -> First:
 
 
 def _whole(seconds: float) -> float:
-    """As an integer if it is one, which is shorter."""
+    """``seconds`` as an integer, whose text is shorter, if it is a whole number."""
     return int(seconds) if seconds == int(seconds) else seconds

@@ -36,7 +36,7 @@ from pollconsumer.runtime.system.system_limits import start_refused
 
 
 def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
-    """Until the launch hangs up."""
+    """Handle messages for the launch, until it hangs up."""
     handle_signals_plainly_in_forks(SIGNALS)
     connection = FrameConnection(launch)
     standard_error.remember()
@@ -61,11 +61,11 @@ def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
 
 
 REPORT_EVERY = 0.2
-"""Seconds between two that are sent: a handler may report in each turn of a loop."""
+"""Seconds between two reports that are sent: a handler may report in each turn of a loop."""
 
 
 class Reports:
-    """A handler's progress, sent now and then, while ``sending`` is held."""
+    """Sends a handler's progress now and then, with the lock ``sending`` held."""
 
     def __init__(self, connection: FrameConnection, sending: threading.Lock) -> None:
         self._connection, self._sending, self._lock = connection, sending, threading.Lock()
@@ -81,7 +81,7 @@ class Reports:
                     self._waits = True
 
     def take(self) -> dict[str, Any]:
-        """The last one, unless it was sent; none is after that."""
+        """The last report, if it was not sent. From now on none is sent."""
         with self._lock:
             self._taken.set()
             last, self._unsent = self._unsent, {}
@@ -106,7 +106,7 @@ class Handed(NamedTuple):
 
 
 class _WaitsTold(SlotWaits):
-    """Waits of the launch's handlers: the launch counts them all, and is told when this handler's begins or ends."""
+    """The waits of this process's handler, which the launch is told of, since it counts those of all its handlers."""
 
     def __init__(self, launch: str, stop_before: float, handed: Handed, tell: Callable[..., bool]) -> None:
         super().__init__(ServedQueues(launch, (), 0, stop_before, True, list))

@@ -20,7 +20,7 @@ from pollconsumer.runtime.isolation.pool import Processes
 def isolating(
     handlers: Mapping[str, Handler], settings: Settings, check_lease: Callable[[], bool]
 ) -> Iterator[Mapping[str, Handler]]:
-    """``handlers``, of which the isolated ones run in processes that end with the block."""
+    """Yield ``handlers``, of which the isolated ones run in processes that end with the block."""
     streaks = damped_by()
     introduction = {
         "shadowed": shadowed(settings),

@@ -1,1 +1,1 @@
-"""Commands that set an installation up: its configuration, its platform, its store."""
+"""Commands about an installation: its configuration, its launches, its store."""

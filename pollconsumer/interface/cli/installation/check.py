@@ -1,4 +1,4 @@
-"""``pollconsumer check``: validates the configuration and shows the next window."""
+"""``pollconsumer check``: validates the configuration, and shows the next window."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ IMPORT_WITHIN = 20.0
 
 
 class OnlyRead(OwnFiles):
-    def write(self, name: str, content: bytes) -> bool:  # noqa: ARG002  nothing is made of them
+    """The files of a launch, of which ``check`` writes none."""
+
+    def write(self, name: str, content: bytes) -> bool:  # noqa: ARG002  its signature
         return False
 
 
@@ -170,7 +172,7 @@ def _commands(settings: Settings, handlers: Mapping[str, Handler], longest: floa
 
 
 def _import_in_time(settings: Settings) -> dict[str, Handler]:
-    """The handlers. ConfigurationError shows its traceback; the process ends if the import does not."""
+    """Import the handlers. ConfigurationError shows its traceback; if the import lasts too long, the process ends."""
     names = ", ".join([*filter(None, [django_site()]), *settings.handlers])
     watchdog = Watchdog(IMPORT_WITHIN, lambda: f"handlers: {shown(names)}: import exceeded {IMPORT_WITHIN:g}s")
     try:
@@ -213,7 +215,8 @@ def _warn_of_recurrences_nobody_serves(recurrences: Iterable[Recurrence], unserv
 
 @contextmanager
 def _own_time_zone() -> Iterator[None]:
-    """Around imports that may set the process's zone, as a Django site does; a launch reads its schedule before."""
+    """Wrap imports that may set the process's time zone, as a Django site does, and restore the zone: a launch reads
+    its schedule before them."""
     own = os.environ.get("TZ")
     try:
         yield
@@ -226,7 +229,7 @@ def _own_time_zone() -> Iterator[None]:
 
 
 def _places(settings: Settings) -> Iterator[Path | None]:
-    """What decides which code runs."""
+    """The files and directories that determine which code runs."""
     yield from (settings.config, settings.directory)
     for module in settings.handlers:
         if (found := sys.modules.get(module)) is not None and found.__file__:
@@ -291,7 +294,7 @@ def _timeouts_missed(commands: Mapping[str, Any], longest: float) -> Iterator[tu
 
 
 def _print(report: dict[str, Any], settings: Settings, not_served: list[str], roles: Sequence[str]) -> None:
-    """``roles``: those whose windows are of interest."""
+    """Print the report as a table. ``roles``: whose windows it shows."""
     no_state = "none" if settings.state == NO_STATE else "none can be written, set state to a directory"
     longest = _longest(settings, report)
     rows: list[tuple[str, object]] = [

@@ -60,8 +60,9 @@ def launch_as_json(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def ledger_table(entries: list[dict[str, Any]], now: int) -> None:
-    """Like the log of the article: ``1 minute ago (55 seconds running time)``, and why, and how much; on which host, if
-    there are several. ``now`` in epoch ms of the server's clock, which stamped the entries."""
+    """Print the ledger like the log of the article: ``1 minute ago (55 seconds running time)``, then why each launch
+    stopped and what it did; on which host, if there are several. ``now``: epoch ms of the server's clock, as in the
+    entries."""
     several = len({entry["host"] for entry in entries}) > 1
     headers = (
         *(("host",) if several else ()),

@@ -54,7 +54,7 @@ def break_(role: str, slot: int | None, yes: bool) -> None:
 
 
 def leases_as_json(leases: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
-    """These fields of each lease, and since when it is held."""
+    """The fields ``names`` of each lease, and since when it is held."""
     return [{name: lease[name] for name in names} | {"since": iso(lease["since_ms"])} for lease in leases]
 
 

@@ -1,4 +1,4 @@
-"""A role's next launches for ``pollconsumer check``: when they start, what launches them, how long their window is."""
+"""Predicts a role's next launches for ``pollconsumer check``: their start, their launcher, their window."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ OBSERVED = {
 
 
 def next_window(role: ConsumerSettings | MoverSettings, now: datetime, past: list[dict[str, Any]]) -> dict[str, Any]:
-    """The window of a launch that the platform starts next, or now without a schedule. ``past``: earlier ones, newest
-    first, which show what launches them: here it is a person."""
+    """The window of the launch that the platform starts next, or now without a schedule. ``past``: earlier launches,
+    newest first. They show what the launcher is: ``check`` itself is started by a person."""
     launches = _launches(role.schedule, now) if role.schedule else []
     start = datetime.fromisoformat(launches[0]) if launches else now
     ahead = next_launches(role.schedule, start) if role.schedule else None
@@ -79,7 +79,7 @@ def _launcher_of(role: ConsumerSettings | MoverSettings, past: list[dict[str, An
 
 
 def described_window(window: dict[str, Any]) -> list[tuple[str, str]]:
-    """What `next_window` returned, for people."""
+    """The rows for people of what `next_window` returned."""
     launches = "  ".join(map(_local, window["next_launches"])) or "no schedule set: timeout alone bounds the window"
     return [
         ("launcher", _launcher(window)),

@@ -35,9 +35,9 @@ from pollconsumer.store.reading.messages import Message
 
 LAUNCHES_SHOWN = 5
 LOOK_EVERY = 0.5
-"""Seconds between the looks of ``--watch`` at a message."""
+"""Seconds after which ``--watch`` reads a message again."""
 OVERVIEW_EVERY = 2.0
-"""The same, of the overview."""
+"""Seconds after which it reads the overview again."""
 MOVER_MISSING_AFTER = 5.0
 """Seconds that a message may be overdue before a missing mover is reported."""
 
@@ -74,7 +74,7 @@ def status(message_id: str | None, queue: str | None, watch: bool, as_json: bool
 
 
 def _show_overview(reading: Inspector, as_json: bool, *, again: bool = False) -> None:
-    """``again``: in place of the one before."""
+    """Print the overview; ``again``: in place of the one before."""
     overview, launches = reading.overview(), reading.launches(LAUNCHES_SHOWN)
     if as_json:
         print_json(_as_json(overview) | {"launches": [launch_as_json(entry) for entry in launches]})
@@ -99,7 +99,7 @@ def _changes(inspector: Inspector, message_id: str, queue: str | None) -> Iterat
 
 
 def describe(message: Message) -> dict[str, Any]:
-    """A message under the names of the contract."""
+    """A message as ``--json`` shows it."""
     row = message.row
     return {
         "id": message.id,
@@ -129,7 +129,7 @@ def progress_as_json(progress: Progress) -> dict[str, Any]:
 
 
 def _stop(details: dict[str, Any]) -> str:
-    """Since when it is to stop, and whether it does not."""
+    """When the message was asked to stop, and what becomes of the request."""
     if details["state"] != State.RESERVED:
         return f"at {details['stop_asked_at']}, too late"
     return f"at {details['stop_asked_at']}; interrupted 5s later, unless it blocks in a thread or swallows that"
@@ -140,7 +140,7 @@ def _shown(progress: dict[str, Any]) -> str:
 
 
 def print_message(details: dict[str, Any], *, as_json: bool) -> None:
-    """One message: one JSON object, or one property per line."""
+    """Print one message: one JSON object, or one property a line."""
     if as_json:
         print_json(details)
         return
@@ -181,7 +181,7 @@ def _as_json(overview: Overview) -> dict[str, Any]:
 
 
 def as_object(queue: QueueCounts) -> dict[str, Any]:
-    """A queue under the names of the contract."""
+    """A queue as ``--json`` shows it."""
     counts = queue._asdict() | queue.load._asdict()
     del counts["load"]
     return counts
@@ -220,7 +220,8 @@ def _print_overview(overview: Overview, launches: list[dict[str, Any]]) -> None:
 
 
 def _unattended(overview: Overview) -> list[str]:
-    """Queues with overdue messages that nobody promotes, with how many; none while a mover is there, or lately was."""
+    """Queues with overdue messages that nobody promotes, each with their number; none if a mover is or lately was
+    there."""
     seen = overview.mover_seen_seconds_ago
     if seen is not None and seen <= MOVER_MISSING_AFTER:
         return []

@@ -1,4 +1,4 @@
-"""``pollconsumer store``: the embedded server, even if the settings name another store; moving a store."""
+"""``pollconsumer store``: the embedded server, even if the settings name another store."""
 
 from __future__ import annotations
 

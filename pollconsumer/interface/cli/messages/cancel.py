@@ -58,7 +58,7 @@ def cancel(
 
 
 def _cancel_each(ids: tuple[str, ...], queue: str | None, *, running: bool) -> None:
-    """Every one that can be. Raises the last error; the others are printed."""
+    """Cancel each message that can be. The last error is raised; earlier ones are printed."""
     inspector, interventions = opened(Inspector), opened(Interventions)
     act = interventions.stop if running else interventions.cancel
     refused: PollConsumerError | None = None

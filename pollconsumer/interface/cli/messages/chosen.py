@@ -1,4 +1,4 @@
-"""What commands do to many messages, and say about it."""
+"""Acts on many messages, and reports what was done."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pollconsumer.store.queues.interventions import MAX_PAGE_IDS
 from pollconsumer.store.reading.message_selector import Chosen, by_queue
 
 MANY = 1000
-"""Messages for which there is a progress bar."""
+"""A progress bar is shown for more messages than this."""
 AT_ONCE = MAX_PAGE_IDS
-"""Messages between two of its steps."""
+"""Messages that are acted on at once, between two steps of the bar."""
 
 
 def each_queue(what: str, *acts: tuple[Chosen, Callable[[str, list[str]], list[str]]]) -> list[str]:
-    """Act on the ids of each queue, with a progress bar if they are many. Returns the ids that it did, too; ``what``
-    names the outcome, as in ``cancelled``."""
+    """Call each act with the ids of each queue, with a progress bar if they are many. Returns the ids that were acted
+    on. ``what`` names the outcome, as in ``cancelled``."""
     done: list[str] = []
     count = sum(len(chosen) for chosen, _ in acts)
     with (
@@ -35,7 +35,7 @@ def each_queue(what: str, *acts: tuple[Chosen, Callable[[str, list[str]], list[s
 
 
 def report(what: str, done: Sequence[str], asked: Chosen, why_left: str, as_json: bool) -> None:
-    """How many were done, and which were left."""
+    """Print how many messages were acted on, and which were left."""
     left = sorted({message_id for _, message_id in asked} - set(done))
     told: dict[str, Any] = {what: len(done), "left": left}
     if as_json:
@@ -45,7 +45,7 @@ def report(what: str, done: Sequence[str], asked: Chosen, why_left: str, as_json
 
 
 def would(what: str, count: int, as_json: bool) -> None:
-    """Without ``--yes``: how many would be."""
+    """Print how many messages would be acted on with ``--yes``."""
     if as_json:
         print_json({f"would_be_{what}": count})
     else:

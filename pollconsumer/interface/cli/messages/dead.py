@@ -23,7 +23,7 @@ WHY_LEFT = "no record, or another message has the unique key"
 
 
 def chosen(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that select dead letters."""
+    """Give a command the options that select dead letters."""
     for option in (
         click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only those of this queue, ids given or not."),
         click.option("--handler", cls=Once, type=HANDLER_NAME, help="Only those for this handler."),

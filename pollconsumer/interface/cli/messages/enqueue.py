@@ -67,7 +67,7 @@ HEADER = Value(Text("NAME=VALUE", _header))
 
 
 def as_mapping(ctx: click.Context, param: click.Parameter, given: Sequence[tuple[str, str]]) -> dict[str, str] | None:
-    """None without any, as of an option that is not given."""
+    """The headers by name; None without any, as for an option that is not given."""
     names = [name for name, _ in given]
     for name in names:
         if names.count(name) > 1:
@@ -135,7 +135,8 @@ def enqueue(
 def _new_message(
     handler: str, payload: dict[str, Any], options: dict[str, Any], own_defaults: OwnDefaults
 ) -> NewMessage:
-    """With the handler's queue and rate, and hooks called, unless a queue is given: then no module is imported."""
+    """A message with the queue and rate of its handler, after its hooks. If ``options`` give a queue, no module is
+    imported: it has neither the handler's rate nor its hooks."""
     if options.get("queue"):
         return new_message(handler, payload, **options)
     defaults = own_defaults.of(handler)
@@ -146,7 +147,7 @@ def _new_message(
 
 
 def payload_of(text: str | None) -> dict[str, Any]:
-    """The payload in an argument, or on standard input for ``-``; empty for None. BadData if it is no JSON object."""
+    """The payload that an argument gives, ``-`` for standard input; empty for None. BadData if it is no JSON object."""
     text = _standard_input() if text == "-" else text
     return {} if text is None else parse_object("payload", text)
 
@@ -166,7 +167,8 @@ def parse_object(what: str, text: str) -> dict[str, Any]:
 
 
 def _enqueue_lines(source: str, skip: int, report: Report) -> None:
-    """Enqueue the lines before a refused one; the error gives their number, and how to continue."""
+    """Enqueue the lines of ``source``. An error for a refused line says how many before it were accepted, and how to
+    continue."""
     store, own_defaults = producer(), OwnDefaults(current_settings())
     lift()
     with _opened(source) as file, progress_bar(size := _size_of(file), shown=report.shows_progress) as bar:
@@ -205,7 +207,8 @@ def _refused(error: BadData, line: int, accepted: int) -> BadData:
 
 
 def _cut_off(error: StoreUnreachable, lines: list[int], accepted: int) -> StoreUnreachable:
-    """Enqueue ``lines``; if the outcome is unknown, the first of them have been sent."""
+    """The error for ``lines`` that were not accepted since the store could not be reached. If the outcome is unknown,
+    it names the lines that were sent."""
     if isinstance(error, OutcomeUnknown):
         unknown = f"lines {lines[0]} to {lines[len(error.ids) - 1]}"
         rest = f"those with an id may be repeated: --skip {lines[0] - 1}"
@@ -263,17 +266,17 @@ def _opened(source: str) -> BinaryIO:
 
 
 def _size_of(file: BinaryIO) -> int | None:
-    """In bytes; None of a pipe."""
+    """The size in bytes; None for a pipe."""
     found = os.fstat(file.fileno())
     return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
 class Report:
-    """Prints the ids, or with ``counting`` their number, for a person at a terminal. Progress is shown on a terminal
-    that does not also show the ids."""
+    """Prints the ids of enqueued messages; with ``counting`` only their number, for a person at a terminal. A progress
+    bar is shown on a terminal that does not show the ids."""
 
     def __init__(self, as_json: bool, *, counting: bool = False, line: int = 0) -> None:
-        """``line``: the last one that is passed over."""
+        """``line``: the last line that is passed over."""
         self._as_json, self._counting = as_json, counting and not as_json
         self.shows_progress = self._counting or not is_terminal(sys.stdout)
         self._duplicates = 0
@@ -282,7 +285,7 @@ class Report:
         """Lines that are being enqueued, and not known to be accepted yet."""
 
     def so_far(self) -> str:
-        """What was accepted, and how to go on."""
+        """How many were accepted, and how to go on."""
         text = f"{self.accepted} accepted, up to line {self._line}"
         if not self.unanswered:
             return f"{text}: go on with --skip {self._line}"

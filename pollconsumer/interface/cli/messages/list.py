@@ -36,7 +36,8 @@ def list_(
 
 
 def print_messages(messages: Iterator[Message], *, as_json: bool) -> None:
-    """Print a line each, a page at a time with columns of its own width; or one JSON array, as they are read."""
+    """Print a line for each message, in pages whose columns have widths of their own; or one JSON array, as they are
+    read."""
     if as_json:
         print_json_array(map(describe, messages))
         return
@@ -52,7 +53,7 @@ def print_messages(messages: Iterator[Message], *, as_json: bool) -> None:
 
 
 def _started(message: Message) -> str | None:
-    """When a handler began with it, of one that is reserved."""
+    """When a handler began with a message that is reserved; None for any other message."""
     at = message.timestamps.started_at
     return iso(at) if at is not None and message.state is State.RESERVED else None
 

@@ -31,7 +31,7 @@ from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus, a
 NAME = click.argument("name", type=RECURRENCE_NAME)
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 RESULT_CHARACTERS = 40
-"""Of a result in a table."""
+"""Maximum length of a result in a table."""
 
 
 def _day(text: str) -> date | int:
@@ -145,7 +145,7 @@ def history(name: str, limit: int, as_json: bool) -> None:
 
 
 def _found(name: str) -> tuple[Recurrences, RecurrenceStatus]:
-    """The recurrence of that name: as it stands in the store, or as the configuration has it for the next launch."""
+    """The recurrence as it stands in the store, else as the configuration has it for the next launch."""
     store = opened(Recurrences)
     try:
         return store, store.find(name)
@@ -157,7 +157,7 @@ def _found(name: str) -> tuple[Recurrences, RecurrenceStatus]:
 
 
 def _all() -> Iterator[RecurrenceStatus]:
-    """Those in the store; then those of the configuration that no launch has brought yet."""
+    """The recurrences in the store; then the configuration's that no launch has stored yet."""
     try:
         defined = configured_recurrences(current_settings())
     except ConfigurationError as error:
@@ -191,7 +191,7 @@ def _brief(result: object) -> str | None:
 
 
 def _describe(standing: RecurrenceStatus) -> dict[str, Any]:
-    """The same keys for each; those of its definition are None if that is unreadable."""
+    """A recurrence as ``--json`` shows it. If its definition is unreadable, the keys of the definition are None."""
     rule, previous = standing.recurrence, standing.previous
 
     def defined(*names: str) -> dict[str, Any]:
@@ -242,7 +242,7 @@ def _beginning(rule: Recurrence, standing: RecurrenceStatus, start: date | int |
 
 
 def _ahead_of(rule: Recurrence, standing: RecurrenceStatus, after: int) -> Iterator[int]:
-    """Its instants after that, as many as there will be."""
+    """Its instants later than ``after``, until it ends."""
     if standing.ended:
         return iter(())
     left = None if rule.times is None else max(0, rule.times - standing.enqueued)

@@ -4,9 +4,9 @@ Import this where settings are read or documented, not on the path of a launch: 
 the fields from the cache (``fields.py``), and its settings are plain objects (``model.py``), which type checkers take
 for instances of these classes.
 
-Every key of ``[consumer]`` and ``[mover]`` is a flag of ``run`` or ``move``, but those of another section only. A
-``former`` name is accepted, and shown nowhere. A field that is not shown (``repr=False``) may hold a secret. Validators
-are functions of ``values.py``, where a launch finds them.
+Every key of ``[consumer]`` is a flag of ``run``, every key of ``[mover]`` one of ``move``, unless ``flag_only_in``
+names the other section. A ``former`` name is accepted, and shown nowhere. A field that is not shown (``repr=False``)
+may hold a secret. Validators are functions of ``values.py``, where a launch finds them.
 """
 
 from __future__ import annotations
@@ -241,5 +241,5 @@ class Settings(BaseSettings, Placed):
         *_: Any,
         **__: Any,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """That of ``sources.py``, alone."""
+        """The source that ``sources.py`` gives, instead of those of pydantic-settings."""
         return (init_settings.init_kwargs["source"],)

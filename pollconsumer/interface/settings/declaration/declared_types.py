@@ -1,4 +1,4 @@
-"""Types of declared settings: how each is read, and checked, by functions that a launch finds by their names."""
+"""Types of declared settings. The functions that read and check them are found by their names in launches."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Quota = Annotated[str, checked(parse_quota)]
 MemberName = Annotated[str, checked(values.check_member)]
 VariableName = Annotated[str, checked(values.check_variable)]
 Named = Annotated[str, checked(values.check_named)]
-"""Something in a module of the user's."""
+"""An object in a module of the user's, written ``module:object``."""
 StoreUrl = Annotated[str, checked(values.check_store)]
 SharedDirectory = Annotated[str, checked(values.check_shared_directory)]
 StateDirectory = Annotated[str, checked(values.check_state)]

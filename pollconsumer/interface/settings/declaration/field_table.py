@@ -16,7 +16,7 @@ from pollconsumer.interface.settings.fields import DeclaredField, FieldTable
 
 
 def described() -> FieldTable:
-    """The declared fields as a launch knows them."""
+    """The declared fields as launches read them from the cache."""
     sections: dict[str, dict[str, DeclaredField]] = {"": {}}
     tables: dict[str, dict[str, DeclaredField]] = {}
     for name, field in Settings.model_fields.items():

@@ -1,5 +1,5 @@
-"""Settings read and checked by pydantic-settings. Slow to import: only for a file that is not known yet, and to say
-what is wrong."""
+"""Reads and checks settings by pydantic-settings. It imports slowly, so that it is used only for a file that has not
+been read before, and to say what is wrong."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from pollconsumer.interface.settings.rules import refusal
 
 TYPES = {f"{kind}_type": rule for kind, rule in EXPECTED.items()} | {"model_type": "expected a section of keys"}
 RANGES = ("greater_than", "greater_than_equal", "less_than_equal")
-"""pydantic's names of what is not of the declared type, or out of the declared range."""
+"""pydantic's names of errors: for a value of another type than the declared one (with our rule), or out of range."""
 
 
 def read(path: Path | None, variables: Mapping[str, str]) -> dict[str, Any]:
-    """The values that are given, by name, sections as dicts, each checked alone.
+    """The given values by name, sections as dicts, each value checked alone.
 
-    ``path`` is an existing TOML file; ``variables`` are those of the environment that begin with POLLCONSUMER_.
+    ``path`` is an existing TOML file; ``variables`` are the environment's that begin with POLLCONSUMER_.
     ConfigurationError names the first invalid key or variable.
     """
     if path is not None and not path.is_file():
@@ -41,9 +41,8 @@ def read(path: Path | None, variables: Mapping[str, str]) -> dict[str, Any]:
 
 
 class _Source(InitSettingsSource):
-    """The file with the variables laid over it, under the names that the file has. A variable takes the place of a
-    whole table, where sources of pydantic-settings would merge the two; and the same code reads those that a launch
-    lays over what it has kept."""
+    """The values of the file, overridden by the variables. Unlike the sources of pydantic-settings, a variable takes
+    the place of a whole table; and launches override kept values by the same code."""
 
     def __init__(self, path: Path | None, variables: Mapping[str, str]) -> None:
         file = TomlConfigSettingsSource(Settings, path).toml_data
@@ -51,7 +50,7 @@ class _Source(InitSettingsSource):
 
 
 def _refused(error: Any) -> ConfigurationError:
-    """One of pydantic's errors as our error line."""
+    """Our error line for one of pydantic's errors."""
     path, table = ".".join(part for part in error["loc"] if isinstance(part, str)), described()
     if error["type"] == "extra_forbidden":
         section, _, key = path.rpartition(".")
@@ -68,7 +67,8 @@ def _refused(error: Any) -> ConfigurationError:
 
 
 def _not_toml(path: Path | None, failure: Exception) -> ConfigurationError:
-    """Where and why the file is invalid TOML: with the key of that line, never its value, which may be a secret."""
+    """Our error line for a file that is not TOML: it names the key of the line, never its value, which may be a
+    secret."""
     if isinstance(failure, UnicodeDecodeError):
         return ConfigurationError("configuration file is not UTF-8", path, f"see byte {failure.start}")
     if isinstance(failure, RecursionError):
