@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.durations import Durations
 from pollconsumer.core.errors import NodeLost, PermissionDenied, StoreRefused, StoreUnreachable
-from pollconsumer.core.events import Event, QueueLeftOut, QueueUnknown, QueueUnserved
+from pollconsumer.core.news.events import Event, QueueLeftOut, QueueUnknown, QueueUnserved
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.consumer import Consumer
 from pollconsumer.runtime.handling.executors.executor import Executor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pollconsumer.core.events import ConflictDropped, MessagesFound, NewerMessagesFound, OrphansRecovered
+from pollconsumer.core.news.events import ConflictDropped, MessagesFound, NewerMessagesFound, OrphansRecovered
 from pollconsumer.runtime.launch.held import Launch, LaunchPlan
 from pollconsumer.store.leases import set_back_by
 from pollconsumer.store.queues import outbox

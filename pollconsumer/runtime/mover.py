@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from pollconsumer.core.errors import LeaseLost, NodeLost, PermissionDenied, PollConsumerError, StoreUnreachable
-from pollconsumer.core.events import QueueLeftOut
+from pollconsumer.core.news.events import QueueLeftOut
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.launch.shared_memory.launch_progress import Counts

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from pollconsumer.core.errors import WentBack
-from pollconsumer.core.repeats import Streaks
+from pollconsumer.core.news.repeats import Streaks
 from pollconsumer.interface import cli
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.runtime.programs.notes import Noted

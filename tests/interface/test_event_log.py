@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pollconsumer.core import events
-from pollconsumer.core.events import Event
+from pollconsumer.core.news import events
+from pollconsumer.core.news.events import Event
 from pollconsumer.interface.logs import logs
 from pollconsumer.interface.logs.event_log import NOTES, WARNINGS, listener
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.errors import NodeLost, StoreUnreachable
-from pollconsumer.core.progress import Progress
+from pollconsumer.core.news.progress import Progress
 from pollconsumer.runtime.session.cluster.away import LONGER_THAN_LOOKS, LOOK_EVERY, Away
 from pollconsumer.runtime.session.cluster.cluster_exchange import ClusterExchange
 from pollconsumer.store.client.replies import Unanswered

@@ -13,8 +13,8 @@ from unittest.mock import patch
 import pytest
 
 from pollconsumer.core.durations import Average
-from pollconsumer.core.events import ReservationsLost
-from pollconsumer.core.progress import Progress
+from pollconsumer.core.news.events import ReservationsLost
+from pollconsumer.core.news.progress import Progress
 from pollconsumer.core.queue_order import Turns
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
@@ -39,7 +39,7 @@ from tests.store.test_enqueue_new import scripts_sent
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from pollconsumer.core.events import Event
+    from pollconsumer.core.news.events import Event
     from pollconsumer.store.records.reservations import Reservation
 
 QUEUES = ("mail", "other")

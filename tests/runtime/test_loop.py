@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.choices import Loop
 from pollconsumer.core.errors import LeaseLost
-from pollconsumer.core.events import WindowTooShort
+from pollconsumer.core.news.events import WindowTooShort
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime import consumer
 from pollconsumer.runtime.session.exchange import TRIM_EVERY

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 from pollconsumer.core.choices import Dialect
-from pollconsumer.core.events import Event, PingFailed
-from pollconsumer.core.pings import Ping
+from pollconsumer.core.news.events import Event, PingFailed
+from pollconsumer.core.news.pings import Ping
 from pollconsumer.runtime.pings import monitors
 from pollconsumer.runtime.pings.monitors import AT_A_TIME, MOST_WAITING, Monitors
 from pollconsumer.runtime.pings.pinger import NO_ANSWER

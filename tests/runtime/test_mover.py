@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.core.events import OrphansRecovered
+from pollconsumer.core.news.events import OrphansRecovered
 from pollconsumer.core.window import Window
 from pollconsumer.runtime.mover import MARGIN, Mover, MoverOptions
 from pollconsumer.store.records.reservations import Holder
@@ -19,7 +19,7 @@ from tests.store import acting
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pollconsumer.core.events import Event
+    from pollconsumer.core.news.events import Event
     from pollconsumer.runtime.launch.held import Launch
     from pollconsumer.runtime.session.wake import Wake
     from pollconsumer.store.queues.redis_store import RedisStore

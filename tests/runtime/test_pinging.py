@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.choices import Dialect
-from pollconsumer.core.events import LaunchEnded
-from pollconsumer.core.pings import Ping
+from pollconsumer.core.news.events import LaunchEnded
+from pollconsumer.core.news.pings import Ping
 from pollconsumer.runtime.pings.pinger import NO_ANSWER, Failed, Pinger, delivered
 
 if TYPE_CHECKING:

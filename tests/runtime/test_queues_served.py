@@ -17,7 +17,7 @@ from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, message
 
 if TYPE_CHECKING:
-    from pollconsumer.core.events import Event
+    from pollconsumer.core.news.events import Event
     from pollconsumer.store.client.wire import Wire
     from pollconsumer.store.queues.redis_store import RedisStore
     from tests.site import Site

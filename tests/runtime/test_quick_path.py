@@ -43,7 +43,7 @@ from tests.store.servers import snapshot
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.core.events import Event
+    from pollconsumer.core.news.events import Event
     from pollconsumer.runtime.handling.context import Context
 
 QUEUES = ("mail", "other")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.errors import BadData, StoreUnreachable
-from pollconsumer.core.progress import Progress
+from pollconsumer.core.news.progress import Progress
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.runtime.session import progress_reporter

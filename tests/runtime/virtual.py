@@ -36,7 +36,7 @@ from pollconsumer.store.records.steps import Promoted, Share, Stepped
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from pollconsumer.core.events import Event
+    from pollconsumer.core.news.events import Event
     from pollconsumer.runtime.handling.executors.executor import Executor
     from pollconsumer.runtime.launch.held import Launch
     from pollconsumer.store.records.reports import Reports

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from contextlib import AbstractContextManager
 
-    from pollconsumer.core.events import Event
+    from pollconsumer.core.news.events import Event
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.core.window import StopReason
     from pollconsumer.runtime.handling.context import Context

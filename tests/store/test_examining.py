@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.choices import Missed
-from pollconsumer.core.events import Event, OccurrencesSkipped
 from pollconsumer.core.histogram import BOUNDS, Histogram
+from pollconsumer.core.news.events import Event, OccurrencesSkipped
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire

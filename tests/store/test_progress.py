@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import LeaseLost
-from pollconsumer.core.progress import Progress
+from pollconsumer.core.news.progress import Progress
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.records.steps import Share
 from tests.conftest import NAMESPACE

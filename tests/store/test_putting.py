@@ -10,8 +10,8 @@ import pytest
 
 from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import BadData, NotFound
-from pollconsumer.core.events import Event, RecurrenceTaken
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.news.events import Event, RecurrenceTaken
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.records.occurrences import id_of, occurrence_of
 from pollconsumer.store.records.reservations import Holder

@@ -11,14 +11,14 @@ import pytest
 
 from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import LeaseLost
-from pollconsumer.core.events import (
+from pollconsumer.core.message import NewMessage
+from pollconsumer.core.news.events import (
     Event,
     QueueLeftOut,
     RecurrenceContested,
     RecurrenceRemoved,
     RecurrenceUnreadable,
 )
-from pollconsumer.core.message import NewMessage
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener

@@ -17,7 +17,7 @@ from pollconsumer.runtime.handling.waits import slot_waits
 from pollconsumer.store.client.wire import Wire
 
 if TYPE_CHECKING:
-    from pollconsumer.core.progress import Progress
+    from pollconsumer.core.news.progress import Progress
     from pollconsumer.store.reading.messages import Message
 
 R = TypeVar("R", covariant=True)

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from pollconsumer.core import events
-from pollconsumer.core.events import Event
+from pollconsumer.core.news import events
+from pollconsumer.core.news.events import Event
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.logs.logs import MET, NEWS, STANDING, about, launch_stopped, log
 

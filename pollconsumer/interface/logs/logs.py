@@ -1,9 +1,9 @@
 """Writes the log to standard error: a line ``pollconsumer: LEVEL: TEXT`` for each record, by default only for warnings
 and errors, since cron mails all output.
 
-Once ``damp`` was called, repeated warnings are damped: see ``core/repeats.py``. Two warnings are the same one if their
-texts are, numbers aside. ``extra=about(...)`` names a warning independently of its text; one with ``extra=NEWS`` is
-printed each time.
+Once ``damp`` was called, repeated warnings are damped: see ``core/news/repeats.py``. Two warnings are the same one if
+their texts are, numbers aside. ``extra=about(...)`` names a warning independently of its text; one with ``extra=NEWS``
+is printed each time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 NEWS: dict[str, Any] = {"streak": None}
 """``extra`` of a record that is not damped."""
 FAILURE, STANDING, MET = "failure", "standing", "met"
-"""Kinds of streaks: see ``core/repeats.py``."""
+"""Kinds of streaks: see ``core/news/repeats.py``."""
 SAID_BY_US = ("django.tasks", "django_tasks")
 """Loggers of Django's tasks framework, whose records are left out: the launch reports dead letters, too."""
 _NUMBER = r"\b0x[0-9a-f]+\b|(?<![\w-])\d+(?:\.\d+)*(?:ms|[smhd%])?(?![\w-])"

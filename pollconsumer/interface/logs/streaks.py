@@ -1,4 +1,4 @@
-"""The streaks of warnings and failures of one crontab line, across launches: see ``core/repeats.py``.
+"""The streaks of warnings and failures of one crontab line, across launches: see ``core/news/repeats.py``.
 
 They are stored in a small file of the user's, one for each configuration file, store, namespace, role and set of
 queues, as arguments and environment name them, since the configuration may be invalid. Two concurrent launches may
@@ -20,7 +20,7 @@ from pollconsumer.interface.command_line import values_of
 from pollconsumer.runtime.system.own_files import OwnFiles, spare_directory
 
 if TYPE_CHECKING:
-    from pollconsumer.core.repeats import Streaks
+    from pollconsumer.core.news.repeats import Streaks
 
 DIRECTORY = "streaks"
 WITHOUT_WORK = (
@@ -66,7 +66,7 @@ class LaunchStreaks:
         return lines if self._write(streaks, now) else []
 
     def _read(self) -> Streaks:
-        from pollconsumer.core.repeats import Streaks
+        from pollconsumer.core.news.repeats import Streaks
 
         return Streaks.decode(self._places().read(self._file))
 

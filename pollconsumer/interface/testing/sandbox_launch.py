@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable
 from mmap import mmap
 
-from pollconsumer.core.events import Event, LaunchEnded
+from pollconsumer.core.news.events import Event, LaunchEnded
 from pollconsumer.core.retry import Fatal, RetryIn, Yield
 from pollconsumer.core.window import StopReason, Window
 from pollconsumer.interface.testing.clock import VirtualClock

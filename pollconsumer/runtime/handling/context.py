@@ -16,7 +16,7 @@ from pollconsumer.runtime.handling.shield import Shield
 from pollconsumer.runtime.new_messages import Defaults, SendOptions, new_message
 
 if TYPE_CHECKING:
-    from pollconsumer.core.progress import Progress
+    from pollconsumer.core.news.progress import Progress
     from pollconsumer.runtime.drafts import BeforeEnqueue
 
 MOST_ENQUEUED, MOST_BYTES = 1000, 16 * 1024**2
@@ -236,7 +236,7 @@ class Context:
         ``status`` shows it within about a second; of several reports in that time, the last. It costs the handler no
         wait, and no error if the store is away. BadData for a number that is not finite, or a long note.
         """
-        from pollconsumer.core.progress import checked  # few handlers need it
+        from pollconsumer.core.news.progress import checked  # few handlers need it
 
         reported = checked(done, total, note)
         if not self._ended and not self._settled:

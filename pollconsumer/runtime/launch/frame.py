@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.events import Event
 from pollconsumer.core.launcher.punctuality import FLOOR_OF_DROP, Punctuality, allowance
+from pollconsumer.core.news.events import Event
 from pollconsumer.core.window import OUR_OWN, StopReason, Window, predict_stop
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.host import Host

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from pollconsumer.core.choices import HandOff
-from pollconsumer.core.events import Event
 from pollconsumer.core.launcher.detection import UNKNOWN, Found
+from pollconsumer.core.news.events import Event
 from pollconsumer.core.notation.instants import ceil_ms
 from pollconsumer.core.window import Window
 from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress

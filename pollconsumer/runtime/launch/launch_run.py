@@ -14,10 +14,10 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable
-from pollconsumer.core.events import Event, LaunchBegan, LaunchEnded, LaunchWaits, NamespaceShared, PingFailed
 from pollconsumer.core.launcher.observed import Began, observed
 from pollconsumer.core.launcher.past import past_launches
 from pollconsumer.core.launcher.punctuality import learned
+from pollconsumer.core.news.events import Event, LaunchBegan, LaunchEnded, LaunchWaits, NamespaceShared, PingFailed
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.frame import Frame
 from pollconsumer.runtime.launch.heartbeat import GONE, Heartbeat

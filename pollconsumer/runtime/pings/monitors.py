@@ -7,9 +7,9 @@ from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.choices import Dialect
-from pollconsumer.core.events import Event, PingFailed
+from pollconsumer.core.news.events import Event, PingFailed
+from pollconsumer.core.news.pings import Ping, RunEnd, dialect_of, first, last
 from pollconsumer.core.notation.digests import sha256
-from pollconsumer.core.pings import Ping, RunEnd, dialect_of, first, last
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.hooks import Hooks

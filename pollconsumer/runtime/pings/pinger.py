@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from pollconsumer.core.choices import Dialect
-from pollconsumer.core.events import LaunchEnded
-from pollconsumer.core.pings import Ping, dialect_of, ending_of, first, last
+from pollconsumer.core.news.events import LaunchEnded
+from pollconsumer.core.news.pings import Ping, dialect_of, ending_of, first, last
 from pollconsumer.runtime.system.own_threads import NO_THREAD, Started, start_thread
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pollconsumer.core.durations import Durations
-from pollconsumer.core.events import DescriptorsClosed, DescriptorsUsedUp
+from pollconsumer.core.news.events import DescriptorsClosed, DescriptorsUsedUp
 from pollconsumer.core.retry import NotBegun, Yield
 from pollconsumer.runtime.handling.executors.executor import Executor, Handled
 from pollconsumer.runtime.launch.held import Launch

@@ -11,7 +11,7 @@ from math import inf
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.events import NewerMessagesFound, ReservationsLost
+from pollconsumer.core.news.events import NewerMessagesFound, ReservationsLost
 from pollconsumer.core.queue_order import Turns
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.launch.shared_memory.launch_progress import Counts

@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pollconsumer.core import durations
-from pollconsumer.core.events import WindowTooShort
+from pollconsumer.core.news.events import WindowTooShort
 from pollconsumer.runtime.handling.executors.executor import Executor
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.session.consumer_options import ConsumerOptions

@@ -6,7 +6,8 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.core.events import (
+from pollconsumer.core.message import Malformed, quick
+from pollconsumer.core.news.events import (
     AttemptFailed,
     MessageCompleted,
     MessageExpired,
@@ -17,7 +18,6 @@ from pollconsumer.core.events import (
     ResultDropped,
     RetryPolicyFailed,
 )
-from pollconsumer.core.message import Malformed, quick
 from pollconsumer.core.notation.timespan import YEAR
 from pollconsumer.core.retry import NotBegun, Stopped, TimeIsUp, after_failure
 from pollconsumer.runtime.handling.context import Context

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from pollconsumer.core.lifecycle import State, Timestamps, durations_of, state_of
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.core.message_options import decoded
+from pollconsumer.core.news.progress import Progress
 from pollconsumer.core.notation import strict_json
-from pollconsumer.core.progress import Progress
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.reading.ledger import InHand, in_hand_of

@@ -8,8 +8,8 @@ from itertools import chain
 from typing import Any
 
 from pollconsumer.core.errors import BadData
+from pollconsumer.core.news.progress import Progress, checked
 from pollconsumer.core.notation import strict_json
-from pollconsumer.core.progress import Progress, checked
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records import rows

@@ -10,10 +10,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from pollconsumer.core import events
 from pollconsumer.core.choices import Overlap
 from pollconsumer.core.errors import LeaseLost, PermissionDenied, PollConsumerError, StoreUnreachable
-from pollconsumer.core.events import Event
+from pollconsumer.core.news import events
+from pollconsumer.core.news.events import Event
 from pollconsumer.core.recurrence import Recurrence, Tick, tick
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys

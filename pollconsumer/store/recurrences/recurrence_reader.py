@@ -8,10 +8,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from pollconsumer.core import events
 from pollconsumer.core.errors import BadData, NotFound, StoreRefused
-from pollconsumer.core.events import Event
 from pollconsumer.core.lifecycle import State, state_of
+from pollconsumer.core.news import events
+from pollconsumer.core.news.events import Event
 from pollconsumer.core.recurrence import Recurrence, Replaced, of_json
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys

@@ -10,7 +10,7 @@ from hypothesis.stateful import precondition, rule
 
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.progress import Progress
+from pollconsumer.core.news.progress import Progress
 from pollconsumer.store.limits import Limits
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.records import rows

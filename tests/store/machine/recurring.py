@@ -11,8 +11,8 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import BadData, LeaseLost
-from pollconsumer.core.events import Event, OccurrencesSkipped, RecurrenceRemoved
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.news.events import Event, OccurrencesSkipped, RecurrenceRemoved
 from pollconsumer.core.recurrence import Recurrence, Replaced, tick
 from pollconsumer.store.records.occurrences import id_of, occurrence_of, record_of
 from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus, read_replaced, readable

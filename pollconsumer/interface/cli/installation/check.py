@@ -262,7 +262,7 @@ def _pings(settings: Settings) -> str | None:
     """The monitor that is told of launches, and in which dialect, without its secret path."""
     if (url := settings.pings.url) is None:
         return None
-    from pollconsumer.core.pings import dialect_of
+    from pollconsumer.core.news.pings import dialect_of
 
     return f"{site_of(url)}, {dialect_of(url, settings.pings.dialect)}"
 

@@ -12,8 +12,8 @@ import click
 
 from pollconsumer.core.errors import UsageError
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.news.progress import Progress
 from pollconsumer.core.notation.instants import iso
-from pollconsumer.core.progress import Progress
 from pollconsumer.interface.cli.installation.launches import launch_as_json, ledger_table
 from pollconsumer.interface.cli.installation.lease import leases_as_json, leases_table
 from pollconsumer.interface.cli.opened import opened

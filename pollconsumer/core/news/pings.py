@@ -8,7 +8,7 @@ from typing import NamedTuple
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from pollconsumer.core.choices import Dialect
-from pollconsumer.core.events import LaunchEnded
+from pollconsumer.core.news.events import LaunchEnded
 
 
 class Ping(NamedTuple):
