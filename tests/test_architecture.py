@@ -1,7 +1,7 @@
-"""docs/architecture.md says what the code does: its tables, its picture of a message's life, its quoted loop, its
-words.
+"""docs/architecture.md says what the code does: its tables, its picture of a message's life, its quoted loop.
 
-So does docs/messages.md: its states and options. Decisions begin with what holds today.
+So do docs/glossary.md, for the words of the code, and docs/messages.md: its states and options. Decisions begin with
+what holds today.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 ROOT = PACKAGE.parent
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+GLOSSARY = (ROOT / "docs" / "glossary.md").read_text("utf-8")
 PATHS = re.compile(r"`((?:\w+/)+(?:\w+\.(?:py|lua))?)`")
 SECTIONS = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 WHERE = ("A timeout: where it comes from, who enforces it", "To change …, start here")
@@ -45,8 +46,13 @@ def test_every_layer_and_wing_is_in_the_tree() -> None:
     assert packages == {*re.findall(r"([a-z_]+)/", tree)}
 
 
+def test_each_word_of_the_glossary_stands_there_once() -> None:
+    words = [word for row in re.findall(r"^\| ([a-z][^|]*) \|", GLOSSARY, re.MULTILINE) for word in row.split(", ")]
+    assert sorted({*words}) == sorted(words)
+
+
 def test_the_words_of_the_hot_path_are_in_the_glossary() -> None:
-    words = re.findall(r"(?:^\| |`)(\w+)", SECTIONS["Glossary"], re.MULTILINE)
+    words = re.findall(r"(?:^\| |`)(\w+)", GLOSSARY, re.MULTILINE)
     known = {word.lower().removesuffix("s") for word in words}
     said = {name: {word.removesuffix("s") for word in house.words_of(name)} for name in house.classes_of_a_message()}
     assert {name: words - known for name, words in said.items() if words - known} == {}
