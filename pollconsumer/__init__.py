@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.drafts import Draft
     from pollconsumer.runtime.handling.context import Context
 
+    __version__: str
+
 __all__ = [
     "Backoff",
     "BadData",
@@ -69,6 +71,10 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     # Every command imports this package, so the API is imported lazily.
+    if name == "__version__":
+        from pollconsumer.interface.settings.names import VERSION
+
+        return VERSION
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+import pollconsumer
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, PollConsumerError, UsageError, shown
 from pollconsumer.interface.settings import cache
 from pollconsumer.interface.settings.declaration import sources as reading
@@ -147,7 +148,7 @@ def test_links_of_a_kubernetes_service_named_like_us_are_no_settings(monkeypatch
 
 
 def test_the_version_is_that_of_the_package() -> None:
-    assert version("pollconsumer") == VERSION
+    assert version("pollconsumer") == pollconsumer.__version__ == VERSION
 
 
 def test_a_printed_settings_object_does_not_show_the_store() -> None:
