@@ -295,6 +295,7 @@ class Odd:
 def take(odd: Odd) -> None: ...
 
 
+@pytest.mark.usefixtures("sandbox")
 def test_what_a_signal_handler_throws_into_a_check_is_raised_and_what_a_type_raises_is_not(app: PollConsumer) -> None:
     app.handler("early.odd")(take)
     Odd.errors = [Thrown()]
