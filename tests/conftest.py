@@ -26,6 +26,8 @@ from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.testing import memory
 from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.interface.testing.memory import SCRIPTS
+from pollconsumer.runtime.embedded.directory import SOCKET
+from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.brought_client import brought
 from pollconsumer.store.client.server_wire import ServerWire
@@ -100,6 +102,7 @@ def _wants_own_connection(item: pytest.Item) -> bool:
 def pytest_collection_finish() -> None:
     """What was collected stays to the end: no collection of garbage need look at it again."""
     gc.freeze()
+    gc.set_threshold(20_000)  # a test leaves little, and a collection looks at all that is alive
     gc.enable()
 
 
@@ -126,9 +129,14 @@ def _own_environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyte
     for name in list(os.environ):
         if name.startswith("POLLCONSUMER_") or (name.startswith("XDG_") and name.endswith("_HOME")):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path_factory.getbasetemp() / f"home{next(HOMES)}"))
+    home = tmp_path_factory.getbasetemp() / f"home{next(HOMES)}"
+    monkeypatch.setenv("HOME", str(home))
     with registry.afresh(registry.apps):
         yield
+    data = home / ".local/share/pollconsumer"
+    if (data / SOCKET).exists():
+        EmbeddedServer(data).stop()
+        pytest.fail("an embedded server outlived the test: give its application a store, or a sandbox")
 
 
 @pytest.fixture(autouse=True)

@@ -6,10 +6,11 @@ turn with what keeps a processor busy, so that nobody waits for one test in the 
 
 from __future__ import annotations
 
-import gc
 import os
+import signal
 import struct
 import traceback
+from contextlib import suppress
 from itertools import groupby
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -64,7 +65,13 @@ class SideBySide:
         for forks in Forks.made:
             forks.begin()
         workers = [self._fork(number, session, reading) for number in range(self._processes)]
-        _report(session, workers, reading)
+        try:
+            _report(session, workers, reading)
+        except BaseException:
+            for worker in workers:
+                with suppress(ProcessLookupError):
+                    os.kill(worker.pid, signal.SIGINT)
+            raise
         os.close(reading)
         if session.shouldfail:
             raise session.Failed(session.shouldfail)
@@ -75,6 +82,7 @@ class SideBySide:
         pid = os.fork()
         if pid == 0:
             try:
+                os.setpgid(0, 0)  # a Ctrl-C comes once, from the process that reports
                 reports.close()
                 _work(number, session, pieces, writing)
             except BaseException:
@@ -130,13 +138,14 @@ def _work(number: int, session: pytest.Session, pieces: int, reports: Connection
     place: Path = places.getbasetemp() / str(number)
     place.mkdir(0o700)
     vars(places)["_basetemp"] = place
-    while piece := os.read(pieces, PIECE.size):
-        begin, end = PIECE.unpack(piece)
-        for at in range(begin, end):
-            following: pytest.Item | pytest.Session = session.items[at + 1] if at + 1 < end else session
-            config.hook.pytest_runtest_protocol(item=session.items[at], nextitem=following)
-    vars(session)["_setupstate"].teardown_exact(None)
-    gc.collect()
+    try:
+        while piece := os.read(pieces, PIECE.size):
+            begin, end = PIECE.unpack(piece)
+            for at in range(begin, end):
+                following: pytest.Item | pytest.Session = session.items[at + 1] if at + 1 < end else session
+                config.hook.pytest_runtest_protocol(item=session.items[at], nextitem=following)
+    finally:
+        vars(session)["_setupstate"].teardown_exact(None)
     reports.send(None)
     os._exit(0)
 
