@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import fakeredis
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fast_fakeredis.store import FastStore
@@ -112,7 +112,6 @@ def commands(draw: Callable[..., Any]) -> list[bytes]:
     return [name.encode(), *arguments]
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), commands()), max_size=40))
 def test_commands_and_scripts_do_what_they_do_in_fakeredis(drawn: list[tuple[bool, list[bytes]]]) -> None:
     fast, plain = _fast(), _plain()
@@ -124,7 +123,6 @@ def test_commands_and_scripts_do_what_they_do_in_fakeredis(drawn: list[tuple[boo
         assert _contents(fast) == _contents(plain), command
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(sorted(ANSWERS)), st.lists(ANY, max_size=4), st.integers(0, 1500))
 def test_answers_of_scripts_are_those_of_fakeredis(script: bytes, keys: list[bytes], arguments: int) -> None:
     fast, plain = _fast(), _plain()

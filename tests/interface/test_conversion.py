@@ -10,9 +10,9 @@ import typing
 from collections import OrderedDict
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from enum import Enum, IntEnum, StrEnum
+from enum import Enum, StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from uuid import UUID
 
 import pytest
@@ -28,6 +28,7 @@ from pollconsumer.interface.api.app import _converting, _dumping
 from pollconsumer.runtime.handling.argument_errors import MOST_CHARACTERS, BadArguments
 from pollconsumer.runtime.handling.arguments import Arguments
 from tests.core.test_message import TEXT
+from tests.interface.results import RESULTS, Colour, Level, Line, Pair, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,26 +37,9 @@ if TYPE_CHECKING:
     from tests.site import Site
 
 
-class Colour(Enum):
-    RED = "red"
-    NUMBER = 7
-
-
 class Size(StrEnum):
     SMALL = "small"
     LARGE = "large"
-
-
-class Level(IntEnum):
-    LOW = 1
-    HIGH = 2
-
-
-@dataclasses.dataclass
-class Line:
-    what: str
-    price: Decimal
-    when: datetime | None = None
 
 
 @dataclasses.dataclass
@@ -65,11 +49,6 @@ class Counted:
 
     def __post_init__(self) -> None:
         self.count = len(self.items)
-
-
-class Pair(NamedTuple):
-    what: str
-    number: int
 
 
 class Address(TypedDict, total=False):
@@ -89,11 +68,6 @@ class Order(BaseModel):
     @property
     def count(self) -> int:
         return len(self.lines)
-
-
-class Tree(BaseModel):
-    name: str
-    children: list[Tree] = []
 
 
 ZONES = st.just(UTC) | st.integers(-23 * 60, 23 * 60).map(lambda m: timezone(timedelta(minutes=m)))
@@ -556,23 +530,10 @@ def test_what_has_no_form_of_its_own_is_written_by_the_annotation_or_refused_wit
         app.handler("any")(lambda x: x).enqueue(x=Path("/a"))
 
 
-RESULTS = [
-    (datetime(2030, 1, 1, tzinfo=UTC), "2030-01-01T00:00:00+00:00"),
-    (date(2030, 1, 1), "2030-01-01"),
-    (UUID(int=7), str(UUID(int=7))),
-    ([Decimal("1.50")], ["1.50"]),
-    (Line("x", Decimal(1)), {"what": "x", "price": "1", "when": None}),
-    ({"level": Level.HIGH, "colour": Colour.RED}, {"level": 2, "colour": "red"}),
-    (Tree(name="a"), {"name": "a", "children": []}),
-    (Pair("a", 1), ["a", 1]),
-    ({404: 3}, {"404": 3}),
-]
-
-
 @pytest.mark.parametrize("concurrency", [1, 3])
 def test_a_result_has_the_json_form_that_it_would_have_in_a_payload(site: Site, concurrency: int) -> None:
     (site.directory / "handlers.py").write_text(
-        "from pollconsumer import PollConsumer\nfrom tests.interface.test_conversion import RESULTS\n"
+        "from pollconsumer import PollConsumer\nfrom tests.interface.results import RESULTS\n"
         "app = PollConsumer()\n"
         "@app.handler\ndef plain(n: int): return RESULTS[n][0]\n"
         "@app.handler\nasync def asynchronous(n: int): return RESULTS[n][0]\n"

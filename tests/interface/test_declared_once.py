@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from hypothesis import example, given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 import pollconsumer
@@ -149,7 +148,6 @@ FILES = st.sampled_from(
 
 @given(text=FILES, variables=st.dictionaries(st.sampled_from(NAMES), NUMBERS | DURATIONS | TEXTS, max_size=4))
 @example(text="", variables={variable("consumer.queues"): "a", variable("queues.A.weight"): "3"})
-@hypothesis_settings(deadline=None, max_examples=150)
 def test_variables_laid_over_what_was_kept_give_what_pydantic_reads(text: str, variables: dict[str, str]) -> None:
     with tempfile.TemporaryDirectory() as directory, mock.patch.dict(os.environ, XDG_CACHE_HOME=directory):
         config = Path(directory) / "any.toml"
