@@ -25,6 +25,7 @@ from pollconsumer.interface.cli.messages.recurrences_add import add
 from pollconsumer.interface.cli.output import print_json, print_table
 from pollconsumer.interface.cli.types import CRON, DUE_TIME, MEMORY_SIZE, QUEUE_NAME, Duration, Once, WordType
 from pollconsumer.interface.logs import logs
+from tests.leaving_out import long
 from tests.short_directory import short_directory
 
 if TYPE_CHECKING:
@@ -277,8 +278,17 @@ def test_the_module_exits_with_the_code_and_success_prints_nothing_else() -> Non
     assert (done.returncode, done.stdout, done.stderr) == (0, "stopped\n", "")
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("arguments", [["--help"], ["store", "path"], ["store", "status", "--json"]])
+@pytest.mark.parametrize(
+    ("arguments", "unbuffered"),
+    [
+        (["--help"], ""),
+        long(["--help"], "1"),
+        long(["store", "path"], ""),
+        (["store", "path"], "1"),
+        (["store", "status", "--json"], ""),
+        long(["store", "status", "--json"], "1"),
+    ],
+)
 def test_a_reader_who_left_ends_it_quietly(
     arguments: list[str], unbuffered: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,8 +300,10 @@ def test_a_reader_who_left_ends_it_quietly(
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("arguments", [["--help"], ["store", "path"]])
+@pytest.mark.parametrize(
+    ("arguments", "unbuffered"),
+    [(["--help"], ""), long(["--help"], "1"), long(["store", "path"], ""), (["store", "path"], "1")],
+)
 def test_a_full_output_is_an_error(arguments: list[str], unbuffered: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     with open("/dev/full", "w") as full:  # noqa: PTH123

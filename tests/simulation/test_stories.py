@@ -15,7 +15,7 @@ from tests.simulation.many import Tally, stories
 from tests.simulation.story import tell
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, *map(long, range(4, 11))])
+@pytest.mark.parametrize("seed", [1, 2, *map(long, range(3, 11))])
 def test_every_promise_holds_in_simulated_minutes_of_faults(seed: int) -> None:
     report = tell(seed)
     assert report.violations == []

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.leaving_out import long
 from tests.site import Site, wait_until
 
 if TYPE_CHECKING:
@@ -169,8 +170,7 @@ def run_with_few_descriptors(site: Site, *options: str) -> subprocess.CompletedP
     return subprocess.CompletedProcess(command, launch.returncode, output, errors)
 
 
-@pytest.mark.parametrize("concurrency", ["1", "2"])
-@pytest.mark.parametrize("quietly", [True, False])
+@pytest.mark.parametrize(("quietly", "concurrency"), [(True, "1"), long(True, "2"), long(False, "1"), (False, "2")])
 def test_a_handler_that_leaves_no_descriptor_costs_the_launch_its_rest_and_no_other_message(
     site: Site, quietly: bool, concurrency: str
 ) -> None:
@@ -225,8 +225,9 @@ def test_a_result_that_raises_when_it_is_written_down_is_dropped(site: Site, lea
     assert site.state(message) == "completed"
 
 
-@pytest.mark.parametrize("concurrency", ["1", "2"])
-@pytest.mark.parametrize("handler", ["split", "split_apart"])
+@pytest.mark.parametrize(
+    ("handler", "concurrency"), [("split", "1"), long("split", "2"), long("split_apart", "1"), ("split_apart", "2")]
+)
 def test_a_process_that_a_handler_forked_and_that_returns_ends_there(
     site: Site, handler: str, concurrency: str
 ) -> None:

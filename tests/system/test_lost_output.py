@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.leaving_out import long
 from tests.site import PATIENCE
 
 if TYPE_CHECKING:
@@ -80,8 +81,7 @@ def messages(site: Site) -> list[str]:
     return [site.enqueue(name, stream="stdout") for name in ("main", "thread", "turns", "alone")]
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("slots", ["1", "2"])
+@pytest.mark.parametrize(("slots", "unbuffered"), [("1", ""), long("1", "1"), long("2", ""), ("2", "1")])
 def test_a_message_does_not_fail_because_nobody_reads_the_launchs_output(
     site: Site, messages: list[str], slots: str, unbuffered: str
 ) -> None:

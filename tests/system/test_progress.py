@@ -10,6 +10,7 @@ import pytest
 
 from pollconsumer import Context, PollConsumer
 from pollconsumer.testing import Sandbox
+from tests.leaving_out import long
 from tests.site import Site, wait_until
 
 if TYPE_CHECKING:
@@ -64,8 +65,17 @@ def progress(site: Site, message_id: str) -> list[Any] | None:
     return found and [found["done"], found["total"], found["note"]]
 
 
-@pytest.mark.parametrize("concurrency", ["1", "2"])
-@pytest.mark.parametrize("handler", ["plain", "awaiting", "isolated"])
+@pytest.mark.parametrize(
+    ("handler", "concurrency"),
+    [
+        ("plain", "1"),
+        long("plain", "2"),
+        long("awaiting", "1"),
+        ("awaiting", "2"),
+        ("isolated", "1"),
+        long("isolated", "2"),
+    ],
+)
 def test_the_last_report_shows_while_the_handler_goes_on_and_after_it_has_ended(
     site: Site, handler: str, concurrency: str
 ) -> None:

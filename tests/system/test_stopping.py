@@ -135,14 +135,16 @@ def test_a_handler_that_does_not_end_by_itself_is_interrupted(site: Site, handle
 
 
 @pytest.mark.parametrize(
-    ("how", "state", "error"),
+    ("concurrency", "how", "state", "error"),
     [
-        ("returns", "completed", None),
-        ("raises", "cancelled", "stopped on request: ValueError: half done"),
-        ("yields", "cancelled", "stopped on request: Yield"),
+        ("1", "returns", "completed", None),
+        long("1", "raises", "cancelled", "stopped on request: ValueError: half done"),
+        ("1", "yields", "cancelled", "stopped on request: Yield"),
+        long("2", "returns", "completed", None),
+        ("2", "raises", "cancelled", "stopped on request: ValueError: half done"),
+        long("2", "yields", "cancelled", "stopped on request: Yield"),
     ],
 )
-@pytest.mark.parametrize("concurrency", ["1", "2"])
 def test_a_handler_that_asks_learns_of_it_and_decides(
     site: Site, how: str, state: str, error: str | None, concurrency: str
 ) -> None:

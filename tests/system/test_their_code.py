@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.leaving_out import long
 from tests.site import PATIENCE
 
 if TYPE_CHECKING:
@@ -245,8 +246,10 @@ def spoils_alone(way: str) -> None:
 STREAM_WAYS = [line.split('"')[1] for line in STREAMS.partition("WAYS")[2].splitlines() if line.startswith('    "')]
 
 
-@pytest.mark.parametrize("in_module", [False, True])
-@pytest.mark.parametrize("way", STREAM_WAYS)
+IN_TURN = [(way, at % 2 == 0) for at, way in enumerate(STREAM_WAYS)]
+
+
+@pytest.mark.parametrize(("way", "in_module"), [*IN_TURN, *(long(way, not in_module) for way, in_module in IN_TURN)])
 def test_whatever_stands_in_the_place_of_standard_error_our_lines_are_printed(
     site: Site, way: str, in_module: bool
 ) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.runtime.embedded.directory import LOCK
+from tests.leaving_out import long
 from tests.short_directory import short_directory
 from tests.system.test_embedded import kill, wait_for
 from tests.users import APP, UIDS, Users
@@ -74,7 +75,7 @@ def shared() -> Iterator[Shared]:
         shutil.rmtree(place)
 
 
-@pytest.mark.parametrize("umask", ["000", "022", "027", "077"])
+@pytest.mark.parametrize("umask", ["000", long("022"), long("027"), "077"])
 def test_what_the_web_server_enqueues_the_crontabs_user_handles_whatever_the_umask(shared: Shared, umask: str) -> None:
     shared.run("web", "enqueue", "hello", '{"name": "a"}', umask=umask)
     shared.run("ada", *DRAIN, umask=umask)
