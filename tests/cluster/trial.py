@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tests.cluster.nodes import Cluster
 
 NAMESPACE = "trial"
+EXPECTED = ("nobody ever enqueued", "no time to handle anything")
+"""In what launches say: the first ones come before a message, and a busy machine starts some as their window ends."""
 PACKAGE = Path(__file__).parents[2]
 
 
@@ -145,7 +147,8 @@ class Trial:
     def _count(self, process: subprocess.Popen[bytes]) -> int:
         _, errors = process.communicate()
         self._exits[process.returncode] += 1
-        self._said.update(line for line in errors.decode().splitlines() if "nobody ever enqueued" not in line)
+        said = (line for line in errors.decode().splitlines() if not any(each in line for each in EXPECTED))
+        self._said.update(said)
         return process.returncode
 
     def _harm(self, name: str, act: Callable[[], None], every: float, until: float) -> None:
