@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.named_files import other_than_directory
 from pollconsumer.interface.settings.names import NO_STATE
+from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.runtime.system.own_files import EMBEDDED, OwnFiles, data_directory, state_directories
-
-if TYPE_CHECKING:
-    from pollconsumer.runtime.new_messages import Defaults
 
 
 class Placed:
@@ -21,8 +19,6 @@ class Placed:
 
     def defaults_of(self: Any, handler: str) -> Defaults:
         """The defaults of a handler's messages, for a producer that does not have the handler's code."""
-        from pollconsumer.runtime.new_messages import Defaults  # imported lazily, since a mover does not need it
-
         command = self.commands.get(handler)
         return Defaults() if command is None else Defaults(command.queue, command.rate, command.rate_key)
 
