@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,9 +21,11 @@ from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.retry import NotBegun
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.assembly.handlers import load_handlers
+from pollconsumer.interface.assembly.isolation.child import Handed
 from pollconsumer.interface.assembly.isolation.launch_side import isolating
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
+from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.outcome import Outcome, trace, why_dropped
 from pollconsumer.runtime.new_messages import Defaults
 from tests.site import PATIENCE, Site, wait_until
@@ -395,11 +398,13 @@ def lease() -> FakeLease:
 def handlers(site: Site, lease: FakeLease, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[str, Handler]]:
     """Isolated handlers, called without a launch."""
     monkeypatch.setattr(sys, "path", [str(site.directory), *sys.path])
+    in_slot = IN_SLOT.set(Handed("id", "told", 2))
     settings = load_settings(site.directory / "config.toml")
     try:
         with registry.afresh(), isolating(load_handlers(settings), settings, lease.check) as handlers:
             yield handlers
     finally:
+        IN_SLOT.reset(in_slot)
         del sys.modules["handlers"]
 
 
@@ -458,24 +463,24 @@ def test_of_what_json_cannot_say_the_reason_comes_back(handlers: Mapping[str, Ha
 
 
 def test_a_process_that_died_idle_costs_no_message(site: Site, handlers: Mapping[str, Handler]) -> None:
-    assert handlers["pid"].handle({}).error is None
+    assert handlers["pid"].handle({}, Given().context).error is None
     (first,) = site.notes()
     os.kill(int(first.split()[0]), signal.SIGKILL)
-    assert handlers["pid"].handle({}).error is None
+    assert handlers["pid"].handle({}, Given().context).error is None
     assert len(set(site.notes())) == 2
 
 
 def test_a_message_waits_for_the_process_of_another_slot_where_the_system_refuses_a_second_one(
     site: Site, handlers: Mapping[str, Handler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert handlers["pid"].handle({}).error is None
+    assert handlers["pid"].handle({}, Given().context).error is None
     monkeypatch.setattr(subprocess, "_fork_exec", Refusing())
     with ThreadPoolExecutor(1) as slot:
-        held = slot.submit(handlers["hold"].handle, {}, Given().context)
+        held = slot.submit(copy_context().run, handlers["hold"].handle, {}, Given().context)
         noted(site, "hold")
         over = handlers["pid"].handle({}, Given(cancelled=lambda: True).context)
         assert isinstance(over.error, NotBegun)  # no time to wait
-        second = ThreadPoolExecutor(1).submit(handlers["pid"].handle, {}, Given().context)
+        second = ThreadPoolExecutor(1).submit(copy_context().run, handlers["pid"].handle, {}, Given().context)
         site.open_gate()
         assert (held.result(PATIENCE).error, second.result(PATIENCE).error) == (None, None)
     assert len({note.split()[0] for note in site.notes() if note[0].isdigit()}) == 1
@@ -518,10 +523,10 @@ def test_nothing_begins_where_the_lease_was_lost_while_its_process_started(
     site: Site, lease: FakeLease, handlers: Mapping[str, Handler]
 ) -> None:
     lease.lost = True
-    assert isinstance(handlers["pid"].handle({}).error, Yield)
+    assert isinstance(handlers["pid"].handle({}, Given().context).error, Yield)
     assert site.notes() == []
     lease.lost = False
-    assert handlers["pid"].handle({}).error is None
+    assert handlers["pid"].handle({}, Given().context).error is None
     assert len(site.notes()) == 1
 
 

@@ -11,25 +11,36 @@ from pollconsumer.runtime.handling.waits import slot_waits
 from pollconsumer.runtime.isolation.protocol import encode_refusal
 
 
-def report(context: Context | None, frame: dict[str, Any]) -> None:
+def answer_to(frame: dict[str, Any], message: InHand, context: Context) -> dict[str, Any] | None:
+    """Do what the handler of ``message`` asks for in ``frame``. Returns what its process is to be answered, if it waits
+    for an answer."""
+    if "checkpoint" in frame:
+        return _keep(context, frame["checkpoint"])
+    if "waits" in frame:
+        return _wait_known(message, *frame["waits"])
+    if "progress" in frame:
+        report(context, frame)
+    return None
+
+
+def report(context: Context, frame: dict[str, Any]) -> None:
     """Report the progress that ``frame`` tells, if any."""
-    if context is not None and frame:
+    if frame:
         context.progress(*frame["progress"])
 
 
-def keep(context: Context | None, state: dict[str, Any]) -> dict[str, Any]:
+def _keep(context: Context, state: dict[str, Any]) -> dict[str, Any]:
     """Keep a checkpoint. Returns the answer to the handler's process: kept, or why it was refused."""
     try:
-        if context is not None:
-            context.checkpoint(state)
+        context.checkpoint(state)
     except PollConsumerError as error:
         return {"refused": encode_refusal(error)}
     return {"kept": True}
 
 
-def wait_known(message: InHand | None, what: str, *awaited: str) -> dict[str, bool]:
+def _wait_known(message: InHand, what: str, *awaited: str) -> dict[str, bool]:
     """Count a handler's wait among those of its launch, and answer the handler's process. ``what``: the wait begins
-    (``begin``) or ends (``end``), or asks whether it is ``stuck``, and with ``give_up`` ends if it is."""
+    (``begin``), ends (``end``), asks whether it is stuck (``may_be_stuck``), or ends if it is (``give_up``)."""
     waits, stuck = slot_waits(), False
     if waits is not None and what == "begin":
         waits.begin()
@@ -40,7 +51,7 @@ def wait_known(message: InHand | None, what: str, *awaited: str) -> dict[str, bo
     return {"stuck": stuck}
 
 
-def forget_waits(message: InHand | None) -> None:
+def forget_waits(message: InHand) -> None:
     """Forget the waits of a handler that has ended."""
-    if message is not None and (waits := slot_waits()) is not None:
+    if (waits := slot_waits()) is not None:
         waits.forget(message)

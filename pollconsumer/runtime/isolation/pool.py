@@ -24,9 +24,9 @@ from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.retry import STOP_GRACE, HandlerTimeout, NotBegun, ProcessDied, Stopped, Yield
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.handling.in_hand import IN_SLOT
+from pollconsumer.runtime.handling.in_hand import IN_SLOT, InHand
 from pollconsumer.runtime.handling.outcome import Outcome, signal_name
-from pollconsumer.runtime.isolation.answers import forget_waits, keep, report, wait_known
+from pollconsumer.runtime.isolation.answers import answer_to, forget_waits, report
 from pollconsumer.runtime.isolation.protocol import FrameConnection, decode_messages, decode_outcome
 from pollconsumer.runtime.system.system_limits import limits, start_refused
 
@@ -63,7 +63,7 @@ class Processes:
         }
 
     def close(self) -> None:
-        """End them all; idle ones may exit by themselves, within a second."""
+        """End all processes; idle ones may exit by themselves, within a second."""
         with self._lock:
             self._closed = True
             idle, every = self._idle, self._all
@@ -84,6 +84,7 @@ class Processes:
 
     def _isolated(self, handler: Handler) -> Handler:
         def run(payload: dict[str, Any], context: Context | None) -> Any:
+            assert context is not None
             process, outcome = self._take(context), None
             while outcome is None:
                 try:
@@ -108,13 +109,12 @@ class Processes:
         # The context tells whether the message is to stop.
         return handler._replace(run=run, asynchronous=False, takes_context=True)
 
-    def _take(self, context: Context | None) -> _ChildProcess:
-        """One that is idle, or a new one; where the system refuses another one, the first that becomes idle.
+    def _take(self, context: Context) -> _ChildProcess:
+        """A process that is idle, or a new one; where the system refuses another one, the first that becomes idle.
 
         NotBegun if there is none, or none in time.
         """
-        if context is not None:
-            context.limit(READY_WITHIN)
+        context.limit(READY_WITHIN)
         while True:
             with self._lock:
                 process = self._idle.pop() if self._idle else None
@@ -123,7 +123,7 @@ class Processes:
                     return self._started(context)
                 except NotBegun:
                     with self._lock:
-                        if not self._all or context is None or context.cancelled:
+                        if not self._all or context.cancelled:
                             raise
                         self._freed.wait(LONGEST_WAIT)
             elif process.is_alive():
@@ -131,8 +131,8 @@ class Processes:
             else:
                 self._end(process)
 
-    def _started(self, context: Context | None) -> _ChildProcess:
-        """A new one that is ready; NotBegun."""
+    def _started(self, context: Context) -> _ChildProcess:
+        """A new process that is ready; NotBegun."""
         until, why = self._refused
         if time.monotonic() < until:
             raise NotBegun(why)
@@ -144,7 +144,7 @@ class Processes:
                 closed = self._closed
             if closed:
                 raise ProcessDied("the launch is over")
-            process.introduce(self._introduction, READY_WITHIN if context is None else context.time_left())
+            process.introduce(self._introduction, context.time_left())
         except BaseException as error:
             if process is not None:
                 self._end(process)
@@ -209,51 +209,53 @@ class _ChildProcess:
                     return
         raise ProcessDied(f"not ready after {within:.3g}s")
 
-    def handle(self, handler: Handler, payload: dict[str, Any], context: Context | None) -> Outcome:
-        """The outcome. After HandlerTimeout or ProcessDied the process is unusable."""
+    def handle(self, handler: Handler, payload: dict[str, Any], context: Context) -> Outcome:
+        """Return the outcome. After HandlerTimeout, Stopped or ProcessDied the process is unusable."""
+        message = IN_SLOT.get()
+        assert message is not None
         until = None if handler.timeout is None else time.monotonic() + handler.timeout
-        if context is not None:
-            context.limit(inf if handler.timeout is None else handler.timeout)  # without the start of the process
-        given: dict[str, Any] = {"handler": handler.name, "payload": payload, "timeout": handler.timeout}
-        if (message := IN_SLOT.get()) is not None:
-            given["message"] = message.name, message.handler, message.attempt
-        if context is not None:
-            given |= {"delivery": context.delivery, "deadline": context.deadline}
-        cancelled = self.began = False
-        stop_at = inf
+        context.limit(inf if handler.timeout is None else handler.timeout)  # without the start of the process
+        attempt = {
+            "handler": handler.name,
+            "payload": payload,
+            "timeout": handler.timeout,
+            "message": (message.name, message.handler, message.attempt),
+            "delivery": context.delivery,
+            "deadline": context.deadline,
+        }
+        self.began = False
         try:
-            self._send({"attempt": given}, until)
-            while until is None or time.monotonic() < until:
-                left = LONGEST_WAIT if until is None else max(0.0, until - time.monotonic())
-                answer = self._receive(min(LONGEST_WAIT, left))
-                if context is not None and context.stop_asked:
-                    stop_at = min(stop_at, time.monotonic() + STOP_GRACE)
-                    if answer is None and time.monotonic() >= stop_at:
-                        raise Stopped
-                if answer is None:
-                    if context is not None and context.cancelled and not cancelled:
-                        self._send({"cancelled": True}, until)
-                        cancelled = True
-                elif "began" in answer:
-                    self.began = True
-                elif "progress" in answer:
-                    report(context, answer)
-                elif "checkpoint" in answer:
-                    self._send(keep(context, answer["checkpoint"]), until)
-                elif "waits" in answer:
-                    self._send(wait_known(message, *answer["waits"]), until)
-                else:
-                    report(context, answer["last"])
-                    if context is not None:
-                        context.enqueued += decode_messages(answer["enqueued"])
-                    self.used = True
-                    return decode_outcome(answer)
-        except TimeoutError:  # of the connection
-            pass
+            self._send({"attempt": attempt}, until)
+            ended = self._await_outcome(message, context, until)
+        except TimeoutError:
+            assert handler.timeout is not None
+            raise HandlerTimeout(handler.timeout) from None
         finally:
             forget_waits(message)
-        assert handler.timeout is not None
-        raise HandlerTimeout(handler.timeout)
+        self.used = True
+        return decode_outcome(ended)
+
+    def _await_outcome(self, message: InHand, context: Context, until: float | None) -> dict[str, Any]:
+        """Answer what the handler tells until it has ended. Returns the last frame. TimeoutError; Stopped."""
+        end, stop_at, told = inf if until is None else until, inf, False
+        while (now := time.monotonic()) < end:
+            frame = self._receive(min(LONGEST_WAIT, end - now))
+            if context.stop_asked:
+                stop_at = min(stop_at, time.monotonic() + STOP_GRACE)
+            if frame is not None:
+                if "enqueued" in frame:
+                    report(context, frame["last"])
+                    context.enqueued += decode_messages(frame["enqueued"])
+                    return frame
+                self.began = self.began or "began" in frame
+                if (answer := answer_to(frame, message, context)) is not None:
+                    self._send(answer, until)
+            elif time.monotonic() >= stop_at:
+                raise Stopped
+            elif context.cancelled and not told:
+                self._send({"cancelled": True}, until)
+                told = True
+        raise TimeoutError
 
     def is_alive(self) -> bool:
         """Whether it waits for a message."""

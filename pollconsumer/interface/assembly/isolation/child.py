@@ -170,32 +170,28 @@ class _ChildServer:
         self._attempts.put(None)
 
     def _handle(self, given: dict[str, Any]) -> dict[str, Any]:
-        handed = Handed(*given["message"]) if "message" in given else None
+        handed = Handed(*given["message"])
         IN_SLOT.set(handed)
-        if handed is not None and "deadline" in given:
-            serve_here(_WaitsTold(self._launch, given["deadline"], handed, self._tell_of_wait))
+        serve_here(_WaitsTold(self._launch, given["deadline"], handed, self._tell_of_wait))
         handler = self._handlers[given["handler"]]
         if given["timeout"] != handler.timeout:
             handler = handler.with_timeout(given["timeout"])  # the message's own
-        context, reports = None, Reports(self._connection, self._asking)
-        if "delivery" in given:
-            situation = Situation(
-                given["deadline"],
-                lambda: self._cancelled,
-                self._save,
-                self._defaults_of,
-                report=reports.report,
-                before_enqueue=hooks_before_enqueue(handler),
-            )
-            context = Context(Delivery(*given["delivery"]), situation)
+        reports = Reports(self._connection, self._asking)
+        situation = Situation(
+            given["deadline"],
+            lambda: self._cancelled,
+            self._save,
+            self._defaults_of,
+            report=reports.report,
+            before_enqueue=hooks_before_enqueue(handler),
+        )
+        context = Context(Delivery(*given["delivery"]), situation)
         # The launch enforces its timeout.
         outcome = handler._replace(timeout=None).handle(given["payload"], context)
         end_stray(self._pid, outcome.error)
-        enqueued, last = [], {}
-        if context is not None:
-            context.end()
-            enqueued, last = encode_messages(context.enqueued), reports.take()
-        return encode_outcome(outcome, handler.fatal) | {"enqueued": enqueued, "last": last}
+        context.end()
+        ended = {"enqueued": encode_messages(context.enqueued), "last": reports.take()}
+        return encode_outcome(outcome, handler.fatal) | ended
 
     def _save(self, _message: object, state: bytes) -> None:
         reply = self._ask({"checkpoint": json.loads(state)})
