@@ -103,39 +103,43 @@ class EmbeddedServer:
         if appendfsync is None:
             raise ConfigurationError("durability", durability, f"use one of {', '.join(APPENDFSYNC)}")
         began = time.monotonic()
-        deadline = began + budget
+        deadline, pause, said = began + budget, FIRST_PAUSE, False
+        log_began: int | None = None
         create_directory(self.directory, self._access)
         address = self._linked_address()
-        commands = ["PING"] if durability == "everysec" else ["PING", "CONFIG GET appendfsync"]
-        pause = FIRST_PAUSE
-        log_began: int | None = None
-        said = False
         cut_off = _CutOff(self.directory, address)
+        commands = ["PING"] if durability == "everysec" else ["PING", "CONFIG GET appendfsync"]
         while True:
             replies = self._ask(address, commands, deadline)
             answer = replies[0] if replies else "nothing"
             # A server whose disk is full answers MISCONF: it can be read, and recovers once there is space.
             if answer == "+PONG" or answer[:8] == "-MISCONF":
-                if durability == "everysec" or replies[1][-1] == appendfsync:
+                answer = self._raise_durability(address, replies[1:], appendfsync, deadline)
+                if not answer:
                     return
-                raised = self._ask(address, [f"CONFIG SET appendfsync {appendfsync}"], deadline)
-                if raised == ["+OK"]:
-                    return
-                answer = f"{raised} to appendfsync {appendfsync}"
             if not replies:
                 if (lock := take_lock(self.directory, self._access)) is not None:
                     log_began = self._start(address, appendfsync, lock, deadline, log_began)
                 else:
                     cut_off.end()
-            if answer[:8] == "-LOADING":
+            is_loading = answer[:8] == "-LOADING"
+            if is_loading:
                 deadline = began + max(budget, patience)
                 if not said and time.monotonic() - began > LONG:
                     said = True
                     say(f"embedded server reads its data, {self._data_size()}; waiting for it")
             if time.monotonic() >= deadline:
-                raise self._reading() if answer[:8] == "-LOADING" else self._unanswered(f"{answer} from {address}")
+                raise self._reading() if is_loading else self._unanswered(f"{answer} from {address}")
             time.sleep(max(0.0, min(pause, deadline - time.monotonic())))
             pause = min(pause * 1.5, LONGEST_PAUSE)
+
+    def _raise_durability(self, address: Path, found: list[Reply], appendfsync: str, deadline: float) -> str:
+        """Have a running server write as ``appendfsync`` says, unless it does. ``found``: its answer to CONFIG GET;
+        none if any durability will do. Returns an answer other than OK, else an empty string."""
+        if not found or found[0][-1] == appendfsync:
+            return ""
+        raised = self._ask(address, [f"CONFIG SET appendfsync {appendfsync}"], deadline)
+        return "" if raised == ["+OK"] else f"{raised} to appendfsync {appendfsync}"
 
     def stop(self, budget: float = 10.0) -> bool:
         """Stop the server, after writing its append-only file; returns whether one was running. Returns when its lock
