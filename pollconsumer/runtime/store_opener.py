@@ -34,7 +34,7 @@ class StoreMemo:
     """The id of a store, and its marks, in files outside of it."""
 
     def __init__(self, address: Callable[[], str], namespace: str, files: OwnFiles) -> None:
-        """``address`` tells the store from others. It is asked for once that is needed."""
+        """``address`` returns what tells the store from others; it is called when that is first needed."""
         self._address, self._namespace, self._files = address, namespace, files
 
     @cached_property
@@ -56,7 +56,7 @@ class StoreMemo:
             return None
 
     def write(self, store_id: str) -> None:
-        """If no file is writable, as in a container, every start is the first."""
+        """Remember the id. Where no file is writable, as in a container, every start is the first."""
         self._files.write(self._name, f"{store_id}\n".encode())
 
     def forget(self) -> None:
@@ -207,8 +207,7 @@ class StoreOpener:
         """For a heartbeat; starts the embedded server, too, since its launch may be busy for long."""
         greet = None if self._strict is None else count_replicas
         wire = self._connection(patience, revive=self._revive_silently, greet=greet, strict=self._strict)
-        leases = Leases(wire, self.namespace)
-        leases.refuse_rollback = self._refuse_rollback
+        leases = Leases(wire, self.namespace, refuse_rollback=self._refuse_rollback)
         return leases, RedisStore(wire, self.namespace), self.bare_wire(patience)
 
 

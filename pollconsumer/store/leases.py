@@ -86,11 +86,11 @@ class TurnedAway(NamedTuple):
 class Leases:
     """Reads and writes in the control slot of a namespace."""
 
-    def __init__(self, wire: Wire, namespace: str) -> None:
+    def __init__(self, wire: Wire, namespace: str, *, refuse_rollback: bool = False) -> None:
         self._wire = wire
         self._keys = Keys(namespace)
         self._allowed = False
-        self.refuse_rollback = False
+        self.refuse_rollback = refuse_rollback
         self.rollback: tuple[int, int] | None = None
         """The mark that the store had reached, and the one that the last renewal found, where that was lower."""
 

@@ -50,8 +50,7 @@ class Restoring(SystemClocks):
 
 def beat(wire: Wire, *, refuse: bool) -> tuple[LaunchProgress, list[str]]:
     """What it left for its launch, and what it said."""
-    leases, progress, said = Leases(wire, NAMESPACE), LaunchProgress(), list[str]()
-    leases.refuse_rollback = refuse
+    leases, progress, said = Leases(wire, NAMESPACE, refuse_rollback=refuse), LaunchProgress(), list[str]()
     acquired = leases.acquire(Group("mover", (), 1), "one", "{}", "{}")
     assert isinstance(acquired, Acquired)
     identity = Identity("one", "mover", (), "host", 1, "", {})
