@@ -15,17 +15,17 @@ from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProg
 from pollconsumer.runtime.launch.tenure import while_what
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.process_exit import EXIT_WITHIN
-from pollconsumer.runtime.system.watchdog import EXIT_CODE
+from pollconsumer.runtime.system.start_limit import EXIT_CODE
 from pollconsumer.store.client.patience import COMMAND_TIMEOUT, Clocks, Patience, answer_within
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.pings.pinger import Pinger
 
 END_BUDGET = 2.0
-"""Maximum seconds spent on an unreachable store after the window's end, and a third of the grace at most: an answer
-that is awaited when the window ends may take as long, too."""
+"""Maximum seconds spent on an unreachable store after the window's end; at most a third of the grace, since an answer
+that is awaited when the window ends may take as long again."""
 FOR_EXIT = 0.5
-"""Maximum seconds before the hard end from which on no answer is awaited, and a fifth of the grace at most."""
+"""Seconds before the hard end, at most a fifth of the grace, from which on no answer is awaited."""
 LEAST_FOR_ANSWER = 0.01
 """Least seconds for an answer, so that a server that is there can settle what was handled last."""
 
@@ -55,7 +55,8 @@ class Frame:
         self._patience = WindowPatience(lambda: self.window, self.interrupted, plan.grace, host)
 
     def learn(self, punctuality: Punctuality, rule: LauncherRule) -> bool:
-        """Set window and margin by what is known of earlier launches and their launcher. Whether the window changes."""
+        """Set window and margin by what is known of earlier launches and their launcher. Returns whether the window
+        has changed."""
         plan, before = self.plan, self.window
         found = plan.launcher._replace(rule=rule)
         self.plan = plan = plan._replace(launcher=found, handoff=rule.handoff(plan.handoff))
@@ -66,8 +67,8 @@ class Frame:
         return self.window != before
 
     def exit_by(self, hard_end: float) -> float:
-        """By when, on the monotonic clock, the process must have ended if its work ends now: where the launcher drops
-        ticks, the next one must not be."""
+        """The instant of the monotonic clock by which the process must have ended if its work ends now. A launcher that
+        drops the tick of a launch that still runs must not drop the next one."""
         until = min(self.host.monotonic() + EXIT_WITHIN, hard_end)
         if self.plan.launcher.rule is LauncherRule.DROP and self._ahead:
             until = min(until, self._ahead[0] - self.plan.launcher.reaped_late - FLOOR_OF_DROP)

@@ -32,7 +32,7 @@ class Started:
             self._running.release()
 
     def join(self, seconds: float) -> bool:
-        """Wait so long for its end. Returns whether it has ended."""
+        """Wait at most ``seconds`` for its end. Returns whether it has ended."""
         ended = self._running.acquire(timeout=max(0.0, seconds))
         if ended:
             self._running.release()

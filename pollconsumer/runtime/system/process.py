@@ -36,7 +36,7 @@ def birth(pid: int) -> str | None:
 
 
 def namespace() -> str:
-    """Of the pids that this process sees; empty if unknown."""
+    """The namespace of the pids that this process sees; empty if unknown."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -65,7 +65,7 @@ def _is_gone(pid: int, born: str) -> bool:
 
 
 def ancestors() -> Iterator[Ancestor]:
-    """From the parent on; none that another pid namespace hides."""
+    """Ancestors of this process, from its parent on, as far as no other pid namespace hides them."""
     pid = os.getppid()
     for _ in range(MOST_ANCESTORS):
         if pid == 0 or (fields := _stat(pid)) is None:

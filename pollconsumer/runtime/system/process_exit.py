@@ -9,7 +9,6 @@ standard streams.
 from __future__ import annotations
 
 import atexit
-import faulthandler
 import os
 import signal
 import time
@@ -20,13 +19,13 @@ from typing import NoReturn
 from pollconsumer.runtime.system import standard_error
 from pollconsumer.runtime.system.own_threads import start_thread
 from pollconsumer.runtime.system.signals import SIGNALS
-from pollconsumer.runtime.system.start_limit import leave_to_another
+from pollconsumer.runtime.system.start_limit import end_without_interpreter, leave_to_another
 from pollconsumer.runtime.system.stray_forks import flush_streams
 
 EXIT_WITHIN = 5.0
-"""Seconds for all of it."""
+"""Maximum seconds of an exit."""
 FOR_THE_REST = 0.5
-"""Seconds of these that nothing may use up before functions registered with ``atexit`` have begun."""
+"""Seconds of an exit that are kept for functions registered with ``atexit``."""
 AT_LEAST = 0.2
 NOTED_WITHIN = 0.2
 """Seconds for the last acts of a process that is cut off."""
@@ -52,12 +51,12 @@ def leave_by(instant: float) -> None:
 
 
 def before_exit(act: LateAct) -> None:
-    """Have `finish` call it, after those before it."""
+    """Have `finish` call ``act``, after acts that were given before."""
     _late_acts.append(act)
 
 
 def at_the_end(act: Callable[[], None]) -> None:
-    """Have `leave` call it last of all."""
+    """Have `leave` call ``act`` last of all."""
     _last_acts.append(act)
 
 
@@ -81,7 +80,7 @@ def leave(code: int) -> NoReturn:
 
 
 def _limit(code: int) -> None:
-    """From the first call on the time is limited."""
+    """Limit the time that is left, at the first call."""
     if _cut_off_at:
         return
     for number in SIGNALS:
@@ -89,23 +88,21 @@ def _limit(code: int) -> None:
     now = time.monotonic()
     seconds = max(AT_LEAST, min([EXIT_WITHIN, *(instant - now for instant in _gone_by)]))
     _cut_off_at.append(now + seconds)
-    _end_without_interpreter(seconds)
+    _end_later(seconds)
     leave_to_another()
     with suppress(RuntimeError):
         start_thread(_cut_off, seconds, code)
 
 
 def expect_exit() -> None:
-    """From now on, too, while the exit has not begun: as a launch's watchdog stands down."""
-    _end_without_interpreter(EXIT_WITHIN)
+    """Limit the time until the exit begins, now that the launch's watchdog stands down."""
+    _end_later(EXIT_WITHIN)
 
 
-def _end_without_interpreter(seconds: float) -> None:
-    """Have faulthandler's thread end the process a little later than so many seconds from now, with 1. In place of any
-    limit that it kept before."""
+def _end_later(seconds: float) -> None:
+    """Have the process end a little later than in ``seconds`` even where Python cannot act."""
     with suppress(OSError, RuntimeError):  # standard error is closed; the system refuses another thread
-        later = seconds + WITHOUT_INTERPRETER_AFTER
-        faulthandler.dump_traceback_later(later, exit=True, file=standard_error.unblocked())
+        end_without_interpreter(seconds + WITHOUT_INTERPRETER_AFTER)
 
 
 def _left() -> float:

@@ -13,8 +13,6 @@ from types import FrameType
 from typing import NoReturn
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-ALARM = signal.SIGALRM
-"""Ends a launch whose start lasts too long (`start_limit`), and later what exceeds its timeout in the main thread."""
 CALL = signal.SIGURG
 """By which the heartbeat says that a message in hand is to stop. Ignored where it is not expected, as by a program that
 has replaced the launch."""
@@ -53,7 +51,6 @@ class StopRequest:
         """``file``: it asks, too, once it exists, as Azure's WEBJOBS_SHUTDOWN_FILE does."""
         self.signal: int | None = None
         self._file, self._look_at = file, 0.0
-        self._leave = os._exit
 
     def install(self) -> None:
         for number in SIGNALS:
@@ -70,5 +67,5 @@ class StopRequest:
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
         if self.signal is not None:
-            self._leave(130 if number == signal.SIGINT else 143)
+            os._exit(130 if number == signal.SIGINT else 143)
         self.signal = number

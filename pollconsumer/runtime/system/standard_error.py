@@ -16,7 +16,7 @@ from pollconsumer.store.client.own_descriptors import Opened, high_copy
 PATIENCE = 1.0
 """Seconds that one line waits for a reader; those after it do not wait until one is there again."""
 STACKS_WITHIN = 0.2
-"""The same, of stacks: less than faulthandler's thread waits for whoever writes them."""
+"""Seconds that stacks wait for a reader: less than faulthandler's thread waits for whoever writes them."""
 _MOST = 1 << 20
 _unread = False
 _at_first: list[Opened] = []
@@ -36,8 +36,8 @@ def descriptor() -> int:
 
 
 def write(content: bytes, output: int | None = None, within: float = PATIENCE) -> bool:
-    """Write ``content`` as far as it is read within so many seconds, to ``output`` if it is given. Returns whether all
-    of it was. OSError as for every write."""
+    """Write what of ``content`` is read ``within`` seconds, to ``output`` if it is given. Returns whether all was read.
+    OSError as for every write."""
     global _unread
     output = descriptor() if output is None else output
     while content:
@@ -62,9 +62,9 @@ def write_stacks(line: str) -> None:
 
 
 def unblocked() -> int:
-    """A descriptor of standard error for a writer that must not wait for ever and does not ask first, as faulthandler's
-    thread. Where the system does not let this user open it again, as a pipe of another user, it is that of a pipe of
-    this process: its heartbeat, forked later, passes on what is in it. OSError."""
+    """A descriptor for a writer that must not block and does not poll first, such as faulthandler's thread. It leads to
+    standard error; where this user may not open that again, as another user's pipe, to a pipe of this process, whose
+    content the heartbeat, forked later, passes on. OSError."""
     number = descriptor()
     if stat.S_ISREG(os.fstat(number).st_mode):
         return os.dup(number)

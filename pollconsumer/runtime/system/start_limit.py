@@ -18,6 +18,7 @@ from pollconsumer.runtime.system import standard_error
 START_WITHIN = 30.0
 """Seconds until a process has read its settings: a launch is then bounded by its window."""
 WITHOUT_INTERPRETER_AFTER = 0.5
+EXIT_CODE = 124
 NOT_READ = "settings not read"
 _ours = False
 """Whether the process is the command's, and not one that imports it."""
@@ -31,15 +32,14 @@ def limit_start() -> None:
 
 
 def limit(seconds: float | None = None, what: str = NOT_READ) -> None:
-    """End the command's process in so many seconds, saying ``what``, unless the limit is lifted; by default in those of
-    a start. In place of one set before."""
+    """End the command's process after ``seconds``, by default `START_WITHIN`, saying ``what``, unless the limit is
+    lifted. It replaces an earlier limit."""
     if not _ours:
         return
     seconds = seconds or START_WITHIN
     with suppress(OSError, RuntimeError):  # no descriptor is left, or the system refuses another thread
-        later = seconds + WITHOUT_INTERPRETER_AFTER
-        faulthandler.dump_traceback_later(later, exit=True, file=standard_error.unblocked())
-    signal.signal(signal.SIGALRM, partial(_end, f"{what}: {seconds:g}s"))
+        end_without_interpreter(seconds + WITHOUT_INTERPRETER_AFTER)
+    signal.signal(signal.SIGALRM, partial(end_with_stacks, f"{what}: {seconds:g}s"))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     signal.setitimer(signal.ITIMER_REAL, seconds)
 
@@ -60,20 +60,29 @@ def _end_if_interrupted(unraisable: sys.UnraisableHookArgs) -> None:
 
 
 def lift() -> None:
-    """Nothing bounds the command's process from now on."""
+    """Lift the limit: nothing bounds the command's process any more."""
     if _ours:
         faulthandler.cancel_dump_traceback_later()
         leave_to_another()
 
 
 def leave_to_another() -> None:
-    """Another limit is kept from now on, faulthandler's thread with it."""
+    """Clear SIGALRM: another limit takes over, and has set faulthandler's thread."""
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
-def _end(what: str, *_: object) -> None:
+def end_without_interpreter(seconds: float) -> int:
+    """Have faulthandler's thread end the process after ``seconds``, with 1, in place of an earlier limit that it kept.
+    Returns the descriptor for its stacks. OSError, RuntimeError: no descriptor is left; no thread can be started."""
+    output = standard_error.unblocked()
+    faulthandler.dump_traceback_later(seconds, exit=True, file=output)
+    return output
+
+
+def end_with_stacks(what: str, *_: object) -> None:
+    """End the process at its limit, telling ``what`` happened and every stack."""
     try:
         standard_error.write_stacks(f"pollconsumer: error: {what}; its stacks follow\n")
     finally:
-        os._exit(124)
+        os._exit(EXIT_CODE)

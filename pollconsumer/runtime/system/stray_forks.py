@@ -36,7 +36,7 @@ class _ByNumber:
 
 
 def mark_of_process() -> Mark:
-    """One that is looked at without a system call, where forked processes find the memory wiped."""
+    """Make a mark. Looking at it takes no system call where the kernel wipes memory in forked processes."""
     memory = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory[0] = 1
     with suppress(OSError):

@@ -8,7 +8,7 @@ from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.runtime.system.own_threads import NO_THREAD
 
 _NO_THREADS = (NO_THREAD, "unable to start watchdog thread")
-"""The latter is how faulthandler says it."""
+"""What Python, and faulthandler, say when no thread can be started."""
 
 
 def met_by(error: BaseException) -> ConfigurationError | None:
@@ -30,7 +30,7 @@ def start_refused(error: BaseException) -> str:
 
 
 def limits() -> str:
-    """Those that are set to this process, of memory and of processes."""
+    """The limits of memory and of processes that are set for this process."""
     import resource  # not needed otherwise
 
     of = {"-v": (resource.RLIMIT_AS, 1024), "-u": (resource.RLIMIT_NPROC, 1)}

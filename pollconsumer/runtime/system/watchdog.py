@@ -7,28 +7,27 @@ half a second later and with exit code 1, since it cannot set another.
 from __future__ import annotations
 
 import faulthandler
-import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from pollconsumer.runtime.system import standard_error
 from pollconsumer.runtime.system.own_threads import start_thread
-
-WITHOUT_INTERPRETER_AFTER = 0.5
-EXIT_CODE = 124
+from pollconsumer.runtime.system.start_limit import (
+    WITHOUT_INTERPRETER_AFTER,
+    end_with_stacks,
+    end_without_interpreter,
+)
 
 
 class Watchdog:
     def __init__(self, seconds: float, last_act: Callable[[], str]) -> None:
-        """Strikes after ``seconds``, unless disarmed. ``last_act`` is called then, and returns the line above the
-        stacks."""
+        """End the process after ``seconds``, unless disarmed. ``last_act`` is called then, and returns the line above
+        the stacks."""
         self._last_act = last_act
-        unblocked = standard_error.unblocked()
-        faulthandler.enable(file=unblocked)  # a handler may crash in C
         self._disarmed = threading.Event()
         self._striking = threading.Lock()
-        faulthandler.dump_traceback_later(seconds + WITHOUT_INTERPRETER_AFTER, exit=True, file=unblocked)
+        output = end_without_interpreter(seconds + WITHOUT_INTERPRETER_AFTER)
+        faulthandler.enable(file=output)  # a handler may crash in C
         with suppress(RuntimeError):
             start_thread(self._watch, seconds)
 
@@ -42,11 +41,4 @@ class Watchdog:
         if not self._disarmed.wait(seconds):
             with self._striking:
                 if not self._disarmed.is_set():
-                    self._strike()
-
-    def _strike(self) -> None:
-        message = f"pollconsumer: error: {self._last_act()}; its stacks follow\n"
-        try:
-            standard_error.write_stacks(message)
-        finally:
-            os._exit(EXIT_CODE)
+                    end_with_stacks(self._last_act())

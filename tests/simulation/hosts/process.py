@@ -10,7 +10,7 @@ from pollconsumer.runtime.launch.heartbeat import GONE
 from pollconsumer.runtime.launch.shared_memory.launch_progress import EMPTIED, Identity
 from pollconsumer.runtime.launch.tenure import give_back, keep
 from pollconsumer.runtime.system.signals import StopRequest
-from pollconsumer.runtime.system.watchdog import EXIT_CODE
+from pollconsumer.runtime.system.start_limit import EXIT_CODE
 from pollconsumer.store.leases import TRUSTED_FOR
 
 if TYPE_CHECKING:
