@@ -14,7 +14,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.runtime.launch.shared_memory.launch_progress import EMPTIED, Identity, LaunchProgress
@@ -30,27 +30,24 @@ from pollconsumer.store.leases import TRUSTED_FOR, Acquired, Leases
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.reservations import Holder
 
-if TYPE_CHECKING:
-    from pollconsumer.runtime.launch.stop_listener import StopListener
-
 STILL_RUNNING_EVERY = 60.0
 """Seconds. Azure kills a WebJob that neither prints nor computes for WEBJOBS_IDLE_TIMEOUT, 120 s by default."""
 TELL_WITHIN = 0.2
-"""Seconds that a line waits for a reader, and the lease for it."""
+"""Seconds for which a line, and the renewal after it, waits for a reader."""
 GONE = "the heartbeat process is gone; the next launch goes on"
 
 OpenStore = Callable[[], "tuple[Leases, RedisStore, Wire]"]
-"""The last one is for commands that block."""
+"""Opens the store in the heartbeat's process. The last connection is for commands that block."""
 
 
 class Heartbeat(Protocol):
-    """The launch's side of it."""
+    """A launch's heartbeat process, as the launch sees it."""
 
     @property
     def pid(self) -> int: ...
 
     def hold(self, tenure: Tenure) -> None:
-        """Begin to renew. LeaseLost if it is dead: it may be killed while the user's modules are imported."""
+        """Have it renew the lease. LeaseLost if it is dead: it may be killed while the user's modules are imported."""
 
     def is_alive(self) -> bool:
         """Whether it is alive and not suspended."""
@@ -63,8 +60,8 @@ class ForkedHeartbeat:
     def __init__(
         self, progress: LaunchProgress, open_store: OpenStore, on_launch_death: Callable[[int], None] | None = None
     ) -> None:
-        """Forks. ``open_store`` is called in the new process, which shares only the progress; so is
-        ``on_launch_death``, with the launch's pid, when the launch dies, before its lease is released."""
+        """Fork. The new process, which shares only the progress, calls ``open_store`` once the launch has its lease,
+        and ``on_launch_death`` with the launch's pid when the launch dies, before its lease is released."""
         orders, inlet = os.pipe()
         parent = os.getpid()
         self.pid = os.fork()
@@ -136,7 +133,7 @@ def _beat(
         _pass_on()
         tell("error: launch died: before it had the lease, importing its modules or waiting")
     if order:
-        from pollconsumer.runtime.launch.stop_listener import StopListener  # the launch does not wait for it
+        from pollconsumer.runtime.launch.stop_listener import Parent, StopListener  # the launch does not wait for it
 
         identity, holder, slot, at, *times = json.loads(order)
         tenure = Tenure(Identity(*identity), Acquired(Holder(*holder), slot, at), *times)
@@ -171,24 +168,6 @@ def _leaves(parent: int) -> bool:
             return False
         time.sleep(0.01)
     return True
-
-
-class Parent:
-    """The launch; ``ends`` become readable when it dies."""
-
-    def __init__(self, pid: int, ends: list[int], listening: StopListener) -> None:
-        self._pid, self._ends, self._listening = pid, ends, listening
-
-    def ends_within(self, seconds: float) -> bool:
-        return self._listening.wait(self._ends_by, seconds)
-
-    def _ends_by(self, seconds: float, descriptor: int | None) -> bool:
-        watched = self._ends if descriptor is None else [*self._ends, descriptor]
-        ready = select.select(watched, [], [], seconds)[0]
-        return any(each in self._ends for each in ready) or os.getppid() != self._pid
-
-    def is_suspended(self) -> bool:
-        return is_stopped(self._pid)
 
 
 def _tell_that_it_runs() -> None:

@@ -16,7 +16,8 @@ from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.reservations import Holder
 
 STEP_MS = 1000
-"""By which the server's clock may differ from the monotonic clock without having been set: clocks are slewed."""
+"""Milliseconds by which the server's clock may differ from the monotonic clock without having been set: clocks are
+slewed."""
 
 
 class LaunchPlan(NamedTuple):
@@ -42,15 +43,15 @@ class Attendance:
     """Since when a launch has been there to enqueue occurrences, by the server's clock, which may be set meanwhile."""
 
     def __init__(self, since_ms: int, asked: float) -> None:
-        """It took the lease then; it ``asked`` for that at this instant of the monotonic clock."""
+        """``since_ms``: when the launch took the lease; ``asked``: when it asked for that, on the monotonic clock."""
         self._since = since_ms
         self.seen_ms = since_ms
-        """What it showed when it was last asked."""
+        """What the server's clock showed when it was last asked."""
         self._asked = asked
 
     def since(self, now_ms: int, asked: float, answered: float) -> int:
-        """In epoch ms, now that the server has said what time it is. If its clock has gone forward by more than the
-        monotonic clock since it was last asked, nobody was there in the time that it left out."""
+        """Return since when the launch has been there, in epoch ms, now that the server's clock shows ``now_ms``. If
+        that clock was set forward since it was last asked, nobody was there in the time that it skipped."""
         present_since = now_ms - ceil_ms(answered - self._asked)
         if present_since > self.seen_ms + STEP_MS:
             self._since = present_since
@@ -65,7 +66,7 @@ class Launch(Protocol):
     plan: LaunchPlan
     window: Window
     min_margin: float
-    """Of its plan, or learned."""
+    """The plan's, or learned."""
     waited: bool
     """Whether another launch held the lease when this one came for it."""
     progress: LaunchProgress
@@ -86,8 +87,8 @@ class Launch(Protocol):
         """Whether it was asked to stop."""
 
     def check_lease(self) -> bool:
-        """Return when the lease can be trusted: whether that had to be waited for, so that others may have recovered
-        what is reserved. LeaseLost if another holds it."""
+        """Wait until the lease can be trusted. Returns whether that took a wait, in which others may have recovered
+        what is reserved. LeaseLost if another launch holds it."""
 
     def lease_is_trusted(self) -> bool: ...
 

@@ -1,4 +1,4 @@
-"""Those who hold a lease, as a launch that finds it held reads their descriptions (see `Identity.description`).
+"""Holders of a lease, whose descriptions a launch reads that finds it held (see `Identity.description`).
 
 A description may be corrupt, or of another version, and then says nothing.
 """
@@ -28,8 +28,8 @@ def place_of(holder: bytes) -> str:
 
 
 def projects_beside(identity: Identity, holders: Iterable[bytes]) -> list[str]:
-    """The configurations of holders on the same host that are another project's: at another path, and with other
-    handlers. A new version of a project has one of the two in common with the old one."""
+    """The configurations of other projects' holders on the same host. Another project has its configuration at another
+    path and other handlers; a new version of a project has one of the two in common with the old one."""
     found = map(_read, holders)
     return sorted({each["config"] for each in found if _is_of_another(each, identity)})
 

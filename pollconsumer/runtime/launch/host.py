@@ -28,7 +28,7 @@ class Host(Clocks, Protocol):
         """When this process was started, on the monotonic clock."""
 
     def new_id(self) -> str:
-        """For a launch."""
+        """An id for a launch."""
 
     def chance(self) -> float:
         """A random number in [0, 1)."""
@@ -42,21 +42,21 @@ class Host(Clocks, Protocol):
         """Have this process exit, once it has nothing more to do, before ``instant`` on the monotonic clock."""
 
     def before_exit(self, act: LateAct) -> None:
-        """Call it before this process exits, in the time that is left."""
+        """Have ``act`` called before this process exits, in the time that is left."""
 
     def at_exit(self, act: Callable[[], None]) -> None:
-        """Call it when this process is about to exit."""
+        """Have ``act`` called when this process is about to exit."""
 
     def catch_signals(self) -> StopRequest:
-        """From now on the first signal asks the launch to stop."""
+        """Have the first signal ask the launch to stop."""
 
     def start_heartbeat(
         self, progress: LaunchProgress, open_store: OpenStore, on_launch_death: Callable[[int], None] | None
     ) -> Heartbeat: ...
 
     def end_in(self, seconds: float, last_act: Callable[[], str]) -> Callable[[], None]:
-        """End this process then, with the watchdog's exit code, after ``last_act``. Returns a function that disarms
-        it: the process is then to exit, or to be given another limit."""
+        """End this process after ``seconds``, with the watchdog's exit code, once ``last_act`` was called. Returns a
+        function that lifts the limit: the process is then to exit, or to be given another one."""
 
 
 class ThisProcess(SystemClocks):

@@ -7,7 +7,7 @@ since only its holder touches messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -29,7 +29,7 @@ from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import RESTORE
 from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.leases import TTL, Acquired, Group, Leases, TurnedAway
+from pollconsumer.store.leases import TTL, Acquired, Group, Leases, LeasesOfOthers, TurnedAway
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.queues.server_clock import ServerClock
 
@@ -75,7 +75,7 @@ def run_launch(
     held = None
     try:
         group, work = prepare()
-        held = _take_lease(frame, group, heartbeat)
+        held = _Claimant(frame, group, heartbeat).take_lease()
         if frame.window != first_window:
             go_on()
             go_on = host.end_in(frame.window.left(host.monotonic()) + plan.grace, frame.outlived)
@@ -91,68 +91,99 @@ def run_launch(
         # Otherwise the store did not answer: the heartbeat retries the release.
 
 
-def _take_lease(frame: Frame, group: Group, heartbeat: Heartbeat) -> HeldLaunch | None:
-    """None if another successor waits already, or after the window's end or a signal."""
-    host = frame.host
-    store = RedisStore(frame.opener.launch_wire(frame.patience), frame.opener.namespace)
-    leases = Leases(store.wire, frame.opener.namespace)
-    identity = host.identity(frame.id, group.role, group.queues, heartbeat)
-    launcher = frame.plan.launcher
-    identity = identity._replace(
-        platform=launcher.platform,
-        launcher=launcher.rule,
-        run_id=frame.plan.run_id,
-        launch_offset=frame.launch_offset,
-        next_tick=frame.next_tick,
-        config=frame.plan.config,
-        handlers=group.handlers,
-    )
-    entry = identity.entry(None, 0.0, 0.0, frame.progress)
-    first_seen: dict[str, float] = {}
-    gone: list[str] = []
-    waited, called = False, 0
-    leases.demand_rights()
-    while True:
-        asked, asked_at, loads = host.boot_time(), host.monotonic(), store.wire.scripts.loads
-        dead = [sign for sign, at in first_seen.items() if asked - at > THOUGHT_DEAD_AFTER]
-        dead += gone
-        answer = leases.acquire(group, frame.id, identity.description(), entry, dead=dead)
-        if isinstance(answer, Acquired):
-            break
-        from pollconsumer.runtime.launch.holders import is_gone, place_of, projects_beside  # few launches wait
+class _Claimant:
+    """A launch that comes for its lease, and may have to wait for it."""
 
-        came, waited = not waited, True
-        for config in projects_beside(identity, answer.holders) if came else ():
-            frame.emit(NamespaceShared(config))
-        if isinstance(answer, TurnedAway):
-            return None
-        first_seen = {sign: first_seen.get(sign, asked) for sign in answer.signs}
-        left = frame.window.left(host.monotonic())
+    def __init__(self, frame: Frame, group: Group, heartbeat: Heartbeat) -> None:
+        self._frame, self._group, self._host, self._heartbeat = frame, group, frame.host, heartbeat
+        self._store = RedisStore(frame.opener.launch_wire(frame.patience), frame.opener.namespace)
+        self._leases = Leases(self._store.wire, frame.opener.namespace)
+        self._identity = frame.host.identity(frame.id, group.role, group.queues, heartbeat)._replace(
+            platform=frame.plan.launcher.platform,
+            launcher=frame.plan.launcher.rule,
+            run_id=frame.plan.run_id,
+            launch_offset=frame.launch_offset,
+            next_tick=frame.next_tick,
+            config=frame.plan.config,
+            handlers=group.handlers,
+        )
+        self._first_seen: dict[str, float] = {}
+        """When each holder's sign was first seen, on the boot clock."""
+        self._gone: list[str] = []
+        """Signs of holders whose processes have ended."""
+        self._waited, self._called = False, 0
+        """Whether others held the lease; the fence of the newest holder that was called to hand over."""
+
+    def take_lease(self) -> HeldLaunch | None:
+        """None if another successor waits already, or after the window's end or a signal."""
+        host, wire, group, identity = self._host, self._store.wire, self._group, self._identity
+        entry = identity.entry(None, 0.0, 0.0, self._frame.progress)
+        self._leases.demand_rights()
+        while True:
+            asked, asked_at, loads = host.boot_time(), host.monotonic(), wire.scripts.loads
+            dead = [sign for sign, at in self._first_seen.items() if asked - at > THOUGHT_DEAD_AFTER]
+            answer = self._leases.acquire(
+                group, self._frame.id, identity.description(), entry, dead=[*dead, *self._gone]
+            )
+            if isinstance(answer, Acquired):
+                several = wire.repeated or wire.scripts.loads != loads
+                return self._held(answer, asked, asked_at, -inf if several else asked_at)
+            came, self._waited = not self._waited, True
+            if came:
+                self._tell_projects(answer.holders)
+            if isinstance(answer, TurnedAway) or not self._await_holders(answer, asked, came=came):
+                return None
+
+    def _tell_projects(self, holders: Sequence[bytes]) -> None:
+        """Tell of other projects that share the namespace."""
+        from pollconsumer.runtime.launch.holders import projects_beside  # few launches wait
+
+        for config in projects_beside(self._identity, holders):
+            self._frame.emit(NamespaceShared(config))
+
+    def _await_holders(self, others: LeasesOfOthers, asked: float, *, came: bool) -> bool:
+        """Wait until it may help to ask again, after ``asked`` on the boot clock. ``came``: for the first time. False
+        if the launch does not wait any longer."""
+        from pollconsumer.runtime.launch.holders import is_gone, place_of
+
+        frame, group = self._frame, self._group
+        self._first_seen = {sign: self._first_seen.get(sign, asked) for sign in others.signs}
+        left = frame.window.left(self._host.monotonic())
         if frame.interrupted() or left <= 0:
-            leases.withdraw(group, frame.id)
-            return None
-        if gone := [sign for sign, holder in zip(answer.signs, answer.holders, strict=True) if is_gone(holder, host)]:
-            continue
+            self._leases.withdraw(group, frame.id)
+            return False
+        signed = zip(others.signs, others.holders, strict=True)
+        self._gone = [sign for sign, holder in signed if is_gone(holder, self._host)]
+        if self._gone:
+            return True
         if came:
-            frame.emit(LaunchWaits(group.role, tuple(map(place_of, answer.holders)), left))
-        if frame.plan.handoff.on_call and called != (newest := answer.newest_fence()):
-            leases.call_for_hand_over(group, newest, left)
-            called = newest
-        leases.wait(group, min(REFRESH, left, max(0.01, answer.lapses_in)))
-    now, boot_now = host.monotonic(), host.boot_time()
-    several = store.wire.repeated or store.wire.scripts.loads != loads
-    began = ServerClock().shown_at(group.name, answer.at, -inf if several else asked_at, now)
-    past = past_launches(answer.recent, group.name, own=frame.id)
-    # A launch of another slot, maybe elsewhere, tells nothing about a tick.
-    if frame.plan.observes and group.slots == 1:
-        ours = Began(answer.at / 1000 - (began - frame.window.start), frame.launch_offset)
-        seen = observed(past[0] if past else None, ours, learned(past, launcher.rule).offset)
-        launcher = launcher._replace(rule=seen.decides)
-        identity = identity._replace(launcher=launcher.rule, observed=seen)
-    frame.learn(learned(past, launcher.rule, frame.launch_offset), launcher.rule)
-    hard_end = now + frame.window.left(now) + frame.plan.grace
-    tenure = Tenure(identity, answer, began - frame.window.start, asked, boot_now - (now - began), hard_end)
-    return HeldLaunch(frame, store, leases, tenure, heartbeat, Attendance(answer.at, asked_at), waited=waited)
+            frame.emit(LaunchWaits(group.role, tuple(map(place_of, others.holders)), left))
+        if frame.plan.handoff.on_call and self._called != (newest := others.newest_fence()):
+            self._leases.call_for_hand_over(group, newest, left)
+            self._called = newest
+        self._leases.wait(group, min(REFRESH, left, max(0.01, others.lapses_in)))
+        return True
+
+    def _held(self, acquired: Acquired, asked: float, asked_at: float, shown_from: float) -> HeldLaunch:
+        """``asked``: when the lease was asked for, on the boot clock; ``asked_at``: on the monotonic one, on which the
+        server's clock showed what it answered from ``shown_from`` on."""
+        frame, host, group = self._frame, self._host, self._group
+        now, boot_now = host.monotonic(), host.boot_time()
+        began = ServerClock().shown_at(group.name, acquired.at, shown_from, now)
+        past = past_launches(acquired.recent, group.name, own=frame.id)
+        rule = frame.plan.launcher.rule
+        # A launch of another slot, maybe elsewhere, tells nothing about a tick.
+        if frame.plan.observes and group.slots == 1:
+            ours = Began(acquired.at / 1000 - (began - frame.window.start), frame.launch_offset)
+            seen = observed(past[0] if past else None, ours, learned(past, rule).offset)
+            rule = seen.decides
+            self._identity = self._identity._replace(launcher=rule, observed=seen)
+        frame.learn(learned(past, rule, frame.launch_offset), rule)
+        hard_end = now + frame.window.left(now) + frame.plan.grace
+        since = boot_now - (now - began)
+        tenure = Tenure(self._identity, acquired, began - frame.window.start, asked, since, hard_end)
+        attendance = Attendance(acquired.at, asked_at)
+        return HeldLaunch(frame, self._store, self._leases, tenure, self._heartbeat, attendance, waited=self._waited)
 
 
 class HeldLaunch:
@@ -228,20 +259,16 @@ class HeldLaunch:
             self._end(reason, code)
 
     def _end(self, reason: StopReason, code: int) -> None:
-        identity, acquired, waited = self._tenure[:3]
-        ended = self._clocks.boot_time()
-        held = ended - self._tenure.since
+        tenure, ended = self._tenure, self._clocks.boot_time()
         self.progress.end(reason, code)
-        entry = identity.entry(acquired, waited, held, self.progress)
         with suppress(StoreUnreachable):  # the lease then lapses by itself
-            self.leases.release(self.holder, identity.role, identity.launch, entry)
+            tenure.release(self.leases, tenure.entry(self.progress, ended))
             self.released = True
             self._frame.opener.note(self.store.wire)
-            self._clocks.at_exit(partial(self._note_exit, held, ended))
-        self._clocks.leave_by(self._frame.exit_by(self._tenure.hard_end))
-        end = LaunchEnded(
-            identity.role, reason, waited + held, *self.progress.counts().of_messages(), run_id=identity.run_id
-        )
+            self._clocks.at_exit(partial(self._note_exit, ended))
+        self._clocks.leave_by(self._frame.exit_by(tenure.hard_end))
+        ran, counts = tenure.waited + ended - tenure.since, self.progress.counts().of_messages()
+        end = LaunchEnded(tenure.identity.role, reason, ran, *counts, run_id=tenure.identity.run_id)
         if self._pinger is not None:
             self._pinger.end(end, code)
             self._clocks.before_exit(partial(self._await_answer, self._pinger))
@@ -251,11 +278,11 @@ class HeldLaunch:
         if problem := pinger.wait(left()):
             self.emit(PingFailed(pinger.host, problem))
 
-    def _note_exit(self, held: float, ended: float) -> None:
+    def _note_exit(self, ended: float) -> None:
         """Add to the ledger how long it took from the end to the exit, which is now."""
-        identity, acquired, waited = self._tenure[:3]
-        entry = identity.entry(acquired, waited, held, self.progress, self._clocks.boot_time() - ended)
-        self.leases.release(self.holder, identity.role, identity.launch, entry)  # released already: writes the ledger
+        leaving = self._clocks.boot_time() - ended
+        # The lease is released already.
+        self._tenure.release(self.leases, self._tenure.entry(self.progress, ended, leaving))
 
 
 def _asking(

@@ -12,7 +12,7 @@ from pollconsumer.store.records.id_text import id_text
 LOOK_EVERY = 0.4
 """Seconds: a message that is in hand at two looks is told of within a second of its beginning."""
 MOST_TOLD = 256
-"""As many as a launch may have slots."""
+"""Messages that are told of: as many as a launch may have slots."""
 
 
 class Sightings:
@@ -24,7 +24,7 @@ class Sightings:
         self._told: set[tuple[str, bytes]] = set()
 
     def look(self, now: float) -> bool:
-        """Whether any has been in hand since the look before, and was not then."""
+        """Look again. Returns whether a message was in hand at the look before, and was not told of yet."""
         in_hand = [(each.queue, each.id) for each in self._flight.left_behind() if not each.ended]
         self._since = {each: self._since.get(each, now) for each in in_hand}
         standing = {each for each, since in self._since.items() if since < now}
@@ -32,6 +32,6 @@ class Sightings:
         return bool(untold)
 
     def standing(self) -> list[tuple[str, str, float]]:
-        """Queue, id, and since when, of those that have been in hand at two looks."""
+        """Queue and id of each message that was in hand at two looks, and when it was first seen."""
         told = [(*each, self._since[each]) for each in self._told]
         return [(queue, id_text(message_id), since) for queue, message_id, since in told[:MOST_TOLD]]

@@ -8,6 +8,7 @@ may be the handler's.
 from __future__ import annotations
 
 import os
+import select
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,6 +16,7 @@ from contextlib import suppress
 from pollconsumer.core.errors import PollConsumerError, shown
 from pollconsumer.core.notation.text import printable
 from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
+from pollconsumer.runtime.system.process import is_stopped
 from pollconsumer.runtime.system.signals import CALL
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import Unanswered
@@ -22,13 +24,13 @@ from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 
 FIRST_AFTER = 0.5
-"""Seconds of a launch's life: what is over before is not worth a connection."""
+"""Seconds of a launch's life before it listens: a shorter launch is not worth a connection."""
 BLOCK = 60.0
 """Seconds for which the server blocks: a connection that was lost without a word is replaced after that."""
 ANSWER_WITHIN = 0.5
 """Seconds: a server that does not answer must not delay a renewal."""
 STUBBORN_AFTER = 15.0
-"""Seconds after a request, within which whatever can be stopped has been."""
+"""Seconds after a request, by which every message that can be stopped has been."""
 
 
 class StopListener:
@@ -43,11 +45,12 @@ class StopListener:
         self._blocked = False
         self._attend_at = time.monotonic() + FIRST_AFTER
         self._asked: dict[tuple[str, bytes], float] = {}
-        """When the launch was told, on the monotonic clock; infinity once it was reported that it goes on."""
+        """When the launch was told of each request, on the monotonic clock; infinity once it was reported that the
+        message goes on."""
 
     def wait(self, wait: Callable[[float, int | None], bool], seconds: float) -> bool:
-        """Wait for the launch's end by ``wait``, which is given seconds, and a descriptor at which it ends its wait.
-        Returns whether the launch has ended, after so many seconds at most."""
+        """Wait at most ``seconds`` for the launch's end. Returns whether it has ended. ``wait`` does the waiting: it is
+        given seconds, and a descriptor that ends its wait once it is readable, and returns the same."""
         if not self._markers:  # of a mover
             return wait(seconds, None)
         self._report()
@@ -87,7 +90,7 @@ class StopListener:
             del self._asked[each]
 
     def _report(self) -> None:
-        """Tell once of each that goes on."""
+        """Tell, once for each, of messages that go on long after they were to stop."""
         overdue = {each for each, at in self._asked.items() if time.monotonic() - at >= STUBBORN_AFTER}
         for held in self._progress.flight.left_behind() if overdue else []:
             if (held.queue, held.id) in overdue and not held.ended:
@@ -96,3 +99,21 @@ class StopListener:
                 self._tell(f"warning: not stopped: {printable(name)}, {STUBBORN_AFTER:g}s after it was to: {why}")
         for each in overdue:
             self._asked[each] = float("inf")
+
+
+class Parent:
+    """The launch, as its heartbeat watches it while it listens. ``ends`` become readable when the launch dies."""
+
+    def __init__(self, pid: int, ends: list[int], listening: StopListener) -> None:
+        self._pid, self._ends, self._listening = pid, ends, listening
+
+    def ends_within(self, seconds: float) -> bool:
+        return self._listening.wait(self._ends_by, seconds)
+
+    def _ends_by(self, seconds: float, descriptor: int | None) -> bool:
+        watched = self._ends if descriptor is None else [*self._ends, descriptor]
+        ready = select.select(watched, [], [], seconds)[0]
+        return any(each in self._ends for each in ready) or os.getppid() != self._pid
+
+    def is_suspended(self) -> bool:
+        return is_stopped(self._pid)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
@@ -10,6 +10,7 @@ from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused,
 from pollconsumer.core.notation.text import printable
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.shared_memory.entries import MessageInHand
+from pollconsumer.runtime.launch.shared_memory.flight import Flight
 from pollconsumer.runtime.launch.shared_memory.launch_progress import (
     EMPTIED,
     LOST,
@@ -36,10 +37,10 @@ MOST_NAMED = 3
 
 
 class Watched(Protocol):
-    """A launch, seen by its heartbeat."""
+    """A launch, as its heartbeat sees it."""
 
     def ends_within(self, seconds: float) -> bool:
-        """Wait for its end, at most so long. Returns whether it has ended."""
+        """Wait at most ``seconds`` for its end. Returns whether it has ended."""
 
     def is_suspended(self) -> bool: ...
 
@@ -56,10 +57,27 @@ class Tenure(NamedTuple):
     since: float
     hard_end: float
 
+    def entry(
+        self,
+        progress: LaunchProgress,
+        now: float,
+        leaving: float | None = None,
+        in_hand: Sequence[tuple[str, str, float]] = (),
+    ) -> str:
+        """The ledger's entry as of ``now``, on the boot clock. ``leaving``: see `Identity.entry`. ``in_hand``: queue
+        and id of messages that take long, and since when."""
+        acquired, since = self.acquired, self.since
+        begun = [(queue, name, acquired.at + int((began - since) * 1000)) for queue, name, began in in_hand]
+        return self.identity.entry(acquired, self.waited, now - since, progress, leaving, begun)
+
+    def release(self, leases: Leases, entry: str) -> None:
+        """Release the lease, if it is still held, and write the last entry."""
+        leases.release(self.acquired.holder, self.identity.role, self.identity.launch, entry)
+
 
 def keep(launch: Watched, progress: LaunchProgress, leases: Leases, tenure: Tenure, clocks: Clocks, tell: Tell) -> None:
     """Renew until the launch has ended, which may be a while after it has lost its lease."""
-    identity, acquired, pause, lost = tenure.identity, tenure.acquired, 0.0, False
+    identity, holder, pause, lost = tenure.identity, tenure.acquired.holder, 0.0, False
     sightings = Sightings(progress.flight)
     while not _ends_within(launch, pause, sightings, clocks):
         asked, pause = clocks.boot_time(), RETRY_EVERY
@@ -67,13 +85,9 @@ def keep(launch: Watched, progress: LaunchProgress, leases: Leases, tenure: Tenu
         # another program, by which a handler has replaced the launch (exec).
         if lost or launch.is_suspended() or clocks.monotonic() > tenure.hard_end + RELEASE_BUDGET:
             continue
-        in_hand = [
-            (queue, name, acquired.at + int((since - tenure.since) * 1000))
-            for queue, name, since in sightings.standing()
-        ]
-        entry = identity.entry(acquired, tenure.waited, asked - tenure.since, progress, in_hand=in_hand)
+        entry = tenure.entry(progress, asked, in_hand=sightings.standing())
         with suppress(PollConsumerError):
-            held = leases.renew(acquired.holder, identity.role, identity.launch, identity.description(), entry)
+            held = leases.renew(holder, identity.role, identity.launch, identity.description(), entry)
             if leases.rollback is not None and held is not None:
                 tell(f"warning: {went_back(*leases.rollback)}")
                 lost = leases.refuse_rollback
@@ -88,7 +102,7 @@ def keep(launch: Watched, progress: LaunchProgress, leases: Leases, tenure: Tenu
 
 
 def _ends_within(launch: Watched, seconds: float, sightings: Sightings, clocks: Clocks) -> bool:
-    """As `Watched.ends_within`, but for a message that has been in hand for a while, which the store is to be told."""
+    """As `Watched.ends_within`; returns early, too, once a message has been in hand for a while: the store is told."""
     until = clocks.monotonic() + seconds
     while True:
         if launch.ends_within(max(0.0, min(until - clocks.monotonic(), LOOK_EVERY))):
@@ -101,44 +115,46 @@ def give_back(
     progress: LaunchProgress, leases: Leases, store: RedisStore, tenure: Tenure, clocks: Clocks, tell: Tell
 ) -> None:
     """The launch died. Release its reservations and its lease, and close its ledger entry, even if it has lost the
-    lease.
+    lease."""
+    ended = clocks.boot_time()
+    if progress.ended()[0] is None:
+        tell(f"error: launch died: {while_what(progress.flight.left_behind())}; the next launch goes on")
+        # The C watchdog cannot record that it struck; the time shows it.
+        struck = clocks.monotonic() >= tenure.hard_end
+        progress.end(*((StopReason.WATCHDOG, 1) if struck else (StopReason.DIED, -1)))
+    entry = tenure.entry(progress, ended)
+    until = max(tenure.hard_end, clocks.monotonic() + RELEASE_BUDGET)
+    while clocks.monotonic() < until:
+        try:
+            _give_up(progress.flight, store, tenure, tell)
+            tenure.release(leases, entry)
+            return
+        except StoreUnreachable:
+            clocks.sleep(RETRY_EVERY)
+        except PollConsumerError:  # no retry can help: the lease lapses by itself
+            return
 
-    Messages in hand are charged an attempt and a death; those that had ended but were not settled, an attempt; those
-    that were merely reserved, neither.
-    """
-    identity, acquired, held = tenure.identity, tenure.acquired, clocks.boot_time() - tenure.since
+
+def _give_up(flight: Flight, store: RedisStore, tenure: Tenure, tell: Tell) -> None:
+    """Release what a dead launch had reserved. Messages in hand are charged an attempt and a death; those that had
+    ended but were not settled, an attempt; those that were merely reserved, neither."""
 
     def print_death(dead_letter: DeadLetter) -> None:
         message, problem = dead_letter
         what = f"{shown(message.name)} ({message.handler}), attempt {message.attempt}: {problem}"
         tell(f"warning: dead letter: {printable(what)}")
 
-    left_behind = progress.flight.left_behind()
-    if progress.ended()[0] is None:
-        tell(f"error: launch died: {while_what(left_behind)}; the next launch goes on")
-        # The C watchdog cannot record that it struck; the time shows it.
-        struck = clocks.monotonic() >= tenure.hard_end
-        progress.end(*((StopReason.WATCHDOG, 1) if struck else (StopReason.DIED, -1)))
-    entry = identity.entry(acquired, tenure.waited, held, progress)
-    until = max(tenure.hard_end, clocks.monotonic() + RELEASE_BUDGET)
-    while clocks.monotonic() < until:
-        try:
-            lost = store.lost(identity.queues)  # the next launch recovers these
-            for queue in [each for each in identity.queues if each not in lost]:
-                here = [message for message in left_behind if message.queue == queue]
-                in_hand = [message.id for message in here if not message.ended and not message.last]
-                ended = [message.id for message in here if message.ended and not message.last]
-                spent = [message.id for message in here if message.last]
-                uncalled = [message.id for message in progress.flight.uncalled() if message.queue == queue]
-                # Another launch recovers the queue, or this one had skipped it or not announced itself there yet.
-                with suppress(LeaseLost, StoreRefused):
-                    store.give_up(acquired.holder, queue, in_hand, ended, spent, uncalled, on_dead_letter=print_death)
-            leases.release(acquired.holder, identity.role, identity.launch, entry)
-            return
-        except StoreUnreachable:
-            clocks.sleep(RETRY_EVERY)
-        except PollConsumerError:  # no retry can help: the lease lapses by itself
-            return
+    queues, left_behind, uncalled = tenure.identity.queues, flight.left_behind(), flight.uncalled()
+    lost = store.lost(queues)  # the next launch recovers these
+    for queue in [each for each in queues if each not in lost]:
+        here = [message for message in left_behind if message.queue == queue]
+        in_hand = [message.id for message in here if not message.ended and not message.last]
+        ended = [message.id for message in here if message.ended and not message.last]
+        spent = [message.id for message in here if message.last]
+        begun = [message.id for message in uncalled if message.queue == queue]
+        # Another launch recovers the queue, or this one had skipped it or not announced itself there yet.
+        with suppress(LeaseLost, StoreRefused):
+            store.give_up(tenure.acquired.holder, queue, in_hand, ended, spent, begun, on_dead_letter=print_death)
 
 
 def while_what(left_behind: list[MessageInHand]) -> str:

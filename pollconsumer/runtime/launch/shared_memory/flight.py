@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Flight:
-    """Each has a place of its own, but for those of a `Series`."""
+    """Messages that are in hand or unsettled: each has a place of its own, except those of a `Series`."""
 
     MOST, _PLACE, _FROM = 1024, 1024, 4096
     _SERIES_AT = _FROM + MOST * _PLACE
@@ -38,7 +38,7 @@ class Flight:
         return head
 
     def enter(self, reservation: Reservation, *, last: bool) -> None:
-        """Its handler begins. Requires a free place."""
+        """Record that the handler of ``reservation`` begins. Requires a free place."""
         message_id, memory, at = reservation.id, self._memory, self._free.pop()
         text = self.head(reservation.handler, reservation.queue, len(message_id), last=last)
         text += message_id[: entries.LONGEST]
@@ -47,7 +47,7 @@ class Flight:
         memory[at] = self._IN_HAND
 
     def end(self, reservation: Reservation) -> None:
-        """Its handler has ended: a later death of the process is not charged to it."""
+        """Record that its handler has ended: a later death of the process is not charged to the message."""
         at = self._places.get(reservation)
         if at is None:
             self.series.end()
@@ -64,7 +64,7 @@ class Flight:
             self._free.append(at)
 
     def settled(self) -> None:
-        """The messages that had ended are settled."""
+        """Forget messages that have ended: they are settled."""
         memory, places, free = self._memory, self._places, self._free
         for reservation in self._ended:  # `leave`, for many
             at = places.pop(reservation)
@@ -78,13 +78,13 @@ class Flight:
         return len(self._free)
 
     def in_hand(self) -> list[Reservation]:
-        """In this process: those whose handler has not ended. From any thread."""
+        """Messages whose handler has not ended, in this process. From any thread."""
         return [
             each for each, at in [*self._places.items()] if self._memory[at] == self._IN_HAND
         ] + self.series.in_hand()
 
     def ids(self, queue: str) -> set[bytes]:
-        """In this process."""
+        """The ids of messages of ``queue`` that are in hand or unsettled, in this process."""
         in_flight = (*self._places, *self.series.in_flight())
         return {reservation.id for reservation in in_flight if reservation.queue == queue}
 
@@ -94,7 +94,7 @@ class Flight:
         return in_hand[0] if len(in_hand) == 1 else None
 
     def left_behind(self) -> list[entries.MessageInHand]:
-        """Read from the shared memory, in any process."""
+        """Messages that are in hand or unsettled, read from the shared memory, in any process."""
         held, states = [], self._memory[self._FROM : self._SERIES_AT : self._PLACE]
         for number, state in enumerate(states.rstrip(b"\0") and states):
             if state != self._FREE:

@@ -20,7 +20,7 @@ from pollconsumer.runtime.launch.shared_memory.stops import Stops
 from pollconsumer.store.leases import Acquired
 
 _COUNTS = struct.Struct("qqqqdd")
-"""As `Counts`."""
+"""The fields of `Counts`."""
 _END = struct.Struct("qq")
 _COUNTS_AT = 8
 """After the instant until which the lease can be trusted, a double."""
@@ -57,7 +57,7 @@ class LaunchProgress:
         self.trusted[0] = boot_time
 
     def trusted_until(self) -> float:
-        """On the boot clock; or LOST, EMPTIED or ROLLED_BACK."""
+        """The instant of the boot clock until which the lease can be trusted; or LOST, EMPTIED, ROLLED_BACK."""
         return self.trusted[0]
 
     def count(self, counts: Counts) -> None:

@@ -37,12 +37,12 @@ class Series:
         one that is counted as ended."""
 
     def room(self) -> int:
-        """How many can be laid."""
+        """How many more messages can be written down."""
         begun = self.counts[BEGUN]
         return self.MOST - (begun if begun > self.counts[SETTLED] else 0)
 
     def lay(self, reservations: Sequence[Reservation], texts: Sequence[bytes]) -> None:
-        """Write the entries of those that begin next, instead of those laid earlier and not begun."""
+        """Write down the messages that begin next, in place of earlier ones that have not begun."""
         counts = self.counts
         begun = counts[BEGUN]
         if begun == counts[SETTLED]:
@@ -57,29 +57,29 @@ class Series:
         counts[RECORDED] = begun + len([*takewhile(_is_begun, reservations)])
 
     def end(self) -> None:
-        """The one in hand has ended."""
+        """Count the message in hand as ended."""
         self.counts[ENDED] += 1
 
     def leave(self) -> None:
-        """It was not handled, after all."""
+        """Count the message in hand as not begun: it was not handled."""
         self.counts[BEGUN] -= 1
 
     def settled(self) -> None:
-        """Those that had ended are settled."""
+        """Count the messages that have ended as settled."""
         self.counts[SETTLED] = self.counts[ENDED]
 
     def in_hand(self) -> list[Reservation]:
-        """In this process: the one whose handler has not ended."""
+        """The message whose handler has not ended, in this process, if there is one."""
         begun, ended, *_ = self.counts
         return self._laid[ended:begun]
 
     def in_flight(self) -> list[Reservation]:
-        """In this process: that one, and those that are not settled."""
+        """The message in hand and those that are not settled, in this process."""
         begun, _, settled, _ = self.counts
         return self._laid[settled:begun]
 
     def left_behind(self) -> list[entries.MessageInHand]:
-        """Read from the shared memory, in any process."""
+        """The same messages, read from the shared memory, in any process."""
         begun, _, settled, _ = self.counts
         return self._read(begun)[settled:]
 

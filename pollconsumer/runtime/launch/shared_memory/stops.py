@@ -23,7 +23,7 @@ _LENGTHS = struct.Struct("HH")
 class Stops:
     MOST, _PLACE, _FROM = 256, 1024, 8
     SIZE = _FROM + MOST * _PLACE
-    """After the number of requests so far; the last ones are there."""
+    """The number of requests so far, and the last ones of them."""
     _LONGEST = 255
     """Maximum bytes of an id, or a name; valid ones are shorter."""
 
@@ -36,7 +36,7 @@ class Stops:
         self._lock = RLock()  # a signal handler may look while its thread does
 
     def ask(self, queue: str, message_id: bytes) -> None:
-        """In the heartbeat."""
+        """Record a request, in the heartbeat."""
         texts = queue.encode()[: self._LONGEST], message_id[: self._LONGEST]
         entry = _LENGTHS.pack(*map(len, texts)) + b"".join(texts)
         at = self._place(self._count[0])
@@ -48,12 +48,12 @@ class Stops:
         self._act = act
 
     def called(self) -> None:
-        """The heartbeat has asked, and has sent a signal."""
+        """Answer the signal that the heartbeat sends after a request."""
         if self._act is not None:
             self._act()
 
     def any(self) -> bool:
-        """Whether there may be any."""
+        """Whether there may be a request."""
         return bool(self._asked) or self._count[0] != self._seen
 
     def asked(self, reservation: Reservation) -> bool:
@@ -61,7 +61,7 @@ class Stops:
         return self.any() and (reservation.queue, reservation.id) in self.standing()
 
     def standing(self) -> set[tuple[str, bytes]]:
-        """Queue and id of those that are to stop."""
+        """Queue and id of each message that is to stop."""
         with self._lock:
             count = self._count[0]
             for number in range(max(self._seen, count - self.MOST), count):
@@ -74,7 +74,7 @@ class Stops:
             return set(self._asked)
 
     def forget(self, queue: str, message_id: bytes) -> None:
-        """It is not in hand, or no longer."""
+        """Drop a request: its message is not in hand, or no longer."""
         with self._lock:
             self._asked.discard((queue, message_id))
 
