@@ -36,9 +36,9 @@ class MoverOptions(NamedTuple):
     idle_time: float
     page_size: int
     margin: float = MARGIN
-    """Before the window's end at which the mover stops."""
+    """Seconds before the window's end at which the mover stops."""
     keeping: Mapping[str, Retention] = MappingProxyType({})
-    """By queue, where it is not the default."""
+    """What is kept for how long, by queue, where that is not the default."""
 
 
 class Mover:
@@ -53,7 +53,7 @@ class Mover:
         self._queues: list[str] = []
         self._moved = 0
         self._to_repair: list[str] = []
-        """As of the last promotion."""
+        """Queues to repair, as of the last promotion."""
 
     def run(self) -> StopReason:
         """Move until the window closes. Raises LeaseLost; StoreUnreachable, at the end if a queue's node is lost; and
@@ -73,7 +73,7 @@ class Mover:
         return StopReason.NO_TIME_TO_IDLE
 
     def promote(self) -> tuple[int, float | None]:
-        """One page of every queue. Returns messages moved, and seconds until the next is due, or None."""
+        """Move one page of every queue. Returns the messages moved, and seconds until the next is due, or None."""
         moved, soonest = 0, None
         self._to_repair = []
         for queue in self.queues():
@@ -103,7 +103,7 @@ class Mover:
                 self._store.upkeep.trim(queue, self.options.keeping.get(queue, Retention()))
 
     def idle(self, next_due: float | None) -> None:
-        """Until the next due time, or an earlier one is scheduled; at most idle_time, and not beyond the window."""
+        """Wait until the next message is due, or an earlier one is scheduled: at most idle_time, within the window."""
         longest = max(0.0, min(self.options.idle_time, self.window.left(self.clock()) - self.options.margin))
         if self._wake.wait(longest if next_due is None else min(longest, next_due)):
             self._looked = float("-inf")
@@ -119,7 +119,8 @@ class Mover:
         return self._queues
 
     def _usable_queues(self) -> list[str]:
-        """Announces our fence to each new one before anything is moved there, and to each whose node was lost."""
+        """Queues that can be used. Our fence is announced to each new one before anything is moved there, and again to
+        each whose node was lost."""
         queues = self._store.queues()
         self._store.part(queues)
         if self._away and self._away.is_time_to_look():
@@ -159,8 +160,6 @@ def move(launch: Launch, options: MoverOptions) -> StopReason:
 
 
 def mover(launch: Launch, options: MoverOptions) -> Mover:
-    from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
-
     keys = launch.store.keys
 
     def markers() -> list[str]:

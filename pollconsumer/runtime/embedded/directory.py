@@ -76,7 +76,7 @@ def create_directory(directory: Path, access: DirectoryModes = PRIVATE) -> None:
 
 
 def _make_shared(directory: Path, mode: int) -> None:
-    """At once with its mode, which neither the umask nor mkdir decides: another user may look meanwhile."""
+    """Create a shared directory that has its mode from the first instant: another user may look meanwhile."""
     unfinished = directory.with_name(f".{directory.name}.{os.getpid()}-{os.urandom(4).hex()}")
     unfinished.mkdir(0o700)
     try:
@@ -111,7 +111,7 @@ def take_lock(directory: Path, access: DirectoryModes = PRIVATE) -> int | None:
 
 
 def _make_lock(path: Path, mode: int) -> None:
-    """At once with its mode, which the umask does not decide: another user may open it meanwhile."""
+    """Create the lock file with its mode from the first instant: another user may open it meanwhile."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

@@ -54,10 +54,10 @@ class Hooks:
         self.on_launch_end: list[Callable[[], object]] = []
         self._hung: set[object] = set()
         self._unsaid: set[object] = set()
-        """Those that hung and were not reported yet."""
+        """Ids of hooks that hung and were not reported yet."""
 
     def __bool__(self) -> bool:
-        """Whether any concerns a handler."""
+        """Whether any hook concerns a handler."""
         settled = self.on_failure or self.on_dead or self.on_expired
         return bool(self.before or self.after or settled or self.before_enqueue)
 
@@ -96,7 +96,7 @@ class Hooks:
                 self._warn(f"hook {kind} {name_of(hook)} {limit}; it is not called again in this launch")
 
     def _hang(self, hook: object) -> None:
-        """Logs nothing: the hook may hold the log's lock."""
+        """Note that a hook was stopped; log nothing, as it may hold the log's lock."""
         self._unsaid.add(id(hook))
         self._hung.add(id(hook))
 
@@ -118,7 +118,7 @@ def hooked(run: Run, hooks: Hooks, timeout: float | None) -> Run:
 
 
 def hooked_coroutine(run: RunAsync, hooks: Hooks, timeout: float | None) -> RunAsync:
-    """The same for coroutines."""
+    """As `hooked`, for coroutines."""
 
     async def run_hooked(payload: dict[str, Any], context: Context | None) -> Any:
         assert context is not None

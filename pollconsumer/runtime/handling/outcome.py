@@ -78,7 +78,7 @@ def _a(kind: type) -> str:
 
 
 class Dropped:
-    """In the place of a result that another process could not send."""
+    """Stands for a result that another process could not send."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -116,7 +116,7 @@ def trace(error: BaseException) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Its text, even if ``str`` raises."""
+    """The text of ``error``, even if ``str`` raises."""
     try:
         return str(error)
     except BaseException as failure:

@@ -12,7 +12,7 @@ from pollconsumer.runtime.handling.in_hand import IN_SLOT, InHand
 
 
 class ServedQueues(NamedTuple):
-    """What a launch serves, with so many ``slots``, until ``stop_before``, on the monotonic clock. ``shared``: by its
+    """What a launch serves, with ``slots`` slots, until ``stop_before``, on the monotonic clock. ``shared``: by its
     settings other launches serve the same queues. ``in_hand``: its messages whose handlers run in this process."""
 
     launch: str
@@ -32,7 +32,7 @@ class SlotWaits:
         self._lock = Lock()
 
     def begin(self) -> InHand | None:
-        """Returns the message that waits from now on; None if it is unknown which one calls."""
+        """Begin a wait. Returns the message that waits; None if it is unknown which one calls."""
         waiting = IN_SLOT.get()
         if waiting is None:
             in_hand = [*self.serving.in_hand()]
@@ -54,7 +54,7 @@ class SlotWaits:
             self._waiting.pop(waiting, None)
 
     def seconds_left(self) -> float:
-        """Of the launch's window."""
+        """Seconds that are left of the launch's window."""
         return self.serving.stop_before - time.monotonic()
 
     def may_be_stuck(self, waiting: InHand | None, queue: str, awaited: str) -> bool:
@@ -66,7 +66,8 @@ class SlotWaits:
         return len(self._waiting) >= self.serving.slots
 
     def give_up(self, waiting: InHand | None, queue: str, awaited: str) -> bool:
-        """Whether that still is so: the slot of ``waiting``, which is to fail, can handle what others wait for."""
+        """Whether that still is so. Then the wait ends: ``waiting`` is to fail, so that its slot can handle a message
+        for which others wait."""
         with self._lock:
             stuck = self.may_be_stuck(waiting, queue, awaited)
             if stuck and waiting is not None:
@@ -78,11 +79,11 @@ _of_launch: SlotWaits | None = None
 
 
 def serve_here(waits: SlotWaits | None) -> None:
-    """From now on this process handles messages for that launch."""
+    """Have this process handle messages for the launch of ``waits``."""
     global _of_launch  # one for the process
     _of_launch = waits
 
 
 def slot_waits() -> SlotWaits | None:
-    """Those of this process; None if it handles no messages."""
+    """The waits of this process; None if it handles no messages."""
     return _of_launch

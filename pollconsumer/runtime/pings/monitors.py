@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 AT_A_TIME = 4
 """Requests in flight. Those to one monitor are sent one after the other."""
 MOST_WAITING = 100
-"""For each of these."""
+"""Requests that may wait for each of these."""
 TOO_MANY = f"more than {MOST_WAITING} requests wait for an answer"
 
 
@@ -78,7 +78,7 @@ class Monitors:
 
 
 class _AttemptWatch:
-    """Of one attempt."""
+    """Tells a monitor of one attempt."""
 
     def __init__(self, monitors: Monitors, handler: Handler, reservation: Reservation, url: str) -> None:
         self._monitors, self._handler, self._url = monitors, handler, url

@@ -58,11 +58,11 @@ class Sender:
         self._problems[host_of(ping.url)] = reason
 
     def close(self) -> None:
-        """Nothing is sent after what is waiting."""
+        """Send nothing after the requests that are waiting."""
         self._waiting.put(None)
 
     def wait(self, seconds: float) -> dict[str, str]:
-        """Wait so long for the answers, once closed. Returns why requests were not delivered, by host."""
+        """Wait at most ``seconds`` for the answers, once closed. Returns why requests were not delivered, by host."""
         if self._thread is None:
             while not self._waiting.empty():
                 if (unsent := self._waiting.get()) is not None:
@@ -90,18 +90,18 @@ class Pinger:
         self._sender = Sender(deliver or delivered)
 
     def begin(self) -> None:
-        """The launch holds the lease."""
+        """Tell that the launch holds the lease."""
         if (ping := first(self._url, self._dialect, self._run)) is not None:
             self._sender.send(ping)
         self._sender.start()
 
     def end(self, ended: LaunchEnded, code: int) -> None:
-        """The launch has ended."""
+        """Tell that the launch has ended."""
         self._sender.send(last(self._url, self._dialect, self._run, ending_of(ended, code)))
         self._sender.close()
 
     def wait(self, seconds: float) -> str | None:
-        """Wait so long for the answers. Returns why a request was not delivered, None if all were."""
+        """Wait at most ``seconds`` for the answers. Returns why a request was not delivered; None if all were."""
         return self._sender.wait(seconds).get(self.host)
 
 
@@ -110,8 +110,8 @@ def host_of(url: str) -> str:
 
 
 def delivered(ping: Ping, within: float = ANSWER_WITHIN) -> Failed | None:
-    """None if the monitor took it, in so many seconds: the look-up of its name, TLS and headers included. A reason has
-    nothing of the URL, which is a secret."""
+    """Send ``ping``. None if the monitor took it ``within`` seconds, with the look-up of its name, TLS and headers. The
+    reason of a failure has nothing of the URL, which is a secret."""
     outcome: list[Failed | None] = []
     connections: list[HTTPConnection] = []
 

@@ -13,7 +13,7 @@ from typing import Any
 from pollconsumer.core.notation.instants import ceil_ms
 
 KEPT_BYTES = 8192
-"""Of output, at the beginning, and again at the end."""
+"""Bytes of output that are kept of its beginning, and again of its end."""
 CHUNK, MOST_CHUNKS = 65536, 32
 """Bytes per read; and maximum reads after the program's exit, since its children may continue to print."""
 LAST_LINES, LAST_CHARACTERS = 5, 400

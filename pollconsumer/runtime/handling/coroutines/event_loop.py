@@ -50,17 +50,17 @@ class EventLoop:
         self._begun: dict[_LimitedCoroutine, End] = {}
         self._started: dict[object, _LimitedCoroutine] = {}
         self._in_thread: _LimitedCoroutine | None = None
-        """The last one that was handled in this thread."""
+        """The coroutine that was last handled in this thread."""
         self._thread: threading.Thread | None = None
         self._closing = False
         self._base = copy_context()
-        """What messages in the loop's thread have of the launch's."""
+        """The launch's context variables, which messages in the loop's thread begin with."""
         if thread:
             self._thread = threading.Thread(target=self._turn, name="event-loop", daemon=True)
             start_for_others(self._thread)
 
     def turning(self, handler: Handler) -> Callable[[dict[str, Any], Context | None], Outcome]:
-        """What runs it in this thread, in a task of its name for each message."""
+        """Return what runs ``handler`` in this thread, in a task of its name for each message."""
 
         def turn(payload: dict[str, Any], context: Context | None) -> Outcome:
             own = own_context()
@@ -160,7 +160,7 @@ class EventLoop:
         self._make()
 
     def close(self) -> None:
-        """Close it. Remaining tasks are cancelled, and have a second to finish."""
+        """Close the loop. Remaining tasks are cancelled, and have a second to finish."""
         if self._thread is None:
             task = self._loop.create_task(self._cancel_tasks())
             self._run_to_end(task, cancelling=False)
@@ -197,6 +197,7 @@ class EventLoop:
 
 
 def restart_timeout() -> None:
+    """Count the timeout of the coroutine that calls this from now on."""
     limited = _current.get(None)
     if limited is not None:
         limited.restart()
@@ -275,7 +276,7 @@ class _LimitedCoroutine:
         self._timer = self._loop.call_later(REPEAT, self._stop, task)  # it may swallow the cancellation
 
     def outcome(self) -> Outcome:
-        """That of the handler, once its task has ended or its loop is broken."""
+        """The handler's outcome, once its task has ended or its loop is broken."""
         outcome = self._outcome_of_task()
         if not self._fired or isinstance(outcome.error, VERDICTS):
             return outcome

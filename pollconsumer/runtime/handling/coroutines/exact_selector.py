@@ -12,7 +12,7 @@ LONGEST_SELECT = 1.0
 
 
 class ExactSelector(DefaultSelector):
-    """Those of epoll are whole milliseconds, rounded up."""
+    """Waits exactly: epoll alone rounds timeouts up to whole milliseconds."""
 
     def select(self, timeout: float | None = None) -> Any:
         timeout = LONGEST_SELECT if timeout is None else min(timeout, LONGEST_SELECT)

@@ -42,7 +42,7 @@ class Outputs:
         return True
 
     def _open(self, number: int) -> None:
-        """Does nothing if another thread takes the number first."""
+        """Open it again, unless another thread takes the number first."""
         copy = self._copies.get(number)
         source = copy.number if copy is not None and copy.is_open() else os.open(os.devnull, os.O_RDWR)
         if source == number:
@@ -90,7 +90,7 @@ class ProbeDescriptor:
         return lowest_free(self.number) > STANDARD[-1] and self._opened.is_open()
 
     def was_closed(self) -> bool:
-        """Since the last call."""
+        """Whether it was closed since the last call."""
         if self._opened.is_open():
             return False
         self._open()
@@ -123,7 +123,7 @@ class Reserve:
         return held
 
     def lowest_free(self) -> int:
-        """-1 also if none is held."""
+        """As `lowest_free`; -1 also if no descriptor is reserved."""
         return lowest_free(self._held[-1].number) if self._held else -1
 
     def freed(self) -> bool:

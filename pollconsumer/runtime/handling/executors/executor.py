@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from contextlib import AbstractContextManager
-
-    from pollconsumer.runtime.handling.handler import Handler
 
 
 class Attempt(NamedTuple):
@@ -46,18 +45,18 @@ class Handled(NamedTuple):
 
 
 class Inline(Protocol):
-    """Of an executor whose caller may itself run handlers, in its thread, if these need nothing of an executor."""
+    """What an executor offers a caller that runs handlers itself, in its own thread."""
 
     def turning(self, handler: Handler) -> Callable[[dict[str, Any], Context | None], Outcome]:
-        """What runs an asynchronous handler."""
+        """Return what runs an asynchronous handler."""
 
     def stay(self, handlers: Collection[Handler]) -> None:
-        """Until `rest`, this thread runs nothing but these: if all are functions with a timeout, SIGALRM stays set."""
+        """Keep SIGALRM set until `rest` if all ``handlers``, which run until then, are functions with a timeout."""
 
     def rest(self) -> None: ...
 
     def checked(self, error: BaseException | None) -> tuple[bool, bool]:
-        """To be called after each of them, with what it raised. Returns `Handled.closed` and `Handled.leaking`."""
+        """Look at the process after a handler that raised ``error``. Returns `Handled.closed` and `Handled.leaking`."""
 
     def add(self, handled: Handled) -> None:
         """An attempt that the caller made, for `finished`."""
@@ -76,8 +75,8 @@ class Executor(Protocol):
         """Handle a message. There must be a free slot."""
 
     def relay(self, take: Callable[[Handled], Attempt | None]) -> None:
-        """From now on a slot in which an attempt has ended asks ``take``, in its thread, which it handles next. None:
-        it is free."""
+        """Have a slot whose attempt has ended ask ``take``, in the slot's thread, for the attempt that it handles next;
+        None leaves it free."""
 
     def finished(self) -> list[Handled]:
         """Attempts that have ended since the last call."""
@@ -90,8 +89,8 @@ class Executor(Protocol):
         """End a `wait`, the next if there is none; from any thread."""
 
     def stop(self, reservation: Reservation, seconds: float, in_hand: Callable[[], bool]) -> None:
-        """Interrupt its handler after so many seconds, as a timeout would, if it still is ``in_hand`` and can be. With
-        one slot from a signal handler."""
+        """Interrupt the handler of ``reservation`` after ``seconds``, as a timeout would, if the message still is
+        ``in_hand`` then. With one slot this is called in a signal handler."""
 
     def close(self) -> None:
         """No more attempts will be started."""

@@ -70,8 +70,6 @@ class InlineExecutor:
             if each.timeout is None or each.asynchronous:
                 return
         if handlers:
-            from pollconsumer.runtime.handling.interrupts.alarm import AlarmSignal
-
             self._alarm = self._alarm or AlarmSignal()
             self._alarm.stay()
 

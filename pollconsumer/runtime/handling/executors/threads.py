@@ -44,9 +44,9 @@ class ThreadExecutor:
         self._given: SimpleQueue[Attempt] = SimpleQueue()
         self._take: Callable[[Handled], Attempt | None] = lambda _: None
         self._done: SimpleQueue[tuple[Handled, bool]] = SimpleQueue()
-        """Each with whether its slot is free."""
+        """Attempts that have ended, each with whether its slot is free."""
         self._threads: dict[Reservation, int] = {}
-        """In which each is handled, if it is not asynchronous."""
+        """The thread in which each message is handled, if its handler is not asynchronous."""
         self._loop: EventLoop | None = None
         self._outputs, self._reserve = Outputs(), Reserve()
         self._bell_lock = threading.Lock()
@@ -166,7 +166,7 @@ class ThreadExecutor:
         self._loop.start(attempt.reservation, begin, attempt.handler, end)
 
     def _end(self, handled: Handled) -> Attempt | None:
-        """Returns what its slot handles next."""
+        """Report an attempt that has ended. Returns what its slot handles next."""
         end_stray(self._pid, handled.outcome.error)
         closed, leaking = self._checked()
         if closed or leaking:
@@ -200,7 +200,7 @@ class ThreadExecutor:
 
 
 def _handled(attempt: Attempt) -> Outcome:
-    """Handles it, and takes an interruption that comes when its handler has just ended."""
+    """Handle it. An interruption that comes when its handler has just ended is caught, too."""
     outcome: Outcome | None = None
     try:
         outcome = attempt.handle()
@@ -212,7 +212,7 @@ def _handled(attempt: Attempt) -> Outcome:
 
 
 def _end_interruption() -> None:
-    """One by `untimed`: a timeout ends its own."""
+    """End an interruption by `untimed`: a timeout ends its own."""
     limit = in_force.get(threading.get_ident())
     if limit is not None:
         limit.end()

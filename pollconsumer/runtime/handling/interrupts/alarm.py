@@ -77,7 +77,7 @@ class Limit(Stopper):
 
 
 class Alarm(Limit):
-    """For the main thread."""
+    """A timeout in the main thread, by SIGALRM."""
 
     __slots__ = ()
 
@@ -114,18 +114,18 @@ class AlarmSignal:
 
     def __init__(self) -> None:
         self.limit: Alarm | None = None
-        """The one in force."""
+        """The limit that is in force."""
         self._handler = self._ring  # one object, to be recognized
         self._stays = False
         self._since: float | None = None
-        """When they were set."""
+        """When handler and timer were set."""
         self._left = self._interval = 0.0
-        """The timer before that."""
+        """What was left of the timer that was set before, and its interval."""
         self._rings = 0.0
         """When the timer rings. If in the past, it may not be set."""
 
     def stay(self) -> None:
-        """Until `rest`, all that this thread runs is handlers with a timeout."""
+        """Keep handler and timer set until `rest`: this thread runs only handlers with a timeout until then."""
         if not in_force and in_main_thread():
             self._stays = True
             staying[threading.get_ident()] = self
@@ -185,4 +185,4 @@ class AlarmSignal:
 
 
 staying: dict[int, AlarmSignal] = {}
-"""By thread, and so for the main one alone."""
+"""The signal that stays set, by its thread: the main one alone."""

@@ -61,8 +61,8 @@ def limited(run: Run, seconds: float) -> Run:
 def call_within(
     seconds: float, function: Callable[..., object], *arguments: Any, when_stopped: Callable[[], None]
 ) -> None:
-    """Call it. Raises its own exception, unless it was stopped. ``when_stopped`` is called at the timeout, possibly
-    before the call ends: from a signal handler, or in another thread."""
+    """Call ``function``. Its exception is raised, unless it was stopped. ``when_stopped`` is called at the timeout,
+    possibly before the call ends: in a signal handler, or in another thread."""
     limit = _limit(seconds, when_stopped)
     try:
         limit.run(function, *arguments)
@@ -77,7 +77,7 @@ def _limit(seconds: float, when_fired: Callable[[], None] | None = None) -> Limi
 
 
 class Strike(Limit):
-    """For other threads."""
+    """A timeout in another thread than the main one."""
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
@@ -144,7 +144,7 @@ class Striker:
             self._changed.notify()
 
     def forget(self, limit: Strike) -> None:
-        """Called in the limit's own thread: revokes an exception that was not raised yet."""
+        """Stop watching, and revoke an exception that was not raised yet. Called in the limit's own thread."""
         if os.getpid() != limit.pid:
             return  # a fork: it has no striker, and the lock may have been copied locked
         with self._lock:
@@ -170,7 +170,7 @@ class Striker:
                 self._changed.wait(max(0.0, self._wakes - time.monotonic()))
 
     def _strike(self, limit: Strike, frame: FrameType | None) -> float:
-        """Seconds until the next time."""
+        """Stop the handler, if that is possible where it is. Returns seconds until the next try."""
         if limit.deferred or not limit.reaches(frame):
             return SHIELDED_RETRY
         limit.fire()

@@ -28,8 +28,8 @@ _APART = ("pollconsumer.runtime.programs.", "pollconsumer.runtime.isolation.")
 
 
 def interrupt(seconds: float, in_hand: Callable[[], bool]) -> bool:
-    """Interrupt the handler in this, the main thread, after so many seconds, and again every second, while it is in
-    hand. False if there is none that can be."""
+    """Interrupt the handler in this, the main thread, after ``seconds``, and again every second, while its message is
+    ``in_hand``. False if no handler is under way that can be interrupted."""
     if not _may_be_interrupted(sys._getframe(), even_in_store=True):  # noqa: SLF001  documented
         return False
     _UntimedAlarm(seconds, in_hand).start()
@@ -37,7 +37,7 @@ def interrupt(seconds: float, in_hand: Callable[[], bool]) -> bool:
 
 
 def interrupt_in(thread: int, seconds: float, in_hand: Callable[[], bool]) -> None:
-    """The same in another thread."""
+    """Interrupt the handler in another ``thread``, as `interrupt` does in this one."""
     limit = in_force[thread] = _UntimedStrike(thread, seconds, in_hand)
     Striker.started().watch(limit)
 
@@ -66,7 +66,7 @@ class _UntimedAlarm(Alarm):
         self._signals.begin(self)
 
     def hasten(self, seconds: float) -> None:
-        """It is to stop already."""
+        """Nothing to do: the handler is to stop already."""
 
     def has_ended(self) -> bool:
         return not self._in_hand()
