@@ -1,13 +1,18 @@
-"""What is installed: every file of the package."""
+"""What is published: the package in the wheel, the repository in the sdist; and the metadata."""
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
+import tarfile
+import tomllib
 import zipfile
+from email import message_from_bytes
+from email.message import Message
 from pathlib import Path
-from shutil import copyfile, copytree, ignore_patterns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,24 +22,50 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ROOT = Path(__file__).parents[1]
-BUILD = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
+BUILD = "import sys; from hatchling.build import build_{0}; build_{0}(sys.argv[1])"
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+IN_THE_SDIST = (
+    "docs",
+    "examples",
+    "tests",
+    "deploy",
+    ".ci",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "config.toml",
+)
+
+
+def built(kind: str, target: Path) -> Path:
+    """A build of this directory, in which it leaves nothing."""
+    command = [sys.executable, "-c", BUILD.format(kind), str(target)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    [path] = target.iterdir()
+    return path
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel of the package, built from a copy of it: a build leaves files in the directory that it reads."""
-    source = tmp_path_factory.mktemp("source")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        copyfile(ROOT / name, source / name)
-    copytree(ROOT / "pollconsumer", source / "pollconsumer", ignore=ignore_patterns("__pycache__"))
-    target = tmp_path_factory.mktemp("wheel")
-    subprocess.run([sys.executable, "-c", BUILD, str(target)], cwd=source, check=True, capture_output=True)
-    [built] = target.iterdir()
-    return built
+    return built("wheel", tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as archive:
+        return message_from_bytes(archive.read(f"pollconsumer-{VERSION}.dist-info/METADATA"))
 
 
 def files(names: Iterable[str]) -> set[str]:
     return {name for name in names if name.startswith("pollconsumer/") and "__pycache__" not in name}
+
+
+def here(*folders: str) -> set[str]:
+    """Files of these folders of the repository, and these files."""
+    found = (
+        path for name in folders for path in ((ROOT / name).rglob("*") if (ROOT / name).is_dir() else [ROOT / name])
+    )
+    return {path.relative_to(ROOT).as_posix() for path in found if path.is_file()}
 
 
 def test_the_wheel_has_the_version_that_commands_print(wheel: Path) -> None:
@@ -42,6 +73,44 @@ def test_the_wheel_has_the_version_that_commands_print(wheel: Path) -> None:
 
 
 def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
-    here = (path.relative_to(ROOT).as_posix() for path in (ROOT / "pollconsumer").rglob("*") if path.is_file())
     with zipfile.ZipFile(wheel) as archive:
-        assert files(archive.namelist()) == files(here)
+        assert files(archive.namelist()) == files(here("pollconsumer"))
+
+
+def test_the_sdist_holds_pages_examples_tests_and_the_changelog(tmp_path: Path) -> None:
+    with tarfile.open(built("sdist", tmp_path)) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    ignored = re.compile(r"__pycache__|db\.sqlite3|/mails/|/\.\w+_cache/")  # as .gitignore says
+    assert {path for path in here(*IN_THE_SDIST) - held if not ignored.search(path)} == set()
+
+
+def test_the_links_of_the_readme_lead_somewhere_from_everywhere(metadata: Message) -> None:
+    text = metadata.get_payload()
+    assert isinstance(text, str)
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    source = f"{PROJECT['urls']['Source']}/blob/v{VERSION}/"
+    assert f"{source}docs/index.md" in links
+    assert [link for link in links if not re.match("https://|#", link)] == []
+
+
+def test_each_address_of_the_project_is_that_of_its_metadata() -> None:
+    source = PROJECT["urls"]["Source"]
+    assert all(address.startswith(source) for address in PROJECT["urls"].values())
+    texts = [(ROOT / path).read_text("utf-8") for path in here(".github", "SECURITY.md", "pyproject.toml", "README.md")]
+    addresses = {
+        address for text in texts for address in re.findall(r"https://[\w.]+/[\w-]*/?pollconsumer[\w/-]*", text)
+    }
+    ours = {address for address in addresses if "pypi.org" not in address}
+    assert ours
+    assert {address for address in ours if not address.startswith(source)} == set()
+
+
+def test_the_bill_of_materials_names_what_the_wheel_needs(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        bill = json.loads(archive.read(f"pollconsumer-{VERSION}.dist-info/sboms/sbom.cdx.json"))
+    assert bill["metadata"]["component"]["version"] == VERSION
+    needed = [re.split("[<>=;]", requirement)[0] for requirement in PROJECT["dependencies"]]
+    assert [each["name"] for each in bill["components"]] == needed
+    [own] = bill["dependencies"]
+    assert own == {"ref": bill["metadata"]["component"]["purl"], "dependsOn": [f"pkg:pypi/{name}" for name in needed]}
+    assert own["ref"] == f"pkg:pypi/pollconsumer@{VERSION}"
