@@ -233,13 +233,19 @@ def cluster_server(cluster_nodes: Server) -> Iterator[Server]:
     cluster_nodes.clear()
 
 
+@pytest.fixture(scope="session")
+def in_memory_server(request: pytest.FixtureRequest) -> Server:
+    """A server in memory for all tests: to compile its scripts takes longer than most of them."""
+    return in_memory_by_client() if request.config.option.client else in_memory()
+
+
 @pytest.fixture(params=["valkey", "fakeredis"])
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """An empty server, each test once for a real one and once for the one in memory."""
     if request.param == "valkey":
         yield request.getfixturevalue("cluster_server" if request.config.option.cluster else "valkey")
         return
-    server = in_memory_by_client() if request.config.option.client else in_memory()
+    server = request.getfixturevalue("in_memory_server")
     yield server
     server.clear()
 
