@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
 from time import monotonic
@@ -104,19 +104,6 @@ class ServerWire(Wire):
             return self._connection is None or self._connection.readable(timeout)
         except OSError:
             return True
-
-    def servers(self) -> Sequence[Wire]:
-        return [self]
-
-    def lost_servers(self) -> Sequence[Wire]:
-        return []
-
-    def lost(self, keys: Collection[str]) -> set[str]:  # noqa: ARG002  all of them are on one server
-        return set()
-
-    def keep_apart(self, keys: Sequence[str]) -> None: ...
-
-    def part(self, commands: Sequence[Command]) -> None: ...
 
     def fileno(self) -> int | None:
         return None if self._connection is None else self._connection.fileno()

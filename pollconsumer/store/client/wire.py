@@ -213,7 +213,7 @@ class Wire(ABC):
 
     @abstractmethod
     def send(self, commands: Sequence[Command]) -> None:
-        """Connects first if need be."""
+        """Send ``commands`` in one write, on a new connection if there is none."""
 
     @abstractmethod
     def receive(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
@@ -241,26 +241,24 @@ class Wire(ABC):
 
     @abstractmethod
     def connected_replicas(self) -> int:
-        """Connects first if need be."""
+        """The number of the server's replicas, which is connected to if need be."""
 
-    @abstractmethod
     def servers(self) -> Sequence[Wire]:
         """Connections to every server that has some of the keys, first to that which tells the time."""
+        return [self]
 
-    @abstractmethod
     def lost_servers(self) -> Sequence[Wire]:
         """The nodes of a cluster that do not answer."""
+        return []
 
-    @abstractmethod
-    def lost(self, keys: Collection[str]) -> set[str]:
+    def lost(self, keys: Collection[str]) -> set[str]:  # noqa: ARG002  all of them are on one server
         """Which of ``keys`` are on a node of a cluster that does not answer, while the one with the leases does."""
+        return set()
 
-    @abstractmethod
-    def keep_apart(self, keys: Sequence[str]) -> None:
+    def keep_apart(self, keys: Sequence[str]) -> None:  # noqa: B027  there is nothing to do on one server
         """Have `part` raise where only some of ``keys``, one of each queue, are on lost nodes: the other queues are not
         to wait for these."""
 
-    @abstractmethod
-    def part(self, commands: Sequence[Command]) -> None:
-        """Called after they were not answered. NodeLost, on a cluster, if some of them need a node that is lost, while
-        the leases and some of the keys that are kept apart are on others."""
+    def part(self, commands: Sequence[Command]) -> None:  # noqa: B027  there is nothing to do on one server
+        """Raise NodeLost, on a cluster, if some of ``commands``, which were not answered, need a node that is lost,
+        while the leases and some of the keys that are kept apart are on others."""

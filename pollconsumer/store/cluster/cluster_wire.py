@@ -14,9 +14,9 @@ from pollconsumer.store.client.strict import WAITING, Strict, least
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.cluster.cluster_address import Node, NodeAddresses
 from pollconsumer.store.cluster.liveness import Liveness
-from pollconsumer.store.cluster.nodes import NodeWire, WatchingWire, node_wire
+from pollconsumer.store.cluster.nodes import NodeWire, WatchingWire, node_wire, slots_by
 from pollconsumer.store.cluster.slots import key_of, slot_of
-from pollconsumer.store.cluster.topology import COMMAND, Topology
+from pollconsumer.store.cluster.topology import Topology
 from pollconsumer.store.cluster.watch import Watch
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.scripts import Scripts
@@ -257,7 +257,7 @@ class ClusterWire(Wire):
         return True
 
     def _note(self, answers: list[Any], at: int, answer: Any) -> None:
-        """Of the answers of several nodes to a WAIT, the least, or an error."""
+        """Put an answer among all; of the answers of several nodes to a WAIT the least, or an error."""
         before = answers[at]
         if before is None or isinstance(answer, ErrorReply):
             answers[at] = answer
@@ -284,12 +284,7 @@ class ClusterWire(Wire):
         return node_wire(address, node, self._bearing)
 
     def _ask(self, node: Node) -> Any:
-        wire = node_wire(self._topology.address, node, self._bearing)
-        try:
-            wire.send([COMMAND])
-            return wire.receive([COMMAND])[0]
-        finally:
-            wire.close()
+        return slots_by(node_wire(self._topology.address, node, self._bearing))
 
 
 def connecting_to(cluster: NodeAddresses, namespace: str) -> Callable[..., ClusterWire]:

@@ -10,9 +10,9 @@ from typing import Any
 from pollconsumer.store.client.patience import Budget, Patience
 from pollconsumer.store.client.replies import ErrorReply, OutOfTime, Unanswered, raise_if_error
 from pollconsumer.store.cluster.cluster_address import Node
-from pollconsumer.store.cluster.nodes import NodeWire, node_wire
+from pollconsumer.store.cluster.nodes import NodeWire, node_wire, slots_by
 from pollconsumer.store.cluster.slots import slot_of
-from pollconsumer.store.cluster.topology import COMMAND, Topology
+from pollconsumer.store.cluster.topology import Topology
 
 ANSWER_WITHIN = 0.5
 """Seconds, or for as long as the caller may still wait."""
@@ -51,12 +51,7 @@ class Liveness:
         """While nodes are silent, replicas may take their places."""
         if self._topology.doubtful or self._silent_until:
             with suppress(Unanswered):  # the nodes known before are then asked
-                self._topology.refresh(self._slots)
-
-    def _slots(self, node: Node) -> Any:
-        with closing(self._connect(node)) as wire:
-            wire.send([COMMAND])
-            return wire.receive([COMMAND])[0]
+                self._topology.refresh(lambda node: slots_by(self._connect(node)))
 
     def _answers(self, parts: Mapping[Node, Collection[str]]) -> dict[Node, list[Any]]:
         """To a question about each key, or the error for which there is none; asks all nodes before it reads."""

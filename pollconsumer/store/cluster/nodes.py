@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from time import monotonic
 from typing import Any
 
@@ -15,6 +16,7 @@ from pollconsumer.store.client.replies import ErrorReply, Unanswered, raise_if_e
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.cluster.cluster_address import Node, NodeAddresses
+from pollconsumer.store.cluster.topology import COMMAND
 
 
 class NodeWire(ServerWire):
@@ -27,7 +29,7 @@ class NodeWire(ServerWire):
         return []
 
     def once(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
-        """Raises for errors, unless they tell which node has the slot."""
+        """The answers to ``commands``. Raises for errors, unless they tell which node has the slot."""
         answers = super().once(commands, blocking=blocking)
         for answer in answers:
             if not (isinstance(answer, ErrorReply) and str(answer).startswith(("MOVED ", "ASK "))):
@@ -38,6 +40,13 @@ class NodeWire(ServerWire):
 def node_wire(address: NodeAddresses, node: Node, patience: Callable[[], Patience], **options: Any) -> NodeWire:
     """A connection to ``node``, with these options of `ServerWire`."""
     return NodeWire(address.url_of(node), patience, **address.options_of(node), **options)
+
+
+def slots_by(wire: NodeWire) -> Any:
+    """Which node has which slots, as the one that ``wire`` connects to says it. Closes the connection."""
+    with closing(wire):
+        wire.send([COMMAND])
+        return wire.receive([COMMAND])[0]
 
 
 class PushConnection(SocketConnection):

@@ -13,7 +13,7 @@ KEYLESS = frozenset({"TIME", "INFO"})
 
 @lru_cache(4096)
 def slot_of(key: str | bytes) -> int:
-    """By the CRC16 of its hash tag, if it has one."""
+    """The slot of a key: the CRC16 of its hash tag, if it has one, or of the whole key."""
     name = key.encode() if isinstance(key, str) else key
     _, opened, rest = name.partition(b"{")
     tag, closed, _ = rest.partition(b"}")
@@ -21,7 +21,7 @@ def slot_of(key: str | bytes) -> int:
 
 
 def key_of(command: tuple[Any, ...], home: str) -> str | bytes:
-    """Its first key, ``home`` if it has none: the others are in the same slot."""
+    """The first key of a command, ``home`` if it has none: its other keys are in the same slot."""
     name = command[0]
     if name == "EVALSHA":
         key: str | bytes = command[3]

@@ -34,7 +34,7 @@ class Occurred(NamedTuple):
 
     @property
     def late_seconds(self) -> float | None:
-        """From its instant to its handler's start; None while it has not been reserved."""
+        """Seconds from the instant to the handler's start; None while the message has not been reserved."""
         times = self.message.timestamps
         began = times.started_at or times.reserved_at
         return None if began is None else max(0, began - self.instant) / 1000
@@ -150,21 +150,17 @@ class Recurrences(RecurrenceReader):
         key = self._keys.queue(standing.queue, "recurrence_counters")
         stored = self._wire.command("HGET", key, standing.raw_name + b":instants") or b""
         instants = sorted({int.from_bytes(stored[at : at + 6], "big") for at in range(0, len(stored), 6)}, reverse=True)
-        ids = [id_bytes(occurrences.id_of(standing.name, instant)) for instant in instants[:limit]]
-        found = Inspector(self._wire, self._keys.namespace).those(standing.queue, ids)
-        messages = {message.id: message for message in found}
-        return [
-            Occurred(instant, messages[message_id])
-            for instant in instants[:limit]
-            if (message_id := occurrences.id_of(standing.name, instant)) in messages
-        ]
+        by_id = {occurrences.id_of(standing.name, instant): instant for instant in instants[:limit]}
+        found = Inspector(self._wire, self._keys.namespace).those(standing.queue, [*map(id_bytes, by_id)])
+        return [Occurred(by_id[message.id], message) for message in found]
 
     def _demand(self, standing: RecurrenceStatus, rights: str = OPERATOR) -> None:
         demand(self._wire, rights, self._keys.queue(standing.queue, "recurrences"))  # GUARD rights
 
 
 def _as_arguments(recurrence: Recurrence, first: First, now: int, due: int | None, held: str) -> list[Any]:
-    """As `put.lua` takes it; ``due`` is when it was due next in another queue, by the definition ``held`` there."""
+    """A recurrence as `put.lua` takes it. ``due``: the next instant that it had in another queue, by the definition
+    ``held`` there."""
     begins, (text, head), before = recurrence.begins(first, now), recurrence.as_put(), ""
     if begins is not None and due is not None and due <= now and due < begins:
         before = "" if held.startswith(head) else f"{now} {begins} {held}\n"
