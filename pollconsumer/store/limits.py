@@ -17,7 +17,7 @@ class Limits(NamedTuple):
     rate_period_ms: int | None = None
 
     def packed(self) -> str:
-        """As `step.lua` takes them."""
+        """The limits as `step.lua` takes them."""
         return " ".join("" if limit is None else str(limit) for limit in self) if any(self) else ""
 
 

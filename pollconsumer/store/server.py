@@ -92,7 +92,7 @@ class QueueService(NamedTuple):
 
 
 def service_of(wire: Wire, keys: Keys, queues: Sequence[str]) -> dict[str, QueueService]:
-    """In one round trip."""
+    """Whether and how ``queues`` are served; in one round trip."""
     commands = []
     for queue in queues:
         commands += [

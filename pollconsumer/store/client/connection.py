@@ -45,7 +45,7 @@ class Connection(Protocol):
         """Where its server is: equal for two connections to the same one."""
 
     def connect(self, timeout: float) -> None:
-        """Raises ErrorReply if the server refuses the login."""
+        """Open it. Raises ErrorReply if the server refuses the login."""
 
     def send(self, commands: Sequence[Command]) -> None:
         """Send ``commands`` in one write."""

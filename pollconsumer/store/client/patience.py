@@ -17,7 +17,7 @@ STEP = 0.1
 
 
 class Clocks(Protocol):
-    """In seconds; a simulated machine has its own."""
+    """What tells the time, in seconds, and waits; a simulated machine has its own."""
 
     def monotonic(self) -> float: ...
 

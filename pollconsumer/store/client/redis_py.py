@@ -60,7 +60,7 @@ class ClientConnection:
         """redis-py connects again by itself, as soon as it is to read or to write."""
 
     def connect(self, timeout: float) -> None:
-        """Also raises ConfigurationError for a permanent failure of TLS."""
+        """Open it. Also raises ConfigurationError for a permanent failure of TLS."""
         kind = self._pool.connection_class
         kept = {
             name: value
@@ -94,7 +94,7 @@ class ClientConnection:
         return getattr(made, "path", None) or f"{made.host}:{made.port}"
 
     def send(self, commands: Sequence[Command]) -> None:
-        """Also raises ConnectionError once a Sentinel names another primary."""
+        """Send ``commands``. Also raises ConnectionError once a Sentinel names another primary."""
         self._leave_replaced()
         text = b"".join(map(packed, commands))
         pieces = [text[at : at + MOST_BYTES] for at in range(0, len(text), MOST_BYTES)]

@@ -207,7 +207,7 @@ class PrimaryConnection(SocketConnection):
         self._sentinels, self._bearing = sentinels, patience
 
     def connect(self, timeout: float) -> None:
-        """Also raises what `Sentinels.primary` does."""
+        """Connect to the primary. Also raises what `Sentinels.primary` does."""
         until = time.monotonic() + timeout
         self._address = self._sentinels.primary(timeout)
         super().connect(left_until(until))
@@ -221,7 +221,7 @@ class PrimaryConnection(SocketConnection):
             raise
 
     def send(self, commands: Sequence[Command]) -> None:
-        """Also raises ConnectionError once another server is the primary."""
+        """Send ``commands``. Also raises ConnectionError once another server is the primary."""
         if self._sentinels.moved_from(self._address, self._bearing):  # GUARD a primary that was replaced is left
             raise ConnectionError(f"{self.place} is not the primary any more")
         super().send(commands)

@@ -48,7 +48,7 @@ class Strict(NamedTuple):
         return [*dict.fromkeys(map(self.marking, keys)), waiting]  # GUARD what a lost connection wrote
 
     def marking(self, key: str) -> Command:
-        """Writes something in the slot of ``key``."""
+        """The command that writes something in the slot of ``key``."""
         return "HSET", hash_beside(key), MARKER, 1
 
     def shortfall(self, answer: Any, connected: int) -> str:
@@ -69,7 +69,7 @@ class Strict(NamedTuple):
 
 
 class ByPeople(Strict):
-    """What a person changes, who decides whether to repeat it."""
+    """What is waited for where a person changes something, who decides whether to repeat it."""
 
     def unconfirmed(self, problem: str) -> Exception:
         fix = "it stays so, unless a replica without it is promoted: look before you repeat it"
@@ -77,12 +77,12 @@ class ByPeople(Strict):
 
 
 class ByKeepers(ByPeople):
-    """What is changed while a store may be closed: it has a note in place of each hash."""
+    """What is waited for where a store may be closed, which has a note in place of each hash."""
 
     def marking(self, key: str) -> Command:
         return "SET", f"{key.partition('}')[0]}}}:{MARKER}", 1, "PX", 1000
 
 
 def least(one: Any, other: Any) -> Any:
-    """Of two answers, as of two nodes of a cluster, what both confirm."""
+    """The least of two answers, as of two nodes of a cluster: what both confirm."""
     return [*map(min, one, other)] if isinstance(one, list) else min(one, other)

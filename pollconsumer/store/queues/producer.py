@@ -220,7 +220,7 @@ def ids_of(trip: Trip) -> list[str]:
 
 
 def _as_arguments(page: Sequence[NewMessage], origin: str) -> list[Any]:
-    """As `enqueue.lua` takes them."""
+    """The messages of a page as `enqueue.lua` takes them."""
     arguments: list[Any] = [len(page), origin]
     for message in page:
         if message[OPTIONS] == NO_OPTIONS:
@@ -233,7 +233,7 @@ def _as_arguments(page: Sequence[NewMessage], origin: str) -> list[Any]:
 
 
 def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Trip]:
-    """A page that may be refused ends its round trip, so that no later one is accepted."""
+    """``messages`` in round trips. A page that may be refused ends its round trip, so that no later one is accepted."""
     trip: Trip = []
     for page in _pages(messages):
         trip.append(page)
@@ -245,7 +245,7 @@ def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Trip]:
 
 
 def _pages(messages: Sequence[NewMessage]) -> Iterator[list[NewMessage]]:
-    """Runs for one queue, of bounded number and size."""
+    """``messages`` in pages: runs for one queue, of bounded number and size."""
     page: list[NewMessage] = []
     size = 0
     for message in messages:

@@ -59,7 +59,7 @@ class RedisStore:
         *,
         on_dead_letter: Callable[[DeadLetter], object] = lambda _: None,
     ) -> None:
-        """For a holder that died: release, uncharged, what it had not started, and recover the rest.
+        """Release, uncharged, what a holder that died had not started, and recover the rest.
 
         Messages ``in_hand`` are charged an attempt and a death; messages whose handler had ``ended``, an attempt. What
         has no attempt left then is ``spent``. What is recorded as begun at most once becomes a dead letter, unless it
@@ -191,8 +191,8 @@ class RedisStore:
         return any(answer[2] for answer in self.wire.all([self._step_of(holder, share, 0) for share in shares]))
 
     def part(self, queues: Iterable[str]) -> None:
-        """From now on NodeLost is raised where only some of ``queues`` have lost their node of a cluster, and not the
-        leases: the caller goes on with the others."""
+        """Raise NodeLost, from now on, where some of ``queues``, and not the leases, have lost their node of a cluster:
+        the caller goes on with the others."""
         self.wire.keep_apart([self.keys.queue(queue, "ready") for queue in queues])
 
     def lost(self, queues: Iterable[str]) -> set[str]:

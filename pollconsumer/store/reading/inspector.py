@@ -72,7 +72,7 @@ class Inspector:
         return now_ms(self._wire)
 
     def counts(self, queue: str) -> QueueCounts:
-        """Raises NotFound for the queue."""
+        """What there is in ``queue``. Raises NotFound for it."""
         self._refuse_unknown(queue)
         return self._count(queue, self.now(), in_hand_of(self._wire, self._keys))
 
@@ -143,7 +143,7 @@ class Inspector:
         return launches_of(self._wire, self._keys, limit)
 
     def totals(self) -> Totals:
-        """Of all launches."""
+        """The totals of all launches."""
         return totals_of(self._wire, self._keys)
 
     def leases(self) -> list[dict[str, Any]]:

@@ -50,7 +50,8 @@ def launches_of(wire: Wire, keys: Keys, limit: int) -> list[dict[str, Any]]:
 
 
 def in_hand_of(wire: Wire, keys: Keys) -> InHand:
-    """When messages that take long were begun, by queue, id, and the fence of their launch: epoch ms."""
+    """The instants at which messages that take long were begun, in epoch ms, by queue, id, and the fence of the
+    launch."""
     leases = leases_of(wire, keys)
     ids = [lease["holder"] for lease in leases]
     found = wire.command("HMGET", keys.control("ledger"), *ids) if ids else []

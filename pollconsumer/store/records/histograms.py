@@ -15,7 +15,7 @@ def write_histogram(histogram: Histogram) -> str:
 
 
 def read_histogram(text: bytes | None) -> Histogram | None:
-    """None for none, and for corrupt text."""
+    """The histogram in stored text; None if there is none, or if it is corrupt."""
     read = re.fullmatch(_TEXT, text or b"")
     if read is None or (total := float(read[1])) == inf:
         return None

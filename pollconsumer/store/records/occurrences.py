@@ -27,7 +27,7 @@ class Occurrence(NamedTuple):
     instant: int
 
     def completed(self, ended: int) -> bytes:
-        """As `step.lua` takes it: with when it was completed, in epoch ms."""
+        """The occurrence as `step.lua` takes it, with the instant at which it was completed, in epoch ms."""
         return rows.pack6(self.instant) + rows.pack6(ended) + self.recurrence
 
 
@@ -40,12 +40,12 @@ class PreviousOccurrence(NamedTuple):
 
 
 def id_of(name: str, instant: int) -> str:
-    """Deterministic: the same instant always yields the same id."""
+    """The id of an occurrence: the same for the same instant."""
     return f"{name}@{iso_of(datetime_of(instant), 'milliseconds' if instant % _SECOND else 'seconds')}"
 
 
 def occurrence_of(message_id: bytes) -> Occurrence | None:
-    """Which occurrence has this id; None if it is another message's."""
+    """The occurrence with this id; None if it is the id of another message."""
     name, _, instant = message_id.rpartition(b"@")
     if not name or not instant.endswith(b"Z"):
         return None
@@ -57,7 +57,7 @@ def occurrence_of(message_id: bytes) -> Occurrence | None:
 
 
 def read_previous(stored: bytes | None) -> PreviousOccurrence | None:
-    """None if there is none, or if it is corrupt."""
+    """What is stored of the last occurrence; None if there is none, or if it is corrupt."""
     if stored is None or len(stored) < 12:
         return None
     from pollconsumer.core.notation import strict_json  # not needed where no handler takes a context

@@ -16,12 +16,13 @@ from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import Holder
 
 Reports = Mapping[str, Mapping[bytes, Progress]]
-"""By queue and id, the last of each message."""
+"""The last report of each message, by queue and id."""
 _INSTANT = 6
 
 
 def report_commands(wire: Wire, keys: Keys, holder: Holder, reports: Reports) -> list[tuple[Any, ...]]:
-    """A message that another launch has reserved since, or that is forgotten, keeps the progress that it has."""
+    """The commands that store ``reports``. A message that another launch has reserved since, or that is forgotten,
+    keeps the progress that it has."""
     script = wire.scripts["progress"]
     head = [holder.lineage, holder.fence, rows.pack6(int(holder.fence))]
     return [
@@ -35,7 +36,7 @@ def report_commands(wire: Wire, keys: Keys, holder: Holder, reports: Reports) ->
 
 
 def read_progress(stored: bytes | None) -> Progress | None:
-    """None if there is none, or if it is corrupt."""
+    """The progress in stored text; None if there is none, or if it is corrupt."""
     if stored is None:
         return None
     try:

@@ -25,7 +25,7 @@ RESERVED, STARTED, ENDED, SCHEDULED, DUE, ENQUEUED, FAILED, NEXT_ATTEMPT, HANDLE
 WRITTEN_BY_NEWER = "written by a newer pollconsumer"
 """The problem of what this version leaves as it is."""
 BLANK = b"\0\0\x80".ljust(HANDLER, b"\0")
-"""Shown for a message without a row."""
+"""The row that is shown for a message without one."""
 _READY_AT_ONCE = NEVER + b"%b" + 2 * NEVER
 """From DUE to NEXT_ATTEMPT, given the instant at which it was accepted."""
 RECORD_KEYS = 11
@@ -42,7 +42,7 @@ def pack6(number: int) -> bytes:
 
 
 def is_newer(record: bytes) -> bool:
-    """Whether a newer version wrote it: its letter comes after C, or it has flags that are not known here."""
+    """Whether a newer version wrote a record: its letter comes after C, or it has flags that are not known here."""
     if record[:1] == b"C" and len(record) > RECORD_KEYS:
         at = _after_keys(record)
         return not record[1] & _OPTIONS or record[at - 1 : at] != _NO_MORE_FLAGS
@@ -67,7 +67,7 @@ def new_record(message: NewMessage) -> bytes:
 
 
 def _extension(message: NewMessage) -> tuple[bytes, int, bytes]:
-    """What a record of version A has not: its letter, flags and content."""
+    """The letter, flags and content of a record that has more than one of version A."""
     from pollconsumer.core.message_options import encoded, has_later, options_of
 
     rate = _rate(message.rate, message.rate_key.encode()) if message.rate_key else b""
@@ -93,7 +93,7 @@ def bare_record(row: bytes) -> bytes:
 
 
 def _handler_in(row: bytes) -> bytes:
-    """Its digest may follow."""
+    """The handler's name in a row, which a digest may follow."""
     return row[HANDLER:].partition(b"\0")[0]
 
 
@@ -114,7 +114,7 @@ def content(record: bytes) -> tuple[str, bytes, bytes, int]:
 
 
 def _after_keys(record: bytes) -> int:
-    """Where what follows its keys begins; beyond its end if it is truncated."""
+    """The offset of what follows the keys of a record; beyond its end if it is truncated."""
     at = RECORD_KEYS + (record[10] if len(record) >= RECORD_KEYS else 0)
     if len(record) > at + 1 and record[1] & CONCURRENCY_KEY:
         at += 2 + record[at + 1]
@@ -137,17 +137,18 @@ def fence(row: bytes) -> int:
 
 
 def reserved_at(row: bytes) -> int:
-    """In epoch ms."""
+    """The instant of the last reservation, in epoch ms."""
     return int.from_bytes(row[RESERVED:STARTED], "big")
 
 
 def ended_at(row: bytes) -> int:
-    """In epoch ms; 0 if it has not ended."""
+    """The instant at which a message ended, in epoch ms; 0 if it has not."""
     return int.from_bytes(row[ENDED:SCHEDULED], "big")
 
 
 def completed(row: bytes, started: int, ended: int) -> bytes:
-    """Without the fields from DUE on, if the message was ready at once, never failed, and keeps its record."""
+    """The row of a completed message: without the fields from DUE on, if it was ready at once, never failed, and keeps
+    its record."""
     # Hot path, once for each message: no `_set`, no `pack6`.
     rest = row[SCHEDULED:DUE]
     if row[FLAGS] & LARGE or not row.startswith(_READY_AT_ONCE % rest, DUE):
@@ -157,7 +158,7 @@ def completed(row: bytes, started: int, ended: int) -> bytes:
 
 
 def begun(row: bytes) -> bytes:
-    """Reserved, and its handler about to be called at most once."""
+    """The row of a reserved message whose handler is about to be called at most once."""
     # Once for each message that is handled at most once: no `_set`.
     return b"%c%b" % (row[FLAGS] | BEGUN, row[ENDING:])
 
@@ -167,7 +168,7 @@ def checkpointed(row: bytes) -> bytes:
 
 
 def retrying(row: bytes, failed: int) -> bytes:
-    """Scheduled for a retry; the script adds the due time of the next attempt."""
+    """The row of a message to be retried; the script adds the due time of the next attempt."""
     return _set(_unbegun(row), *_OUT_OF_FLIGHT, (ENDED, NEVER), (ENQUEUED, NEVER), (FAILED, pack6(failed)), _NO_NEXT)
 
 
@@ -177,38 +178,39 @@ def dead(row: bytes, started: int, failed: int) -> bytes:
 
 
 def expired(row: bytes, ended: int) -> bytes:
-    """Ended without having been handled; the attempt is not counted."""
+    """The row of a message that expired before it was handled; the attempt is not counted."""
     return _set(unstarted(row), (ENDING, b"e"), *_OUT_OF_FLIGHT, (ENDED, pack6(ended)))
 
 
 def stopped(row: bytes, started: int, ended: int) -> bytes:
-    """Cancelled while it was in hand."""
+    """The row of a message that was cancelled while it was in hand."""
     return _set(row, (ENDING, b"x"), (STARTED, pack6(started)), (ENDED, pack6(ended)))
 
 
 def released(row: bytes) -> bytes:
-    """Ready again; the attempt is not counted."""
+    """The row of a message that is ready again; the attempt is not counted."""
     return _set(unstarted(row), *_OUT_OF_FLIGHT)
 
 
 def parked(row: bytes) -> bytes:
-    """Scheduled again, uncharged, until a consumer knows its handler."""
+    """The row of a message that is scheduled again, uncharged, until a consumer knows its handler."""
     row = set_aside(row)
     return _set(row, (FLAGS, bytes([row[FLAGS] | PARKED])))
 
 
 def set_aside(row: bytes) -> bytes:
-    """Scheduled again, uncharged."""
+    """The row of a message that is scheduled again, uncharged."""
     return _set(unstarted(row), *_OUT_OF_FLIGHT, (ENDED, NEVER), (ENQUEUED, NEVER), _NO_NEXT)
 
 
 def unstarted(row: bytes) -> bytes:
-    """Reserved, but not handled: the attempt is not counted."""
+    """The row of a message that was reserved, but not handled: the attempt is not counted."""
     return _set(_unbegun(row), (ATTEMPTS, (attempts(row) - 1).to_bytes(2, "big")))
 
 
 def _unbegun(row: bytes) -> bytes:
-    """Without BEGUN, where a message is not handled, or is handled again: its process may die before that begins."""
+    """A row without BEGUN, where a message is not handled, or is handled again: its process may die before that
+    begins."""
     return _set(row, (FLAGS, bytes([row[FLAGS] & ~BEGUN])))
 
 

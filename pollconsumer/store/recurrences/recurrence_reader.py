@@ -65,7 +65,7 @@ def awaited(recurrence: Recurrence, now_ms: int) -> RecurrenceStatus:
 
 
 def readable(standing: RecurrenceStatus) -> Recurrence:
-    """Raises BadData if it is unreadable."""
+    """The recurrence of a status. Raises BadData if it is unreadable."""
     if standing.recurrence is None or standing.error is not None:
         raise BadData("cannot read recurrence", standing.name, f"{standing.error}; recurrences remove removes it")
     return standing.recurrence

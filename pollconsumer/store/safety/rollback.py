@@ -38,7 +38,7 @@ class MarkMemo(Protocol):
 
 
 class Rollback:
-    """What one process does about it."""
+    """Notices, for one process, that a store went back, and tells it."""
 
     def __init__(
         self, namespace: str, memo: MarkMemo, warn: Callable[[str], None], *, refuse: bool, confirmed: bool = False
@@ -56,7 +56,7 @@ class Rollback:
         return "" if self._marks else self._memo.read_marks()
 
     def look(self, wire: Wire, found: bytes | None, remembered: str) -> None:
-        """Called on each new connection, with the mark that was ``found``. Raises WentBack."""
+        """Look whether the store went back, on a new connection, where this mark was ``found``. Raises WentBack."""
         marks = self._marks or self._read(remembered)
         evidence = wire.evidence
         seen = max(marks.seen, evidence.marks.seen)
@@ -78,7 +78,7 @@ class Rollback:
             self._write(wire.evidence.marks)
 
     def refuse(self, line: str) -> NoReturn:
-        """Raises WentBack, here and in later processes."""
+        """Raise WentBack, here and in later processes."""
         self._memo.write_marks(_REFUSED + line)
         raise WentBack(line, None, ACCEPT)
 
@@ -123,7 +123,8 @@ class Rollback:
 
 
 def _age(message_id: str) -> float:
-    """Seconds since it was made, by this host's clock: a generated id begins with that. Infinity for another one."""
+    """Seconds since an id was made, by this host's clock, with which a generated one begins. Infinity for another
+    id."""
     try:
         return time.time() - int(message_id[:12], 16) / 1000
     except ValueError:
@@ -131,7 +132,7 @@ def _age(message_id: str) -> float:
 
 
 def went_back(seen: int, mark: int) -> str:
-    """The line about it; both in epoch ms."""
+    """The line about a store that had ``seen`` a mark and has a lower one; both in epoch ms."""
     return f"store went back: it had reached {iso(seen)}; {_may_be_lost(mark)}"
 
 

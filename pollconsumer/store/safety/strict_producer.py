@@ -14,8 +14,8 @@ from pollconsumer.store.queues.producer import Enqueued, Origin, Producer, Trip,
 
 
 class StrictProducer(Producer):
-    """As quick as another one while its connection is to a server where it need not wait: without replicas, if their
-    number is not set."""
+    """A producer whose messages must be on replicas. As quick as another one on a server where it need not wait: on one
+    without replicas, if their number is not set."""
 
     def __init__(self, wire: Wire, namespace: str, strict: Strict, clocks: Clocks = SYSTEM_CLOCKS) -> None:
         super().__init__(wire, namespace, clocks)

@@ -29,7 +29,7 @@ class Memo(Protocol):
 
 
 class Suitability:
-    """Called on every new connection."""
+    """Checks every new connection, as ``greet`` of `Wire`."""
 
     def __init__(
         self,
