@@ -14,17 +14,18 @@ from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
+from selectors import DefaultSelector
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.retry import HandlerTimeout, Stopped
 from pollconsumer.runtime.handling.context import Context
-from pollconsumer.runtime.handling.coroutines.exact_selector import ExactSelector
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.interrupts.alarm import REPEAT
 from pollconsumer.runtime.handling.interrupts.timeouts import VERDICTS
 from pollconsumer.runtime.handling.outcome import DONE, Outcome, returned
 from pollconsumer.runtime.handling.own_context import own_context
 from pollconsumer.runtime.system.own_threads import start_for_others
+from pollconsumer.store.client.exact_wait import wait_readable
 from pollconsumer.store.client.own_descriptors import above_standard
 
 if TYPE_CHECKING:
@@ -33,10 +34,24 @@ if TYPE_CHECKING:
 
 End = Callable[[Outcome], None]
 
+LONGEST_SELECT = 1.0
+"""Maximum timeout of a select, in seconds: the descriptor that wakes the loop may have been closed."""
 END_WITHIN = 1.0
 """Seconds for cancelled tasks to finish when the loop is closed."""
 _BROKEN: list[asyncio.AbstractEventLoop] = []
 """Never garbage-collected, since that would close descriptors whose numbers may have been reused."""
+
+
+class ExactSelector(DefaultSelector):
+    """Waits exactly to a fraction of a millisecond: epoll alone rounds timeouts up to whole milliseconds."""
+
+    def select(self, timeout: float | None = None) -> Any:
+        timeout = LONGEST_SELECT if timeout is None else min(timeout, LONGEST_SELECT)
+        if timeout > 0 and hasattr(self, "fileno"):  # not that of poll
+            if not wait_readable([self.fileno()], timeout):
+                return []
+            timeout = 0
+        return super().select(timeout)
 
 
 class EventLoop:
