@@ -14,7 +14,7 @@ from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.runtime.handling.outcome import done_result
-from pollconsumer.runtime.pings.pinger import Failed, Sender, delivered
+from pollconsumer.runtime.pings.pinger import Failed, Sender, delivered, uuid_of
 from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ class _AttemptWatch:
     def __init__(self, monitors: Monitors, handler: Handler, reservation: Reservation, url: str) -> None:
         self._monitors, self._handler, self._url = monitors, handler, url
         self._name, self._attempt = reservation.name, reservation.attempt
-        self._run = _uuid_of(reservation.name)
+        self._run = uuid_of(sha256(reservation.name.encode()))
+        """The same for each attempt of the occurrence, in whichever launch."""
         self._began: float | None = None
 
     def handler(self) -> Handler:
@@ -109,9 +110,3 @@ class _AttemptWatch:
 
     def _end(self, code: int, what: str) -> None:
         self._monitors.end(self._url, self._run, self._began, code, f"{self._name}: {what}, attempt {self._attempt}")
-
-
-def _uuid_of(name: str) -> str:
-    """The same for each attempt of the occurrence ``name``, in whichever launch."""
-    digits = sha256(name.encode())
-    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:32]}"

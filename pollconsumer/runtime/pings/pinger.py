@@ -86,7 +86,7 @@ class Pinger:
 
     def __init__(self, url: str, dialect: Dialect, deliver: Callable[[Ping], Failed | None] | None = None) -> None:
         self.host = host_of(url)
-        self._url, self._dialect, self._run = url, dialect_of(url, dialect), _new_uuid()
+        self._url, self._dialect, self._run = url, dialect_of(url, dialect), uuid_of(os.urandom(16).hex())
         self._sender = Sender(deliver or delivered)
 
     def begin(self) -> None:
@@ -179,7 +179,6 @@ def _reason(error: BaseException | str) -> str:
     return (isinstance(error, OSError) and error.strerror) or type(error).__name__
 
 
-def _new_uuid() -> str:
-    """Version 4."""
-    digits = os.urandom(16).hex()
-    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
+def uuid_of(digits: str) -> str:
+    """A UUID, in the form of version 4, of 32 hexadecimal digits, of which it leaves out two."""
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:32]}"
