@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.handling.interrupts.alarm import Alarm, AlarmSignal, is_importing
+from pollconsumer.runtime.handling.interrupts.alarm import Alarm, AlarmSignal, Limit, is_importing
 from pollconsumer.runtime.handling.interrupts.timeouts import Strike, Striker
 from pollconsumer.runtime.handling.shield import in_force
 
@@ -38,8 +38,7 @@ def interrupt(seconds: float, in_hand: Callable[[], bool]) -> bool:
 
 def interrupt_in(thread: int, seconds: float, in_hand: Callable[[], bool]) -> None:
     """Interrupt the handler in another ``thread``, as `interrupt` does in this one."""
-    limit = in_force[thread] = _UntimedStrike(thread, seconds, in_hand)
-    Striker.started().watch(limit)
+    _UntimedStrike(seconds, in_hand).start(thread)
 
 
 def _may_be_interrupted(frame: FrameType | None, *, even_in_store: bool = False) -> bool:
@@ -54,42 +53,40 @@ def _may_be_interrupted(frame: FrameType | None, *, even_in_store: bool = False)
     return False
 
 
-class _UntimedAlarm(Alarm):
-    """An alarm that stays in force until its message is no longer in hand."""
+class _Untimed(Limit):
+    """A limit that stays in force until its message is no longer in hand."""
 
     def __init__(self, seconds: float, in_hand: Callable[[], bool]) -> None:
         super().__init__(seconds, None)
-        self._in_hand, self._signals = in_hand, AlarmSignal()
+        self._in_hand = in_hand
 
+    def has_ended(self) -> bool:
+        return not self._in_hand()
+
+    def reaches(self, frame: FrameType | None) -> bool:
+        return _may_be_interrupted(frame)
+
+
+class _UntimedAlarm(_Untimed, Alarm):
     def start(self) -> None:
+        self._signals = AlarmSignal()
         in_force[threading.get_ident()] = self
         self._signals.begin(self)
 
     def hasten(self, seconds: float) -> None:
         """Nothing to do: the handler is to stop already."""
 
-    def has_ended(self) -> bool:
-        return not self._in_hand()
-
-    def reaches(self, frame: FrameType | None) -> bool:
-        return _may_be_interrupted(frame)
-
     def end(self) -> None:
         in_force.pop(threading.get_ident(), None)
         self._signals.end()
 
 
-class _UntimedStrike(Strike):
-    def __init__(self, thread: int, seconds: float, in_hand: Callable[[], bool]) -> None:
-        super().__init__(0.0, None)
-        self._in_hand, self.thread, self.pid = in_hand, thread, os.getpid()
-        self.due = time.monotonic() + seconds
-
-    def has_ended(self) -> bool:
-        return not self._in_hand()
-
-    def reaches(self, frame: FrameType | None) -> bool:
-        return _may_be_interrupted(frame)
+class _UntimedStrike(_Untimed, Strike):
+    def start(self, thread: int) -> None:
+        self.thread, self.pid = thread, os.getpid()
+        self.due = time.monotonic() + self.seconds
+        in_force[thread] = self
+        Striker.started().watch(self)
 
     def end(self) -> None:
         Striker.started().forget(self)
