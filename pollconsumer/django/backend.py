@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asgiref.sync import sync_to_async
+from django.core.checks import CheckMessage
 from django.db import transaction
 from django.utils import timezone
 
 from pollconsumer.core.errors import NotFound, PollConsumerError
-from pollconsumer.core.lifecycle import State
 from pollconsumer.core.message import NewMessage, check_handler, check_queue
 from pollconsumer.django.framework import (
     BaseTaskBackend,
@@ -23,7 +25,7 @@ from pollconsumer.django.framework import (
     normalize_json,
     task_enqueued,
 )
-from pollconsumer.django.result import STATUSES, stored_result
+from pollconsumer.django.result import new_result, stored_result
 from pollconsumer.django.task import MODULE, PollConsumerTask, options_of, task_at
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.interface.api.handler_options import HandlerOptions, check_options
@@ -31,13 +33,6 @@ from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.reading.messages import Message
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
-
-    from django.core.checks import CheckMessage
-
 
 OF_PRODUCERS = ("config", "store", "namespace", "patience")
 
@@ -111,21 +106,9 @@ class PollConsumerBackend(BaseTaskBackend):
             priority=-task.priority,
             at=_aware(task.run_after),
         )
-        result: TaskResult[Any] = TaskResult(
-            task=task,
-            id=message.id,
-            status=STATUSES[State.READY],
-            enqueued_at=timezone.now(),
-            started_at=None,
-            finished_at=None,
-            last_attempted_at=None,
-            args=list(args),
-            kwargs=dict(kwargs),
-            backend=self.alias,
-            errors=[],
-            worker_ids=[],
-        )
-        return message, result
+        now = timezone.now()
+        known = {"enqueued_at": now, "args": list(args), "kwargs": dict(kwargs)}
+        return message, new_result(task, message.id, self.alias, **known)
 
     def _send(self, message: NewMessage, result: TaskResult[Any]) -> None:
         self.app.enqueue_one(message)

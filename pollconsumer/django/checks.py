@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
 from django.core import checks
 
@@ -13,9 +13,6 @@ from pollconsumer.django.backend import PollConsumerBackend
 from pollconsumer.django.task import MODULE, OPTIONS, find_tasks
 from pollconsumer.interface.api.handler_options import check_options
 from pollconsumer.interface.settings.model import Settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 
 def problems(backend: PollConsumerBackend, of_producers: Sequence[str]) -> Iterator[checks.CheckMessage]:

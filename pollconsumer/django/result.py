@@ -18,14 +18,11 @@ from pollconsumer.runtime.handling.context import Context
 from pollconsumer.store.reading.messages import Message
 
 STATUSES: dict[State, Any] = {
-    State.SCHEDULED: TaskResultStatus.READY,
-    State.READY: TaskResultStatus.READY,
     State.RESERVED: TaskResultStatus.RUNNING,
     State.COMPLETED: TaskResultStatus.SUCCESSFUL,
-    State.DEAD: TaskResultStatus.FAILED,
-    State.CANCELLED: TaskResultStatus.FAILED,
-    State.EXPIRED: TaskResultStatus.FAILED,
 }
+"""Of all other states FAILED, if they are ends, else READY."""
+READY: Any = TaskResultStatus.READY
 OURS = {kind.__name__: kind for kind in (Fatal, HandlerTimeout, ProcessDied)}
 """Errors that may have no traceback."""
 
@@ -42,21 +39,28 @@ class StoredError(TaskError):
         return found
 
 
+def new_result(task: Task[Any, Any], message_id: str, alias: str, **known: Any) -> TaskResult[Any]:
+    """A result of which all else is empty, or None."""
+    instants: dict[str, Any] = dict.fromkeys(("enqueued_at", "started_at", "finished_at", "last_attempted_at"))
+    others: dict[str, Any] = {"status": READY, "args": [], "kwargs": {}, "errors": [], "worker_ids": []}
+    return TaskResult(task=task, id=message_id, backend=alias, **(instants | others | known))
+
+
 def stored_result(message: Message, task: Task[Any, Any], alias: str) -> TaskResult[Any]:
     """The result as the store has it. Its arguments are empty if the store no longer has them."""
     times, payload = message.timestamps, message.payload or {}
-    started = _datetime(times.started_at)
-    result: TaskResult[Any] = TaskResult(
-        task=_as_sent(task, message, alias),
-        id=message.id,
-        status=STATUSES[message.state],
+    started, other = _datetime(times.started_at), TaskResultStatus.FAILED if message.state.has_ended else READY
+    result = new_result(
+        _as_sent(task, message, alias),
+        message.id,
+        alias,
+        status=STATUSES.get(message.state, other),
         enqueued_at=_datetime(times.scheduled_at or times.enqueued_at),
         started_at=started,
         finished_at=_datetime(times.ended_at),
         last_attempted_at=started,
         args=payload.get("args", []),
         kwargs=payload.get("kwargs", {}),
-        backend=alias,
         errors=[] if message.last_error is None else [_error(message.last_error, message.traceback)],
         worker_ids=worker_ids(message.attempts),
     )
@@ -69,25 +73,22 @@ def running_result(
 ) -> TaskResult[Any]:
     """That of the message in hand, without a look into the store."""
     now = timezone.now()
-    return TaskResult(
-        task=task,
-        id=context.id,
-        status=STATUSES[State.RESERVED],
-        enqueued_at=None,
+    return new_result(
+        task,
+        context.id,
+        alias,
+        status=TaskResultStatus.RUNNING,
         started_at=now,
-        finished_at=None,
         last_attempted_at=now,
         args=args,
         kwargs=kwargs,
-        backend=alias,
-        errors=[],
         worker_ids=worker_ids(context.attempt),
     )
 
 
 def succeed(result: TaskResult[Any], value: Any) -> None:
     for name, changed in (
-        ("status", STATUSES[State.COMPLETED]),
+        ("status", TaskResultStatus.SUCCESSFUL),
         ("finished_at", timezone.now()),
         ("_return_value", value),
     ):

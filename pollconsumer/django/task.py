@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from django.apps import apps
 from django.utils.module_loading import module_has_submodule
@@ -14,10 +15,6 @@ from pollconsumer.core.retry import RetryPolicy
 from pollconsumer.django.framework import Task, TaskContext
 from pollconsumer.interface.api.handler_options import HandlerOptions
 from pollconsumer.runtime.handling.context import Context
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
 
 MODULE = "tasks"
 """Of each installed app: the module in which tasks are found."""

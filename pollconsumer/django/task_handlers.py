@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.db import close_old_connections
 
@@ -19,10 +20,6 @@ from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.writable import refuse_writable_modules
 from pollconsumer.interface.user_imports import importing
 from pollconsumer.runtime.handling.context import Context
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 Args = list[Any] | None
 Kwargs = dict[str, Any] | None
