@@ -87,14 +87,12 @@ class Installation:
         return (*self.program, *self._run(self.settings.config, options, schedule))
 
     def move(self) -> tuple[str, ...]:
-        config = self.settings.config
         told = () if self.schedule == self.settings.mover.schedule else ("--schedule", self.schedule)
-        return (*self.program, "move", *(("--config", str(config)) if config else ()), *told)
+        return (*self.program, "move", *_named(self.settings.config), *told)
 
     def doctor(self) -> tuple[str, ...]:
         """The alarm, for an hourly line."""
-        config = self.settings.config
-        return (*self.program, "doctor", "--quiet", *(("--config", str(config)) if config else ()))
+        return (*self.program, "doctor", "--quiet", *_named(self.settings.config))
 
     def run_at(self, program: str, directory: str, *options: str, schedule: str | None = None) -> tuple[str, ...]:
         """The command of a launch where the configuration's directory is copied to ``directory``."""
@@ -104,7 +102,7 @@ class Installation:
     def _run(self, config: Path | None, options: tuple[str, ...], schedule: str | None) -> tuple[str, ...]:
         schedule = schedule or self.schedule
         told = () if schedule == self.settings.consumer.schedule else ("--schedule", schedule)
-        return ("run", *(("--config", str(config)) if config else ()), *told, *options)
+        return ("run", *_named(config), *told, *options)
 
     # How long a launch, and its end, may take; in whole seconds
 
@@ -128,6 +126,11 @@ class Installation:
     def memory_mib(self) -> int:
         """Above ``memory_limit``, by which the launch ends by itself."""
         return max(256, ceil((self.settings.consumer.memory_limit or 0) * 1.25 / MIB))
+
+
+def _named(config: Path | None) -> tuple[str, ...]:
+    """The flag that names a configuration file, if there is one."""
+    return ("--config", str(config)) if config else ()
 
 
 def environment_text(variables: Mapping[str, str], *, quoted: bool = True) -> str:

@@ -52,31 +52,28 @@ def _credentials(store: str) -> dict[str, str]:
     return {name: value for name, found in in_place.items() if (value := options.get(name) or found)}
 
 
-def _place(store: str) -> Iterator[str]:
-    """Where the keys are: the beginning of a trigger."""
+def _place(store: str) -> tuple[str, dict[str, str]]:
+    """Where the keys are: the type of a trigger, and its metadata."""
     if store.startswith(SENTINEL):
         name, sentinels, primary = service_of(store)
-        yield "- type: redis-sentinel"
-        yield "  metadata:"
-        yield f"    addresses: {quoted(','.join(_address(each.host, each.port) for each in sentinels))}"
-        yield f"    sentinelMaster: {quoted(name)}"
-        yield f"    databaseIndex: {quoted(str(primary.database))}"
-        yield f"    enableTLS: {quoted('true' if primary.tls is not None else 'false')}"
-        return
+        return "redis-sentinel", {
+            "addresses": ",".join(_address(each.host, each.port) for each in sentinels),
+            "sentinelMaster": name,
+            "databaseIndex": str(primary.database),
+            "enableTLS": "true" if primary.tls is not None else "false",
+        }
     if store.startswith(CLUSTER):
         nodes = [urlsplit(each) for each in server_urls(store)]
-        addresses = ",".join(_address(each.hostname or "localhost", each.port or 6379) for each in nodes)
-        yield "- type: redis-cluster"
-        yield "  metadata:"
-        yield f"    addresses: {quoted(addresses)}"
-        yield f"    enableTLS: {quoted('true' if nodes[0].scheme == 'rediss' else 'false')}"
-        return
+        return "redis-cluster", {
+            "addresses": ",".join(_address(each.hostname or "localhost", each.port or 6379) for each in nodes),
+            "enableTLS": "true" if nodes[0].scheme == "rediss" else "false",
+        }
     parts, options = urlsplit(store), dict(parse_qsl(urlsplit(store).query))
-    yield "- type: redis"
-    yield "  metadata:"
-    yield f"    address: {quoted(_address(parts.hostname or 'localhost', parts.port or 6379))}"
-    yield f"    databaseIndex: {quoted(options.get('db') or parts.path.removeprefix('/') or '0')}"
-    yield f"    enableTLS: {quoted('true' if parts.scheme == 'rediss' else 'false')}"
+    return "redis", {
+        "address": _address(parts.hostname or "localhost", parts.port or 6379),
+        "databaseIndex": options.get("db") or parts.path.removeprefix("/") or "0",
+        "enableTLS": "true" if parts.scheme == "rediss" else "false",
+    }
 
 
 def _address(host: str, port: int) -> str:
@@ -93,12 +90,13 @@ def _authentication(name: str, credentials: dict[str, str]) -> str:
 
 def _triggers(installation: Installation, *, authenticated: bool) -> Iterator[str]:
     settings = installation.settings
-    place, keys = list(_place(settings.store)), Keys(settings.namespace)
+    (kind, place), keys = _place(settings.store), Keys(settings.namespace)
     for queue in installation.queues:
         for key in READY:
-            yield from place
-            yield f"    listName: {quoted(keys.queue(queue, key))}"
-            yield '    listLength: "1"'
+            yield f"- type: {kind}"
+            yield "  metadata:"
+            for name, value in (place | {"listName": keys.queue(queue, key), "listLength": "1"}).items():
+                yield f"    {name}: {quoted(value)}"
             if authenticated:
                 yield "  authenticationRef:"
                 yield f"    name: {installation.name}"
