@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import jinja2
 from markupsafe import Markup, escape
@@ -17,8 +17,9 @@ from pollconsumer.core.notation.instants import ago, datetime_of, iso
 from pollconsumer.core.notation.text import printable
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.dashboard.drawings.charts import of_completions, of_durations
+from pollconsumer.dashboard.drawings.charts import clock, of_completions, of_durations
 from pollconsumer.dashboard.drawings.launches_drawn import drawn
+from pollconsumer.dashboard.links import Filed, Served
 from pollconsumer.dashboard.readings.page_reader import (
     LOOKED_THROUGH,
     PAGE,
@@ -37,22 +38,10 @@ BRIEF, LONGEST = 160, 64 << 10
 """Characters of a payload or an error in a table, and on the page of its message."""
 
 
-class Links(Protocol):
-    """Addresses of pages; None where there is none."""
-
-    @property
-    def front(self) -> str: ...
-    def message(self, queue: str, message_id: str) -> str | None: ...
-    def queue(self, name: str, state: State = State.READY, skip: int = 0) -> str | None: ...
-    def handler(self, name: str) -> str | None: ...
-    def dead(self, queue: str | None = None, handler: str | None = None, error: str | None = None) -> str | None: ...
-    def recurrence(self, name: str) -> str | None: ...
-
-
 class Pages:
     """``token``: what a form must send; None where nothing can be done from a page."""
 
-    def __init__(self, namespace: str, links: Links, token: str | None = None) -> None:
+    def __init__(self, namespace: str, links: Served | Filed, token: str | None = None) -> None:
         environment = jinja2.Environment(
             loader=jinja2.FileSystemLoader(TEMPLATES),
             autoescape=True,
@@ -179,6 +168,6 @@ _FILTERS = {
     "rule": _rule,
     "instants": _instants,
     "grouped": lambda number: f"{number:,}",
-    "clock": lambda at: datetime_of(at).strftime("%H:%M"),
+    "clock": clock,
     "within": _within,
 }

@@ -40,15 +40,15 @@ class DurationsDrawn(NamedTuple):
 
 
 class _Minute(NamedTuple):
-    begin: float
+    at: str
     completed: float
     waited: Sequence[float]
     late: Sequence[float]
 
 
 def of_completions(completions: Sequence[Completions], now: int) -> list[Chart]:
-    """Of all of them together: completed messages by the minute, how long they waited, and how late they were. None if
-    nothing was completed. ``now`` in epoch ms."""
+    """Charts of all queues together: completed messages by the minute, how long they waited, and how late they were.
+    None if nothing was completed. ``now`` in epoch ms."""
     minutes = [_minute(completions, now - (BARS - number) * MINUTE) for number in range(BARS)]
     if not any(minute.completed for minute in minutes):
         return []
@@ -77,13 +77,13 @@ def _minute(completions: Sequence[Completions], begin: int) -> _Minute:
     ended = [t for each in completions for t in each.samples if t.completed_at and begin <= t.completed_at < end]
     waited = [(t.reserved_at - t.enqueued_at) / 1000 for t in ended if t.reserved_at and t.enqueued_at]
     late = [(t.enqueued_at - t.due_at) / 1000 for t in ended if t.enqueued_at and t.due_at]
-    return _Minute(begin, completed, waited, late)
+    return _Minute(clock(begin), completed, waited, late)
 
 
 def _throughput(minutes: Sequence[_Minute]) -> Chart:
     most = max(1.0, *(minute.completed for minute in minutes))
     parts = [
-        group([Box("work", number, 0, 0.8, minute.completed)], f"{_clock(minute)}: {minute.completed:.0f} completed")
+        group([Box("work", number, 0, 0.8, minute.completed)], f"{minute.at}: {minute.completed:.0f} completed")
         for number, minute in enumerate(minutes)
     ]
     return Chart(
@@ -106,7 +106,7 @@ def _spans(title: str, minutes: Sequence[_Minute], spans: Sequence[Sequence[floa
                 Box("idle", number, least, 0.8, max(thick, most - least)),
                 Box("work", number, min(middle, height - thick), 0.8, thick),
             ]
-            said = f"{_clock(minute)}: median {format_duration(median(each))}, longest {format_duration(max(each))}"
+            said = f"{minute.at}: median {format_duration(median(each))}, longest {format_duration(max(each))}"
             parts.append(group(boxes, said))
     scale = tuple(format_duration(SHORTEST * (top / SHORTEST) ** share) for share in (1.0, 0.5, 0.0))
     return Chart(title, picture("chart", BARS, height, parts, f"how long messages {title}"), scale)
@@ -116,5 +116,6 @@ def _scale(seconds: float) -> float:
     return math.log10(max(SHORTEST, seconds) / SHORTEST)
 
 
-def _clock(minute: _Minute) -> str:
-    return datetime_of(int(minute.begin)).strftime("%H:%M")
+def clock(at: float) -> str:
+    """Hour and minute of an instant in epoch ms, in UTC."""
+    return datetime_of(int(at)).strftime("%H:%M")
