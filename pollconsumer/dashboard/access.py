@@ -36,7 +36,7 @@ class DashboardAccess:
         return self.is_open or (cookie is not None and _equal(cookie, self.cookie()))
 
     def may_act(self, form: str, headers: Mapping[str, str]) -> bool:
-        """Of a request whose cookie is known."""
+        """Whether a request whose cookie is known may do what its form says."""
         if self.form is None or not _equal(form, self.form):
             return False
         if (site := headers.get("sec-fetch-site")) is not None:

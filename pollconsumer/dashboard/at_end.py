@@ -19,8 +19,8 @@ PAGES_WITHIN = 1.0
 
 
 def write_at_end(settings: Settings, static: str) -> LateAct:
-    """Begin to write them to the directory ``static``, relative to that of the settings. Returns what waits for
-    that, and logs a warning where it failed."""
+    """Begin to write the pages to the directory ``static``, relative to that of the settings. Returns what waits for
+    their end, and logs a warning if they could not be written."""
     until = time.monotonic() + PAGES_WITHIN
     problems: list[str] = []
     writer = None

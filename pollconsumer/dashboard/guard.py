@@ -1,4 +1,4 @@
-"""What stands before every request: whose name it used, how large it may be, what a browser may do with the answer.
+"""Checks the host name and the size of every request, and tells browsers what they may do with the answer.
 
 A page of somebody else's may point a name of its own to a loopback address (DNS rebinding), and its script then reads
 what answers there. Such a request says that name as its host, so only an address, ``localhost``, or the name given as

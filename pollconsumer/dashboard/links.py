@@ -1,4 +1,4 @@
-"""Addresses of pages, relative to each other: all are in one directory."""
+"""Addresses of pages, relative to each other: all are in one directory. None stands for a page that there is not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST_NAME = 1000
 
 
 class Served:
-    """Of a server. An undecodable name is one that no page is about."""
+    """Addresses at a server. No page is about an undecodable name."""
 
     front = "./"
 
@@ -40,7 +40,7 @@ class Served:
 
 
 class Filed:
-    """Of files, as far as there is one: ``pages`` are their names."""
+    """Names of files. None where there is none among ``pages``, the names of all that are written."""
 
     front = "index.html"
 
@@ -57,7 +57,7 @@ class Filed:
         return self._known(of_handler(name))
 
     def dead(self, queue: str | None = None, handler: str | None = None, error: str | None = None) -> None:
-        """No file: what one selects, one may want to act on."""
+        """None: dead letters are selected to act on them, which a file does not."""
 
     def recurrence(self, name: str) -> str | None:
         return self._known(of_recurrence(name))

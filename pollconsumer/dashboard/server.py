@@ -139,7 +139,7 @@ class Dashboard:
         return await run_in_threadpool(self._told, lambda: RedirectResponse(self._acted(form), 303))
 
     def _acted(self, form: dict[str, str]) -> str:
-        """Does it. Returns the address of the page about it, which says what was done."""
+        """Do the action of a form. Returns the address of the page about it, which says what was done."""
         said, served, address = self._acting.act(form, self._one_at_a_time), links.Served(), "./?"
         if "id" in form and "queue" in form:
             address = f"{served.message(form['queue'], form['id']) or './?'}&"

@@ -55,7 +55,7 @@ class PollConsumerBackend(BaseTaskBackend):
         self._on_commit = bool(params.get("ENQUEUE_ON_COMMIT"))
 
     def settings(self) -> Settings:
-        """Those of its OPTIONS and this process's environment. Errors as in ``load_settings``."""
+        """The settings of its OPTIONS and of this process's environment. Errors as in ``load_settings``."""
         config, store, namespace = map(self.options.get, OF_PRODUCERS[:3])
         return load_settings(None if config is None else Path(config), store=store, namespace=namespace)
 

@@ -71,7 +71,7 @@ def stored_result(message: Message, task: Task[Any, Any], alias: str) -> TaskRes
 def running_result(
     context: Context, task: Task[Any, Any], alias: str, args: list[Any], kwargs: dict[str, Any]
 ) -> TaskResult[Any]:
-    """That of the message in hand, without a look into the store."""
+    """The result of the message in hand, without a look into the store."""
     now = timezone.now()
     return new_result(
         task,

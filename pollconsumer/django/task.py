@@ -17,7 +17,7 @@ from pollconsumer.interface.api.handler_options import HandlerOptions
 from pollconsumer.runtime.handling.context import Context
 
 MODULE = "tasks"
-"""Of each installed app: the module in which tasks are found."""
+"""The module of each installed app in which tasks are found."""
 OPTIONS = tuple(name for name in HandlerOptions.__annotations__ if name != "queue")
 
 
@@ -56,7 +56,7 @@ def modules_of_tasks() -> list[str]:
 
 
 def find_tasks(around: Callable[[str], AbstractContextManager[object]] = nullcontext) -> dict[str, Task[Any, Any]]:
-    """By path, those in the modules ``tasks`` of the installed apps, which are imported, each within ``around``."""
+    """The tasks in the modules ``tasks`` of the installed apps, by path. Each module is imported within ``around``."""
     found: dict[str, Task[Any, Any]] = {}
     for module in modules_of_tasks():
         with around(module):

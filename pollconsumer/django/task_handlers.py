@@ -26,7 +26,7 @@ Kwargs = dict[str, Any] | None
 """A message of the command line or of a recurrence may leave them out."""
 
 app = PollConsumer()
-"""Of the handlers."""
+"""The application that the handlers of tasks belong to."""
 
 
 def register_tasks(settings: Settings) -> None:

@@ -18,7 +18,7 @@ from pollconsumer.store.client.wire import Wire
 FEWEST, MOST = 10, 1000
 """Elements asked for at once."""
 PAGE_BYTES = 1 << 18
-"""Of values; so that a page is a few milliseconds of the server."""
+"""Of the values of a page, which then takes the server a few milliseconds."""
 ATTEMPTS = 10
 _MODULUS = 1 << 128
 _LENGTH = {"list": ("LLEN",), "hash": ("HLEN",), "zset": ("ZCARD",), "set": ("SCARD",), "string": ("EXISTS",)}
@@ -103,7 +103,7 @@ class ContentsDigest:
 
 
 def digest_of(wire: Wire, key: str, kind: str) -> Digest:
-    """Of all elements, each once."""
+    """The digest of all elements, each counted once."""
     for _ in range(ATTEMPTS):
         summing = ContentsDigest(kind)
         for page in pages(wire, key, kind):

@@ -47,13 +47,13 @@ class Place(NamedTuple):
 
     @property
     def word(self) -> str:
-        """Which it has in an export."""
+        """Its word in an export."""
         words = _WORDS if self.queue else _CONTROL_WORDS
         return words.get(self.suffix, self.suffix)
 
     @staticmethod
     def of(queue: object, word: object) -> Place | None:
-        """By the words of an export. None if this version has no such key."""
+        """The place of a key by its words in an export. None if this version has no such key."""
         name = str(word)
         if not queue:
             place = Place("", CONTROL_SUFFIXES.get(name, name))
@@ -149,15 +149,15 @@ class StoreCloser:
         self.open()
 
     def closed_places(self) -> list[Place]:
-        """What a closed store may have, in a fixed order. A slot that moves may hide its keys from a scan, but not from
-        those who know their names."""
+        """The keys that a closed store may have, in a fixed order. A slot that moves may hide its keys from a scan,
+        but not from a command that names them."""
         scanned = (place for place in self._scanned() if place.suffix.startswith(CLOSED))
         found = {Place(place.queue, place.suffix.removeprefix(CLOSED)) for place in scanned}
         of_queues = (place for queue in self._queues() for place in _of_queue(queue))
         return sorted({*found, *_CONTROL_PLACES, *of_queues})
 
     def places(self) -> list[Place]:
-        """What an open store has. BadData names a key that this version does not know."""
+        """The keys of an open store. BadData names a key that this version does not know."""
         found = []
         for place in self._scanned():
             passing = _PASSING_OF_QUEUES if place.queue else (*_PASSING, *_OWN)

@@ -182,7 +182,7 @@ def _program() -> tuple[str, ...]:
 
 
 def _user() -> tuple[str, Path]:
-    """Its name and home, as launchers find them: not as this shell's variables say."""
+    """The user's name and home, as launchers find them, whatever this shell's variables say."""
     try:
         found = pwd.getpwuid(os.getuid())
     except KeyError:

@@ -108,12 +108,12 @@ class Installation:
 
     @property
     def hard_end(self) -> int:
-        """The watchdog ends the launch then."""
+        """Seconds from its start after which the watchdog ends a launch."""
         return ceil(self.settings.consumer.timeout + self.settings.consumer.grace)
 
     @property
     def stop_grace(self) -> int:
-        """From SIGTERM to SIGKILL: the longest handler finishes."""
+        """Seconds from SIGTERM to SIGKILL, in which the longest handler finishes."""
         timeouts = [command.timeout or 0.0 for command in self.settings.commands.values()]
         return ceil(max(LONGEST_HANDLER, *timeouts, 0.0)) + 15
 

@@ -18,7 +18,7 @@ from pollconsumer.platform_files.users_crontab import UsersCrontab, block_of, wi
 
 
 def install(installation: Installation) -> None:
-    """Twice is once: what is there of the configuration is replaced."""
+    """Add the lines of the configuration to the crontab, in the place of those that it has there."""
     config = installation.settings.config
     if config is None:
         where = installation.settings.directory
@@ -37,7 +37,7 @@ def install(installation: Installation) -> None:
 
 
 def uninstall(user: str) -> None:
-    """The configuration need not be valid, nor be there any more."""
+    """Take out the lines of the configuration, which need not be valid, nor be there any more."""
     named = click.get_current_context().find_root().params["config"] or os.environ.get(CONFIG_VARIABLE)
     config = absolute(Path(named or "config.toml"))
     table = UsersCrontab()

@@ -1,4 +1,4 @@
-"""A first project: configuration, a handler, its test. No platform's, and written once."""
+"""The files of a first project: its configuration, a handler, a test. They are written once, for no platform."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def files(directory: Path) -> list[File]:
 
 
 def _namespace(name: str) -> str:
-    """Of its own, also where another directory has the same name."""
+    """A namespace of its own for the project, also where another directory has the same name."""
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower())[:LONGEST_SLUG].strip("-")
     return f"{slug or 'project'}-{secrets.token_hex(3)}"

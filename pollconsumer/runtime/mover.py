@@ -91,7 +91,7 @@ class Mover:
         return moved, soonest
 
     def maintain(self) -> None:
-        """Once a second: repair, and trim."""
+        """Repair queues and forget what has ended, once a second."""
         if self.clock() - self._maintained < EVERY:
             return
         self._maintained = self.clock()

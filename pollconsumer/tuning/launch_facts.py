@@ -58,8 +58,8 @@ class LaunchFacts(NamedTuple):
 
 
 def lineage_to_tune(entries: Sequence[Mapping[str, Any]], queues: Sequence[str]) -> str | None:
-    """Of the entries of the ledger: the lease of consumers of these ``queues``, or of any, whose launches have handled
-    most. None if there is none."""
+    """The lease of consumers of these ``queues``, or of any, whose launches have handled most by the entries of the
+    ledger. None if there is none."""
     handled = Counter[str]()
     for entry in entries:
         if entry["role"] == "consumer" and entry.get("lineage") and (not queues or entry["queues"] == sorted(queues)):
@@ -68,12 +68,12 @@ def lineage_to_tune(entries: Sequence[Mapping[str, Any]], queues: Sequence[str])
 
 
 def launches_of(entries: Sequence[Mapping[str, Any]], lineage: str | None) -> list[Seen]:
-    """Of the ledger, newest first: those of that lease, oldest first."""
+    """The ended launches of a lease, oldest first, by the entries of the ledger, newest first."""
     return [seen for entry in reversed(entries) if entry.get("lineage") == lineage and (seen := _seen(entry))]
 
 
 def launcher_of(entries: Sequence[Mapping[str, Any]], lineage: str | None, rule: LauncherRule) -> Found:
-    """What most launches of that lease took it for, with the ``rule`` of the settings."""
+    """The launcher that most launches of a lease found, under the ``rule`` of the settings."""
     found = Counter((entry["platform"], entry["launcher"]) for entry in entries if entry.get("lineage") == lineage)
     return given_launcher(rule, recorded_launcher(*found.most_common(1)[0][0]) if found else UNKNOWN)
 
@@ -96,7 +96,7 @@ def _seen(entry: Mapping[str, Any]) -> Seen | None:
 
 
 def schedule_of(period: float) -> str | None:
-    """The cron expression of ticks that are so far apart; None if there is none whose ticks are always as far."""
+    """The cron expression whose ticks are always ``period`` seconds apart; None if there is none."""
     minutes = round(period / 60)
     hours = minutes // 60
     if minutes > 0 and 60 % minutes == 0:

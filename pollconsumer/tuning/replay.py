@@ -28,11 +28,11 @@ from pollconsumer.tuning.launch_facts import LaunchFacts, Seen, schedule_of
 LAUNCHES, FEWEST = 300, 30
 """Simulated each time; fewer where they handle many messages, at least FEWEST."""
 MESSAGES = 10_000
-"""About so many in one simulation."""
+"""Of one simulation, about."""
 TOGETHER_FROM = MESSAGES // FEWEST
 """Messages of a launch, on average, beyond which several are simulated as one of their total duration."""
 DRAWN = 10
-"""Durations drawn for such a one, at most."""
+"""Durations drawn, at most, for messages that are simulated as one."""
 LONGEST_SPAN = 3.0
 """Periods: launches that were further apart count as if they were not."""
 SHORTEST_IDLE = {Loop.WOKEN: 5.0, Loop.ARTICLE: 0.1}

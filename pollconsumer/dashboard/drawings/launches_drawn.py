@@ -32,8 +32,8 @@ PUNCTUAL = 0.1
 
 
 class DrawnLaunch(NamedTuple):
-    """A launch in seconds: ``at`` in the hour, from its tick; the others from there up. ``window``: its end, None if
-    that is unknown; ``died``: it did not end by itself."""
+    """A launch. ``at``: seconds from the beginning of the hour to its tick; all other times are seconds from that tick.
+    ``window``: its end, None if that is unknown; ``died``: it did not end by itself."""
 
     at: float
     started: float

@@ -72,7 +72,7 @@ class Excerpts:
         )
 
     def next_recurrences(self, count: int) -> dict[str, Sequence[bytes]]:
-        """The names of those with the next instants, at most ``count``, by queue."""
+        """The names of the ``count`` recurrences with the next instants, by queue."""
         queues = readable_queues(self._wire, self._keys)
         asked = [("ZRANGE", self._keys.queue(name, "next_instants"), 0, count - 1, "WITHSCORES") for name in queues]
         found = []

@@ -19,7 +19,7 @@ AT_ONCE = 100
 
 
 class Wanted(NamedTuple):
-    """Dead letters of which all holds that is given. ``error``: its mark, see `mark_of`."""
+    """A selection of dead letters: all that is given must hold. ``error``: its mark, see `mark_of`."""
 
     queue: str | None = None
     handler: str | None = None
@@ -59,7 +59,7 @@ class Letters:
         return sum(self._wire.all([("ZCARD", key) for key in keys])) if keys else 0
 
     def last(self, wanted: Wanted, count: int) -> list[Letter]:
-        """Those wanted among the last ``count``, newest first."""
+        """The dead letters wanted among the last ``count``, newest first."""
         queues = self.queues(wanted)
         entries = [(at, queue, each) for queue in queues for at, each in self.entries(queue, -count, -1)]
         ids: dict[str, dict[bytes, int]] = {}
@@ -74,7 +74,7 @@ class Letters:
         return [(int(float(at)), each) for each, at in zip(found[::2], found[1::2], strict=True)]
 
     def those(self, queue: str, ids: dict[bytes, int], wanted: Wanted) -> list[Letter]:
-        """Those wanted, of ids and when they died."""
+        """The dead letters wanted among ``ids``, each with the instant of its death."""
         if not ids:
             return []
         held, errors = self._wire.all([("HMGET", self._keys.queue(queue, key), *ids) for key in ("rows", "errors")])
@@ -90,8 +90,8 @@ class Letters:
 
 
 class Sweep:
-    """Does ``act`` to all dead letters wanted, a step at a time, oldest first; those that die meanwhile are left, also
-    if they were redriven by it. ``act`` takes a queue and ids, and returns the ids that it did."""
+    """Does ``act`` to all dead letters wanted, a step at a time, oldest first, but to none that dies meanwhile, be it
+    for a second time. ``act`` takes a queue and ids, and returns the ids that it did."""
 
     def __init__(self, letters: Letters, wanted: Wanted, act: Callable[[str, list[str]], list[str]]) -> None:
         self._letters, self._wanted, self._act = letters, wanted, act
@@ -118,7 +118,7 @@ class Sweep:
 
 
 def groups_of(letters: Sequence[Letter]) -> list[LetterGroup]:
-    """Of letters, newest first, by how many there are."""
+    """The groups of letters, which are newest first; the largest group first."""
     found: dict[tuple[str, str], LetterGroup] = {}
     for letter in letters:
         known = found.get((letter.handler, letter.error)) or LetterGroup(mark_of(letter.error), 0, letter)

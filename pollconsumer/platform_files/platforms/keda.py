@@ -17,7 +17,7 @@ READY = ("ready", "ready_by_priority")
 """Keys whose lengths add up to the ready messages of a queue: docs/platforms.md promises them."""
 SENTINEL, CLUSTER = "redis+sentinel:", "redis+cluster:"
 SCHEDULE = "*/5 * * * *"
-"""That of its second trigger; consumer.schedule is about ticks that KEDA does not have."""
+"""The schedule of the second trigger; consumer.schedule is about ticks that KEDA does not have."""
 
 
 def files(installation: Installation) -> list[File]:

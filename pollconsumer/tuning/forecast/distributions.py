@@ -48,8 +48,8 @@ def lognormal_between(low: float, high: float) -> Lognormal:
 
 
 class Demand(NamedTuple):
-    """What a message does to its handler: take so many ``seconds``, infinitely many if it hangs; then, if it
-    ``crashes``, kill the process."""
+    """What a message does to its handler: it takes ``seconds``, infinitely many if it hangs; then, if it ``crashes``,
+    it kills the process."""
 
     seconds: float
     crashes: bool = False

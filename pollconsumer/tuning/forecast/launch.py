@@ -88,7 +88,7 @@ class ForecastLaunch:
         )
 
     def work(self, until: float) -> bool:
-        """Go on until then. Whether it has released its lease before, ``now``."""
+        """Go on until ``until``. Returns whether it has released its lease before that, at ``now``."""
         while self.now < until:
             if self._crashed() or (self._running and self.now >= self._last) or (self._stopping and not self._running):
                 return True

@@ -14,7 +14,7 @@ LOOKED_AT = 10
 """Launches of a lineage whose starts tell how often they come."""
 FEWEST = 3
 MISSED = 3
-"""So many launches in succession are missing before the group counts as absent."""
+"""Launches missing in succession from which on the group counts as absent."""
 AT_LEAST = 180.0
 UNLEARNED = 1200.0
 """Seconds without a launch, where too few are known to tell how often they come."""

@@ -18,14 +18,14 @@ from pollconsumer.watching.health.groups import LOOKED_AT, LaunchGroup
 JUDGED = 100
 """Launches of a group, newest first."""
 FEWEST_JUDGED, FEWEST_OVERRUNS, OFTEN = 20, 3, 2
-"""Overruns are a finding if there are so many, in so many launches, and so many times the target."""
+"""Overruns are a finding from this number of launches and of overruns on, and from this multiple of the target."""
 LATE = 0.5
 """Seconds by which a launch may outlast its window without an effect on the next one."""
 LATELY = 3600.0
 """Seconds for which one launch that was ended by force is a finding: its own output was mailed; and for which projects
 are looked for that share a lease."""
 REPEATED = 3
-"""So many of them within a day are a finding all day."""
+"""Launches that were ended by force within a day, from which on they are a finding all day."""
 CUT_SHORT = (StopReason.HANDED_OVER, StopReason.LEASE_LOST, StopReason.STORE_UNREACHABLE)
 """Reasons of launches that tell nothing about the margin."""
 ENDS = {

@@ -11,7 +11,7 @@ MOST_SKEW = 2.0
 """Seconds between two clocks that nobody notices: a launch allows a second for its tick."""
 NEARLY_FULL = 0.9
 GROWN = 4
-"""A file that is rewritten when it has doubled has never grown so many times."""
+"""Multiple of its rewritten size that an append-only file never reaches: by default it is rewritten when it doubles."""
 SMALLEST_REWRITTEN = 64 << 20
 """Bytes from which on a server rewrites its append-only file by default."""
 SPARE_DISK = 64 << 20
