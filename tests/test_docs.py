@@ -50,3 +50,12 @@ def test_what_the_readme_links_to_is_there() -> None:
     links = re.findall(r"\]\(([^):#]+)(?:#[^)]*)?\)", (ROOT / "README.md").read_text("utf-8"))
     assert "docs/index.md" in links
     assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_the_sites_home_begins_as_the_readme() -> None:
+    readme, home = ((ROOT / page).read_text("utf-8").partition("\n## ")[0] for page in ("README.md", "docs/index.md"))
+    assert home.strip() == readme.strip().replace("](docs/", "](")
+
+
+def test_the_readme_is_read_in_four_minutes() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").split()) <= 800
