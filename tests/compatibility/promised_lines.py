@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 SECTION = re.compile(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
-OPTION = re.compile(r"^  (?=-)(-\w)?(?:, )?(--[\w-]+)?(?: \[([\w|]+)\])?", re.MULTILINE)
+OPTION = re.compile(r"^  (-.*?)(?:  |$)", re.MULTILINE)
 SETTING = re.compile(r"^\| `(\w+)` \| (.*?) \| (.*?) \| `(\w+)` \|", re.MULTILINE)
 MEMBER = re.compile(r"^- `(\w+)(?:\((.*?)\))?`:", re.MULTILINE)
 READ_BY_KEDA = ("ready", "ready_by_priority")
@@ -37,9 +37,11 @@ def _commands() -> Iterator[str]:
     for name, text in sections("commands").items():
         yield f"command {name}"
         _, _, options = text.partition("\nOptions:\n")
-        for short, long, choices in OPTION.findall(options.partition("\n\n")[0]):
-            yield from (f"option {name} {spelling}" for spelling in (short, long) if spelling)
-            yield from (f"option {name} {long} {choice}" for choice in choices.split("|") if choice)
+        for spelt in OPTION.findall(options.partition("\n\n")[0]):
+            flags = re.findall(r"(?<!\S)--?[a-z][\w-]*", spelt)
+            choices = [each for found in re.findall(r"\[([\w|]+)\]", spelt) for each in found.split("|")]
+            yield from (f"option {name} {flag}" for flag in flags)
+            yield from (f"option {name} {flags[-1]} {choice}" for choice in choices)
         for codes in re.findall(r"^    (\d[\d, ]*?)  ", text.partition("Exit codes:\n")[2], re.MULTILINE):
             yield from (f"exit code {code}" for code in codes.split(", "))
 
