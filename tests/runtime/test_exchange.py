@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import deque
 from contextlib import nullcontext
 from functools import partial
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
@@ -30,7 +30,7 @@ from pollconsumer.runtime.session.predecessors import Predecessors
 from pollconsumer.runtime.session.progress_reporter import ProgressReporter
 from pollconsumer.runtime.session.settlements import Settlements
 from pollconsumer.store.leases import Group
-from pollconsumer.store.limits import Limits
+from pollconsumer.store.limits import Kept, Limits, Retention
 from tests.conftest import NAMESPACE
 from tests.runtime.test_promoting import MIDNIGHT
 from tests.store.acting import Looking, finish, message
@@ -47,7 +47,10 @@ QUEUES = ("mail", "other")
 
 class Exchanging:
     def __init__(
-        self, limits: Mapping[str, Limits] | None = None, exchange: Callable[..., Exchange] = Exchange
+        self,
+        limits: Mapping[str, Limits] | None = None,
+        exchange: Callable[..., Exchange] = Exchange,
+        keeping: Mapping[str, Retention] = MappingProxyType({}),
     ) -> None:
         self.clock = clock = VirtualClock(MIDNIGHT)
         self.opener = MemoryOpener(NAMESPACE, clock)
@@ -62,7 +65,7 @@ class Exchanging:
         turns = Turns(QUEUES, {})
         durations = SimpleNamespace(overall=Average())
         pace = SimpleNamespace(page_size=lambda _: 9, measure=lambda _: None, margin=lambda: 0.0, durations=durations)
-        self.exchange = exchange(launch, self.settling, turns, limits or {}, pace, self.reporting, reserved, {})
+        self.exchange = exchange(launch, self.settling, turns, limits or {}, pace, self.reporting, reserved, keeping)
         for queue in QUEUES:
             launch.store.upkeep.announce(launch.holder, queue)
 
@@ -108,6 +111,25 @@ def test_all_outcomes_are_settled_as_a_message_begins(exchanging: Exchanging, ha
     assert bool(mail.hash("unique_keys")) is ("keyed" not in handled)
     assert exchanging.launch.progress.flight.left_behind() == []
     assert exchanging.settling.since is None
+
+
+@pytest.mark.parametrize("with_a_step", [True, False])
+def test_each_queue_is_trimmed_to_what_it_keeps(monkeypatch: pytest.MonkeyPatch, *, with_a_step: bool) -> None:
+    monkeypatch.setattr("pollconsumer.runtime.session.exchange.TRIM_EVERY", 1)
+    exchanging = Exchanging(keeping={"mail": Retention(Kept(0))})
+    for queue in QUEUES:
+        exchanging.complete(exchanging.reserve(f"{queue}'s", queue))
+    exchanging.exchange.settle()
+    if with_a_step:
+        for queue in QUEUES:
+            exchanging.complete(exchanging.reserve(f"{queue}'s next", queue))
+        exchanging.exchange.settle()
+        left = {"mail": ["mail's next"], "other": ["other's", "other's next"]}
+    else:
+        exchanging.exchange.give_back()
+        left = {"mail": [], "other": ["other's"]}
+    assert {queue: exchanging.look(queue).listed("completed") for queue in QUEUES} == left
+    exchanging.opener.close()
 
 
 def test_of_those_begun_together_a_stale_one_is_told_when_it_is_its_turn(exchanging: Exchanging) -> None:
