@@ -28,6 +28,7 @@ from pollconsumer.runtime.session.predecessors import Predecessors
 from pollconsumer.runtime.session.progress_reporter import ProgressReporter
 from pollconsumer.runtime.session.quick_path import QuickPath
 from pollconsumer.runtime.session.settlements import Settlements
+from pollconsumer.runtime.session.slot_relay import SlotRelay
 from pollconsumer.runtime.session.wake import Wake
 from pollconsumer.runtime.system.process import resident_bytes
 from pollconsumer.store.records.reservations import Reservation
@@ -66,20 +67,13 @@ class Consumer:
         )
         self._stops = launch.progress.stops
         self._stopping = MessageStopper(launch, executor, self._exchange, options.queues)
-        self._quick = QuickPath(
-            launch,
-            handlers,
-            executor,
-            learned,
-            self._settling,
-            self._exchange,
-            context_of,
-            brief=durations.brief(options, executor.slots),
-            horizon=HORIZON,
-        )
+        brief = durations.brief(options, executor.slots)
+        self._relay = SlotRelay(launch, handlers, executor, self._exchange, brief=brief)
+        parts = launch, handlers, executor, learned, self._settling, self._exchange
+        self._quick = QuickPath(*parts, context_of, brief=brief, horizon=HORIZON)
         self._handlers = handlers
         self._collecting = Collector(
-            launch, executor, learned, self._exchange, self._settling, self._stopping, self._quick
+            launch, executor, learned, self._exchange, self._settling, self._stopping, self._relay
         )
         self._opening = AttemptOpener(
             launch, handlers, self._settling, context_of, self._collecting.settle, options.new_monitors
@@ -107,7 +101,7 @@ class Consumer:
         try:
             reason = self.handle_until_stopped()
         finally:
-            self._quick.close()
+            self._relay.close()
             if returner is not None:
                 returner.end()
         if (
@@ -145,7 +139,7 @@ class Consumer:
     def asked_to_stop(self) -> StopReason | None:
         """A reason other than time. It is permanent."""
         if self._launch.check_lease():
-            self._quick.close()
+            self._relay.close()
             self._exchange.clear()  # others may have recovered these, and be handling them
         if self._stops.any():
             self._stopping.attend()
@@ -294,17 +288,17 @@ class Consumer:
         self._reserve_ahead()
         self._collecting.await_end()
         if self.executor.busy < self.executor.slots:
-            self._quick.close()
+            self._relay.close()
 
     def _reserve_ahead(self) -> None:
         wanted, margin = self._pace.ahead(), self.margin()
         brief = margin == self.options.min_margin
         bounded = self.options.max_messages is not None
         if not wanted or not brief or not self.has_time_to_handle() or bounded or self._exchange.is_stuck:
-            self._quick.close()
+            self._relay.close()
             return
         few = wanted // 3
-        self._quick.open(margin, few)
+        self._relay.open(margin, few)
         if len(self._exchange.reserved) <= few or self._collecting.is_late():
             self._exchange.reserve()
             if self._settling.watched:

@@ -22,7 +22,7 @@ from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import DONE
 from pollconsumer.runtime.launch.shared_memory.flight import Flight
 from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
-from pollconsumer.runtime.session.quick_path import QuickPath
+from pollconsumer.runtime.session.slot_relay import SlotRelay
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import Lot, Reservation
 from tests.runtime.virtual import TICK, Arrival, Settings, VirtualLaunch, whole_ticks
@@ -61,8 +61,7 @@ class Place:
             "isolated": Handler("isolated", lambda *_: None, isolated=True),
             "once": Handler("once", lambda *_: None, at_most_once=True),
         }
-        unused: Any = None
-        self.ahead = QuickPath(launch, handlers, executor, unused, unused, exchange, unused, brief=BRIEF, horizon=1.0)
+        self.ahead = SlotRelay(launch, handlers, executor, exchange, brief=BRIEF)
         self.ahead.open(MARGIN, few=1)
 
     def _wake(self) -> None:

@@ -11,8 +11,8 @@ from pollconsumer.runtime.session.consumer_options import LONGEST_WAIT
 from pollconsumer.runtime.session.exchange import Exchange
 from pollconsumer.runtime.session.message_stopper import MessageStopper
 from pollconsumer.runtime.session.pace import HORIZON
-from pollconsumer.runtime.session.quick_path import QuickPath
 from pollconsumer.runtime.session.settlements import Settlements
+from pollconsumer.runtime.session.slot_relay import SlotRelay
 
 
 class Collector:
@@ -24,10 +24,10 @@ class Collector:
         exchange: Exchange,
         settling: Settlements,
         stopping: MessageStopper,
-        quick: QuickPath,
+        relay: SlotRelay,
     ) -> None:
         self._launch, self._executor, self._durations = launch, executor, durations
-        self._exchange, self._settling, self._stopping, self._quick = exchange, settling, stopping, quick
+        self._exchange, self._settling, self._stopping, self._relay = exchange, settling, stopping, relay
         self.leaking = False
         """Whether a handler has left so few descriptors that the launch must end."""
 
@@ -47,14 +47,14 @@ class Collector:
         for handled in self._executor.finished():
             self._add(handled)
         settling = self._settling
-        if settling.urgent or settling.watched or (self.is_late() and not self._quick.is_open):
+        if settling.urgent or settling.watched or (self.is_late() and not self._relay.is_open):
             self.settle()
 
     def _add(self, handled: Handled) -> None:
         attempt, launch = handled.attempt, self._launch
         self._exchange.is_stuck = False
         if self._executor.inline is None:
-            self._quick.seen(handled)
+            self._relay.seen(handled)
         if attempt.context is not None:
             attempt.context.end()
         if handled.closed:

@@ -115,15 +115,20 @@ class RedisStore:
         for answer in answers[before:at]:
             stepped.promoted.append(Promoted.of(answer))
         for share, answer in zip(shares, answers[at:], strict=True):
-            if not share.plain:
+            if share.plain:
+                self._add_one(stepped, share.queue, answer, sent, read)
+            else:
                 self._add_step(stepped, share, answer, sent, read)
-            elif answer == 0:
-                stepped.unusual.append(share.queue)
-            elif answer:
-                reserved_at = rows.reserved_at(answer[2])
-                shown_at = self._server_clock.shown_at(share.queue, reserved_at, sent, read)
-                stepped.reserved.append(reservation_of(share.queue, answer, reserved_at, shown_at))
         return stepped
+
+    def _add_one(self, stepped: Stepped, queue: str, answer: Any, sent: float, read: float) -> None:
+        """Add the answer of `reserve_one.lua`: 0 for an unusual message, empty for none."""
+        if answer == 0:
+            stepped.unusual.append(queue)
+        elif answer:
+            at = rows.reserved_at(answer[2])
+            shown_at = self._server_clock.shown_at(queue, at, sent, read)
+            stepped.reserved.append(reservation_of(queue, answer, at, shown_at))
 
     def _add_step(self, stepped: Stepped, share: Share, answer: Sequence[Any], sent: float, read: float) -> None:
         """Add the answer of `step.lua` for ``share``, which was ``sent`` and ``read`` then."""

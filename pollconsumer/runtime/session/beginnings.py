@@ -1,0 +1,40 @@
+"""Messages that are handled at most once: recorded in the store as begun before their handlers are called.
+
+A record takes a round trip. So brief messages are recorded several at a time, and with a record goes the settlement of
+those handled before. If the launch and its heartbeat die together, all that are recorded are dead letters; if the
+launch dies alone, the heartbeat returns those that were not called.
+"""
+
+from __future__ import annotations
+
+from pollconsumer.runtime.launch.shared_memory.series import BEGUN, RECORDED, Series
+from pollconsumer.runtime.session.exchange import Exchange
+from pollconsumer.store.records.reservations import Reservation
+from pollconsumer.store.records.steps import Done
+
+TOGETHER_FOR = 0.001
+"""Seconds that messages recorded together are expected to take: about ten round trips, so that the one for the record
+is a small part."""
+MOST_TOGETHER = 8
+
+
+def together(expected: float) -> int:
+    """How many messages to record at a time if each is expected to take ``expected`` seconds."""
+    return min(MOST_TOGETHER, int(TOGETHER_FOR / expected) or 1) if expected > 0 else MOST_TOGETHER
+
+
+class Beginnings:
+    """Those of the messages in a series."""
+
+    def __init__(self, series: Series, exchange: Exchange) -> None:
+        self._counts, self._exchange = series.counts, exchange
+
+    def record(self, following: list[Reservation], done: list[Done]) -> bool:
+        """Whether the first of ``following``, which are of one queue, is recorded as begun: by now, or before. If it is
+        recorded now, so are the others, and ``done`` is settled and cleared."""
+        counts = self._counts
+        if counts[BEGUN] >= counts[RECORDED]:
+            counts[RECORDED] = counts[BEGUN] + len(following)  # before the store has it: the launch may die in between
+            counts[RECORDED] = counts[BEGUN] + self._exchange.begin(following, done)
+            done.clear()
+        return counts[RECORDED] > counts[BEGUN]
