@@ -360,9 +360,9 @@ def test_a_signal_during_the_imports_ends_a_launch_at_once(
 
 
 def test_ctrl_c_before_the_command_is_known_prints_nothing(tmp_path: Path) -> None:
-    """At the first import of what is not there already; while the interpreter starts it is the interpreter's."""
+    """At the first import after a signal has a handler; before, it is the interpreter's."""
     (tmp_path / "sitecustomize.py").write_text(
-        "import os, sys\n"
+        "import __future__, errno, os, sys\n"
         "class Interrupting:\n"
         "    reached = False\n"
         "    def find_spec(self, name, path, target=None):\n"
