@@ -48,7 +48,7 @@ class Durations:
     def __init__(self, learned: Mapping[str, Histogram]) -> None:
         self.measured: defaultdict[str, Histogram] = defaultdict(Histogram)
         self.longest = 0.0
-        """Of those that this launch has measured."""
+        """The longest duration that this launch has measured."""
         self._learned = Histogram()
         self._averages = {}
         for name, earlier in learned.items():
@@ -129,10 +129,10 @@ class MarginRule(Protocol):
 
 
 def margin_in(window: Window, durations: Durations, rule: MarginRule, concurrency: int) -> float:
-    """The margin of a launch that has measured so much.
+    """The margin of a launch whose ``durations`` are known.
 
-    Estimates, and durations of earlier launches, may be far from what this one will meet. So, however many the slots,
-    they leave half of the window, until it has measured a duration as long as the margin that they call for.
+    Estimates, and durations of earlier launches, may be far from what this launch will meet. So, however many the
+    slots, they leave half of the window, until the launch has measured a duration as long as the margin they call for.
     """
     expected, factor = rule.estimated_duration, rule.tolerance_factor
     if rule.loop is Loop.ARTICLE:
@@ -159,8 +159,8 @@ def _harmonic(n: int) -> float:
 
 
 def ahead(average: float | None, *, horizon: float, left: float, concurrency: int, most: int) -> int:
-    """How many messages to reserve beyond those in the slots: so many as slots are expected to begin within the shorter
-    of ``horizon`` and ``left``."""
+    """How many messages to reserve beside the ones in the slots: as many as the slots are expected to begin within the
+    shorter of ``horizon`` and ``left``."""
     if average is None:
         return 0
     room = max(0.0, min(horizon, left)) * concurrency

@@ -158,7 +158,7 @@ class Consumer:
         return self._asked
 
     def _has_grown_beyond(self, memory_limit: int) -> bool:
-        """As it was about a second ago at most."""
+        """Whether the process has more than ``memory_limit`` bytes. Looks once a second: False in between."""
         now = self.clock()
         if now - self._memory_checked <= MEMORY_CHECK_EVERY:
             return False
@@ -166,8 +166,8 @@ class Consumer:
         return resident_bytes() > memory_limit
 
     def nothing_left(self) -> StopReason | None:
-        """EMPTY if no message is ready, due, in hand or in an outbox, HELD_BACK if all ready ones are held back; only
-        after ``linger`` of it, and not while that is unknown of a queue whose node is lost."""
+        """EMPTY if no message is ready, due, in hand or in an outbox, HELD_BACK if all ready ones are held back. None
+        until it has been so for ``linger`` seconds, and while the node of a queue is lost."""
         if self.executor.busy or not self._exhausted or self._exchange.lost:
             return None
         if self._exchange.to_repair:
@@ -283,8 +283,8 @@ class Consumer:
             self._handle_plain()
 
     def await_slot(self) -> None:
-        """Wait for a free slot, so that a reserved message can be started at once. While all are in use, those that
-        become free take what is reserved ahead by themselves."""
+        """Wait for a free slot, so that a reserved message can be started at once. Meanwhile each slot whose message
+        ends takes the next reserved one by itself."""
         self._reserve_ahead()
         self._collecting.await_end()
         if self.executor.busy < self.executor.slots:
@@ -305,7 +305,7 @@ class Consumer:
                 self._settling.call_hooks()
 
     def finish(self) -> None:
-        """Wait for messages in hand, release those not started, settle all."""
+        """Wait for messages in hand, release the ones not started, settle all."""
         self._collecting.await_quiet()
         self._exchange.give_back()
         self._wake.close()

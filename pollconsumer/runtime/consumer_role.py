@@ -78,7 +78,7 @@ def _exchange_of(launch: Launch, lost: set[str]) -> Callable[..., Exchange]:
 
 
 def report_unknown(store: RedisStore, queues: Sequence[str], emit: Callable[[Event], None]) -> None:
-    """Report those of ``queues``, which no handler names, that the store does not know; only once, since the launch's
+    """Report which of ``queues``, named by no handler, the store does not know. It is told once: the launch's
     announcement makes them known."""
     for queue in unknown_queues(store.wire, store.keys, queues):
         emit(QueueUnknown(queue))
@@ -87,7 +87,7 @@ def report_unknown(store: RedisStore, queues: Sequence[str], emit: Callable[[Eve
 def report_unserved(
     store: RedisStore, queues: Sequence[str], handlers: Mapping[str, Handler], emit: Callable[[Event], None]
 ) -> None:
-    """Report those of ``queues`` that have ready messages, and that no launch has served lately.
+    """Report which of ``queues`` have ready messages, and were served by no launch lately.
 
     Called at the end of a launch: by then others that the platform started at the same time have announced themselves.
     Errors of the store are ignored.
@@ -100,8 +100,8 @@ def report_unserved(
 
 
 def _announce(launch: Launch, queues: Sequence[str], lost: set[str]) -> tuple[str, ...]:
-    """Those of ``queues`` that can be served, with those whose node of a cluster is lost, which are added to ``lost``.
-    StoreRefused if none can."""
+    """Announce the launch in ``queues``. Returns the ones that can be served, now or once their node of a cluster is
+    back: those are added to ``lost``. StoreRefused if there are none."""
 
     def emit_death(dead_letter: DeadLetter) -> None:
         launch.emit(death_of(dead_letter))

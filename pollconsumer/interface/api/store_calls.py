@@ -48,7 +48,7 @@ class StoreCalls:
         namespace: str | None,
         patience: float,
     ) -> None:
-        """``patience`` in seconds. ConfigurationError for a ``store`` that is no such client."""
+        """``patience`` in seconds. ConfigurationError for a ``store`` that is neither an address nor a client."""
         self.place: tuple[object, str | None] = store, namespace
         self._client: BroughtClient | None = None
         if store is not None and not isinstance(store, str):
@@ -247,7 +247,7 @@ def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Sequence[NewMessage
 
 @contextmanager
 def _after(handles: Sequence[Handle[Any]]) -> Iterator[None]:
-    """Enqueue messages that come after those of ``handles``: errors count from the first of all."""
+    """A block that enqueues what follows the messages of ``handles``: its errors count from the first of all."""
     try:
         yield
     except (StoreUnreachable, Conflict) as error:

@@ -28,8 +28,8 @@ class Handler(NamedTuple):
     ``result_ttl``: the seconds for which a result is kept, 0 for not at all. ``at_most_once``: its messages are settled
     before they are handled, and never tried again. ``timeout`` in seconds, None for none. ``run`` keeps it by itself,
     except where it is ``asynchronous`` and returns a coroutine, and where it is ``isolated``, to be called in a process
-    that can be killed. ``timed`` makes it again, with another timeout. ``policies``: those that a message may name.
-    ``rate`` and ``rate_key``: see `Defaults`.
+    that can be killed. ``timed`` makes it again, with another timeout. ``policies``: retry policies that a message may
+    name. ``rate`` and ``rate_key``: see `Defaults`.
     """
 
     name: str
@@ -121,7 +121,7 @@ def calling(function: Callable[..., Any], arguments: Arguments) -> Run:
 
 
 def hooks_before_enqueue(handler: Handler | None) -> Sequence[BeforeEnqueue]:
-    """Those of its application, for what it enqueues."""
+    """The hooks of the handler's application for messages that it enqueues."""
     return () if handler is None or handler.hooks is None else handler.hooks.before_enqueue
 
 

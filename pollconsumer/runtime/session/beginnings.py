@@ -1,8 +1,8 @@
 """Messages that are handled at most once: recorded in the store as begun before their handlers are called.
 
-A record takes a round trip. So brief messages are recorded several at a time, and with a record goes the settlement of
-those handled before. If the launch and its heartbeat die together, all that are recorded are dead letters; if the
-launch dies alone, the heartbeat returns those that were not called.
+A record takes a round trip. So brief messages are recorded several at a time, and a record takes along the settlement
+of what was handled before. If the launch and its heartbeat die together, all recorded messages become dead letters; if
+the launch dies alone, the heartbeat returns the messages whose handlers were not called.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def together(expected: float) -> int:
 
 
 class Beginnings:
-    """Those of the messages in a series."""
+    """Keeps count, in the memory shared with the heartbeat, of which messages of a series are recorded."""
 
     def __init__(self, series: Series, exchange: Exchange) -> None:
         self._counts, self._exchange = series.counts, exchange
 
     def record(self, following: list[Reservation], done: list[Done]) -> bool:
-        """Whether the first of ``following``, which are of one queue, is recorded as begun: by now, or before. If it is
-        recorded now, so are the others, and ``done`` is settled and cleared."""
+        """Record ``following``, messages of one queue, as begun, unless the first was recorded before; then ``done`` is
+        settled, too, and cleared. False if the first is not recorded: it must not be handled."""
         counts = self._counts
         if counts[BEGUN] >= counts[RECORDED]:
             counts[RECORDED] = counts[BEGUN] + len(following)  # before the store has it: the launch may die in between

@@ -42,4 +42,4 @@ class ConsumerOptions(NamedTuple):
     longest_wait: float = LONGEST_WAIT
     report_every: float = REPORT_EVERY
     new_monitors: Callable[[], Monitors] | None = None
-    """Those of recurrences; None where nobody is to be told, as in a test."""
+    """Makes the monitors that recurrences ping; None where nobody is to be told, as in a test."""

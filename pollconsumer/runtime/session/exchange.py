@@ -60,7 +60,8 @@ class Exchange:
         self._keeping = keeping
         self._limits = {queue: limits[queue].packed() for queue in limits}
         self.passing = Lock()
-        """Held by a slot while it takes one of these: it is then among those in flight; or while these are returned."""
+        """Held while a slot takes a reserved message, until that is in flight, and while reserved messages are
+        returned."""
         self.returned, self.is_stuck = 0, False
         """How many returned to their queues, and whether no handler has ended since: see `reserved_returner.py`."""
         self._put_off: list[Reservation] = []
@@ -163,9 +164,9 @@ class Exchange:
         self._launch.progress.count(counts)
 
     def begin(self, reservations: Sequence[Reservation], done: Sequence[Done] = ()) -> int:
-        """Record, before they are handled, that these, of one queue, are handled at most once; settle outcomes, those
-        of their queue that are ``done`` last. Returns how many were begun before the first one whose reservation is
-        stale; 0 if they wait for a lost node."""
+        """Record, before they are handled, that ``reservations``, all of one queue, are handled at most once; settle
+        all outcomes, of this queue also what is ``done``. Returns how many were begun before the first one whose
+        reservation is stale; 0 if they wait for a lost node."""
         queue = reservations[0].queue
         if done:
             self._settling.complete(done)
@@ -215,7 +216,7 @@ class Exchange:
         self.settle()
 
     def give_back(self) -> None:
-        """Release reservations that were not started, then those put off; settle all."""
+        """Release reservations that were not started, then the ones put off; settle all, and forget what may be."""
         self._give_back()
         self.report()
         for queue in self.queues():
@@ -235,7 +236,8 @@ class Exchange:
             self._settling.release(reservation)
 
     def _send(self, shares: list[Share], wait: float = 0.0, promoting: Sequence[str] = ()) -> Stepped:
-        """``wait`` as of `reserve_when_woken`, which settles nothing: what comes after it delays a handler's start."""
+        """Take a step for ``shares``. With ``wait``, for `reserve_when_woken`, it settles nothing: what comes after the
+        wait delays a handler's start."""
         self.report()
         for share in shares:
             share.limits = self._limits.get(share.queue, "")  # without a claim, too: what is settled makes room

@@ -21,9 +21,9 @@ HORIZON = 0.01
 MAX_PAGE_MESSAGES = 192
 """More would cost each message less, and keep the server from others for longer than 1 to 3 ms."""
 MAX_PAGE_BYTES = 1024 * 1024
-"""Of payloads, as far as those of the last page tell."""
+"""Bytes of payloads, estimated from the last page."""
 SAMPLED = 16
-"""Of so many payloads one is measured, since each takes time."""
+"""One payload in 16 is measured, since each measurement takes time."""
 
 _payload = attrgetter("payload")
 
@@ -41,7 +41,7 @@ class Pace:
         self.begun = 0
         """How many messages the launch has begun."""
         self.suspects = False
-        """Whether the message that was begun last may have killed its process before: so may those after it."""
+        """Whether the message that was begun last may have killed its process before: the next ones may, too."""
 
     def margin(self) -> float:
         """Seconds before the window's end in which no message is begun."""
@@ -70,7 +70,7 @@ class Pace:
         )
 
     def measure(self, page: Sequence[Reservation]) -> None:
-        """Learn from some payloads of a page, one at least, how large those of the next may be."""
+        """Learn from the payloads of a page, which has one at least, how large the next ones may be."""
         self._largest = max(map(len, map(_payload, page[::SAMPLED])))
 
     def page_size(self, reserved: int) -> int:

@@ -37,7 +37,7 @@ class Predecessors:
         self._found.clear()
 
     def _read(self, reservation: Reservation) -> None:
-        """With those of the messages reserved ahead."""
+        """Read it, and in the same round trip those of messages reserved ahead."""
         queue = reservation.queue
         ahead = [*self._reserved]  # at once: a slot may take one meanwhile
         near = (reservation, *islice((each for each in ahead if each.queue == queue), MOST))

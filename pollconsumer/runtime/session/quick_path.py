@@ -233,8 +233,8 @@ class _Pass(NamedTuple):
 
 
 class _Way:
-    """How a handler's messages in a queue are handled, looked up once, and how long those of a run ``lasted``, in
-    seconds. ``together``: how many are recorded as begun at once, if they are handled at most once, otherwise 0."""
+    """How a handler's messages in a queue are handled, looked up once. ``lasted``: seconds that each message of a run
+    took. ``together``: how many are recorded as begun at a time, if they are handled at most once, otherwise 0."""
 
     __slots__ = ("at_most_once", "handle", "handler", "lasted", "queue", "result_ms", "takes_context", "together")
 

@@ -65,7 +65,7 @@ class Settlements:
         self.watched: list[tuple[bytes, Callable[[], None]]] = []
         """Calls of hooks, by message, for after the store has accepted the settlement."""
         self.waiting: set[bytes] = set()
-        """Of those taken, ids of messages that wait for a lost node: their hooks wait, too."""
+        """Ids of messages whose settlements were taken and wait for a lost node: their hooks wait, too."""
         self.handled = self.failed = self.released = self.yielded = 0
 
     def settle(self, handled: Handled) -> None:
@@ -81,11 +81,11 @@ class Settlements:
         self.urgent = self.urgent or handler.at_most_once
 
     def complete(self, done: Sequence[Done]) -> None:
-        """`settle` each: at least one, all of one queue, in the order in which they ended."""
+        """Settle messages that returned: at least one, all of one queue, in the order in which they ended."""
         if self.since is None:
             self.since = done[0][2]
         self.handled += len(done)
-        self._share(done[0][0].queue).complete(done)
+        self._share(done[0][0].lot.queue).complete(done)
         if self._attended:
             for reservation, started, ended, _ in done:
                 self._emit(MessageCompleted(reservation.name, reservation.handler, ended - started))
@@ -152,7 +152,7 @@ class Settlements:
         self._emit(MessageStopped(reservation.name, reservation.handler, reservation.attempt, problem))
 
     def stop_unstarted(self, reservation: Reservation) -> None:
-        """The store, which has the request, cancels what is released."""
+        """Release a message that is to stop: the store, which has the request, then cancels it."""
         self.release(reservation)
         problem = "stopped on request, before it was handled"
         self._emit(MessageStopped(reservation.name, reservation.handler, reservation.attempt, problem))
@@ -179,7 +179,7 @@ class Settlements:
             self._watch_death(hooks, message, Malformed(problem))
 
     def _concerned(self, message: Reservation) -> list[Hooks]:
-        """The hooks of the application of its handler; if that is unknown, those of all."""
+        """The hooks of the application that has the message's handler; if none has, the hooks of all applications."""
         handler = self._handlers.get(message.handler)
         concerned = self._handlers.values() if handler is None else [handler]
         return [*{id(each.hooks): each.hooks for each in concerned if each.hooks is not None}.values()]
@@ -242,7 +242,7 @@ class Settlements:
         self.watched = [each for each in self.watched if each[0] not in stale]
 
     def call_hooks(self) -> None:
-        """Call those of what was settled."""
+        """Call the hooks of the messages that were settled."""
         watched, self.watched = self.watched, []
         for message_id, tell in watched:
             if message_id in self.waiting:

@@ -84,19 +84,19 @@ class RedisStore:
         """Settle and reserve, in one write; before, store ``reports``, and promote what is due in the queues
         ``promoting``.
 
-        With ``wait``, as soon as a marker of a queue or of its schedule exists, at most that many seconds later: the
+        With ``wait``, it is taken as soon as a queue or its schedule has a marker, at most ``wait`` seconds later: the
         blocking read is sent with the steps, so that a wake-up costs one round trip. A reservation lasts at most
-        ``lasts_ms``. After a lost reply, reservations other than those to ``keep`` are released, and the step is
+        ``lasts_ms``. After a lost reply, all reservations but the ones to ``keep`` are released, and the step is
         repeated: a row that already has its new value counts as settled. LeaseLost if a newer launch has announced
-        itself. After NodeLost each share may have been carried out: `give_back` comes before it is sent again.
+        itself. After NodeLost each share may have been carried out: call `give_back` before sending it again.
         """
         commands = self._reporting(holder, reports) if reports else []
         for share in shares:
             if share.trims:
                 commands.append(self.wire.script(*self.upkeep.trimming(share.queue, share.trims)))
         before, loads = len(commands), self.wire.scripts.loads
-        if promoting:
-            commands += self._promotions(holder, promoting)
+        for queue in promoting:
+            commands.append(self._promotion_of(holder, queue, PROMOTE_PAGE))
         for share in shares:
             commands.append(self._step_of(holder, share, lasts_ms))
         sent = now()
@@ -149,10 +149,10 @@ class RedisStore:
         if ids:
             stepped.reserved += reservations_of(queue, ids, records, changes, at, shown_at)
 
-    def _promotions(self, holder: Holder, queues: Iterable[str]) -> list[tuple[Any, ...]]:
-        """The commands that promote what is due in ``queues``."""
-        script, args = self.wire.scripts["promote"], [holder.lineage, holder.fence, b"%d" % PROMOTE_PAGE]
-        return [self.wire.script(script, self.keys.of_script(script, queue), args) for queue in queues]
+    def _promotion_of(self, holder: Holder, queue: str, most: int) -> tuple[Any, ...]:
+        """The command that promotes ``most`` due messages at most."""
+        script, args = self.wire.scripts["promote"], [holder.lineage, holder.fence, b"%d" % most]
+        return self.wire.script(script, self.keys.of_script(script, queue), args)
 
     def _blocking(self, shares: Iterable[Share], wait: float) -> tuple[Any, ...]:
         """The command that waits for a message or a due time of the queues of ``shares``."""
@@ -201,7 +201,7 @@ class RedisStore:
         self.wire.keep_apart([self.keys.queue(queue, "ready") for queue in queues])
 
     def lost(self, queues: Iterable[str]) -> set[str]:
-        """Which of ``queues`` are on a lost node of a cluster, while the leases are not."""
+        """Which of ``queues`` have lost their node of a cluster, while the node with the leases is there."""
         return lost_queues(self.wire, self.keys, queues)
 
     def unreserve(
@@ -222,9 +222,9 @@ class RedisStore:
         return int(self.wire.run("unreserve", self.keys, queue, args))
 
     def begin(self, holder: Holder, reservations: Sequence[Reservation], completed: Iterable[Run]) -> list[bytes]:
-        """Record that these, of one queue, are handled at most once, before they are; settle those ``completed`` before
-        them, which leave and free nothing. Returns ids of stale reservations. LeaseLost if a newer launch has announced
-        itself."""
+        """Record, before they are handled, that ``reservations``, all of one queue, are handled at most once; settle
+        the ``completed`` messages of this queue, which leave and free nothing. Returns ids of stale reservations.
+        LeaseLost if a newer launch has announced itself."""
         queue = reservations[0].queue
         head = self._beginnings.get((queue, holder))
         if head is None:
@@ -284,8 +284,7 @@ class RedisStore:
 
     def promote(self, holder: Holder, queue: str, most: int) -> Promoted:
         """Move at most ``most`` due messages to ``queue``."""
-        args = [holder.lineage, holder.fence, most]
-        return Promoted.of(self.wire.run("promote", self.keys, queue, args))
+        return Promoted.of(self.wire.all([self._promotion_of(holder, queue, most)])[0])
 
     def enqueue(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> list[Enqueued]:
         """See `Producer.enqueue`."""

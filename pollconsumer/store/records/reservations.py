@@ -1,4 +1,4 @@
-"""Reservations: messages that a launch has taken to handle, and those that it could not."""
+"""Reservations: messages that a launch has taken to handle. Dead letters: messages that could not be taken."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class KeyedReservation(Reservation):
 
 
 def reservation_of(queue: str, answer: Sequence[bytes], reserved_at: int, shown_at: float) -> Reservation:
-    """The one that `reserve_one.lua` has reserved. As `reservations_of`, in less than half the time."""
+    """The message that `reserve_one.lua` has reserved. As `reservations_of`, in less than half the time."""
     message_id, record, row = answer
     if record[1] & KEYED:
         return reservations_of(queue, [message_id], [record], [1, row], reserved_at, shown_at)[0]
@@ -163,7 +163,8 @@ def reservations_of(
     reserved_at: int,
     shown_at: float,
 ) -> list[Reservation]:
-    """Those in a step's reply. ``changes``: rows, each after the position of the first that has it, from 1."""
+    """The reservations in a step's reply. ``changes``: rows, each after the position, from 1, of the first message that
+    has it."""
     reservations: list[Reservation] = []
     ends = (*changes[2::2], len(ids) + 1)  # one more than there are changes, if there are none
     for first, row, end in zip(changes[::2], changes[1::2], ends, strict=False):
@@ -215,7 +216,7 @@ class DeadLetter(NamedTuple):
 
 
 def dead_letters_of(queue: str, reply: Sequence[bytes]) -> list[DeadLetter]:
-    """Those in a script's reply: id, row and problem of each."""
+    """The dead letters in a script's reply: id, row and problem of each."""
     triples = zip(reply[::3], reply[1::3], reply[2::3], strict=True)
     return [
         DeadLetter(Reservation.alone(queue, name, row, rows.bare_record(row)), problem.decode())

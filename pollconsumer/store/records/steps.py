@@ -27,8 +27,8 @@ Run = tuple[bytes, bytes, list[bytes], list[bytes]]
 of the row say that they have any."""
 
 Left = tuple[int, int, bytes, bytes, list[bytes]]
-"""What completed messages leave: the position of the first among those completed, from 1; the ms to keep their results;
-its follow-ups, and which occurrence it is, each b"" for none; their results, of none or of so many in a row."""
+"""What a run of completed messages leaves: the position of the first in the share, from 1; the ms to keep their
+results; follow-ups of the first, and which occurrence it is, each b"" for none; the results, one of each message."""
 
 
 class Settlement(NamedTuple):
@@ -107,8 +107,8 @@ class Share:
         """The recurrences of which occurrences are completed."""
 
     def complete(self, done: Sequence[Done]) -> None:
-        """Those of this queue, in the order in which they ended. Hot path: brief messages that were enqueued together
-        differ in nothing but their ids."""
+        """Add completed messages, in the order in which they ended. Hot path: brief messages that were enqueued
+        together differ in nothing but their ids."""
         last_row, until, ids, flags, leaves, runs_before = b"", 0.0, list[bytes](), 0, False, len(self.runs)
         for reservation, started, ended, extra in done:
             row = reservation.row
@@ -133,7 +133,7 @@ class Share:
         self.completed += len(done)
 
     def _leave(self, done: Sequence[Done], *, occurs: bool) -> None:
-        """What these leave, by their positions. Mostly it is a result of each."""
+        """Add what completed messages leave. Mostly it is a result of each."""
         first = self.completed + 1
         ms, results, outgoing = zip(*[each[3] or _NOTHING for each in done], strict=True)
         if all(results) and len(set(ms)) == 1 and not (occurs or any(outgoing)):
@@ -148,7 +148,7 @@ class Share:
                 self._keep(number, kept_ms, [result])
 
     def _keep(self, first: int, ms: int, results: Sequence[bytes]) -> None:
-        """Results of messages in a row. Those kept for the same time are one entry."""
+        """Add the results of messages in a row. Results kept for the same time are one entry."""
         if self.left:
             first_before, ms_before, outgoing, which, before = self.left[-1]
             if first_before + len(before) == first and ms_before == ms and not (outgoing or which):
@@ -157,7 +157,7 @@ class Share:
         self.left.append((first, ms, b"", b"", [*results]))
 
     def _occurred(self, reservation: Reservation, ended: float) -> bytes:
-        """Which occurrence is completed; b"" if it is none."""
+        """Which occurrence ``reservation`` completes; b"" if it is none."""
         occurrence = reservation.occurrence
         if occurrence is None:
             return b""
@@ -178,7 +178,7 @@ class Share:
         return any(outgoing for _, _, outgoing, *_ in self.left)
 
     def is_bare(self) -> bool:
-        """Whether all of it is completions that leave and free nothing, as `RedisStore.begin` takes them."""
+        """Whether it has only completions that leave and free nothing, as `RedisStore.begin` takes them."""
         return not (self.left or self.settlements or any(row[rows.FLAGS] & _FREEING for row, *_ in self.runs))
 
     def packed(self) -> list[Any]:

@@ -31,7 +31,7 @@ class Outputs:
         self._copies = {number: copy for number in (1, 2) if (copy := high_copy(number)) is not None}
 
     def restore(self) -> bool:
-        """Reopen those that were closed. Returns whether any was."""
+        """Reopen the closed ones of the standard three. Returns whether any was closed."""
         with changing_standard:
             if is_open(1) and is_open(2):
                 return False
@@ -42,7 +42,7 @@ class Outputs:
         return True
 
     def _open(self, number: int) -> None:
-        """Open it again, unless another thread takes the number first."""
+        """Open ``number``, as what it was. Does nothing if another thread takes the number first."""
         copy = self._copies.get(number)
         source = copy.number if copy is not None and copy.is_open() else os.open(os.devnull, os.O_RDWR)
         if source == number:

@@ -79,7 +79,7 @@ class Executor(Protocol):
         None leaves it free."""
 
     def finished(self) -> list[Handled]:
-        """Attempts that have ended since the last call."""
+        """The attempts that have ended since the last call."""
 
     def wait(self, seconds: float, descriptor: int | None = None) -> None:
         """Wait until a slot has become free, `wake` is called, ``descriptor`` is readable, or ``seconds`` have
@@ -89,8 +89,8 @@ class Executor(Protocol):
         """End a `wait`, the next if there is none; from any thread."""
 
     def stop(self, reservation: Reservation, seconds: float, in_hand: Callable[[], bool]) -> None:
-        """Interrupt the handler of ``reservation`` after ``seconds``, as a timeout would, if the message still is
-        ``in_hand`` then. With one slot this is called in a signal handler."""
+        """Interrupt the handler of ``reservation`` in ``seconds``, as a timeout would, if the message still is
+        ``in_hand`` then, and its handler can be interrupted. With one slot a signal handler calls it."""
 
     def close(self) -> None:
         """No more attempts will be started."""
