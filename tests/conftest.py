@@ -39,7 +39,6 @@ from tests.exits import RUNS
 from tests.fast_fakeredis.store import FastStore
 from tests.forks import Forks
 from tests.short_directory import short_directory
-from tests.side_by_side import SideBySide
 from tests.site import QUICK_LEASES, Site
 from tests.store.servers import Impatient, Server
 
@@ -75,23 +74,37 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     return report
 
 
+WAITING = (
+    "test_chaos.py",
+    "test_slow_clients.py",
+    "test_named_files.py",
+    "test_moving_commands.py",
+    "test_interruptions.py",
+)
+"""Files beside those of tests/system with tests of several seconds, in which other processes work or time passes."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--processes", type=int, default=0, help="run tests in so many processes, forks of this one")
     parser.addoption("--cluster", action="store_true", help="try the store on a cluster of three nodes")
     parser.addoption("--client", choices=["redis-py"], help="reach the store by a client of a user's")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    if config.option.processes:
-        config.pluginmanager.register(SideBySide(config.option.processes))
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """xdist gives each of its processes one part of the list, and later takes from the ends of parts. Each part begins
+    with its share of the tests that wait for processes: none of them is what everybody waits for in the end."""
     cluster = config.option.cluster
     items[:] = [each for each in items if "fakeredis" not in each.name or not cluster]
     items[:] = [each for each in items if each.path.parent.name != "cluster" or cluster]
     if config.option.client:
         items[:] = [each for each in items if not _wants_own_connection(each)]
+    parts = getattr(config, "workerinput", {"workercount": 1})["workercount"]
+    waiting: list[pytest.Item] = []
+    others: list[pytest.Item] = []
+    for item in items:
+        waits = "system" in item.path.parts or item.path.name in WAITING
+        (waiting if waits else others).append(item)
+    ends = [len(others) * part // parts for part in range(parts + 1)]
+    items[:] = [item for part in range(parts) for item in (*waiting[part::parts], *others[ends[part] : ends[part + 1]])]
 
 
 def _wants_own_connection(item: pytest.Item) -> bool:

@@ -145,20 +145,16 @@ class Forks:
         channel, theirs = socket.socketpair()
         (output, output_end), (errors, errors_end) = os.pipe(), os.pipe()
         with self._lock:
-            socket.send_fds(self.begin(), [b"."], [theirs.fileno(), output_end, errors_end])
+            if self._requests is None:
+                self._requests, served = socket.socketpair()
+                with served:
+                    self._process = _start(served, self._modules)
+            socket.send_fds(self._requests, [b"."], [theirs.fileno(), output_end, errors_end])
         for descriptor in (theirs.detach(), output_end, errors_end):
             os.close(descriptor)
         channel.sendall(json.dumps([words, str(directory), environment, constants, user]).encode())
         channel.shutdown(socket.SHUT_WR)
         return Fork(words, channel, output, errors)
-
-    def begin(self) -> socket.socket:
-        """Start the process, unless it was; forks of this one share it."""
-        if self._requests is None:
-            self._requests, served = socket.socketpair()
-            with served:
-                self._process = _start(served, self._modules)
-        return self._requests
 
     def close(self) -> None:
         if self._requests is not None and self._process is not None:
