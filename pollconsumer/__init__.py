@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 TYPE_CHECKING = False
-"""Not from typing: until ``__main__`` is reached Ctrl-C prints a traceback, and importing it takes that long."""
+"""A constant of our own, since importing ``typing`` takes time, and Ctrl-C prints a traceback until ``__main__`` is
+reached."""
 
 if TYPE_CHECKING:
     from typing import Any

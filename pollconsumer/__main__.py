@@ -36,9 +36,10 @@ BEYOND_REPORTING = (
     b"see whether memory, open files or processes are limited (ulimit -a)\n"
 )
 OTHERS_MAY_WRITE = 0o002
-"""Everybody may write none of our files, whatever the umask: the next launch would refuse modules compiled so."""
+"""The bit of the umask that keeps everybody from writing our files, set whatever the umask is: the next launch would
+refuse modules that were compiled without it."""
 FEWEST_DESCRIPTORS = 16
-"""With fewer, imports or connections fail."""
+"""The fewest open files that a process must be allowed: with fewer, imports or connections fail."""
 
 
 def main() -> NoReturn:
@@ -92,7 +93,8 @@ def _ran() -> int:
 
 
 def _refuse_few_descriptors() -> None:
-    """Printed without our modules, whose import needs descriptors."""
+    """End the process if too few descriptors are allowed, and say so without our modules, whose import needs
+    descriptors."""
     limit = os.sysconf("SC_OPEN_MAX")
     if 0 <= limit < FEWEST_DESCRIPTORS:
         fix = f"at least {FEWEST_DESCRIPTORS} are needed, raise the limit (ulimit -n)"
@@ -101,7 +103,8 @@ def _refuse_few_descriptors() -> None:
 
 
 def _end_without_descriptors() -> NoReturn:
-    """What says more of it could not be imported."""
+    """End the process when no descriptor is left, with a brief line: the modules that say more could not be
+    imported."""
     fix = "have handlers and their modules close what they open, or raise the limit (ulimit -n)"
     _say(f"pollconsumer: error: too many open files: {os.sysconf('SC_OPEN_MAX')}; {fix}\n".encode())
     os._exit(73)

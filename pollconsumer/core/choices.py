@@ -42,8 +42,9 @@ class LauncherRule(StrEnum):
     """It drops the tick."""
 
     def handoff(self, chosen: HandOff) -> HandOff:
-        """A baton needs a successor that waits while its predecessor works. Only ``parallel`` starts one: elsewhere a
-        launch would outlast a tick in vain, and have another one dropped."""
+        """The hand-off in force where ``chosen`` is chosen. A baton needs a successor that waits while its predecessor
+        works. Only ``parallel`` starts one: elsewhere a launch would outlast a tick in vain, and have another one
+        dropped."""
         return chosen if self is LauncherRule.PARALLEL else HandOff.DEADLINE
 
 

@@ -30,7 +30,7 @@ class Average:
         self.count = min(count, MEMORY)
         self.total = mean * self.count
         self.mean: float | None = mean if count else None
-        """None before the first measurement."""
+        """The mean; None before the first measurement."""
 
     def add(self, total: float, count: int = 1) -> None:
         """Add ``count`` durations, ``total`` seconds in all."""
@@ -62,7 +62,7 @@ class Durations:
         self.add_all(handler, [duration])
 
     def add_all(self, handler: str, durations: Sequence[float]) -> None:
-        """There is at least one."""
+        """Add ``durations`` of ``handler``: at least one."""
         added, longest = sum(durations), max(durations)
         self.measured[handler].add_all(durations)
         self.overall.add(added, len(durations))
@@ -73,7 +73,7 @@ class Durations:
 
     @property
     def own_mean(self) -> float | None:
-        """Of what this launch has measured."""
+        """The mean of what this launch has measured; None before the first measurement."""
         count = sum(each.count for each in self.measured.values())
         return sum(each.total for each in self.measured.values()) / count if count else None
 

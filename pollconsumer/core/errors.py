@@ -77,7 +77,7 @@ def suggestion(name: str, known: Collection[str], otherwise: str = "") -> str:
 def unknown_options(unknown: Collection[str], known: Collection[str]) -> TypeError:
     """The error of a call with options that it does not take, as Python's own of such a call."""
     whole = f"known here: {', '.join(sorted(known))}"
-    if "in_" in known:  # of a message
+    if "in_" in known:  # options of a message
         whole += "; arguments of the handler go into the payload, a dict"
     fix = next((fix for name in sorted(unknown) if (fix := suggestion(name, known, whole)) != whole), whole)
     return TypeError(f"unknown option: {', '.join(sorted(unknown))}; {fix}")
@@ -88,9 +88,9 @@ class PollConsumerError(Exception):
 
     exit_code = 1
     traced = ""
-    """The traceback of the user's code that caused it."""
+    """The traceback of the user's code that caused the error."""
     shows_trace = False
-    """Whether it is printed in any case, and not with -v alone."""
+    """Whether the traceback is printed in any case, and not with -v alone."""
 
     def __init__(self, what: str, value: object = None, fix: str = "") -> None:
         text = what if value is None else f"{what}: {shown(value)}"
@@ -110,7 +110,7 @@ class PayloadTooLarge(BadData):
 
 
 class Refused(BadData):
-    """For a hook ``before_enqueue`` to raise: the message is not to be enqueued."""
+    """Raised by a hook ``before_enqueue``: the message is not to be enqueued."""
 
 
 class Conflict(BadData):
@@ -145,7 +145,8 @@ class WaitRefused(PollConsumerError, TimeoutError):
 
 
 class StoreUnreachable(PollConsumerError):
-    """``sent``: the call may still have been carried out. ``accepted``: ids enqueued before it by the same call."""
+    """The store did not answer. ``sent``: the call may still have been carried out. ``accepted``: ids enqueued before
+    it by the same call."""
 
     exit_code = 69
     sent = False

@@ -19,7 +19,7 @@ BOUNDS = tuple(0.001 * 2 ** (number / PER_DOUBLING) for number in range(24 * PER
 longer ones."""
 LAST = len(BOUNDS) - 1
 GENERATION = 8_000
-"""Messages of a group that are forgotten together: once as many later ones are known."""
+"""Messages of a group that are forgotten together, once the same number of later ones is known."""
 
 
 class Histogram:
@@ -36,9 +36,9 @@ class Histogram:
         self.add_all([duration])
 
     def add_all(self, durations: Sequence[float]) -> None:
-        """There is at least one."""
+        """Add ``durations``: at least one."""
         counts, bounds, last = self.counts, BOUNDS, LAST
-        if max(durations) <= bounds[0]:  # as mostly where there are many: no search for each
+        if max(durations) <= bounds[0]:  # mostly so where there are many: none is searched for
             counts[0] += len(durations)
         else:
             for duration in durations:

@@ -10,8 +10,8 @@ from pollconsumer.core.histogram import BOUNDS, Histogram
 
 
 class Measured:
-    """What was measured: values from ``low`` to ``high`` are ``upto`` in number, with all before them, and evenly
-    spread."""
+    """What was measured, in buckets from ``low`` to ``high``, over which values are spread evenly. ``upto``: the number
+    of values in a bucket and all before it."""
 
     def __init__(self, low: Sequence[float], high: Sequence[float], upto: Sequence[int]) -> None:
         self._low, self._high, self._upto = low, high, upto

@@ -43,14 +43,14 @@ class NewMessage(NamedTuple):
     concurrency_key: str = ""
     concurrency_limit: int = 1
     digest: str = ""
-    """Of handler and payload, if the user chose the id."""
+    """The digest of handler and payload, if the user chose the id."""
     headers: Mapping[str, str] | None = None
     timeout: float | None = None
     max_attempts: int | None = None
     retry: str | None = None
     lifetime: int = 0
     ping: str | None = None
-    """Of an occurrence: the URL of the monitor that is told how it begins and ends."""
+    """The URL of the monitor that is told how an occurrence begins and ends."""
     rate_key: str = ""
     rate: str = ""
 
@@ -83,7 +83,7 @@ class Alike(Sequence[NewMessage]):
 
 
 def _is_text(text: str) -> bool:
-    """Whether it can be encoded: undecodable bytes arrive as lone surrogates."""
+    """Whether ``text`` can be encoded: undecodable bytes arrive as lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -138,7 +138,7 @@ def digested_key(key: str, used: int = 0) -> str:
 
 
 def _digested(text: str) -> str:
-    from pollconsumer.core.notation.digests import sha256  # few messages have a key, and most of these room for it
+    from pollconsumer.core.notation.digests import sha256  # few messages have a key, and most keys have room
 
     return sha256(text.encode())[:32]
 
@@ -169,7 +169,7 @@ def checked(message: NewMessage) -> NewMessage:
     if message.concurrency_key:
         check_concurrency(message.concurrency_key, message.concurrency_limit)
     if message.rate_key or message.rate:
-        from pollconsumer.core.rates import check_rate  # few messages have one
+        from pollconsumer.core.rates import check_rate  # few messages have a rate
 
         check_rate(message.rate, message.rate_key)
     return message
@@ -196,7 +196,7 @@ def encode_named(payload: dict[str, Any]) -> bytes:
     except (TypeError, ValueError, RecursionError):
         encoded = _encode_checked(payload)
     else:
-        # One that was not text ends with a digit, or is a word of JSON: that is found sooner than the whole name.
+        # A name that was no text ends with a digit, or is a word of JSON: that is found sooner than the whole name.
         is_suspect = text.rfind("{") and (
             encoded.translate(_ZEROS).find(b'0":') >= 0 or '"null":' in text or '"true":' in text or '"false":' in text
         )
@@ -210,7 +210,7 @@ def encode_named(payload: dict[str, Any]) -> bytes:
 def _has_text_names(whole: object) -> bool:
     """Whether all names within are text: the encoder would write 1 and "1" alike."""
     left = [whole]
-    for value in left:  # which grows meanwhile
+    for value in left:  # the list grows meanwhile
         if isinstance(value, dict):
             if not all(isinstance(name, str) for name in value):
                 return False
@@ -223,7 +223,8 @@ def _has_text_names(whole: object) -> bool:
 
 
 def _encode_checked(payload: dict[str, Any]) -> bytes:
-    """With circles told from deep nesting."""
+    """Encode ``payload``, or raise the error that locates the value for which that failed; it tells a circle from deep
+    nesting."""
     try:
         encoded = _encode(payload).encode("utf-8")
     except (TypeError, ValueError, RecursionError):
@@ -251,7 +252,8 @@ _encode = _encoder.encode
 
 
 def _quick_of(slow: json.JSONEncoder) -> Callable[[Any, int], Iterable[str]]:
-    """What ``slow.encode`` makes in each call, made once, and without its search for circles: a third of its time.
+    """The encoder that ``slow.encode`` makes in each call, made once, and without a search for circles: so it takes a
+    third of the time.
 
     A circle raises RecursionError. ``slow`` has no white space, no NaN, and no ASCII alone.
     """

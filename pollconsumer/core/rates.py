@@ -26,7 +26,7 @@ def _parsed(rate: str) -> tuple[int, int]:
 
 
 def check_rate(rate: object, key: object) -> None:
-    """BadData if ``rate`` or ``key`` is invalid. ``rate`` may be empty, which stands for the queue's."""
+    """Raise BadData if ``rate`` or ``key`` is invalid. ``rate`` may be empty, which stands for the queue's."""
     if not isinstance(key, str) or not _is_key(key):
         raise BadData("rate key", repr(key), "text of 1 to 255 bytes without control characters")
     if rate != "":

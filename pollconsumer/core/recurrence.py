@@ -66,7 +66,7 @@ class Recurrence:
     headers: dict[str, str] = field(default_factory=dict)
     created_by: str | None = None
     created: int | None = None
-    """When it was first put, in epoch ms; None before that."""
+    """When the recurrence was first put, in epoch ms; None before that."""
     ping: str | None = field(default=None, repr=False)
     """URL of a monitor that is told how each occurrence begins and ends; a secret. Configurations have it, too."""
     rate_key: str = ""
@@ -115,7 +115,7 @@ class Recurrence:
         return next(self.instants(after_ms, phase_ms), None)
 
     def due(self, first_ms: int, until_ms: int) -> list[int]:
-        """Its instants from ``first_ms``, which is one, until ``until_ms``."""
+        """The recurrence's instants from ``first_ms``, which is the first of them, until ``until_ms``."""
         if first_ms > until_ms:
             return []
         later = takewhile(lambda instant: instant <= until_ms, self.instants(first_ms, first_ms))
@@ -151,7 +151,7 @@ def _compact(value: object) -> str:
 
 
 def zone_of(name: str) -> tzinfo:
-    """ValueError for an unknown time zone. UTC is always known."""
+    """The time zone ``name``. ValueError if it is unknown here; UTC is always known."""
     if name == "UTC":
         return UTC
     try:
@@ -199,7 +199,7 @@ def _refuse_others(names: Collection[str], known: Collection[str]) -> None:
 
 
 def _check(recurrence: Recurrence) -> None:
-    """ValueError or TypeError for an invalid value."""
+    """Raise ValueError or TypeError for an invalid value."""
     check_id(recurrence.name)
     check_handler(recurrence.handler)
     check_queue(recurrence.queue)
@@ -229,7 +229,7 @@ def _check(recurrence: Recurrence) -> None:
 
 
 def _check_put(recurrence: Recurrence) -> None:
-    """ValueError for an invalid value of a field that only recurrences put at run time have."""
+    """Raise ValueError for an invalid value of a field that only recurrences put at run time have."""
     if len(recurrence.name) > LONGEST_NAME:
         raise ValueError(f"its name has {len(recurrence.name)} characters, more than {LONGEST_NAME}")
     times, until, created_by = recurrence.times, recurrence.until, recurrence.created_by

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from pollconsumer.core.notation.timespan import format_duration, parse_duration
 
 MOST_CRASHES = 3
-"""Deaths of its process after which a message becomes a dead letter."""
+"""Deaths of the process that handles a message, after which the message becomes a dead letter."""
 STOP_GRACE = 5.0
 """Seconds that a handler has to end by itself when its message is to stop."""
 
@@ -99,7 +99,7 @@ class Backoff:
 
 
 class Retry(NamedTuple):
-    """``problem``: why the handler's policy failed, if this is the default delay."""
+    """The delay before another attempt. ``problem``: why the handler's policy failed, if this is the default delay."""
 
     delay: float
     problem: BaseException | None = None

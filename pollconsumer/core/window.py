@@ -37,7 +37,7 @@ class StopReason(StrEnum):
 
 
 class Window(NamedTuple):
-    """From ``start`` to ``stop_before``, in seconds of one monotonic clock."""
+    """The time from ``start`` to ``stop_before``, in seconds of one monotonic clock."""
 
     start: float
     stop_before: float

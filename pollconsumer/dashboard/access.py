@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 
 
 class DashboardAccess:
-    """``token``: None where everybody who can connect may look. ``acts``: whether one may act from the pages."""
+    """Who may look, and who may act. ``token``: None where everybody who can connect may look. ``acts``: whether one
+    may act from the pages."""
 
     def __init__(self, token: str | None, *, acts: bool) -> None:
         self._token = token

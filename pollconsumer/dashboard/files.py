@@ -23,7 +23,7 @@ LIST = ".pollconsumer-pages"
 UNFINISHED = ".pollconsumer-unfinished-"
 Make = Callable[[Pages], str]
 QUEUES, HANDLERS, RECURRENCES = 20, 50, 100
-"""How many of each have pages."""
+"""How many queues, handlers and recurrences have pages."""
 
 
 def write_pages(reading: PageReader, directory: Path) -> None:
@@ -39,7 +39,7 @@ def write_pages(reading: PageReader, directory: Path) -> None:
 
 
 def _pages(reading: PageReader) -> Iterator[tuple[str, str]]:
-    """Each page's name and text. Those that are linked are known before the first one is made."""
+    """Yield each page's name and text. The pages that are linked are known before the first one is made."""
     front = reading.front()
     planned: dict[str, Make] = {links.Filed.front: partial(Pages.front, front=front, served=False)}
     planned |= _of_parts(reading, front)
@@ -101,7 +101,7 @@ def _replace(directory: Path, unfinished: Path, contents: Mapping[str, bytes], b
     for name, content in contents.items():
         (unfinished / name).write_bytes(content)
     _note(directory, unfinished, before | contents.keys())  # first: what is not noted could not be replaced later
-    for name in sorted(contents, key=lambda name: name == links.Filed.front):  # after what it links to
+    for name in sorted(contents, key=lambda name: name == links.Filed.front):  # last, after what it links to
         (unfinished / name).replace(directory / name)
     for name in before - contents.keys():
         (directory / name).unlink(missing_ok=True)
@@ -115,7 +115,7 @@ def _note(directory: Path, unfinished: Path, names: Iterable[str]) -> None:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[bool]:
-    """Whether no other process has it locked."""
+    """Lock the directory for the block; yields False if another process has it locked."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:

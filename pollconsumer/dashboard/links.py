@@ -11,7 +11,7 @@ from pollconsumer.core.notation.digests import sha256
 
 STYLE, ICON = "style.css", "icon.svg"
 SEPARATOR = "~"
-"""Between names, which cannot have it: as they are, in a file's name."""
+"""The separator of names in a file's name: a name that stands there as it is cannot have one."""
 _AS_IT_IS = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 LONGEST_NAME = 1000
 """Characters of an id or a name that has a page."""
@@ -40,7 +40,8 @@ class Served:
 
 
 class Filed:
-    """Names of files. None where there is none among ``pages``, the names of all that are written."""
+    """Names of files, as addresses of pages; None for a page that is not among ``pages``, the names of all that are
+    written."""
 
     front = "index.html"
 

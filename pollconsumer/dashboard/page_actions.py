@@ -35,9 +35,9 @@ class PageActions:
         }
 
     def act(self, form: Mapping[str, str], turn: AbstractContextManager[object]) -> str:
-        """Do ``what`` of the form, and say what was done. ``turn`` is held for each step, so that others may use the
-        connection in between. BadData if it cannot be done, NotFound if there is no such message, queue, recurrence or
-        action."""
+        """Do the action that the form names as ``what``. Returns what was done, in words. ``turn`` is held for each
+        step, so that others may use the connection in between. BadData if it cannot be done, NotFound if there is no
+        such message, queue, recurrence or action."""
         action = self.actions.get(_value(form, "what"))
         if action is None:
             raise NotFound("no such action", form["what"], f"there are: {', '.join(self.actions)}")
@@ -69,7 +69,8 @@ class PageActions:
         yield f"Triggered: {form['name']}"
 
     def _sweep(self, form: Mapping[str, str], act: Callable[[str, list[str]], list[str]], what: str) -> Iterator[str]:
-        """Of the dead letters that the form selects."""
+        """Do ``act`` to the dead letters that the form selects, one step after the other; yields what was done until
+        then."""
         queue = _queue(form) if "queue" in form else None
         if queue is not None:
             self._inspector.counts(queue)

@@ -17,12 +17,13 @@ from pollconsumer.dashboard.guard import App, Message, Receive, Scope, Send
 
 BACKLOG, MOST_WAITED_FOR = 64, 64
 PATIENCE = 10.0
-"""Seconds for a client to send its request, from the connection to the last byte, and as many to take the answer."""
+"""Seconds for a client to send its request, from the connection to the last byte, and the same time again to take the
+answer."""
 
 
 class OneRequest(H11Protocol):
-    """A connection for one request. Of more than MOST_WAITED_FOR clients that are waited for, the oldest is cut: silent
-    ones shut nobody out."""
+    """A connection for one request. If more than MOST_WAITED_FOR clients are waited for, the oldest connection is cut:
+    silent clients shut nobody out."""
 
     waited_for: dict[OneRequest, asyncio.TimerHandle] = {}  # noqa: RUF012  of all connections
 
@@ -50,7 +51,7 @@ class OneRequest(H11Protocol):
                 self._wait_for_client()
             await send(message)
 
-        if scope["method"] != "POST":  # whose body nobody reads
+        if scope["method"] != "POST":  # nobody reads the body of another request
             self._have_heard()
         answer: Any = self._answer
         await answer(scope, hear, say)
@@ -68,7 +69,7 @@ class OneRequest(H11Protocol):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there. CannotCreate if that cannot be had."""
+    """A socket that listens at ``host`` and ``port``. CannotCreate if there can be none."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(address[:2], family=family, backlog=BACKLOG)
@@ -97,7 +98,7 @@ def server_of(app: App) -> uvicorn.Server:
 
 
 def serve(app: App, listening: socket.socket, ready: Callable[[], None]) -> None:
-    """Until SIGINT or SIGTERM, which are its normal ends. ``ready`` is called first."""
+    """Serve until SIGINT or SIGTERM, which end this as they should. ``ready`` is called first."""
     server = server_of(app)
     for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises them again at its end
         signal.signal(number, lambda *_: None)

@@ -39,7 +39,7 @@ BRIEF, LONGEST = 160, 64 << 10
 
 
 class Pages:
-    """``token``: what a form must send; None where nothing can be done from a page."""
+    """Renders pages. ``token``: what a form must send; None where nothing can be done from a page."""
 
     def __init__(self, namespace: str, links: Served | Filed, token: str | None = None) -> None:
         environment = jinja2.Environment(
@@ -56,8 +56,8 @@ class Pages:
         self._environment = environment
 
     def front(self, front: Front, *, served: bool, refresh: int | None = None, done: str | None = None) -> str:
-        """``served``: a link reads it again. ``refresh``: seconds after which a browser does. ``done``: what the
-        action that led here has done."""
+        """The first page. ``served``: it has a link that reads it again. ``refresh``: seconds after which a browser
+        does that by itself. ``done``: what the action that led here has done."""
         pictures = drawn(front.launches, front.now)
         charts = of_completions([*front.completions.values()], front.now)
         more = {"pictures": pictures, "charts": charts, "served": served, "refresh": refresh, "shown": SHOWN}
@@ -91,7 +91,7 @@ class Pages:
 
 
 def _within(durations: Histogram, share: float) -> float:
-    """Seconds that this share of the messages took at most."""
+    """Seconds that ``share`` of the messages took at most."""
     return Measured.durations(durations).quantile(share)
 
 
@@ -128,7 +128,7 @@ def _json(value: object, indent: int | None = 2) -> str:
 
 
 def _moment(at: int | None, now: int) -> Markup | None:
-    """When, by the server's clock, in UTC, and how long ago."""
+    """The instant ``at`` by the server's clock, in UTC, and how long ago it was."""
     if at is None:
         return None
     moment = datetime_of(at)
@@ -151,7 +151,7 @@ def _rule(recurrence: Recurrence) -> str:
 
 
 def _instants(message: Message) -> list[tuple[str, int]]:
-    """Its timestamps, in their order."""
+    """The message's timestamps by name, in the order in which they came."""
     known = [(name.removesuffix("_at"), at) for name, at in message.timestamps._asdict().items() if at is not None]
     return sorted(known, key=lambda item: item[1])
 

@@ -25,7 +25,7 @@ from pollconsumer.dashboard.readings.letters import Wanted
 from pollconsumer.dashboard.readings.page_reader import PageReader
 
 LONGEST_FORM = 8192
-"""Bytes."""
+"""Bytes of a form, at most."""
 MOST_DONE = 32
 """Actions of which a page is still to say what they have done."""
 STATUS: dict[type[PollConsumerError], tuple[int, str]] = {
@@ -37,7 +37,7 @@ STATUS: dict[type[PollConsumerError], tuple[int, str]] = {
 
 
 class Dashboard:
-    """``port``: names the cookie, since cookies of a host are sent to all of its ports."""
+    """The application. ``port`` is part of the cookie's name, since cookies of a host are sent to all of its ports."""
 
     def __init__(
         self, reading: PageReader, acting: PageActions, access: DashboardAccess, *, host: str, port: int
@@ -91,7 +91,7 @@ class Dashboard:
         return HTMLResponse(self._pages.problem("Not yours to see", text), 403)
 
     def _welcome(self) -> Response:
-        """The token does not stay in the address."""
+        """Give the browser a cookie, and lead it to an address without the token."""
         response = RedirectResponse("./", 303)
         response.set_cookie(self._cookie, self._access.cookie(), httponly=True, samesite="strict")
         return response
@@ -126,7 +126,7 @@ class Dashboard:
         return self._pages.dead(self._reading.dead(Wanted(*given)), done=self._told_of(request))
 
     def _told_of(self, request: Request) -> str | None:
-        """What the action before this page has done, once."""
+        """What the action before this page has done: told once, None from then on."""
         return self._done.pop(request.query_params.get("done", ""), None)
 
     async def _act(self, request: Request) -> Response:

@@ -75,7 +75,8 @@ class PollConsumerBackend(BaseTaskBackend):
             raise InvalidTask(str(error)) from None
 
     def enqueue(self, task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
-        """Errors as of `PollConsumer.enqueue`; TypeError for arguments without a JSON form."""
+        """Enqueue a message for ``task``. Errors as of `PollConsumer.enqueue`; TypeError for arguments without a JSON
+        form."""
         message, result = self._prepared(task, args, kwargs)
         if self._on_commit:
             transaction.on_commit(partial(self._send, message, result))
@@ -84,8 +85,8 @@ class PollConsumerBackend(BaseTaskBackend):
         return result
 
     async def aenqueue(self, task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
-        """As ``enqueue``, without blocking the event loop."""
-        if self._on_commit:  # a transaction is one of the thread for calls that block
+        """Do the same as ``enqueue``, without blocking the event loop."""
+        if self._on_commit:  # a transaction belongs to the thread that makes blocking calls
             return await sync_to_async(self.enqueue)(task, args, kwargs)
         message, result = self._prepared(task, args, kwargs)
         await self.app.enqueue_one_async(message)
@@ -115,12 +116,13 @@ class PollConsumerBackend(BaseTaskBackend):
         task_enqueued.send_robust(type(self), task_result=result)  # what a receiver raises changes nothing
 
     def get_result(self, result_id: str) -> TaskResult[Any]:
-        """TaskResultDoesNotExist for an unknown id, one that is no longer kept, and a message of no task."""
+        """The result of the message with this id. TaskResultDoesNotExist for an unknown id, one that is no longer kept,
+        and a message of no task."""
         with _missing():
             return self._result(self.app.look(None, result_id))
 
     async def aget_result(self, result_id: str) -> TaskResult[Any]:
-        """As ``get_result``, without blocking the event loop."""
+        """The same as ``get_result``, without blocking the event loop."""
         with _missing():
             return self._result(await self.app.look_async(None, result_id))
 

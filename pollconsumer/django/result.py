@@ -21,17 +21,18 @@ STATUSES: dict[State, Any] = {
     State.RESERVED: TaskResultStatus.RUNNING,
     State.COMPLETED: TaskResultStatus.SUCCESSFUL,
 }
-"""Of all other states FAILED, if they are ends, else READY."""
+"""The status of a message by its state; in all other states it is FAILED if the message has ended, else READY."""
 READY: Any = TaskResultStatus.READY
 OURS = {kind.__name__: kind for kind in (Fatal, HandlerTimeout, ProcessDied)}
-"""Errors that may have no traceback."""
+"""Classes of ours, by name, whose errors may have no traceback."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredError(TaskError):
     @property
     def exception_class(self) -> type[BaseException]:
-        """ValueError unless its module is imported already: nothing that a store says is imported."""
+        """The class of the error. ValueError unless its module is imported already: nothing that a store names is
+        imported."""
         module, _, name = self.exception_class_path.rpartition(".")
         found = getattr(sys.modules.get(module), "__dict__", {}).get(name)
         if not isinstance(found, type) or not issubclass(found, BaseException):
@@ -96,12 +97,13 @@ def succeed(result: TaskResult[Any], value: Any) -> None:
 
 
 def worker_ids(attempts: int) -> list[str]:
-    """One for each attempt: the framework counts them. Which launches made earlier ones is not kept."""
+    """Names of workers, one for each attempt, since the framework counts attempts by them. Which launches made earlier
+    attempts is not kept."""
     return ["pollconsumer"] * attempts
 
 
 def _as_sent(task: Task[Any, Any], message: Message, alias: str) -> Task[Any, Any]:
-    """``task`` with the message's options, if the backend accepts them: others than it may have sent the message."""
+    """``task`` with the message's options, if the backend accepts them: other backends may have sent the message."""
     priority = max(-TASK_MAX_PRIORITY, min(TASK_MAX_PRIORITY, -message.row.priority))
     due = _datetime(message.timestamps.due_at)
     try:

@@ -23,7 +23,7 @@ from pollconsumer.runtime.handling.context import Context
 
 Args = list[Any] | None
 Kwargs = dict[str, Any] | None
-"""A message of the command line or of a recurrence may leave them out."""
+"""Arguments by name; None where a message of the command line or of a recurrence leaves them out."""
 
 app = PollConsumer()
 """The application that the handlers of tasks belong to."""
@@ -75,7 +75,7 @@ def _backends() -> list[PollConsumerBackend]:
 
 
 def _backend_of(task: Task[Any, Any]) -> PollConsumerBackend:
-    """The task's own, or, if that is another one, from which it was sent to ours, the first of ours."""
+    """The task's own backend, if it is one of ours; otherwise the first one of ours, to which the task was sent."""
     own = task.get_backend()
     return own if isinstance(own, PollConsumerBackend) else _backends()[0]
 

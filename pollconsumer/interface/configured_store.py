@@ -54,8 +54,8 @@ def producer_of(settings: Settings, wire: Wire) -> Producer:
 
 
 def _refuse_odd_files(store: str) -> None:
-    """ConfigurationError if a file that TLS reads is no plain file: reading a pipe would wait. TLS itself refuses a
-    missing file."""
+    """Raise ConfigurationError if a file that TLS reads is no plain file: reading a pipe would wait. TLS itself refuses
+    a missing file."""
     from urllib.parse import parse_qs, urlsplit
 
     for option, (path, *_) in parse_qs(urlsplit(store).query).items():

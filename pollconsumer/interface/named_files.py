@@ -62,8 +62,8 @@ def open_passing(path: Path) -> int | None:
 
 
 def refuse_to_replace(path: Path) -> None:
-    """OSError if what is at ``path`` is no plain file, so that putting another one there would lose it, or is another
-    user's, and its directory lets nobody take that away."""
+    """Raise OSError if what is at ``path`` is no plain file, so that putting another one there would lose it, or is
+    another user's, and its directory lets nobody take that away."""
     try:
         found = path.lstat()
     except FileNotFoundError:

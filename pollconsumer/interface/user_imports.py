@@ -27,8 +27,8 @@ _NOT_THEIRS = (str(Path(__file__).parents[1]), str(Path(os.__file__).parent), "<
 
 
 def shadowed(settings: Settings) -> list[str]:
-    """Modules of Python's to be imported before the configuration's directory, which has files of their names, is on
-    sys.path."""
+    """Modules of Python's that must be imported before the configuration's directory is on sys.path, since it has files
+    of the same names."""
     names = (name for name in NEEDED_LATER if name not in settings.handlers)
     return [name for name in names if (settings.directory / f"{name}.py").exists()]
 

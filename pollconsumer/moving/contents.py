@@ -18,21 +18,21 @@ from pollconsumer.store.client.wire import Wire
 FEWEST, MOST = 10, 1000
 """Elements asked for at once."""
 PAGE_BYTES = 1 << 18
-"""Of the values of a page, which then takes the server a few milliseconds."""
+"""Bytes of the values of a page, which then takes the server a few milliseconds."""
 ATTEMPTS = 10
 _MODULUS = 1 << 128
 _LENGTH = {"list": ("LLEN",), "hash": ("HLEN",), "zset": ("ZCARD",), "set": ("SCARD",), "string": ("EXISTS",)}
 KINDS = tuple(_LENGTH)
 _SCANS = {"hash": ("HSCAN",), "set": ("SSCAN",)}
 _WIDTH = {"hash": 2, "zset": 2}
-"""Values for an element: one, unless it is here."""
+"""The number of values for an element, by the type of a key; one for other types."""
 
 
 class ContentsPage(NamedTuple):
     at: int
-    """Number of the elements in pages before it."""
+    """The number of elements in the pages before this one."""
     values: list[bytes]
-    """Of a hash fields and values, of a sorted set scores and members, else values."""
+    """Fields and values of a hash, scores and members of a sorted set, values of any other key."""
 
 
 def count_of(kind: str, values: Sequence[object]) -> int:
@@ -41,7 +41,8 @@ def count_of(kind: str, values: Sequence[object]) -> int:
 
 
 def check_values(kind: str, values: Sequence[bytes]) -> None:
-    """ValueError if ``values`` are not those of a page of such a key."""
+    """Raise ValueError if ``values`` cannot be a page of a key of this ``kind``: an element is incomplete, or a score
+    is not written as an export has it."""
     if not values or len(values) % _WIDTH.get(kind, 1):
         raise ValueError("elements are not whole")
     if kind == "zset" and any(score == b"nan" or _score(score) != score for score in values[::2]):
@@ -51,7 +52,7 @@ def check_values(kind: str, values: Sequence[bytes]) -> None:
 class Digest(NamedTuple):
     elements: int
     digest: str
-    """32 hexadecimal digits."""
+    """The sum of the elements' digests, as 32 hexadecimal digits."""
 
 
 def length_of(wire: Wire, key: str, kind: str) -> int:
@@ -83,7 +84,7 @@ def pages(wire: Wire, key: str, kind: str) -> Iterator[ContentsPage]:
 
 
 def _score(text: bytes) -> bytes:
-    """Servers write the same score differently."""
+    """A score in one form, since servers write the same score differently."""
     return repr(float(text)).encode()
 
 

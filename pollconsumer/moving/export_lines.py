@@ -29,7 +29,7 @@ REST_WITHIN = 60.0
 """Seconds of waiting for the rest, and a second more for each `SLOWEST` bytes of it."""
 SLOWEST = 16 * 1024
 LONGEST_LINE = 1 << 28
-"""Bytes. A page has some 256 KiB of values, or ten elements if these are long."""
+"""Bytes of a line, at most. A page has some 256 KiB of values, or ten elements if these are long."""
 
 
 class IncomingExport(io.RawIOBase):
@@ -64,7 +64,8 @@ class IncomingExport(io.RawIOBase):
 
 @contextmanager
 def opened_export(name: str) -> Iterator[Iterator[tuple[int, dict[str, Any]]]]:
-    """Its lines, and their numbers; of standard input for ``-``. BadData if it cannot be read, or is no export."""
+    """Yield the lines of an export, each after its number; those of standard input for ``-``. BadData if it cannot be
+    read, or is no export."""
     if name == "-":
         refuse_closed_input()
     descriptor = None

@@ -26,7 +26,8 @@ from pollconsumer.store.safety.closing_note import EXPORT, IMPORT, ClosingNote
 from pollconsumer.store.server import now_ms, queue_names
 
 NO_LEASE_FOR_MS = 30_000
-"""From the last look at those that are held, so that an export that was killed stops no launch for long."""
+"""Milliseconds for which no lease is given after each look at those that are held, so that an export that was killed
+stops no launch for long."""
 CONTROL = (
     "store-id", "fences", "leases", "launches", "ledger", "queues", "queues_marker", "totals", "histograms", "seen",
     "recurring",
@@ -47,7 +48,7 @@ class Place(NamedTuple):
 
     @property
     def word(self) -> str:
-        """Its word in an export."""
+        """The key's word in an export."""
         words = _WORDS if self.queue else _CONTROL_WORDS
         return words.get(self.suffix, self.suffix)
 
@@ -68,7 +69,7 @@ STORE_ID = _CONTROL_PLACES[0]
 
 
 def is_known(place: Place) -> bool:
-    """Whether this version has such a key; those are not asked for that mean nothing without leases."""
+    """Whether this version has such a key. A key that means nothing without leases is not asked about."""
     if place.queue:
         return place.suffix in _WORDS
     return place in _CONTROL_PLACES or place.suffix.startswith(tuple(f"{each}:" for each in GENERATIONS))
@@ -83,12 +84,12 @@ class StoreCloser:
         demand(wire, KEEPER, self.keys.control("fences"))
 
     def note(self) -> ClosingNote | None:
-        """None of an open store."""
+        """The note of a closed store; None of an open one."""
         held = self.wire.command("GET", self.keys.control("store-id")) or b""
         return ClosingNote.of(held.decode("utf-8", "replace"))
 
     def is_exported(self) -> bool:
-        """Whether it is closed for its export."""
+        """Whether the store is closed for its export."""
         note = self.note()
         return note is not None and note.for_ == EXPORT
 
@@ -134,7 +135,7 @@ class StoreCloser:
         self.open()
 
     def open(self) -> None:
-        """The namespace comes last, its id after the rest of it: until then, whoever connects is refused."""
+        """Open the store, the namespace last, and its id after all else: until then, whoever connects is refused."""
         for queue in self._queues():
             self.wire.call("reopen", self._pairs(_of_queue(queue)), [])
         others = [place for place in self.closed_places() if not place.queue and place != STORE_ID]
@@ -185,13 +186,13 @@ class StoreCloser:
             raise
 
     def _close_control(self, note: ClosingNote) -> None:
-        """Nothing is done if leases may be held again by now."""
+        """Close the keys of the namespace; do nothing if leases may be held again by now."""
         places = sorted({*_CONTROL_PLACES, *(place for place in self.places() if not place.queue)})
         keys = [self.keys.control("closing"), *self._pairs(places)]
         self.wire.call("close", keys, [str(note)])
 
     def _queues(self) -> list[str]:
-        """Those known, and those with keys."""
+        """The known queues, and other ones that have keys."""
         found = self.wire.command("SMEMBERS", self.closed_key(Place("", "queues")))
         return queue_names({*found, *(place.queue.encode() for place in self._scanned())})
 

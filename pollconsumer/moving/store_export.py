@@ -32,7 +32,8 @@ def as_bytes(text: str) -> bytes:
 
 
 def export(closing: StoreCloser, note: ClosingNote) -> Iterator[dict[str, Any]]:
-    """Of the store that was closed with ``note``. The same each time, except for the order of hashes and sets.
+    """Yield the lines of the store that was closed with ``note``: the same each time, except for the order of hashes
+    and sets.
 
     StoreRefused if the store is opened meanwhile, or is another one by now: a replica that was promoted.
     """
@@ -49,7 +50,7 @@ def export(closing: StoreCloser, note: ClosingNote) -> Iterator[dict[str, Any]]:
             yield names | {"type": kind, "at": page.at, "values": [as_text(value) for value in page.values]}
         found = summing.digest()
         if found.elements != length_of(closing.wire, key, kind):
-            found = digest_of(closing.wire, key, kind)  # some came twice
+            found = digest_of(closing.wire, key, kind)  # some elements came twice
         if found.elements == 0:
             raise StoreRefused("store changed during its export", key, "export it again")
         expires_in_ms = closing.wire.command("PTTL", key)

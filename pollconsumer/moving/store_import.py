@@ -24,14 +24,15 @@ from pollconsumer.moving.store_export import FORMAT, VERSION, as_bytes
 from pollconsumer.store.safety.closing_note import IMPORT
 
 TRIP_BYTES = 1 << 18
-"""Of values, in one round trip."""
+"""Bytes of values in one round trip."""
 TRIP_VALUES = 2 * MOST
-"""In one call: Lua takes some eight thousand, and a server may show more of a small hash at once."""
+"""The number of values in one call: Lua takes some eight thousand, and a server may show more of a small hash at
+once."""
 AGAIN = "import again, with --restart; if that ends so, too, export again"
 
 
 class Import:
-    """``advance`` is called with the number of elements of each page."""
+    """An import into a closed store. ``advance`` is called with the number of elements of each page."""
 
     def __init__(self, closing: StoreCloser, advance: Callable[[int], object]) -> None:
         self._closing, self._wire, self._advance = closing, closing.wire, advance
@@ -68,7 +69,8 @@ class Import:
         self._complete = dict(zip(found[::2], found[1::2], strict=True))
 
     def take(self, line: Mapping[str, Any]) -> None:
-        """A page of a key, or its end. BadData if it is neither, StoreRefused if the store has something else."""
+        """Take a line: a page of a key, or the key's end. BadData if it is neither, StoreRefused if the store has
+        something else."""
         place, kind, rest = _read(line)
         key = self._closing.closed_key(place)
         if isinstance(rest, ContentsPage):

@@ -133,7 +133,7 @@ def reopen(yes: bool) -> None:
 
 
 class _WaitNotice:
-    """Says for which launches an export waits, whenever these are others."""
+    """Says for which launches an export waits, each time that these are other ones."""
 
     def __init__(self) -> None:
         self._said: list[str] = []

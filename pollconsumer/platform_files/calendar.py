@@ -19,20 +19,21 @@ LEAST_OF_GITHUB = 300
 
 
 def with_sunday_0(schedule: str) -> str:
-    """For Kubernetes and GitHub."""
+    """The schedule for Kubernetes and GitHub, where Sunday is 0 alone."""
     *others, weekday = _plain(schedule)
     return " ".join([*others, weekday if weekday == "*" else _listed(_numbers(weekday, 4))])
 
 
 def for_azure(schedule: str) -> str:
-    """Six fields, seconds first; a day must match both of its fields, where cron asks for one of them."""
+    """The schedule for Azure, in six fields, seconds first; a day must match both of its fields, where cron asks for
+    one of them."""
     if _either_day(schedule):
         raise ConfigurationError("schedule", schedule, "Azure cannot take both day of month and day of week")
     return f"0 {with_sunday_0(schedule)}"
 
 
 def for_github(schedule: str) -> str:
-    """At most every five minutes."""
+    """The schedule for GitHub, at most every five minutes."""
     instants = [*islice(Cron(schedule).instants(0, UTC), 500)]
     closest = min((after - before for before, after in pairwise(instants)), default=LEAST_OF_GITHUB * 1000)
     return "*/5 * * * *" if closest < LEAST_OF_GITHUB * 1000 else with_sunday_0(schedule)
@@ -61,7 +62,7 @@ def _either_day(schedule: str) -> bool:
 
 
 def _plain(schedule: str) -> list[str]:
-    """The fields, with numbers for names."""
+    """The schedule's fields, with numbers in place of names. ConfigurationError for L, W, # or ?."""
     fields = schedule.upper().split()
     for index, names, first in ((3, MONTHS, 1), (4, DAYS, 0)):
         for number, name in enumerate(names, first):
@@ -72,7 +73,8 @@ def _plain(schedule: str) -> list[str]:
 
 
 def _stepped(text: str, index: int) -> str | None:
-    """``*/5`` as ``0/5``; the days of the week have no steps in systemd."""
+    """A field such as ``*/5``, written ``0/5``; None for any other field, and for the days of the week, which have no
+    steps in systemd."""
     found = re.fullmatch(r"\*/(\d+)", text)
     return f"{FIRST_AND_LAST[index][0]}/{found[1]}" if found and index != 4 else None
 

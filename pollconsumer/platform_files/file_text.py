@@ -33,8 +33,8 @@ def shell(words: Iterable[str]) -> str:
 
 
 def crontab(words: Iterable[str]) -> str:
-    """Cron ends a command at a percent sign, unless a backslash precedes it, which it removes. busybox's crond leaves
-    both to the shell: outside of quotes the shell removes the backslash, too."""
+    """Words for a line of a crontab. Cron ends a command at a percent sign, unless a backslash precedes it, and removes
+    that backslash. busybox's crond leaves both to the shell, which removes the backslash outside of quotes, too."""
     return " ".join(_crontab_word(word) for word in words)
 
 
@@ -50,7 +50,7 @@ def systemd(words: Sequence[str]) -> str:
 
 
 def systemd_word(word: str) -> str:
-    """One of several words in a unit."""
+    """A word of a unit's command line."""
     text = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return text if _PLAIN.fullmatch(text) else f'"{text}"'
 

@@ -11,7 +11,8 @@ from pollconsumer.platform_files.installation import File
 
 
 def write_files(files: list[File], directory: Path, *, force: bool) -> None:
-    """CannotCreate for a directory that cannot be made or written, and, before anything is, for a file that differs."""
+    """Write ``files`` that are new or different. CannotCreate for a directory that cannot be made or written, and,
+    before anything is written, for a file that differs, unless ``force``."""
     try:
         there = {file.name: _content(directory / file.name) for file in files}
         changed = [file for file in files if there[file.name] != file.text.encode()]

@@ -95,7 +95,7 @@ def init(**options: Any) -> None:
 
 
 def _refuse_contradictions(asked: Asked) -> None:
-    """UsageError for words of the command line that do not go together."""
+    """Raise UsageError for words of the command line that do not go together."""
     if asked.platform == PROJECT:
         if any(asked[2:]):
             raise UsageError("init project", fix="it takes DIR, and no option")

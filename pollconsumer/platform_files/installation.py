@@ -19,13 +19,13 @@ ENVIRONMENT_FILE = "pollconsumer.env"
 STORE = "POLLCONSUMER_STORE"
 PUBLIC, PRIVATE, EXECUTABLE = 0o644, 0o600, 0o755
 LONGEST_HANDLER = 30.0
-"""Seconds assumed, since only programs' timeouts are in the settings."""
+"""Seconds that the longest handler is assumed to take, since only programs' timeouts are in the settings."""
 MIB = 1 << 20
 
 
 class File(NamedTuple):
-    """``name`` is a relative path. ``comment`` begins a comment in its syntax. Not ``printed``: only written, because
-    the other file of its platform is piped and must not hold a password."""
+    """A file of a platform. ``name`` is a relative path. ``comment`` begins a comment in its syntax. If it is not
+    ``printed``, it is only written, because the other file of its platform is piped and must not hold a password."""
 
     name: str
     text: str
@@ -36,10 +36,10 @@ class File(NamedTuple):
 
 @dataclass(frozen=True)
 class Installation:
-    """``program``: the words that run pollconsumer. ``schedule``: the platform's. ``environment``: variables in force
-    that the configuration file does not have. ``data``: the embedded server's directory. ``data_home``: its
-    XDG_DATA_HOME, if that is not the user's default. ``read``: further directories that a launch reads.
-    ``written_to``: where the files are, else where they are expected, beside the configuration."""
+    """What the files depend on. ``program``: the words that run pollconsumer. ``schedule``: the platform's schedule.
+    ``environment``: variables in force that the configuration file does not have. ``data``: the embedded server's
+    directory. ``data_home``: its XDG_DATA_HOME, if that is not the user's default. ``read``: further directories that a
+    launch reads. ``written_to``: where the files are, else where they are expected, beside the configuration."""
 
     settings: Settings
     program: tuple[str, ...]
@@ -61,7 +61,7 @@ class Installation:
 
     @property
     def name(self) -> str:
-        """Of units and of Kubernetes' resources: at most 52 characters, a-z 0-9 and dashes."""
+        """The name of units, and of resources of Kubernetes: at most 52 characters, a-z 0-9 and dashes."""
         slug = re.sub(r"[^a-z0-9]+", "-", self.settings.namespace.lower()).strip("-")[:52].strip("-")
         return slug if slug[:1].isalpha() else f"pollconsumer-{slug}"[:52].strip("-")
 
@@ -119,12 +119,13 @@ class Installation:
 
     @property
     def tasks(self) -> int:
-        """Threads and processes: for each slot a thread, or a process with some."""
+        """The number of threads and processes that are allowed: for each slot a thread, or a process with some
+        threads."""
         return max(32, 24 + 4 * self.settings.consumer.concurrency)
 
     @property
     def memory_mib(self) -> int:
-        """Above ``memory_limit``, by which the launch ends by itself."""
+        """The limit of memory that the platform sets: above ``memory_limit``, at which the launch ends by itself."""
         return max(256, ceil((self.settings.consumer.memory_limit or 0) * 1.25 / MIB))
 
 
@@ -145,7 +146,7 @@ def environment_text(variables: Mapping[str, str], *, quoted: bool = True) -> st
 
 
 def refuse_local_store(settings: Settings) -> None:
-    """ConfigurationError for a store that only this machine reaches."""
+    """Raise ConfigurationError for a store that only this machine reaches."""
     if settings.is_embedded or settings.store.startswith("unix:"):
         what = "a server inside one pod ends with it" if settings.is_embedded else "a pod has no such socket"
         raise ConfigurationError("store", settings.store.partition("?")[0], f"{what}: name a redis:// or rediss:// URL")

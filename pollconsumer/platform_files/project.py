@@ -22,7 +22,8 @@ pollconsumer init cron --install                    # a launch each minute, from
 
 
 def begin(directory: Path) -> None:
-    """CannotCreate if one of its files is there; ConfigurationError for a directory whose modules no launch imports."""
+    """Write the files of a project. CannotCreate if one is there already; ConfigurationError for a directory whose
+    modules no launch imports."""
     place = absolute(directory)
     begun = files(place)
     for file in begun:

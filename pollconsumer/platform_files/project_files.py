@@ -19,6 +19,6 @@ def files(directory: Path) -> list[File]:
 
 
 def _namespace(name: str) -> str:
-    """A namespace of its own for the project, also where another directory has the same name."""
+    """A namespace that no other project has, even if its directory has the same ``name``."""
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower())[:LONGEST_SLUG].strip("-")
     return f"{slug or 'project'}-{secrets.token_hex(3)}"

@@ -50,13 +50,13 @@ def with_block(content: bytes, config: Path, block: bytes) -> tuple[bytes, bytes
 
 
 def _is_same(path: bytes, config: Path) -> bool:
-    """However the two are named."""
+    """Whether ``path`` names the same file as ``config``, however the two are written."""
     return os.path.realpath(path.strip()) == os.fsencode(os.path.realpath(config))
 
 
 class UsersCrontab:
-    """Read and replaced by the command ``crontab``, the only one that may. CannotCreate without it, and where it
-    fails; PermissionDenied where it refuses this user."""
+    """A user's crontab, read and replaced by the command ``crontab``, the only one that may. CannotCreate if there is
+    no such command, or it fails; PermissionDenied if it refuses this user."""
 
     def __init__(self) -> None:
         program = shutil.which("crontab")
@@ -65,7 +65,7 @@ class UsersCrontab:
         self._program = program
 
     def read(self) -> bytes:
-        """Empty if there is none."""
+        """The content of the crontab; empty if there is none."""
         done = self._run("-l")
         if done.returncode and ABSENT.search(done.stderr.decode("utf-8", "replace")):
             return b""
@@ -73,11 +73,11 @@ class UsersCrontab:
         return done.stdout
 
     def replace(self, content: bytes) -> None:
-        """An empty one is removed: so it was before there were lines. It is read again, since not every ``crontab``
-        tells by its exit code that it has changed nothing."""
+        """Replace the crontab, or remove it if ``content`` is empty: so it was before there were lines. Read it again,
+        since not every ``crontab`` tells by its exit code that it has changed nothing."""
         self._refuse_failed(self._run("-", content=content) if content else self._run("-r"))
         found = self.read()
-        if not found.endswith(content) or bool(found) != bool(content):  # some put a comment of theirs before it
+        if not found.endswith(content) or bool(found) != bool(content):  # some commands put a comment before it
             raise CannotCreate("crontab", "is not what was written", "look at it with crontab -l")
 
     def _run(self, argument: str, content: bytes = b"") -> subprocess.CompletedProcess[bytes]:

@@ -133,11 +133,11 @@ class Consumer:
         return self.window.has_time(self.clock(), self.margin())
 
     def has_time_to_idle(self) -> bool:
-        """Only the article's sleep must fit: a wait ends when it must."""
+        """Whether the article's sleep fits, if that is the loop: a wait of the other one ends when it must."""
         return self.options.loop is Loop.WOKEN or self.window.has_time(self.clock(), self.options.idle_time)
 
     def asked_to_stop(self) -> StopReason | None:
-        """A reason other than time. It is permanent."""
+        """The reason to stop, other than time: a permanent one; None to go on."""
         if self._launch.check_lease():
             self._relay.close()
             self._exchange.clear()  # others may have recovered these, and be handling them
@@ -167,7 +167,7 @@ class Consumer:
 
     def nothing_left(self) -> StopReason | None:
         """EMPTY if no message is ready, due, in hand or in an outbox, HELD_BACK if all ready ones are held back. None
-        until it has been so for ``linger`` seconds, and while the node of a queue is lost."""
+        until that has been the case for ``linger`` seconds, and while the node of a queue is lost."""
         if self.executor.busy or not self._exhausted or self._exchange.lost:
             return None
         if self._exchange.to_repair:
@@ -193,7 +193,7 @@ class Consumer:
             if self._exchange.reserve():
                 break
             if not promoted:
-                self._exchange.promote_next()  # it is not empty while anything is due
+                self._exchange.promote_next()  # a queue is not empty while anything is due
                 promoted = True
             elif self._exchange.more_in != 0 and self._exchange.brought == brought:
                 self._exhausted = True

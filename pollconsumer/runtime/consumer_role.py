@@ -68,10 +68,11 @@ def consume(
 
 
 def _exchange_of(launch: Launch, lost: set[str]) -> Callable[..., Exchange]:
-    """``lost``: see `_announce`. A cluster's keeps it up to date."""
+    """What makes the exchange with the store. ``lost``: see `_announce`; the exchange with a cluster keeps it up to
+    date."""
     if not launch.store.wire.of_cluster:
         return Exchange
-    from pollconsumer.runtime.session.cluster.away import Away  # few stores are one
+    from pollconsumer.runtime.session.cluster.away import Away  # few stores are clusters
     from pollconsumer.runtime.session.cluster.cluster_exchange import ClusterExchange
 
     return partial(ClusterExchange, away=Away(launch.clock, lost))

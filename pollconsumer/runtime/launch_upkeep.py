@@ -43,9 +43,9 @@ def announce(
 
 def begin_anew(launch: Launch, queue: str) -> None:
     """Have recurrences and rates of a queue go on at once, if the server's clock was set back."""
-    reached_ms = int(launch.holder.fence)  # which is not below what the clock has shown
+    reached_ms = int(launch.holder.fence)  # a fence is not below what the clock has shown
     if set_back_by(reached_ms, launch.attendance.seen_ms):
-        # Imported lazily: hardly any clock ever is.
+        # Imported lazily: hardly any clock is ever set back.
         from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 
         LaunchRecurrences(launch.store.wire, launch.store.keys.namespace).begin_anew(launch.holder, queue)
@@ -54,7 +54,7 @@ def begin_anew(launch: Launch, queue: str) -> None:
 
 def tick(launch: Launch, queue: str) -> int:
     """Enqueue the due occurrences of a queue's recurrences. Returns how many."""
-    # Imported lazily: most queues have none.
+    # Imported lazily: most queues have no recurrences.
     from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 
     recurring, asked = LaunchRecurrences(launch.store.wire, launch.store.keys.namespace), launch.clock()

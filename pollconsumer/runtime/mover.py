@@ -31,14 +31,14 @@ MARGIN = 0.25
 
 
 class MoverOptions(NamedTuple):
-    """Durations in seconds."""
+    """Options of a mover; durations in seconds."""
 
     idle_time: float
     page_size: int
     margin: float = MARGIN
     """Seconds before the window's end at which the mover stops."""
     keeping: Mapping[str, Retention] = MappingProxyType({})
-    """What is kept for how long, by queue, where that is not the default."""
+    """What is kept for how long, by queue; the default holds for a queue that is not there."""
 
 
 class Mover:

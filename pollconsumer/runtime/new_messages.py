@@ -47,7 +47,7 @@ class _Identifiers:
         return f"{millisecond:012x}{self._number:016x}"
 
     def run(self, count: int) -> list[str]:
-        """So many, of one millisecond."""
+        """Make ``count`` ids of one millisecond."""
         if count == 0:
             return []
         millisecond, first = self.next()[:12], self._number
@@ -74,8 +74,8 @@ class SendOptions(TypedDict, total=False):
 
     ``headers``: names and text, 4 KiB at most, that travel with the message apart from its payload. ``timeout``,
     ``max_attempts`` and ``retry``, the name of a policy that ``PollConsumer.retry_policy`` registered, take the place
-    of its handler's. ``expires``: if it was not begun so long after it was enqueued or, if that is later, due, it is
-    not handled, and ends as expired.
+    of its handler's. ``expires``: how long after it was enqueued or, if that is later, due, it may still be begun;
+    after that it is not handled, and ends as expired.
     """
 
     queue: str | None
@@ -134,13 +134,13 @@ _TRAVELLING = {"expires", "headers", "timeout", "max_attempts", "retry"}
 
 
 def refuse_unknown(options: SendOptions) -> None:
-    """TypeError for options that no message has."""
+    """Raise TypeError for options that no message has."""
     if unknown := options.keys() - _OPTIONS:
         raise unknown_options(unknown, _OPTIONS)
 
 
 _NEEDED_BY = {"key_lifetime": "key", "key_scope": "key", "concurrency_limit": "concurrency_key", "rate": "rate_key"}
-"""Option → the one without which it says nothing."""
+"""Option → the option without which it says nothing."""
 
 
 def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[SendOptions]) -> NewMessage:
@@ -172,14 +172,15 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
 
 
 def _check_together(given: dict[str, Any]) -> None:
-    """BadData for options that contradict or need each other, and for an empty key, which `checked` takes for none."""
+    """Raise BadData for options that contradict or need each other, and for an empty key, which `checked` takes for
+    none."""
     if "in_" in given and "at" in given:
         raise BadData("due time", None, "give in_ or at, not both")
     for name, needed in _NEEDED_BY.items():
         if name in given and needed not in given:
             raise BadData(name, given[name], f"give the {needed}, too")
     if "rate_key" in given:
-        from pollconsumer.core.rates import check_rate  # few messages have one
+        from pollconsumer.core.rates import check_rate  # few messages have a rate
 
         check_rate(given.get("rate", ""), given["rate_key"])
     if "concurrency_key" in given:

@@ -60,7 +60,7 @@ class StoreMemo:
         self._files.write(self._name, f"{store_id}\n".encode())
 
     def forget(self) -> None:
-        """CannotCreate if the file cannot be removed."""
+        """Forget the store's id and marks. CannotCreate if a file cannot be removed."""
         for name in (self._name, self._marks):
             self._files.remove(name)
             if self._files.read(name) is not None:
@@ -141,7 +141,8 @@ class StoreOpener:
         return self._connection(patience, revive=self._revive, greet=self._greet)
 
     def persons_wire(self, patience: Callable[[], Patience]) -> Wire:
-        """As `wire`; where it is asked for, what a script changed is an error until replicas have it."""
+        """A connection as `wire` makes it; where the settings ask for replicas, what a script changed is an error until
+        they have it."""
         strict: Strict | None = None
         if self._strict is not None:
             from pollconsumer.store.client.strict import ByPeople
@@ -150,8 +151,8 @@ class StoreOpener:
         return self._connection(patience, revive=self._revive, greet=self._greet, strict=strict)
 
     def keeper_wire(self, patience: Callable[[], Patience]) -> Wire:
-        """As `persons_wire`, to a store that may be closed, or another one than that which is known here. Replicas may
-        take as long as patience lasts, since much is written at once."""
+        """A connection as `persons_wire` makes it, to a store that may be closed, or be another one than the one that
+        is known here. Replicas may take as long as patience lasts, since much is written at once."""
         strict: Strict | None = None
         if self._strict is not None:
             from pollconsumer.store.client.strict import ByKeepers
@@ -160,7 +161,8 @@ class StoreOpener:
         return self._connection(patience, revive=self._revive, greet=self._greet.check_server, strict=strict)
 
     def launch_wire(self, patience: Callable[[], Patience]) -> Wire:
-        """As `wire`; what a script changed counts as unanswered until replicas have it, where that is asked for."""
+        """A connection as `wire` makes it; where the settings ask for replicas, what a script changed counts as
+        unanswered until they have it."""
         return self._connection(patience, revive=self._revive, greet=self._greet, strict=self._strict)
 
     def bare_wire(self, patience: Callable[[], Patience]) -> Wire:
@@ -189,7 +191,7 @@ class StoreOpener:
             return self._brought.connecting(self.namespace)
         credentials = None if self._credentials is None else self._credentials()
         if self._url.startswith("redis+cluster:"):
-            from pollconsumer.store.cluster.cluster_address import ClusterAddress  # few stores are one
+            from pollconsumer.store.cluster.cluster_address import ClusterAddress  # few stores are clusters
             from pollconsumer.store.cluster.cluster_wire import connecting_to
 
             return connecting_to(ClusterAddress(self._url, credentials), self.namespace)
@@ -200,11 +202,12 @@ class StoreOpener:
         self._rollback.note(wire)
 
     def refuse_what_went_back(self) -> NoReturn:
-        """Raises WentBack, here and in later processes."""
+        """Raise WentBack, here and in later processes."""
         self._rollback.refuse("store went back while it was used")
 
     def for_heartbeat(self, patience: Callable[[], Patience]) -> tuple[Leases, RedisStore, Wire]:
-        """For a heartbeat; starts the embedded server, too, since its launch may be busy for long."""
+        """What a heartbeat needs of the store; the last connection is for commands that block. It starts the embedded
+        server, too, since its launch may be busy for long."""
         greet = None if self._strict is None else count_replicas
         wire = self._connection(patience, revive=self._revive_silently, greet=greet, strict=self._strict)
         leases = Leases(wire, self.namespace, refuse_rollback=self._refuse_rollback)

@@ -23,8 +23,8 @@ ASYNCIO = (redis.asyncio.Redis, redis.asyncio.RedisCluster, redis.asyncio.sentin
 
 
 class BroughtClient(NamedTuple):
-    """``address`` is that of its server, without a login; ``connecting``, given a namespace, returns what makes
-    connections. ``in_memory``: it is fakeredis, whose server this process alone has."""
+    """A client that a user brings. ``address``: that of its server, without a login; ``connecting``, given a namespace,
+    returns what makes connections. ``in_memory``: the client is fakeredis, whose server this process alone has."""
 
     address: str
     connecting: Callable[[str], Callable[..., Wire]]
@@ -32,7 +32,7 @@ class BroughtClient(NamedTuple):
 
 
 def brought(client: object, name: str = "PollConsumer(store=…)") -> BroughtClient:
-    """ConfigurationError for what is no such client, which is the one called ``name``."""
+    """The client, called ``name`` in messages. ConfigurationError if it is of none of the `KINDS`."""
     if isinstance(client, RedisCluster):
         return _of_cluster(client)
     if not isinstance(client, redis.Redis):
@@ -48,7 +48,7 @@ def brought(client: object, name: str = "PollConsumer(store=…)") -> BroughtCli
 
 
 def _of_cluster(client: RedisCluster) -> BroughtClient:
-    from pollconsumer.store.cluster.client_cluster import ClientCluster  # few stores are one
+    from pollconsumer.store.cluster.client_cluster import ClientCluster  # few stores are clusters
     from pollconsumer.store.cluster.cluster_wire import connecting_to
 
     cluster = ClientCluster(client)

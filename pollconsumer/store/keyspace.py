@@ -98,7 +98,7 @@ FINISHED = ("completed", "cancelled", "expired")
 """Lists of messages that are forgotten after a time."""
 
 CLOSED = "closed:"
-"""Before the suffix of a key while its store is closed: see ``moving/store_closer.py``."""
+"""What stands before the suffix of a key while its store is closed: see ``moving/store_closer.py``."""
 
 CONTROL_SUFFIXES = {"queues_marker": "kq", "successor_waits": "sw"}
 
@@ -117,7 +117,7 @@ def kept_beside(key: bytes) -> bytes:
 
 
 class OfKeys(Protocol):
-    """A script: the suffixes of its keys, in its order."""
+    """A script, by the suffixes of its keys, in the script's order."""
 
     @property
     def suffixes(self) -> Sequence[str]: ...
@@ -132,7 +132,7 @@ class Keys:
         return f"{{{self.namespace}:{queue}}}:{QUEUE_KEYS[name].suffix}"
 
     def of_script(self, script: OfKeys, queue: str) -> list[str]:
-        """A list of the caller's own."""
+        """The keys of ``script`` in ``queue``: a list that the caller may change."""
         keys = self._of_scripts.get((script, queue))
         if keys is None:
             prefix = f"{{{self.namespace}:{queue}}}:"

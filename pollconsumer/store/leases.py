@@ -42,8 +42,9 @@ def set_back_by(reached_ms: int, now_ms: int) -> float:
 
 
 class Group(NamedTuple):
-    """Whose lease: ``name`` is ``consumer:queue,queue`` or ``mover:``. ``handlers``: a digest of the names that the
-    launch has handlers for, which is no part of ``name``: a new version of a project takes over from the old one."""
+    """The launches that share a lease: ``name`` is ``consumer:queue,queue`` or ``mover:``. ``handlers``: a digest of
+    the names that the launch has handlers for, which is no part of ``name``: a new version of a project takes over from
+    the old one."""
 
     role: str
     queues: tuple[str, ...]
@@ -59,7 +60,7 @@ class Acquired(NamedTuple):
     holder: Holder
     slot: int
     at: int
-    """Epoch ms of the server's clock."""
+    """The instant of the acquisition, in epoch ms of the server's clock."""
     recent: tuple[bytes, ...] = ()
     """Entries of the ledger, newest first, of all groups."""
 
@@ -84,7 +85,7 @@ class TurnedAway(NamedTuple):
 
 
 class Leases:
-    """Reads and writes in the control slot of a namespace."""
+    """The leases of a namespace, and its ledger, read and written in the control slot."""
 
     def __init__(self, wire: Wire, namespace: str, *, refuse_rollback: bool = False) -> None:
         self._wire = wire
@@ -95,7 +96,7 @@ class Leases:
         """The mark that the store had reached, and the one that the last renewal found, where that was lower."""
 
     def demand_rights(self) -> None:
-        """PermissionDenied if a launch's are missing."""
+        """Raise PermissionDenied if rights of a launch are missing."""
         if not self._allowed:
             demand(self._wire, LAUNCH, self._keys.control("fences"))  # GUARD rights of a launch
             self._allowed = True

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 
 class Limits(NamedTuple):
-    """``max_in_flight``: messages of a queue in flight at one time; ``quota``: messages handed out in any
-    ``period_ms``; ``rate``: messages with one rate key, and no rate of their own, in any ``rate_period_ms``. None for
-    no limit."""
+    """The limits of a queue. ``max_in_flight``: messages of a queue in flight at one time; ``quota``: messages handed
+    out in any ``period_ms``; ``rate``: messages with one rate key, and no rate of their own, in any ``rate_period_ms``.
+    None for no limit."""
 
     max_in_flight: int | None = None
     quota: int | None = None

@@ -116,7 +116,7 @@ def _placed(pieces: list[tuple[str, str]], marked: str) -> str:
         for text in after:
             block = block.outer or root
             block.add(text)
-    for name, text in reversed(pieces):  # each calls only those before it
+    for name, text in reversed(pieces):  # a function calls only functions before it
         call = f"{name}("
         if not name or root.has(call):
             root.functions = text + root.functions
@@ -144,7 +144,7 @@ def _read(name: str) -> str:
 
 @cache
 def part(name: str) -> Part:
-    """Cached: a launch uses a dozen scripts."""
+    """The part ``name``, cached: a launch uses a dozen scripts."""
     needed, constants, code = _compiled(_read(f"parts/{name}"))
     pieces, at = list[tuple[str, str]](), 0
     for found in _FUNCTION.finditer(code):
@@ -154,13 +154,13 @@ def part(name: str) -> Part:
 
 
 def _compiled(source: str) -> tuple[dict[str, Part], dict[str, str], str]:
-    """The parts that it needs, its constants and theirs, and its code.
+    """The parts that ``source`` needs, its constants and theirs, and its code.
 
     Constants are replaced by their values, as by a preprocessor.
 
-    As locals, each function would capture them in every call: those of a step cost 40 µs.
+    If they were locals, each function would capture them in every call: those of a step cost 40 µs.
     """
-    needed: dict[str, Part] = {}  # each once, after its own
+    needed: dict[str, Part] = {}  # each part once, after the parts that it needs
     constants: dict[str, str] = {}
     for name in _header(source, "NEEDS"):
         needed |= part(name).needed

@@ -29,7 +29,7 @@ KEEPER = (
     "DEL EXISTS GET HGETALL HLEN HSCAN HSET INFO LLEN LRANGE PEXPIRE PTTL RENAME RPUSH SADD SCAN SCARD SCRIPT|LOAD SET "
     "SMEMBERS SSCAN TIME TYPE UNLINK ZADD ZCARD ZRANGE"
 )
-"""For moving a store."""
+"""The commands for moving a store."""
 
 
 def demand(wire: Wire, rights: str, key: str) -> None:

@@ -50,7 +50,7 @@ class Scripts(dict[str, Script]):
         self._known, self._shebang = known or {}, shebang
         self._by_sha: dict[bytes, Script] = {}
         self.loads = 0
-        """How often a server did not know one, which took another round trip."""
+        """How often a server did not know a script, which took another round trip."""
 
     def __missing__(self, name: str) -> Script:
         script = self[name] = Script(name, shebang=self._shebang, known=self._known.get(name))
@@ -71,7 +71,7 @@ def _digest(code: bytes) -> bytes:
 
 
 def all_known() -> dict[str, Known]:
-    """Of every script, by name; it takes as long as linking all of them."""
+    """What a call needs to know of every script, by name: to find it out takes as long as linking all of them."""
     scripts = Scripts()
     return {path.stem: (scripts[path.stem].keys, scripts[path.stem].sha) for path in _DIRECTORY.glob("*.lua")}
 

@@ -18,7 +18,7 @@ from pollconsumer.store.records.rows import ended_at, read_row
 
 TIME = ("TIME",)
 MOST_DIGITS = 16
-"""Of the largest integers that Lua represents exactly."""
+"""Digits of the largest integers that Lua represents exactly."""
 COUNTED = 500
 """Completed messages from which the rate is computed: over a minute, or less if they cover less."""
 LOOKED_AT = 100
@@ -84,7 +84,8 @@ def count_of(text: bytes | None) -> int:
 
 
 class QueueService(NamedTuple):
-    """``lately``: the next launch of a consumer can still be expected. ``ready``: number of ready messages."""
+    """Whether and how a queue is served. ``lately``: the next launch of a consumer can still be expected. ``ready``:
+    number of ready messages."""
 
     lately: bool
     paused: bool
@@ -118,8 +119,9 @@ def unknown_queues(wire: Wire, keys: Keys, queues: Sequence[str]) -> list[str]:
 
 
 class Load(NamedTuple):
-    """``waited_seconds``, from ready to reserved, and ``handled_seconds`` are means over the last completed messages,
-    ``late_seconds`` is the maximum delay between due time and ready. None if there are none."""
+    """The throughput and the delays of a queue. ``waited_seconds``, from ready to reserved, and ``handled_seconds`` are
+    means over the last completed messages, ``late_seconds`` is the maximum delay between due time and ready. None if
+    there are no such messages."""
 
     completed_per_minute: float
     waited_seconds: float | None
@@ -128,7 +130,7 @@ class Load(NamedTuple):
 
 
 def load_of(wire: Wire, keys: Keys, queue: str, now: int) -> Load:
-    """``now`` in epoch ms of the server's clock."""
+    """The load of ``queue``; ``now`` in epoch ms of the server's clock."""
     ids = wire.command("LRANGE", keys.queue(queue, "completed"), -COUNTED, -1)
     stored = wire.command("HMGET", keys.queue(queue, "rows"), *ids) if ids else []
     found = [row for row in stored if row]

@@ -15,8 +15,8 @@ from pollconsumer.interface.settings.rules import check_given
 
 
 def edit_consumer(settings: Settings, values: Mapping[str, float | int | str], read: Mapping[str, Any]) -> Path:
-    """Write ``values`` into the section ``consumer`` of the file of ``settings``, which it returns; ``read``: the same
-    as numbers.
+    """Write ``values`` into the section ``consumer`` of the file of ``settings``. Returns the file's path. ``read``:
+    the values as numbers.
 
     ConfigurationError if there is no file, a variable overrides a key, or the settings would be invalid;
     PermissionDenied or CannotCreate if the file cannot be replaced.

@@ -38,8 +38,8 @@ class Seen(NamedTuple):
 
 
 class LaunchFacts(NamedTuple):
-    """``launches``: of one lease, oldest first. ``durations``: the remembered ones of all their handlers. ``rules``:
-    the settings in force. ``found``: their launcher."""
+    """What is known of the launches. ``launches``: those of one lease, oldest first. ``durations``: the remembered ones
+    of all their handlers. ``rules``: the settings in force. ``found``: their launcher."""
 
     launches: Sequence[Seen]
     durations: Histogram
@@ -51,7 +51,7 @@ class LaunchFacts(NamedTuple):
         return self.durations.mean or 0.0
 
     def period(self) -> float | None:
-        """Between two ticks: by the schedule, else by the starts of the launches. None if too few are known."""
+        """Seconds between two ticks: by the schedule, else by the starts of the launches. None if too few are known."""
         by_schedule = [each.period for each in self.launches if each.period is not None]
         apart = by_schedule or [later.started - earlier.started for earlier, later in pairwise(self.launches)]
         return median(apart) if apart else None
@@ -79,7 +79,7 @@ def launcher_of(entries: Sequence[Mapping[str, Any]], lineage: str | None, rule:
 
 
 def _seen(entry: Mapping[str, Any]) -> Seen | None:
-    """None for a launch that has not ended, or never held the lease."""
+    """The launch of ``entry``; None if it has not ended, or never held the lease."""
     if entry["stop_reason"] is None or not entry.keys() >= {"started_ms", "acquired_ms", "ended_ms"}:
         return None
     past = past_launch(dict(entry))

@@ -26,9 +26,9 @@ from pollconsumer.tuning.replay import Replay, ReplayOutcome
 ENDED_AT_MOST = 0.02
 """Share of launches that the watchdog may end, beside one launch, which may be chance."""
 GIVEN_UP_AT_MOST = 0.05
-"""Of the time in which a launch is there, for fewer launches that are ended or overrun."""
+"""Share that may be given up of the time in which a launch is there, for fewer launches that are ended or overrun."""
 NOTICED, NOTICED_SECONDS = 0.2, 0.01
-"""A wait must become shorter by this share, and by these seconds."""
+"""The share, and the seconds, by which a wait must become shorter to be noticed."""
 BUSY_AT_MOST = 0.7
 """Share of the time of each slot: beyond it messages queue up."""
 MOST_SLOTS = 64
@@ -41,7 +41,7 @@ LONGEST_WAIT, USUAL_IDLE = 0.8, 5.0
 
 
 class Change(NamedTuple):
-    """Of a setting, by its name in `Rules`; durations in seconds."""
+    """A change of a setting, by its name in `Rules`; durations in seconds."""
 
     setting: str
     today: float
@@ -50,7 +50,8 @@ class Change(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """``missing``: why there is none; it has no outcomes then. ``simulated``: launches, in all simulations together."""
+    """The changes that are proposed. ``missing``: why there is no proposal; it has no outcomes then. ``simulated``:
+    launches, in all simulations together."""
 
     missing: list[str]
     changes: list[Change]
@@ -61,7 +62,7 @@ class Proposal(NamedTuple):
 
 
 def propose(facts: LaunchFacts, chance: Callable[[], Chance]) -> Proposal:
-    """``chance``: a new source of random numbers, the same each time."""
+    """The proposal by ``facts``. ``chance``: makes a source of random numbers, the same each time."""
     if missing := lacking(facts):
         return Proposal(missing, [], facts.rules)
     search = _Search(facts, Replay(facts, chance))
@@ -79,7 +80,7 @@ def burden(outcome: ReplayOutcome, rule: LauncherRule) -> tuple[float, float, fl
 
 
 class _Search:
-    """``rules`` with their ``outcome``: the best so far."""
+    """Looks for better settings: ``rules``, with their ``outcome``, are the best so far."""
 
     def __init__(self, facts: LaunchFacts, replay: Replay) -> None:
         self._facts, self._replay = facts, replay
@@ -90,7 +91,7 @@ class _Search:
 
     def timeout(self) -> None:
         period, rules = self._replay.period, self.rules
-        if rules.scheduled and rules.timeout > period - 1:  # it stops for the next launch
+        if rules.scheduled and rules.timeout > period - 1:  # a launch stops for the next one
             return
         wanted = float(round(period))
         if self._facts.found.rule is LauncherRule.DROP and not rules.scheduled:
@@ -138,7 +139,8 @@ class _Search:
                 yield rules._replace(overrun_target=target, tolerance_factor=factor)
 
     def _take(self, candidates: Iterable[Rules], why: dict[str, str]) -> None:
-        """The best of them, if it is better than what there is; of those as good, the one that changes least."""
+        """Take the best of ``candidates``, if it is better than the best so far; of those as good, the one that changes
+        least."""
         outcomes = {each: self._simulate(each) for each in candidates if each != self.rules}
         better = [each for each in outcomes if self._is_better(outcomes[each], self.outcome)]
         if not better:

@@ -26,19 +26,21 @@ from pollconsumer.tuning.forecast.launchers import (
 from pollconsumer.tuning.launch_facts import LaunchFacts, Seen, schedule_of
 
 LAUNCHES, FEWEST = 300, 30
-"""Simulated each time; fewer where they handle many messages, at least FEWEST."""
+"""How many launches are simulated each time; fewer where they handle many messages, at least FEWEST."""
 MESSAGES = 10_000
-"""Of one simulation, about."""
+"""Messages of one simulation, about."""
 TOGETHER_FROM = MESSAGES // FEWEST
 """Messages of a launch, on average, beyond which several are simulated as one of their total duration."""
 DRAWN = 10
-"""Durations drawn, at most, for messages that are simulated as one."""
+"""Durations drawn, at most, for a number of messages that are simulated as one."""
 LONGEST_SPAN = 3.0
-"""Periods: launches that were further apart count as if they were not."""
+"""The longest time between two launches, in periods: launches that were further apart count as if they were this far
+apart."""
 SHORTEST_IDLE = {Loop.WOKEN: 5.0, Loop.ARTICLE: 0.1}
-"""Simulated, as every wait costs time: under ``woken`` the length of a wait decides nothing."""
+"""The shortest idle time that is simulated, since every wait costs time: under ``woken`` the length of a wait decides
+nothing."""
 FEWEST_KNOWN = 5
-"""Start-up or exit times, below which those of Debian's cron on a machine of ours stand in."""
+"""The number of start-up or exit times below which those of Debian's cron on a machine of ours stand in."""
 WITHOUT_WAITING = 0.05
 """Seconds of gap from which on a launch has not waited for the one before."""
 UNKNOWN_OFFSET = 1.0
@@ -64,7 +66,8 @@ class ReplayOutcome(NamedTuple):
 
 
 class Replay:
-    """``chance``: a new source of random numbers, the same each time. ``facts`` lack nothing."""
+    """Simulates the recorded launches under other settings. ``chance``: makes a source of random numbers, the same each
+    time. ``facts`` lack nothing."""
 
     def __init__(self, facts: LaunchFacts, chance: Callable[[], Chance]) -> None:
         period = facts.period()
@@ -108,7 +111,7 @@ class Replay:
 
 
 def _cells(launches: Sequence[Seen], period: float) -> Iterator[tuple[int, float]]:
-    """How many messages each handled, and the seconds from its start to that of the next one."""
+    """How many messages each launch handled, and the seconds from its start to that of the next one."""
     for each, after in pairwise(launches):
         yield each.messages, min(max(after.started - each.started, period / 10), LONGEST_SPAN * period)
     yield launches[-1].messages, period
@@ -156,5 +159,5 @@ def _platform(facts: LaunchFacts, schedule: str) -> Platform:
 
 
 def _waited(launch: Seen) -> bool:
-    """Whether it may have waited for the launch before, so that its start says nothing about the launcher."""
+    """Whether the launch may have waited for the one before, so that its start says nothing about the launcher."""
     return launch.gap is None or launch.gap < WITHOUT_WAITING

@@ -20,7 +20,7 @@ from pollconsumer.watching.health.findings import findings_of
 
 
 def _of_owner(settings: Settings) -> Iterator[Finding]:
-    """A configuration that leads each user to a store of their own."""
+    """Yield the finding about a configuration that leads each user to a store of their own."""
     if found := another_store(settings):
         yield Finding("owner", None, f"configuration belongs to {found[0]}, the store to this user", found[1], REMEDY)
 
@@ -34,7 +34,7 @@ def doctor(quiet: bool, as_json: bool) -> int:
     For an hourly line of a crontab: 'pollconsumer doctor --quiet' makes cron send a mail when launches stay away.
     """
     settings = current_settings()
-    examiner = opened(Examiner, warn=lambda _: None)  # what it finds itself
+    examiner = opened(Examiner, warn=lambda _: None)  # doctor looks for such problems itself
     facts = examiner.facts(expected_of(settings), settings.data_directory() if settings.is_embedded else None)
     found = [*_of_owner(settings), *findings_of(facts)]
     if as_json:

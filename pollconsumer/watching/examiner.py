@@ -41,7 +41,8 @@ class Examiner:
         self._leases = Leases(wire, namespace)
 
     def facts(self, expected: Expected, data: Path | None = None) -> Facts:
-        """``data``: the directory of the embedded server, None for another. Errors as of every read."""
+        """Read the facts. ``data``: the directory of the embedded server, None for another server. Errors as of every
+        read."""
         home, *others = self._wire.servers()
         lost = self._wire.lost_servers()
         others = [each for each in others if each not in lost]
@@ -73,7 +74,7 @@ class Examiner:
         )
 
     def _server(self, wire: Wire, data: Path | None) -> tuple[int, ServerFacts]:
-        """The time by its clock, and what it says of itself."""
+        """The time by the server's clock, and what the server says of itself."""
         sections = [("INFO", name) for name in ("server", "memory", "persistence", "replication")]
         before = time.time()
         answer = wire.command(*TIME)
@@ -122,7 +123,7 @@ class Examiner:
         )
 
     def _parked(self, counts: QueueCounts) -> dict[str, int]:
-        """Messages by handler, as far as a few of them show it."""
+        """The number of parked messages by handler, as far as a few of them show it."""
         key = self._keys.queue
         ids = self._wire.command("SRANDMEMBER", key(counts.name, "parked"), PARKED_LOOKED_AT)
         found = self._wire.command("HMGET", key(counts.name, "rows"), *ids) if ids else []

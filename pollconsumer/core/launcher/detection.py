@@ -34,7 +34,7 @@ class Ancestor(NamedTuple):
 
     @property
     def name(self) -> str:
-        """By which it was called: busybox is many programs in one file."""
+        """The name by which it was called: busybox is many programs in one file."""
         return self.command[0].rpartition("/")[2].lstrip("-") if self.command else self.executable
 
 

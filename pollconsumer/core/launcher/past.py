@@ -12,9 +12,9 @@ LONGEST = 3600.0
 
 
 class Past(NamedTuple):
-    """Instants in seconds of the server's clock, spans in seconds; None where unknown. ``offset``: from its tick to its
-    start. ``next_tick``: from its start to the tick after that. ``exit``: from its end to that of its process.
-    ``observed``: as it was written, see `Observed`."""
+    """A launch of the past. Instants are in seconds of the server's clock, spans in seconds; both are None where
+    unknown. ``offset``: from its tick to its start. ``next_tick``: from its start to the tick after that. ``exit``:
+    from its end to that of its process. ``observed``: as it was written, see `Observed`."""
 
     started: float | None
     ended: float | None
@@ -25,7 +25,7 @@ class Past(NamedTuple):
 
     @property
     def gone(self) -> float | None:
-        """When its process had ended; None if it is not known to have."""
+        """When the launch's process had ended; None if it is not known to have ended."""
         return None if self.ended is None else self.ended + (self.exit or 0.0)
 
     def waited_for(self, before: Past) -> bool:

@@ -24,8 +24,8 @@ UNLEARNED_EXIT = 1.75
 
 
 class Punctuality(NamedTuple):
-    """``offset``: the least from a tick to the start of its launch. ``exit``: the largest from the end of a launch, as
-    the ledger has it, to the end of its process."""
+    """How punctual launches are. ``offset``: the least time from a tick to the start of its launch. ``exit``: the
+    longest from the end of a launch, as the ledger has it, to the end of its process."""
 
     offset: float = 0.0
     exit: float = UNLEARNED_EXIT
@@ -39,7 +39,8 @@ def punctuality_of(offsets: Collection[float], exits: Collection[float], own: fl
 
 
 class Allowance(NamedTuple):
-    """``late``: a launch must have stopped by then after the next tick; negative: before it."""
+    """What a launch must allow for. ``late``: seconds after the next tick by which it must have stopped; negative for
+    seconds before the tick."""
 
     late: float
     min_margin: float

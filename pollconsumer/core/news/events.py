@@ -53,7 +53,8 @@ class NamespaceShared(Event):
 
 
 class MessageCompleted(Event):
-    """``took``: seconds. Only attended launches tell it: others complete tens of thousands of messages a second."""
+    """A message is completed. ``took``: seconds. Only attended launches tell this: others complete tens of thousands of
+    messages a second."""
 
     id: str
     handler: str
@@ -61,7 +62,7 @@ class MessageCompleted(Event):
 
 
 class AttemptFailed(Event):
-    """``delay``: seconds until the next attempt; None if the message became a dead letter."""
+    """An attempt has failed. ``delay``: seconds until the next attempt; None if the message became a dead letter."""
 
     id: str
     handler: str
@@ -236,7 +237,7 @@ class PingFailed(Event):
 
 
 class LaunchEnded(Event):
-    """``run_id``: the platform's name of the launch, if it has one."""
+    """The launch has ended. ``run_id``: the platform's name of the launch, if it has one."""
 
     role: str
     stop_reason: str

@@ -12,8 +12,8 @@ MOST_CHARACTERS = 200
 
 
 class Progress(NamedTuple):
-    """``done`` of ``total``, which is None if unknown. ``at``: the server's instant at which it was stored, in epoch
-    milliseconds."""
+    """How far a message has come: ``done`` of ``total``, which is None if unknown. ``at``: the server's instant at
+    which the progress was stored, in epoch milliseconds."""
 
     done: float
     total: float | None = None
@@ -21,13 +21,13 @@ class Progress(NamedTuple):
     at: int = 0
 
     def __str__(self) -> str:
-        """For people."""
+        """The progress in words, for people."""
         number = f"{self.done:g}" if self.total is None else f"{self.done:g}/{self.total:g}"
         return f"{number} {self.note}".rstrip()
 
 
 def checked(done: float, total: float | None, note: str) -> Progress:
-    """BadData for a number that is none or is not finite, or for a long note."""
+    """The progress that a handler reports. BadData for a number that is none or is not finite, or for a long note."""
     for name, number in (("done", done), ("total", 0 if total is None else total)):
         if isinstance(number, bool) or not isinstance(number, int | float) or not _is_finite(number):
             raise BadData(f"progress: {name}", str(number)[:MOST_CHARACTERS], "give a finite number")

@@ -38,8 +38,8 @@ LATEST = 1e12
 
 
 class Streak(NamedTuple):
-    """Instants in epoch seconds. ``told``: it was printed since it was last over. ``launch``: the last that met it, and
-    printed it if ``met`` equals ``printed``."""
+    """What is known of a streak; instants in epoch seconds. ``told``: a line was printed since the streak was last
+    over. ``launch``: the last launch that met the problem, and that printed the line if ``met`` equals ``printed``."""
 
     kind: str
     launches: int
@@ -62,8 +62,9 @@ class Streaks:
         self.known = known or {}
 
     def meet(self, name: str, kind: str, text: str, launch: str, now: float) -> str | None:
-        """Record that ``launch`` met it. Returns the line to print: ``text``, with its duration from the second launch
-        on; or None. If one launch meets it repeatedly, each call returns the same decision."""
+        """Record that ``launch`` met the problem ``name``. Returns the line to print: ``text``, with the duration of
+        the streak from the second launch on; or None. If one launch meets the problem repeatedly, each call returns the
+        same decision."""
         before = self.known.get(name[:MOST_CHARACTERS])
         if before is None or _is_gone(before, now):
             before = Streak(kind, 0, now, now, 0.0, False, False, "", "")
@@ -81,7 +82,7 @@ class Streaks:
 
     def end(self, launch: str, now: float, *, worked: bool) -> list[str]:
         """Record that ``launch`` ended normally; if it has not ``worked``, it got only as far as the lease. Returns
-        lines for the streaks that are over. A streak that the launch met is not."""
+        lines for the streaks that are over. A streak that the launch met is not over."""
         lines = []
         for name, streak in self.known.items():
             if streak.launch != launch and not streak.over and _is_over(streak, now, worked):
@@ -91,7 +92,7 @@ class Streaks:
         return lines
 
     def encode(self, now: float) -> bytes:
-        """For the next launch: bounded, without expired streaks; empty if there are none."""
+        """The streaks for the next launch: bounded in number, without expired ones; empty if there are none."""
         kept = [(name, streak) for name, streak in self.known.items() if not _is_gone(streak, now)]
         kept.sort(key=lambda each: each[1].met)
         return json.dumps(dict(kept[-MOST_STREAKS:])).encode() if kept else b""

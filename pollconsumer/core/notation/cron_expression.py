@@ -21,10 +21,10 @@ from pollconsumer.core.notation.instants import EPOCH, datetime_of
 YEARS_SEARCHED = 50
 """If no day matches within these years, none ever does: 29 February falls on each day of the week within 40 years."""
 LAST_YEAR = 9990
-"""Python's calendar ends soon after it."""
+"""The last year in which days are searched: Python's calendar ends soon after it."""
 DAY, MINUTE, SECOND = 86_400_000, 60_000, 1000
 MADE_UP_FOR = {False: 180 * MINUTE, True: 5 * MINUTE}
-"""By whether an expression follows the clock: a shorter gap's times occur right after it."""
+"""Lengths of a gap, by whether an expression follows the clock: times that a shorter gap skips occur right after it."""
 NOT_REPEATED = 181 * MINUTE
 """Fixed times occur once if the clock goes back by at most this."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 
 def sha1(data: bytes) -> str:
-    """Not for security: the server identifies scripts by it."""
+    """The SHA-1 of ``data``, by which the server identifies scripts: not for security."""
     return str(_sha1(data, usedforsecurity=False).hexdigest())
 
 

@@ -15,7 +15,7 @@ _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 
 def datetime_of(epoch_ms: int) -> datetime:
-    """In UTC."""
+    """The instant as a datetime in UTC."""
     return EPOCH + timedelta(milliseconds=epoch_ms)
 
 
@@ -35,7 +35,8 @@ def ceil_epoch_ms(moment: datetime) -> int:
 
 
 def ceil_ms(seconds: float) -> int:
-    """Rounded up, so that no timer fires early, except for floating-point errors: 4.016 s are 4016 ms."""
+    """``seconds`` in milliseconds, rounded up, so that no timer fires early, except for floating-point errors: 4.016 s
+    are 4016 ms."""
     return math.ceil(seconds * 1000 - 1e-6)
 
 

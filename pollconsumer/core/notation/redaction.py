@@ -35,7 +35,7 @@ def site_of(url: str) -> str:
 
 
 def _is_port(text: str) -> bool:
-    """Whether it is a port, or one and further hosts of a list."""
+    """Whether ``text`` is a port, alone or followed by further hosts of a list."""
     text, _, others = text.partition(",")
     listed = not others or re.fullmatch(_HOSTS, others)
     return bool(listed) and text.isdecimal() and text.isascii() and len(text) <= 5 and 1 <= int(text) <= 65535

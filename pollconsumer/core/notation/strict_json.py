@@ -7,7 +7,7 @@ from typing import Any
 
 
 def parse(text: str | bytes) -> Any:
-    """Raises ValueError for anything that is not JSON."""
+    """The value of ``text``. ValueError for anything that is not JSON."""
     try:
         return json.loads(text, parse_constant=_refuse)
     except RecursionError:

@@ -16,14 +16,14 @@ from pollconsumer.dashboard.drawings.svg import Box, group, picture
 from pollconsumer.dashboard.readings.excerpts import Completions
 
 BARS = 60
-"""A minute each."""
+"""Bars of a chart, one for each minute."""
 MINUTE = 60_000
 SHORTEST = 0.001
 """Seconds at the lower edge of a picture of spans, whose scale is logarithmic."""
 
 
 class Chart(NamedTuple):
-    """``scale``: what heights stand for, at equal distances, the upper edge first."""
+    """A picture with its title. ``scale``: what heights stand for, at equal distances, the upper edge first."""
 
     title: str
     image: Markup
@@ -31,7 +31,8 @@ class Chart(NamedTuple):
 
 
 class DurationsDrawn(NamedTuple):
-    """``top``: messages that its upper edge stands for; ``shortest`` and ``longest``: its left and right one."""
+    """A picture of durations. ``top``: the messages that its upper edge stands for; ``shortest`` and ``longest``: the
+    durations at its left and right edge."""
 
     image: Markup
     top: str
@@ -94,7 +95,7 @@ def _throughput(minutes: Sequence[_Minute]) -> Chart:
 
 
 def _spans(title: str, minutes: Sequence[_Minute], spans: Sequence[Sequence[float]]) -> Chart:
-    """From the shortest to the longest of each minute, and the median."""
+    """A chart of ``spans``: for each minute a bar from the shortest to the longest, with the median."""
     top = max(0.01, *(max(each, default=0.0) for each in spans))
     height = _scale(top)
     parts = []

@@ -21,13 +21,13 @@ class Box(NamedTuple):
 
 
 def group(boxes: Iterable[Box], title: str) -> Markup:
-    """Boxes that belong together, with what to say of them."""
+    """Boxes that belong together, with the ``title`` that a browser shows over them."""
     inner = Markup("").join(_rectangle(box) for box in boxes if box.width > 0 and box.height > 0)
     return Markup("<g><title>{}</title>{}</g>").format(printable(title), inner)
 
 
 def line(kind: str, bottom: float, width: float) -> Markup:
-    """From left to right."""
+    """A line from the picture's left edge to its right one."""
     return Markup('<line class="{}" x1="0" x2="{}" y1="{}" y2="{}"/>').format(
         kind, _number(width), *[_number(-bottom)] * 2
     )

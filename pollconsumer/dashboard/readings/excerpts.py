@@ -48,17 +48,17 @@ class Excerpts:
         self._wire, self._keys, self._inspector = wire, Keys(namespace), Inspector(wire, namespace)
 
     def messages(self, state: State, count: int, *, queue: str | None = None, skip: int = 0) -> list[Message]:
-        """At most ``count`` messages after the first ``skip`` ones, of that queue or of all: ended ones newest first,
-        others in their order, in flight by the end of their reservation."""
+        """At most ``count`` messages after the first ``skip`` ones, of ``queue`` or of all queues: ended ones newest
+        first, others in their order, in flight by the end of their reservation."""
         found: list[tuple[float, str, bytes]] = []
         for name in [queue] if queue else readable_queues(self._wire, self._keys):
             found += [(at, name, each) for at, each in self._entries(name, state, count, skip)]
-        if state is not State.READY:  # whose ranks compare within a queue
+        if state is not State.READY:  # ranks of ready messages compare only within a queue
             found.sort(key=lambda entry: entry[0], reverse=state.has_ended)
         return self._in_order(found[:count], state)
 
     def completions(self, queue: str, since: int) -> Completions:
-        """What ``queue`` completed since then (epoch ms), by samples."""
+        """What ``queue`` completed from ``since`` on, in epoch ms, by samples."""
         length = self._wire.command("LLEN", self._keys.queue(queue, "completed"))
         rows = self._completed(queue, _spread(0, length))
         before = [position for position, row in rows.items() if ended_at(row) < since]
@@ -90,7 +90,7 @@ class Excerpts:
         return {name: histogram for name, histogram in sorted(found.items()) if name and histogram}
 
     def _entries(self, queue: str, state: State, count: int, skip: int) -> list[tuple[float, bytes]]:
-        """Ids, each with the number that orders it among those of other queues."""
+        """The ids of ``queue`` in ``state``, each with the number that orders it among ids of other queues."""
         keys = INDEXES[state]
         lengths = [skip + count]
         if len(keys) > 1:

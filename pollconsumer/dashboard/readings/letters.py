@@ -15,11 +15,11 @@ from pollconsumer.store.records.id_text import id_bytes, id_text
 from pollconsumer.store.server import now_ms, readable_queues
 
 AT_ONCE = 100
-"""Dead letters of a step."""
+"""Dead letters that one step looks at."""
 
 
 class Wanted(NamedTuple):
-    """A selection of dead letters: all that is given must hold. ``error``: its mark, see `mark_of`."""
+    """A selection of dead letters: each field that is given must hold. ``error``: its mark, see `mark_of`."""
 
     queue: str | None = None
     handler: str | None = None
@@ -27,7 +27,7 @@ class Wanted(NamedTuple):
 
 
 class Letter(NamedTuple):
-    """``at``: when it died, in epoch ms."""
+    """A dead letter, without its payload. ``at``: when it died, in epoch ms."""
 
     queue: str
     id: str
@@ -69,7 +69,8 @@ class Letters:
         return sorted(found, key=lambda letter: letter.at, reverse=True)
 
     def entries(self, queue: str, first: int, last: int) -> list[tuple[int, bytes]]:
-        """When each died, and its id, oldest first."""
+        """The ids of dead letters from the position ``first`` to ``last``, oldest first, each after the instant of its
+        death."""
         found = self._wire.command("ZRANGE", self._keys.queue(queue, "dead_letters"), first, last, "WITHSCORES")
         return [(int(float(at)), each) for each, at in zip(found[::2], found[1::2], strict=True)]
 
@@ -90,8 +91,8 @@ class Letters:
 
 
 class Sweep:
-    """Does ``act`` to all dead letters wanted, a step at a time, oldest first, but to none that dies meanwhile, be it
-    for a second time. ``act`` takes a queue and ids, and returns the ids that it did."""
+    """Does ``act`` to all dead letters wanted, a step at a time, oldest first, but to none that dies, or dies again,
+    while the sweep lasts. ``act`` takes a queue and ids, and returns the ids of those that it was done to."""
 
     def __init__(self, letters: Letters, wanted: Wanted, act: Callable[[str, list[str]], list[str]]) -> None:
         self._letters, self._wanted, self._act = letters, wanted, act
@@ -100,7 +101,7 @@ class Sweep:
         self.done = self.left = 0
 
     def step(self) -> bool:
-        """Returns whether there may be more."""
+        """Do ``act`` to the next dead letters. Returns whether there may be more."""
         if not self._queues:
             return False
         queue = self._queues[0]
@@ -110,7 +111,7 @@ class Sweep:
         done = len(self._act(queue, asked))
         self.done += done
         self.left += len(asked) - done
-        self._first += len(ids) - done  # those that were done are gone from before it
+        self._first += len(ids) - done  # letters that were acted on are gone from the list
         if len(ids) < AT_ONCE:
             del self._queues[0]
             self._first = 0

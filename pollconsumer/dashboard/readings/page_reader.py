@@ -24,7 +24,7 @@ from pollconsumer.watching.health.facts import Expected, Finding
 from pollconsumer.watching.health.findings import findings_of
 
 HOUR = 3_600_000
-"""In milliseconds: what the pictures show."""
+"""An hour in milliseconds: the time that the pictures show."""
 SHOWN = 10
 """Messages of a state on the first page."""
 PAGE = 50
@@ -36,12 +36,12 @@ LETTERS = 500
 RECURRENCES = 200
 QUEUES_SAMPLED = 20
 INSTANTS, OCCURRENCES = 5, 20
-"""Of a recurrence: those ahead, and those behind."""
+"""How many instants ahead, and how many occurrences behind, the page of a recurrence shows."""
 
 
 class OfDead(NamedTuple):
-    """Dead letters. ``all``: how many the queues have; those ``wanted`` among the last ``looked_at`` of them, by
-    handler and error; ``messages``: the last of these."""
+    """The page of dead letters. ``all``: how many the queues have; ``groups``: the ``wanted`` ones among the last
+    ``looked_at``, by handler and error; ``messages``: the last of the wanted ones."""
 
     now: int
     wanted: Wanted
@@ -53,7 +53,7 @@ class OfDead(NamedTuple):
 
 class Front(NamedTuple):
     """The first page. ``now``: the server's clock, in epoch ms. ``launches``: those of the last hour, newest first.
-    ``completions``: of each queue in that time."""
+    ``completions``: what each queue completed in that hour."""
 
     now: int
     findings: Sequence[Finding]
@@ -69,7 +69,7 @@ class Front(NamedTuple):
 
 
 class OfMessage(NamedTuple):
-    """``checkpoint``: None if there is none, or it was not read."""
+    """The page of a message. ``checkpoint``: None if there is none, or it was not read."""
 
     now: int
     message: Message
@@ -77,7 +77,8 @@ class OfMessage(NamedTuple):
 
 
 class OfQueue(NamedTuple):
-    """``messages``: a page of those in ``state``, the first one being number ``skip``, and whether more follow."""
+    """The page of a queue. ``messages``: a part of those in ``state``, from number ``skip`` on; ``more``: whether
+    others follow."""
 
     now: int
     counts: QueueCounts
@@ -89,8 +90,8 @@ class OfQueue(NamedTuple):
 
 
 class OfHandler(NamedTuple):
-    """``messages``: of each state, those among the first or last LOOKED_THROUGH of each queue. ``durations``: None if
-    none of it was ever completed."""
+    """The page of a handler. ``messages``: in each state, those among the first or last LOOKED_THROUGH of each queue.
+    ``durations``: None if no message of the handler was ever completed."""
 
     now: int
     name: str
@@ -99,7 +100,8 @@ class OfHandler(NamedTuple):
 
 
 class OfRecurrence(NamedTuple):
-    """``next``: its next instants in epoch ms; ``history``: its last occurrences, newest first."""
+    """The page of a recurrence. ``next``: its next instants in epoch ms; ``history``: its last occurrences, newest
+    first."""
 
     now: int
     standing: RecurrenceStatus
@@ -136,26 +138,27 @@ class PageReader:
         )
 
     def recurrences(self) -> list[RecurrenceStatus]:
-        """Those with the next instants; of few all, those without an instant last."""
+        """The recurrences with the next instants; if they are few all recurrences, with those that have no instant
+        last."""
         found = self._recurring.read(self._excerpts.next_recurrences(RECURRENCES))
         if len(found) < RECURRENCES:
             found = [*islice(self._recurring.standing(lambda _: None), RECURRENCES)]
         return sorted(found, key=lambda each: (each.next is None, each.next))
 
     def message(self, message_id: str, queue: str | None) -> OfMessage:
-        """NotFound, or UsageError where two queues have one."""
+        """The page of a message. NotFound if there is none, UsageError if two queues have one."""
         message = self._inspector.message(message_id, queue)
         return OfMessage(self._inspector.now(), message, self._inspector.checkpoint(message))
 
     def queue(self, name: str, state: State, skip: int) -> OfQueue:
-        """NotFound if there is none."""
+        """The page of the queue ``name``. NotFound if there is none."""
         counts, now = self._inspector.counts(name), self._inspector.now()
         messages = self._excerpts.messages(state, PAGE + 1, queue=name, skip=skip)
         completions = self._excerpts.completions(name, now - HOUR)
         return OfQueue(now, counts, completions, state, messages[:PAGE], skip, len(messages) > PAGE)
 
     def dead(self, wanted: Wanted) -> OfDead:
-        """NotFound for the queue."""
+        """The page of the dead letters wanted. NotFound if there is no such queue."""
         if wanted.queue is not None:
             self._inspector.counts(wanted.queue)
         page, letters = self._letters_wanted(wanted, self._inspector.now())
@@ -172,7 +175,7 @@ class PageReader:
         return OfDead(now, wanted, count, min(count, LETTERS), groups_of(letters)), letters
 
     def handler(self, name: str) -> OfHandler:
-        """Also of one of which nothing is known: a page about a message far behind may link to it."""
+        """The page of a handler, even if nothing is known of it: a page about a message far behind may link here."""
         messages = {state: self._looked_through(state, name) for state in State}
         return OfHandler(self._inspector.now(), name, self._excerpts.durations().get(name), messages)
 
@@ -181,7 +184,7 @@ class PageReader:
         return [message for message in found if message.handler == handler][:PAGE]
 
     def recurrence(self, name: str) -> OfRecurrence:
-        """NotFound if there is none."""
+        """The page of the recurrence ``name``. NotFound if there is none."""
         standing, now = self._recurring.find(name), self._inspector.now()
         rule, upcoming = standing.recurrence, list[int]()
         if rule is not None and standing.next is not None and standing.error is None:

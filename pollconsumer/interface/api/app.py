@@ -71,9 +71,9 @@ class PollConsumer(StoreCalls, HookRegistration, Application):
         """Queues that launches serve in addition to those of its handlers."""
         self.handlers: dict[str, HandlerFunction[..., ..., Any, Any]] = {}
         self.recurring: dict[str, RecurrenceSettings] = {}
-        """By name, the recurrences of `every`."""
+        """The recurrences of `every`, by name."""
         self.retry_policies: dict[str, RetryPolicy] = {}
-        """By the name that a message gives as ``retry``."""
+        """Retry policies, by the name that a message gives as ``retry``."""
         self.hooks = Hooks(log.warning)
         registry.add(self)
 
@@ -110,7 +110,7 @@ class PollConsumer(StoreCalls, HookRegistration, Application):
 
         def register(function: Any) -> HandlerFunction[..., ..., Any, Any]:
             if isinstance(function, HandlerFunction):
-                function = function.function  # a second name
+                function = function.function  # it gets a second name
             elif not callable(function):
                 fix = "give a function; a method of a class once that is defined, as in app.handler(Mail.send)"
                 raise ConfigurationError("handler", f"a {type(function).__name__}", fix)
@@ -204,7 +204,7 @@ class PollConsumer(StoreCalls, HookRegistration, Application):
         """
         message = self._message(handler, payload or {}, options)
         if self.hooks.before_enqueue:
-            message = self._drafted(message)  # in the caller's task, whose trace it may look for
+            message = self._drafted(message)  # in the caller's task: a hook may look for its trace
 
         def call(store: Producer) -> Handle[Any]:
             defaults = self.defaults_of(handler)
@@ -277,8 +277,8 @@ class PollConsumer(StoreCalls, HookRegistration, Application):
     ) -> Messages:
         """All messages of which everything holds that is given.
 
-        ``recurrence``: they are its occurrences. ``key``: they hold this unique key. ``older_than``: they entered their
-        state so long ago at least, in seconds or as text such as ``5m``. ValueError for an invalid value.
+        ``recurrence``: they are its occurrences. ``key``: they hold this unique key. ``older_than``: how long ago they
+        entered their state at least, in seconds or as text such as ``5m``. ValueError for an invalid value.
         """
         from pollconsumer.interface.api.message_set import Messages
         from pollconsumer.store.reading.message_selector import Selection

@@ -66,7 +66,7 @@ class CallThread:
                 self._make(*self._waiting.get())
         finally:
             self._runs = False
-            if not self._waiting.empty():  # it was thrown out
+            if not self._waiting.empty():  # an exception has ended the loop before its time
                 self._start()
 
     def _make(
@@ -92,7 +92,7 @@ class CallThread:
                 if self._unanswered:
                     pooled.patience.begin_at(began)
                 result = call(store)
-        except StoreUnreachable as error:  # some of these are its answers
+        except StoreUnreachable as error:  # the store itself may have said so, as by NotReplicated
             self._unanswered = not isinstance(error, NotReplicated) and not pooled.patience.left()
             raise
         self._unanswered = False

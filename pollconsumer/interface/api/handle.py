@@ -70,7 +70,8 @@ class Handle(Generic[R]):
 
     @property
     def state(self) -> State:
-        """As it is now: asks the store. NotFound if the message is no longer kept; StoreUnreachable."""
+        """The message's state as it is now: asks the store. NotFound if the message is no longer kept;
+        StoreUnreachable."""
         return self.status().state
 
     def status(self) -> Message:
@@ -83,24 +84,24 @@ class Handle(Generic[R]):
         return self.status().progress
 
     def cancel(self) -> None:
-        """Cancel it, if it is not reserved yet; BadData if it is too late. NotFound, StoreUnreachable."""
+        """Cancel the message, if it is not reserved yet; BadData if it is too late. NotFound, StoreUnreachable."""
         self._app.ask(cancelling(self.queue, self.id))
 
     def stop(self) -> None:
-        """End it: cancel it if it is not reserved yet, else ask its launch to stop its handler. ``context.cancelled``
-        is true there within a second; five seconds later the handler is interrupted, if it can be. Returns when the
-        request is taken. BadData if the message has ended; NotFound, StoreUnreachable."""
+        """End the message: cancel it if it is not reserved yet, else ask its launch to stop its handler.
+        ``context.cancelled`` is true there within a second; five seconds later the handler is interrupted, if it can
+        be. Returns when the request is taken. BadData if the message has ended; NotFound, StoreUnreachable."""
         self._app.ask(stopping(self.queue, self.id))
 
     def reschedule(self, *, in_: str | float | None = None, at: datetime | None = None) -> None:
-        """Give it another due time, if it is not reserved yet: after a delay in seconds or as text such as ``5m``, or
-        at an aware datetime; one in the past is due now. BadData if it is too late, or for an invalid time; TypeError
-        for a naive one, or for both; NotFound, StoreUnreachable."""
+        """Give the message another due time, if it is not reserved yet: after a delay in seconds or as text such as
+        ``5m``, or at an aware datetime; one in the past is due now. BadData if it is too late, or for an invalid time;
+        TypeError for a naive one, or for both; NotFound, StoreUnreachable."""
         self._app.ask(rescheduling(self.queue, self.id, in_, at))
 
     def redrive(self) -> None:
-        """Return it, a dead letter, to its queue with all attempts again. BadData if it is none, or if another message
-        has its unique key by now; NotFound, StoreUnreachable."""
+        """Return a dead letter to its queue with all attempts again. BadData if the message is none, or if another
+        message has its unique key by now; NotFound, StoreUnreachable."""
         self._app.ask(redriving(self.queue, self.id))
 
     async def status_async(self) -> Message:
@@ -205,6 +206,6 @@ class _LookTimes:
         return partial(serve_others, queue=message.queue, launch=self._slots.serving.launch)
 
     def give_up(self, message: Message) -> None:
-        """WaitRefused, unless another slot has given up meanwhile."""
+        """Raise WaitRefused, unless another slot has given up meanwhile."""
         if self._slots is not None and self._slots.give_up(self._for, message.queue, message.id):
             raise WaitRefused(message.id, message.queue, message.state, STUCK)

@@ -26,7 +26,8 @@ def stopping(queue: str, message_id: str) -> Act:
 
 
 def rescheduling(queue: str, message_id: str, in_: str | float | None, at: datetime | None) -> Act:
-    """BadData for an invalid time; TypeError for a naive one, for both, or for none."""
+    """The act that gives a message another due time. BadData for an invalid time; TypeError for a naive one, for both,
+    or for none."""
     if (in_ is None) == (at is None):
         raise TypeError("reschedule needs in_ or at")
     delay, due = None if in_ is None else milliseconds("in_", in_), None if at is None else due_ms(at)

@@ -67,7 +67,7 @@ class HandlerFunction(RegisteredHandler, Generic[P, Q, C, R]):
         """Pickled by its name, as a function is: a process of a `multiprocessing.Pool` has its own."""
         return str(getattr(self.function, "__qualname__", self.__name__))
 
-    if not TYPE_CHECKING:  # to whom any attribute would be known
+    if not TYPE_CHECKING:  # type checkers would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
             ours = f"; did you mean {OF_OTHERS[name]}?" if name in OF_OTHERS else ""
@@ -186,7 +186,7 @@ class BoundHandler(Generic[P, R]):
             encoded = arguments.encoded(payload)
         if not self._is_plain:
             return self._with_options(encoded)
-        # As _make, without a call, and in a third of the time of _replace.
+        # Does what _make does, without a call, and takes a third of the time of _replace.
         return tuple.__new__(NewMessage, (new_id(), first.queue, first.handler, encoded, *first[4:]))
 
     def _with_options(self, encoded: bytes) -> NewMessage:

@@ -26,8 +26,9 @@ class HandlerOptions(TypedDict, total=False):
     one of the exceptions in ``fatal``. ``timeout``, seconds or text such as ``30s``, after which it is stopped and the
     attempt fails. ``isolation="process"``: it runs in a separate process, which is killed at the timeout.
     ``result_ttl``: how long a result is kept (a day), 0 disables results. ``delivery="at_most_once"``: a message is
-    never handled twice; it becomes a dead letter if the handler fails or its process dies. ``rate``: at most so many of
-    its messages are handed out, as ``60/1h``; with ``rate_key``, of those with the same value of this argument.
+    never handled twice; it becomes a dead letter if the handler fails or its process dies. ``rate``: how many of its
+    messages are handed out in a period at most, as ``60/1h``; with ``rate_key``, the name of an argument, messages are
+    counted separately for each value of it.
     """
 
     queue: str
@@ -79,7 +80,7 @@ def check_options(options: HandlerOptions) -> dict[str, Any]:
 
 def _rate(rate: str | None) -> str | None:
     if rate is not None:
-        from pollconsumer.core.rates import parse_rate  # few handlers have one
+        from pollconsumer.core.rates import parse_rate  # few handlers have a rate
 
         try:
             parse_rate(rate)
@@ -89,7 +90,7 @@ def _rate(rate: str | None) -> str | None:
 
 
 def check_retry(retry: RetryPolicy) -> None:
-    """ConfigurationError if it is no retry policy."""
+    """Raise ConfigurationError if ``retry`` is no retry policy."""
     if not _is_policy(retry):
         rule = "a Backoff, as in Backoff(first='1s', most='10m'), or an object with a method delay(attempt, chance)"
         raise ConfigurationError("retry", repr(retry), rule)

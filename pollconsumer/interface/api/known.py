@@ -19,7 +19,7 @@ def refuse_handler(name: str, known: Collection[str]) -> NoReturn:
 
 
 def check_arguments(handler: RegisteredHandler, payload: Mapping[str, Any], *, recurs: bool = False) -> None:
-    """BadData if the handler will refuse a JSON ``payload``, an occurrence's if it ``recurs``."""
+    """Raise BadData if the handler will refuse a JSON ``payload``, an occurrence's if it ``recurs``."""
     arguments, given = handler.arguments, dict(payload)
     if recurs and handler.definition.takes_occurrence:
         given["occurrence"] = datetime.now(UTC).isoformat()
@@ -33,7 +33,7 @@ def check_arguments(handler: RegisteredHandler, payload: Mapping[str, Any], *, r
 
 
 def check_retry(handler: RegisteredHandler, retry: str | None) -> None:
-    """BadData if the handler's application has no such policy."""
+    """Raise BadData if the handler's application has no such policy."""
     if retry is not None and retry not in handler.definition.policies:
         known = handler.definition.policies
         raise BadData("retry", repr(retry), suggestion(retry, known, "register it: app.retry_policy(name, policy)"))

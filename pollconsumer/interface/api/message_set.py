@@ -40,7 +40,7 @@ class Messages:
             yield self._app.handle_of(message)
 
     async def __aiter__(self) -> AsyncIterator[Handle[Any]]:
-        """The same without blocking the event loop."""
+        """Yield the same handles without blocking the event loop."""
         found = self._found()
         while several := await self._app.ask_async(lambda *_: [*islice(found, AT_ONCE)]):
             for message in several:
@@ -54,7 +54,7 @@ class Messages:
         return sum(1 for _ in self)
 
     def cancel_all(self) -> int:
-        """Cancel those that are scheduled or ready. Returns how many are cancelled now."""
+        """Cancel those of the messages that are scheduled or ready. Returns how many are cancelled now."""
         chosen = self._app.ask(lambda *store: unreserved(MessageSelector(*store), self._selection))
         return self._act(chosen, lambda each, queue, ids: each.cancel_all(queue, ids))
 

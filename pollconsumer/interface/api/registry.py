@@ -39,7 +39,7 @@ class StandIn(Protocol):
     def store_of(self, app: object) -> Producer: ...
 
     def pause(self, seconds: float) -> None:
-        """Between polls of an awaited message."""
+        """Wait between polls of an awaited message."""
 
 
 class Registry:
@@ -56,7 +56,7 @@ class Registry:
         self.apps += [app for app in apps if app not in self.apps]
 
     def handlers(self) -> dict[str, RegisteredHandler]:
-        """By name. ConfigurationError for a duplicate name."""
+        """The handlers of all applications, by name. ConfigurationError if two have one name."""
         found: dict[str, RegisteredHandler] = {}
         for app in self.apps:
             for name, registered in app.handlers.items():
@@ -75,7 +75,8 @@ class Registry:
     def afresh(
         self, apps: Iterable[Application] = (), settings: Settings | None = None, stand_in: StandIn | None = None
     ) -> Iterator[None]:
-        """Only these applications until the block ends; then the previous ones, without those made in the block."""
+        """Have only these applications until the block ends; then the previous ones again, without those made in the
+        block."""
         before = vars(self).copy()
         self.apps, self.settings, self.imported, self.stand_in = list(apps), settings, None, stand_in
         try:

@@ -36,8 +36,8 @@ T = TypeVar("T")
 
 
 class StoreCalls:
-    """A connection for each call that is under way, opened lazily; each ``…_async`` is made without blocking an event
-    loop. A child process opens its own."""
+    """The calls of an application, each on a connection that no other call has meanwhile, opened lazily. Each
+    ``…_async`` is made without blocking an event loop. A child process opens connections of its own."""
 
     hooks: Hooks
 
@@ -154,7 +154,7 @@ class StoreCalls:
                 yield several[0]
 
     def pause(self, seconds: float) -> None:
-        """Between two looks at an awaited message."""
+        """Wait between two looks at an awaited message."""
         (time.sleep if registry.stand_in is None else registry.stand_in.pause)(seconds)
 
     async def pause_async(self, seconds: float) -> None:
@@ -199,7 +199,7 @@ class StoreCalls:
             client = self._client
             given = None if client is None else lambda: client
             self._opener = opener_of(settings, warn=_once(warn_of_store), client=given)
-            if settings is not registry.settings:  # otherwise the command has said it
+            if settings is not registry.settings:  # otherwise the command has warned already
                 from pollconsumer.interface.settings.owners import warn_of_another_store
 
                 warn_of_another_store(settings)
@@ -217,7 +217,7 @@ class StoreCalls:
 
 
 def _once(say: Callable[[str], None]) -> Callable[[str], None]:
-    """``say``, for what was not said before: every connection repeats it."""
+    """``say``, but only for a text that was not said before: every connection repeats it."""
     said = set[str]()
 
     def say_new(text: str) -> None:
@@ -237,7 +237,7 @@ def _looking(queue: str | None, message_id: str) -> Callable[[Wire, str], Messag
 
 
 def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Sequence[NewMessage]]:
-    """At least one, which opens the store."""
+    """``messages`` in parts, each for one round trip: at least one part, whose round trip opens the store."""
     from pollconsumer.store.queues.producer import ENQUEUE_PAGE, ENQUEUE_PAGES
 
     most = ENQUEUE_PAGE * ENQUEUE_PAGES
@@ -247,7 +247,8 @@ def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Sequence[NewMessage
 
 @contextmanager
 def _after(handles: Sequence[Handle[Any]]) -> Iterator[None]:
-    """A block that enqueues what follows the messages of ``handles``: its errors count from the first of all."""
+    """Wrap a call that enqueues messages after those of ``handles``: its errors count from the first of all these
+    messages."""
     try:
         yield
     except (StoreUnreachable, Conflict) as error:

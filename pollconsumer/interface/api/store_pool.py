@@ -19,7 +19,7 @@ from pollconsumer.store.queues.producer import Producer
 
 
 class CallPatience(Patience):
-    """``seconds`` of each call that begins, on the monotonic clock."""
+    """Patience of ``seconds`` for each call that begins, on the monotonic clock."""
 
     def __init__(self, seconds: float, clocks: Clocks) -> None:
         self._seconds, self._now, self._sleep = seconds, clocks.monotonic, clocks.sleep
@@ -30,7 +30,7 @@ class CallPatience(Patience):
         self._until = self._now() + self._seconds
 
     def begin_at(self, instant: float) -> None:
-        """Count it from this instant of the clock."""
+        """Count patience from this instant of the clock."""
         self._until = instant + self._seconds
 
     def left(self) -> float:
@@ -59,8 +59,8 @@ class PooledStore:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Exceptions that are not ours may have interrupted anything. One of ours may come from a call of a signal
-        handler: then something is unanswered."""
+        """Put the connection back, unless something on it may be unanswered: exceptions that are not ours may have
+        interrupted anything, and one of ours may come from a call that a signal handler made in between."""
         wire = self._store.wire
         if wire.at_rest() and (error is None or isinstance(error, PollConsumerError | GeneratorExit)):
             self._idle.append(self)

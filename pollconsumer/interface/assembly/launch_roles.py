@@ -236,7 +236,7 @@ def _limits(table: QueueSettings) -> Limits:
 
 
 def _keeping(settings: Settings) -> dict[str, Retention]:
-    """For how long messages are kept, of each queue whose settings say so."""
+    """How long messages are kept, by queue, for each queue whose settings say so."""
     keeping = {}
     for name, table in settings.queues.items():
         if table.keep_completed is not None or table.keep_dead is not None:

@@ -20,10 +20,10 @@ from pollconsumer.interface.named_files import open_plain
 from pollconsumer.interface.settings.model import LogsSettings
 
 PRIORITIES = {"critical": 2, "error": 3, "warning": 4, "info": 6, "debug": 7}
-"""Of syslog, by level: systemd reads them from the beginning of a line."""
+"""Priorities of syslog, by level: systemd reads them from the beginning of a line."""
 SYSLOG = "/dev/log"
 LOG_MODE = 0o644
-"""Of a new file; the umask may take more away."""
+"""The mode of a new file; the umask may take more away."""
 ABOUT_TARGET = logs.about("logs.target", kind=logs.STANDING)
 
 
@@ -46,7 +46,7 @@ def apply(settings: LogsSettings, directory: Path) -> None:
 
 
 def check(settings: LogsSettings, directory: Path) -> None:
-    """CannotCreate or PermissionDenied for a target that a launch would refuse. Creates nothing."""
+    """Raise CannotCreate or PermissionDenied for a target that a launch would refuse. Creates nothing."""
     if settings.target != "stderr":
         _opened(settings.target, directory, creates=False).close()
 

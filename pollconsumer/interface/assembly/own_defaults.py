@@ -41,8 +41,8 @@ class OwnDefaults:
         return self._registered.get(handler)
 
     def checked(self, handler: str, payload: Mapping[str, Any], retry: str | None = None) -> None:
-        """BadData if the launches of this configuration would park a message of ``handler``, or refuse its arguments or
-        its ``retry``. Raises as `of`."""
+        """Raise BadData if the launches of this configuration would park a message of ``handler``, or refuse its
+        arguments or its ``retry``. Raises as `of`."""
         known = self.function(handler)
         if known is not None:
             check_arguments(known, payload)

@@ -22,7 +22,7 @@ SEE_ALL = "Exit codes: see 'pollconsumer --help'."
 
 
 def below_options(examples: str | None) -> str:
-    """For the help of a command, whose ``examples`` are a line each."""
+    """The text below the options in a command's help, whose ``examples`` are a line each."""
     lines = (examples or "").splitlines()
     shown = ["Examples:" if len(lines) > 1 else "Example:", *(f"  {each}" for each in lines), ""] if lines else []
     return "\n".join(["\b", *shown, SEE_ALL])

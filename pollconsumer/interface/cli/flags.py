@@ -31,8 +31,9 @@ KINDS: dict[str, Kind] = {CHECK_CRON: CRON, READ_MEMORY: BYTES, CHECK_NAME: NAME
 
 
 class Flag(NamedTuple):
-    """``kind`` is None for a switch, a flag that takes no value; ``negation`` is the flag that switches it off.
-    ``name_of_values`` if it may be repeated; ``metavar``, if not that of its kind, stands for its value in the help."""
+    """A flag of a launch command. ``kind``: of its value; None for a switch, a flag that takes no value, which
+    ``negation`` switches off. ``name_of_values``: the name of all its values, if it may be repeated. ``metavar``: what
+    stands for its value in the help, if that is not what its kind says."""
 
     flag: str
     kind: Kind | None
@@ -40,9 +41,9 @@ class Flag(NamedTuple):
     name_of_values: str = ""
     metavar: str | None = None
     default: Any = None
-    """Of the setting."""
+    """The default of the setting."""
     former: str = ""
-    """Accepted as well, and shown nowhere."""
+    """The flag's former spelling, accepted as well, and shown nowhere."""
     negation: str = ""
 
     @property

@@ -65,9 +65,9 @@ OF_WINGS = {
 SHORT = frozenset({"check", "doctor", "enqueue", "launches", "lease", "metrics", "status"})
 """Commands that are limited as a whole, since cron starts them, too. An endless option of theirs lifts the limit."""
 END_WITHIN = 60.0
-"""Seconds, once their settings are read."""
+"""Seconds within which a command of `SHORT` ends, once its settings are read."""
 VERBOSITY = {"-v": "verbosity", "-q": "quiet"}
-"""Allowed before and after every command."""
+"""Flags that are allowed before and after every command."""
 
 
 class Commands(click.Group):

@@ -11,14 +11,14 @@ from pollconsumer.runtime.handling.in_hand import IN_SLOT, InHand
 OURS = "pollconsumer"
 """The name of our logger. Its records name a message in their text, if they are about one."""
 PREFIX = "pollconsumer_"
-"""Of the attributes that records get. Without it an attribute might have the name of one in a record's own ``extra``,
-and logging refuses to replace an attribute."""
+"""What the names of the attributes that records get begin with. Without it an attribute might have the name of one in a
+record's own ``extra``, and logging refuses to replace an attribute."""
 ABOUT = ("launch_id", "run_id", "message_id", "handler", "attempt")
 _identity: tuple[str | None, str | None] = (None, None)
 
 
 def identify(launch_id: str, run_id: str | None, the_one: Callable[[], InHand | None] = lambda: None) -> None:
-    """From now on each record has the attributes ``pollconsumer_launch_id``, …; None for what does not apply.
+    """Give each record from now on the attributes ``pollconsumer_launch_id``, …; None for what does not apply.
     ``the_one``: the only message in hand, if it is one only."""
     global _identity  # one for the process
     _identity = launch_id, run_id

@@ -86,7 +86,8 @@ class _OwnLogger(logging.Logger):
     def __init__(self) -> None:
         super().__init__("pollconsumer", logging.CRITICAL + 1)
         self.lines: _Lines | None = None
-        """None until `configure` is called: in a producer's process only the program's own handlers print."""
+        """The handler of our records; None until `configure` is called: in a producer's process only the program's own
+        handlers print."""
         self.others = logging.getLogger(self.name)
         self._raised = False
 
@@ -142,7 +143,7 @@ def speak() -> None:
 
 
 def direct(line: Line | None, copy: Copy | None) -> None:
-    """From now on print lines that look like ``line``; give all records from INFO up to ``copy``, too, of which only
+    """Print, from now on, lines that look like ``line``; give all records from INFO up to ``copy``, too, of which only
     warnings and errors of ours are printed then."""
     global _line, _copy  # one for the process, like the level
     _line, _copy = line, copy
@@ -196,7 +197,7 @@ def warn_of_lost_output(problems: Iterable[tuple[str, str]]) -> None:
 
 
 def damp(streaks: LaunchStreaks | None) -> None:
-    """From now on damp warnings by ``streaks``; None disables that."""
+    """Damp warnings from now on by ``streaks``; None disables that."""
     global _streaks  # one for the process, like the level
     _streaks = streaks
 

@@ -27,8 +27,8 @@ def with_environment(file: dict[str, Any], variables: Mapping[str, str], table: 
 def overrides(
     file: Mapping[str, Any], variables: Mapping[str, str], table: FieldTable
 ) -> Iterator[tuple[tuple[str, ...], DeclaredField | None, Any]]:
-    """For each variable its path in ``file``, its setting (None for a key within a setting that is a table), and its
-    value as the file would have it. The caller puts each value into ``file`` before it takes the next. An empty
+    """Yield for each variable its path in ``file``, its setting (None for a key within a setting that is a table), and
+    its value as the file would have it. The caller puts each value into ``file`` before it takes the next. An empty
     variable counts as unset. ConfigurationError for an unknown variable."""
     paths = dict(_paths(table))
     order = {name: place for place, name in enumerate(paths)}

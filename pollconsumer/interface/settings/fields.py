@@ -33,8 +33,8 @@ KINDS: dict[str, type | tuple[type, ...]] = {
 
 
 class DeclaredField(NamedTuple):
-    """A declared field, whose own fields are JSON. Functions are named ``module:function``: ``reads`` makes the value
-    of what is written, ``checks`` raise a ValueError for an invalid value."""
+    """A declared field, whose own fields are JSON. Functions are named ``module:function``: the one in ``reads`` makes
+    the value of what is written, those in ``checks`` raise a ValueError for an invalid value."""
 
     key: str
     kind: str
@@ -108,7 +108,7 @@ class DeclaredField(NamedTuple):
         return isinstance(value, KINDS[self.kind]) and (self.kind == "bool" or not isinstance(value, bool))
 
     def _is_in_range(self, value: Any) -> bool:
-        """False for not-a-number, if there is a range."""
+        """Whether ``value`` is in the range, if there is one; not-a-number never is."""
         return (
             (self.over is None or value > self.over)
             and (self.least is None or value >= self.least)

@@ -168,7 +168,7 @@ def _find(config: Path | None, variables: Mapping[str, str]) -> tuple[Path | Non
 
 
 def absolute(path: Path) -> Path:
-    """ConfigurationError if the current directory is gone."""
+    """The absolute ``path``. ConfigurationError if the current directory is gone."""
     try:
         return path.absolute()
     except OSError as error:

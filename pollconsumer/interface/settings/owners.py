@@ -60,7 +60,7 @@ def warn_of_another_store(settings: Settings, files: OwnFiles | None = None) -> 
         log.warning("%s", text, extra=about("another's configuration", kind=STANDING))
         return
     from pollconsumer.core.notation.digests import sha256
-    from pollconsumer.interface.logs.streaks import LaunchStreaks  # few configurations are another's
+    from pollconsumer.interface.logs.streaks import LaunchStreaks  # few configurations are another user's
 
     name = sha256(f"producer\n{settings.config}\n{settings.namespace}".encode())[:32]
     line = LaunchStreaks(name, files or settings.state_files()).meet(STANDING, "another's configuration", text)

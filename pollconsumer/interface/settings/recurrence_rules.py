@@ -12,14 +12,14 @@ from pollconsumer.interface.settings.values import NAME, NAME_RULE, check_cron, 
 
 
 def check_recurrence(name: str, recurrence: RecurrenceSettings) -> None:
-    """ValueError for an invalid recurrence."""
+    """Raise ValueError for an invalid recurrence."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise ValueError(f"its name; {NAME_RULE}")
     check_rule(recurrence)
 
 
 def check_rule(recurrence: RecurrenceSettings) -> None:
-    """ValueError for an invalid recurrence, whatever its name."""
+    """Raise ValueError for an invalid recurrence, whatever its name."""
     try:
         check_handler(recurrence.handler)
     except ValueError as error:
@@ -69,7 +69,7 @@ def _check_period(text: str) -> None:
 
 
 def _check_payload(payload: object) -> None:
-    """ValueError, with its place, for a value that is not JSON, such as a TOML date."""
+    """Raise ValueError, with its place, for a value that is not JSON, such as a TOML date."""
     if not isinstance(payload, dict):
         raise ValueError(f"payload: {payload!r}; must be a table")
     for path, value in _leaves(payload, "payload"):

@@ -70,7 +70,7 @@ def _check_queue(name: str, _limits: object) -> None:
 def _check_recurrence(name: str, recurrence: Any) -> None:
     try:
         check_recurrence(name, recurrence)
-    except ValueError as error:  # it begins with the key
+    except ValueError as error:  # its text begins with the key
         problem, path = str(error), f"recurrences.{name}"
         key = problem.partition(";")[0].partition(":")[0]
         given = variable(f"{path}.{key}")
@@ -80,7 +80,7 @@ def _check_recurrence(name: str, recurrence: Any) -> None:
 
 
 def _check_command(name: str, command: CommandSettings) -> None:
-    """ConfigurationError for an invalid program. Its files are not looked at: a producer may not have them."""
+    """Raise ConfigurationError for an invalid program. Its files are not looked at: a producer may not have them."""
     try:
         check_handler(name)
     except BadData as error:
@@ -95,8 +95,8 @@ def _check_command(name: str, command: CommandSettings) -> None:
 
 
 def check_strict(settings: Settings) -> None:
-    """ConfigurationError for settings that the embedded server cannot follow. Not part of `check_together`, since a
-    flag may name another store than the file."""
+    """Raise ConfigurationError for settings that the embedded server cannot follow. Not part of `check_together`, since
+    a flag may name another store than the file."""
     strict, fix = settings.strict, "leave it unset, or name a store of yours"
     if settings.is_embedded and strict.replicas is not None:
         raise refusal("strict.replicas", strict.replicas, f"the embedded server has none: {fix}")
@@ -105,7 +105,7 @@ def check_strict(settings: Settings) -> None:
 
 
 def check_connection(settings: Settings) -> None:
-    """ConfigurationError for two stores, and for two logins. Not part of `check_together`, as `check_strict`."""
+    """Raise ConfigurationError for two stores, and for two logins. Not part of `check_together`, as `check_strict`."""
     if settings.client is not None and settings.store != EMBEDDED:
         raise refusal("client", settings.client, "store names another: keep one of them")
     if settings.credentials is None:

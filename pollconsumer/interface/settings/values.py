@@ -70,7 +70,7 @@ def parse_timeout(value: str | float) -> float:
 
 
 def parse_word(kind: type[W], key: str, value: str) -> W:
-    """ValueError, named after ``key``, for a value that is not in ``kind``."""
+    """The member of ``kind`` that ``value`` names. ValueError, named after ``key``, if there is none."""
     try:
         return kind(value)
     except ValueError:
@@ -92,19 +92,19 @@ def read_exit_codes(value: object) -> object:
 
 
 def check_name(name: str) -> None:
-    """ValueError for a name that queues and namespaces cannot have."""
+    """Raise ValueError for a name that queues and namespaces cannot have."""
     if not NAME.fullmatch(name):
         raise ValueError(NAME_RULE)
 
 
 def check_shared_directory(data: str) -> None:
-    """ValueError for what cannot be a directory of several users."""
+    """Raise ValueError for what cannot be a directory of several users."""
     if not data.strip() or "\0" in data or data[0] == "~":
         raise ValueError("name a directory that its users share, none of a home")
 
 
 def check_directory(directory: str) -> None:
-    """ValueError for what cannot be a directory, such as that of an unknown user."""
+    """Raise ValueError for what cannot be a directory, such as that of an unknown user."""
     try:
         if directory and "\0" not in directory and Path(directory).expanduser():
             return
@@ -114,7 +114,7 @@ def check_directory(directory: str) -> None:
 
 
 def check_state(state: str) -> None:
-    """ValueError for what cannot be a directory, nor ``none``."""
+    """Raise ValueError for what cannot be a directory, nor ``none``."""
     try:
         check_directory(state)
     except ValueError as error:
@@ -122,52 +122,52 @@ def check_state(state: str) -> None:
 
 
 def check_token(token: str) -> None:
-    """ValueError for a token that is short, or that no header of HTTP carries."""
+    """Raise ValueError for a token that is short, or that no header of HTTP carries."""
     if len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise ValueError(f"must be {LEAST_TOKEN} or more printable ASCII characters without spaces")
 
 
 def check_log_target(target: str) -> None:
-    """ValueError for what cannot be a file."""
+    """Raise ValueError for what cannot be a file."""
     if not target or "\0" in target:
         raise ValueError("write stderr, syslog, or a file's path")
 
 
 def check_argument(word: str) -> None:
-    """ValueError for what no program can be given."""
+    """Raise ValueError for what no program can be given."""
     if "\0" in word:
         raise ValueError("no argument can hold a NUL character")
 
 
 def check_member(name: str) -> None:
-    """ValueError for an empty name."""
+    """Raise ValueError for an empty name."""
     if not name:
         raise ValueError("name a member of the payload")
 
 
 def check_named(name: str) -> None:
-    """ValueError for what names nothing in a module."""
+    """Raise ValueError for what names nothing in a module."""
     if not re.fullmatch(rf"{VARIABLE}(\.{VARIABLE})*:{VARIABLE}", name):
         raise ValueError("write module:function, as in myapp.redis:client")
 
 
 def check_variable(name: str) -> None:
-    """ValueError for what is no name of a variable."""
+    """Raise ValueError for what is no name of a variable."""
     if not re.fullmatch(VARIABLE, name):
         raise ValueError("name variables to pass on, without values")
 
 
 def check_store(url: str) -> None:
-    """ValueError for an invalid store, without any part of ``url``."""
+    """Raise ValueError for an invalid store, without any part of ``url``."""
     if url == "embedded":
         return
     scheme, separator, _ = url.partition("://")
     if separator and scheme == "redis+sentinel":
-        from pollconsumer.store.client.sentinel import service_of  # as few stores have them
+        from pollconsumer.store.client.sentinel import service_of  # few stores have Sentinels
 
         service_of(url)
     elif separator and scheme == "redis+cluster":
-        from pollconsumer.store.cluster.cluster_address import server_urls  # few stores are one
+        from pollconsumer.store.cluster.cluster_address import server_urls  # few stores are clusters
 
         for each in server_urls(url):
             check_store(each)
@@ -227,7 +227,7 @@ def is_host(name: str) -> bool:
 
 
 def check_cron(expression: str) -> None:
-    """ValueError, naming the invalid field, unless ``expression`` is a cron expression of five fields."""
+    """Raise ValueError, naming the invalid field, unless ``expression`` is a cron expression of five fields."""
     parts = expression.split()
     if expression.lstrip().startswith("@"):
         raise ValueError("@ names are not supported here, write five fields")
@@ -287,7 +287,7 @@ def parse_keep(keep: str) -> tuple[int | None, int | None]:
 
 
 def check_zone(name: str) -> None:
-    """ValueError for an unknown time zone."""
+    """Raise ValueError for an unknown time zone."""
     from pollconsumer.core.recurrence import zone_of
 
     if not isinstance(name, str):

@@ -20,8 +20,8 @@ COMPILED, IMPORTED = "__pycache__", (".py", ".pyc", ".so")
 
 
 def refuse_writable_file(path: Path) -> None:
-    """ConfigurationError for a configuration that others may write or replace. In a sticky directory like /tmp, they
-    cannot replace files of ours or root's."""
+    """Raise ConfigurationError for a configuration that others may write or replace. In a sticky directory like /tmp,
+    they cannot replace files of ours or root's."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         return  # /dev/null, or a pipe of a shell
@@ -32,8 +32,8 @@ def refuse_writable_file(path: Path) -> None:
 
 
 def refuse_found_of_others(path: Path) -> None:
-    """ConfigurationError for a configuration of another user's that nobody named: it is there because this process was
-    started there, and names the code to run."""
+    """Raise ConfigurationError for a configuration of another user's that nobody named: it is there because this
+    process was started there, and names the code to run."""
     found = path.stat()
     if stat.S_ISREG(found.st_mode) and found.st_uid not in (0, os.geteuid()) and not modes_mean_nothing(path):
         fix = "name it to run its code as this user: --config PATH, or POLLCONSUMER_CONFIG"
@@ -41,8 +41,8 @@ def refuse_found_of_others(path: Path) -> None:
 
 
 def refuse_writable_modules(directory: Path, modules: Iterable[str] = ()) -> None:
-    """ConfigurationError for a directory of modules, or of PYTHONPATH, into which others may put a module, sticky or
-    not, since it is found first. And for importable files there, and in the packages of ``modules``, that others may
+    """Raise ConfigurationError for a directory of modules, or of PYTHONPATH, into which others may put a module, sticky
+    or not, since it is found first. And for importable files there, and in the packages of ``modules``, that others may
     write, or replace through a link."""
     if loose := directory if _others_may_write(directory) else _directory_to_replace_it_in(directory):
         raise ConfigurationError("handlers' directory is writable by others", loose, _remedy(loose))
@@ -61,7 +61,7 @@ def refuse_writable_modules(directory: Path, modules: Iterable[str] = ()) -> Non
 
 
 def refuse_writable_program(path: Path) -> None:
-    """ConfigurationError for a program that others may write or replace."""
+    """Raise ConfigurationError for a program that others may write or replace."""
     if loose := _others_may_decide(path) or _directory_to_replace_it_in(path):
         raise ConfigurationError("command's program is writable by others", loose, _remedy(loose))
 

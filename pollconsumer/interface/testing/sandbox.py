@@ -61,7 +61,7 @@ class Launched(NamedTuple):
     stop_reason: StopReason | None = None
 
     def and_then(self, later: Launched) -> Launched:
-        """The sums of both."""
+        """The sums of these launches and ``later`` ones."""
         handled, failed = self.handled + later.handled, self.failed + later.failed
         return Launched(handled, failed, self.released + later.released, later.stop_reason)
 
@@ -75,7 +75,7 @@ class Sandbox:
     """
 
     def __init__(self, *apps: PollConsumer, start: datetime | None = None, config: str | Path | None = None) -> None:
-        """TypeError for a naive ``start``, ConfigurationError for an invalid ``config``."""
+        """Raise TypeError for a naive ``start``, ConfigurationError for an invalid ``config``."""
         if start is not None:
             due_ms(start)
         self._apps = list(apps)
@@ -192,14 +192,14 @@ class Sandbox:
         return [message for message in found if handler is None or message.handler == handler]
 
     def store_of(self, app: object) -> Producer:
-        """For ``PollConsumer``: the store that replaces an application's own."""
+        """The store that replaces an application's own, as ``PollConsumer`` asks for it."""
         producer = self._producers.get(id(app))
         if producer is None:
             producer = self._producers[id(app)] = self._opener.store().producer
         return producer
 
     def pause(self, _: float) -> None:
-        """For ``Handle.wait``."""
+        """Raise TimeoutError, where ``Handle.wait`` would wait."""
         raise TimeoutError("the message has not ended, and no launch runs while a test waits: run one before")
 
     def _leave(self) -> None:
@@ -251,7 +251,7 @@ class Sandbox:
                 if self._anything_ready(options.queues):
                     return min(until, end)  # held back by a limit until then
                 if due is not None and due <= min(opens + lasts, end):
-                    return max(until, min(due, opens + lasts // 2))  # one wait for all in which nothing can happen
+                    return max(until, min(due, opens + lasts // 2))  # one wait while nothing can happen
             launch.stopped = True
             return None
 

@@ -55,7 +55,7 @@ class SandboxLaunch:
         return self.stopped
 
     def check_lease(self) -> bool:
-        """Whether it waited for the lease: never, since the lease cannot be lost."""
+        """Return that the launch did not wait for the lease, which cannot be lost."""
         return False
 
     def lease_is_trusted(self) -> bool:
@@ -102,7 +102,8 @@ class SandboxStops(Stops):
 
 
 class WatchedExecutor(InlineExecutor):
-    """Ends its launch when a handler raises an exception for the test, which is then in ``raised``."""
+    """Handles messages, and ends the launch when a handler raises an exception for the test, which is then in
+    ``raised``."""
 
     def __init__(self, launch: SandboxLaunch, *, raising: bool) -> None:
         super().__init__(launch.clock)

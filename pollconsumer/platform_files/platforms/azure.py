@@ -10,12 +10,12 @@ from pollconsumer.platform_files.installation import EXECUTABLE, PRIVATE, File, 
 
 HOME = "/home/site"
 PYTHON, DIRECTORY = f"{HOME}/pollconsumer/bin/python", f"{HOME}/pollconsumer"
-"""On the app's persistent share."""
+"""Places on the app's persistent share."""
 OPTIONS = ("--handoff", "deadline", "--launcher", "drop", "--min-margin", "2s")
 
 
 def files(installation: Installation) -> list[File]:
-    """Only settings.job and run.sh are in the job's folder: Kudu scans it at each start."""
+    """The files of the job. Only settings.job and run.sh are in its folder: Kudu scans it at each start."""
     if installation.settings.directory.is_relative_to(HOME):  # generated there
         command = installation.run(*OPTIONS)
     else:

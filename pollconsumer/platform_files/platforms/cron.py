@@ -9,7 +9,7 @@ from pollconsumer.platform_files.file_text import crontab, render
 from pollconsumer.platform_files.installation import ENVIRONMENT_FILE, PRIVATE, File, Installation, environment_text
 
 HOURLY = "7 * * * *"
-"""At a minute that few others have."""
+"""A schedule for each hour, at a minute that few others have."""
 
 
 def files(installation: Installation) -> list[File]:

@@ -15,7 +15,7 @@ from pollconsumer.platform_files.installation import (
 from pollconsumer.platform_files.platforms.kubernetes import DIRECTORY, PROGRAM
 
 REQUIREMENTS = "requirements.txt"
-"""Of the image: without one beside the configuration its first build would fail."""
+"""The file of the image's packages: without one beside the configuration the image's first build would fail."""
 
 
 def files(installation: Installation) -> list[File]:

@@ -29,6 +29,6 @@ def files(installation: Installation) -> list[File]:
 
 
 def _in_repository(directory: Path) -> str:
-    """Relative to the repository's top: a checkout elsewhere has another one."""
+    """The path of ``directory`` from the top of its repository, which is elsewhere in another checkout."""
     top = next((each for each in (directory, *directory.parents) if (each / ".git").exists()), directory)
     return str(directory.relative_to(top))

@@ -7,7 +7,7 @@ from pollconsumer.platform_files.file_text import flow, quoted, render
 from pollconsumer.platform_files.installation import PRIVATE, File, Installation, refuse_local_store
 
 PROGRAM, DIRECTORY = "/opt/pollconsumer/bin/pollconsumer", "/app"
-"""In the image of ``docker.py``."""
+"""Places in the image of ``docker.py``."""
 
 
 def files(installation: Installation) -> list[File]:

@@ -10,6 +10,6 @@ PLATFORMS = ("cron", "systemd", "kubernetes", "keda", "azure", "docker", "github
 
 
 def files_of(platform: str, installation: Installation) -> list[File]:
-    """ConfigurationError for a configuration that the platform cannot launch."""
+    """The files of ``platform``. ConfigurationError for a configuration that the platform cannot launch."""
     found: list[File] = import_module(f"{__package__}.{platform}").files(installation)
     return found

@@ -16,7 +16,8 @@ SHORTEST_WAIT = 0.01  # even past the deadline a healthy server can answer
 
 
 def ask(address: Path, commands: list[str], deadline: float) -> list[Reply]:
-    """One reply a command, errors and simple strings with their first character (``+PONG``, ``-LOADING …``).
+    """The replies, one for each command: errors and simple strings with their first character (``+PONG``,
+    ``-LOADING …``).
 
     An empty list if no server listens, or it hung up before the last reply. TimeoutError if it has not answered by
     ``deadline`` (``time.monotonic``); OSError for other failures.

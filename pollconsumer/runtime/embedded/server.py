@@ -258,7 +258,8 @@ class _CutOff:
         self._told = ""
 
     def end(self) -> str:
-        """Called while no server listens and the lock is held. Returns the pid of the signalled process, else ""."""
+        """End the server, if it was cut off long enough; called while no server listens and the lock is held. Returns
+        the pid of the signalled process, else ""."""
         pid = None if self._told else process_without_socket(self._directory, self._address)
         if pid is None:
             self._since = None

@@ -21,8 +21,8 @@ APPENDED = ".incr.aof"
 
 
 def as_whom(directory: Path) -> dict[str, Any]:
-    """Arguments of a process that root starts there: the directory's owner, since members of its group could lead
-    root's server, by links, to files of root's."""
+    """Arguments to start a process with: one that root starts runs as the directory's owner, since members of its group
+    could place links there that lead root's server to files of root's."""
     found = directory.stat()
     if os.geteuid() != 0 or found.st_uid == 0:
         return {}

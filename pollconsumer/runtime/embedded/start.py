@@ -57,7 +57,7 @@ def start(
     """
     owner: dict[str, Any] = {}
     if access.shared:
-        from pollconsumer.runtime.embedded.shared_directory import as_whom, take_over  # few are
+        from pollconsumer.runtime.embedded.shared_directory import as_whom, take_over  # few directories are shared
 
         owner = as_whom(directory)
         take_over(directory, access)
@@ -181,8 +181,8 @@ def _check_version(path: Path) -> None:
 
 
 def _refuse_lost_manifest(directory: Path) -> None:
-    """StoreRefused for append-only files without their manifest, with which the server would silently start empty.
-    Empty files, left by an interrupted first start (killed, disk full), are accepted."""
+    """Raise StoreRefused for append-only files without their manifest, with which the server would silently start
+    empty. Empty files, left by an interrupted first start (killed, disk full), are accepted."""
     files = directory / AOF_DIRECTORY
     try:
         sizes = {entry.name: entry.stat().st_size for entry in os.scandir(files)}

@@ -37,7 +37,8 @@ class Annotations:
         return get_type_hints(bearer, self._globals, self._locals, include_extras=True)["it"]
 
     def denotes(self, annotation: Any, wanted: type, *, by_text: bool = True) -> bool:
-        """Whether it is ``wanted``, or that and None; if it cannot be resolved, by its text, unless not ``by_text``."""
+        """Whether ``annotation`` is ``wanted``, or a union of it and None. If it cannot be resolved, its text decides,
+        unless not ``by_text``."""
         if isinstance(annotation, str) and wanted.__name__ not in annotation:
             return False
         try:

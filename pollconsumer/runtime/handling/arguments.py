@@ -140,7 +140,7 @@ class Arguments:
         return payload
 
     def encoded(self, payload: dict[str, Any]) -> bytes:
-        """The stored JSON of `of_call`'s payload that has values without JSON form. Errors of ``encode_payload``."""
+        """The stored JSON of a payload whose values need not have a JSON form. Raises as ``encode_payload``."""
         return encode_named(self.dumped(payload))
 
     def json_of(self, payload: Mapping[str, Any]) -> dict[str, Any]:

@@ -131,7 +131,7 @@ class Context:
 
     @property
     def attempt(self) -> int:
-        """From 1; this one counts."""
+        """The number of the attempt, from 1; this one counts."""
         return self.delivery.attempt
 
     @property

@@ -23,7 +23,8 @@ RESULT_TTL = DAY
 
 
 class Handler(NamedTuple):
-    """``run`` takes the payload, and the context where ``takes_context`` says so; it returns a result, or raises.
+    """What a name stands for: ``run`` takes the payload, and the context where ``takes_context`` says so; it returns a
+    result, or raises.
 
     ``result_ttl``: the seconds for which a result is kept, 0 for not at all. ``at_most_once``: its messages are settled
     before they are handled, and never tried again. ``timeout`` in seconds, None for none. ``run`` keeps it by itself,
@@ -58,11 +59,11 @@ class Handler(NamedTuple):
 
     @property
     def defaults(self) -> Defaults:
-        """Of its messages."""
+        """What messages of the handler have by default."""
         return Defaults(self.queue, self.rate, self.rate_key)
 
     def with_timeout(self, seconds: float | None) -> Handler:
-        """The same with another timeout."""
+        """The same handler with another timeout."""
         return self._replace(timeout=seconds) if self.timed is None else self.timed(seconds)
 
     def wrapped(self, wrap: Callable[[Handler], Handler]) -> Handler:
@@ -77,7 +78,8 @@ class Handler(NamedTuple):
             return Outcome(error)
 
     def handle_here(self, payload: dict[str, Any], context: Context | None) -> Outcome:
-        """Run it. The outcome holds any exception, so that no handler ends a launch by raising."""
+        """Handle a message in the caller's context. The outcome holds any exception, so that no handler ends a launch
+        by raising."""
         try:
             result = self.run(payload, context) if self.timeout is None else self.begin(payload, context)
             if result is None:
@@ -96,7 +98,7 @@ class Handler(NamedTuple):
 
 
 def _on_loop(handler: Handler, coroutine: Coroutine[Any, Any, Any]) -> Outcome:
-    """Run it on a loop made for this message; a caller with a loop calls ``run`` instead."""
+    """Run ``coroutine`` on a loop made for this message; a caller with a loop calls ``run`` instead."""
     from pollconsumer.runtime.handling.coroutines.event_loop import EventLoop
     from pollconsumer.runtime.system.system_limits import start_refused
 

@@ -118,7 +118,7 @@ def hooked(run: Run, hooks: Hooks, timeout: float | None) -> Run:
 
 
 def hooked_coroutine(run: RunAsync, hooks: Hooks, timeout: float | None) -> RunAsync:
-    """As `hooked`, for coroutines."""
+    """The same as `hooked`, for coroutines."""
 
     async def run_hooked(payload: dict[str, Any], context: Context | None) -> Any:
         assert context is not None

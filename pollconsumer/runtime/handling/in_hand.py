@@ -9,7 +9,7 @@ from typing import Protocol
 class InHand(Protocol):
     @property
     def name(self) -> str:
-        """Its id."""
+        """The message's id as text."""
 
     @property
     def handler(self) -> str: ...
@@ -19,5 +19,4 @@ class InHand(Protocol):
 
 
 IN_SLOT: ContextVar[InHand | None] = ContextVar("in_slot", default=None)
-"""Set by each thread, and in each task, that handles a message, but for the quick pass, where it is the only one in
-flight."""
+"""The message that this thread, or this task, handles; unset in the quick pass, where it is the only one in flight."""

@@ -15,7 +15,7 @@ from pollconsumer.runtime.handling.argument_errors import BadArguments
 _OURS = str(Path(__file__).parents[2] / "_")[:-1]
 MAX_TRACE_CHARACTERS = 4000
 MOST_OF_GROUP = 3
-"""Errors of a group that its text has."""
+"""How many errors of a group are in the group's text."""
 
 
 class Outcome(NamedTuple):
@@ -26,9 +26,9 @@ class Outcome(NamedTuple):
 
 
 DONE = Outcome()
-"""It returned None, as most do."""
+"""The outcome of a handler that returned None, as most do."""
 made: Callable[[tuple[BaseException | None, Any]], Outcome] = partial(tuple.__new__, Outcome)
-"""`Outcome` of its fields, in a quarter of the time."""
+"""What makes an `Outcome` of its fields, in a quarter of the time that `Outcome` itself takes."""
 
 
 _LAZY = frozenset({GeneratorType, map, filter})
@@ -46,21 +46,22 @@ def returned(result: Any) -> Outcome:
 
 
 def done_result(result: Any) -> Any:
-    """``result``, or what it holds, if it is of a thread or process that is done; raises what that raised.
+    """``result``; if it stands for a call in another thread or process that is done, what that call returned; raises
+    what that call raised.
 
-    TypeError for one whose code nobody runs, as a generator or what waits for an ``await``, or whose code still runs: a
-    message that is completed with it has not been handled.
+    TypeError for a result whose code nobody runs, such as a generator or something that must be awaited, and for one
+    whose code still runs: a message that is completed with such a result has not been handled.
     """
     kind = type(result)
     if kind in _LAZY or hasattr(kind, "__anext__"):
         raise TypeError(f"it returned {_a(kind)}, which nobody runs; loop over it in the handler")
-    if isinstance(getattr(result, "gen", None), GeneratorType | AsyncGeneratorType):  # of contextlib's decorators
+    if isinstance(getattr(result, "gen", None), GeneratorType | AsyncGeneratorType):  # by contextlib's decorators
         raise TypeError("it returned a context manager, which nobody enters; use it in a with statement")
     if hasattr(kind, "__await__"):
         if kind is CoroutineType:
             result.close()  # else the interpreter warns that it was never awaited
         raise TypeError(f"it returned {_a(kind)}; await it, in a handler declared with async def")
-    if hasattr(kind, "add_done_callback"):  # of concurrent.futures and its like
+    if hasattr(kind, "add_done_callback"):  # a future, of concurrent.futures or the like
         return _from_elsewhere(kind, result.done, result.result)
     if kind.__module__ == "multiprocessing.pool" and hasattr(kind, "ready"):
         return _from_elsewhere(kind, result.ready, result.get)

@@ -24,7 +24,7 @@ def overridden(handler: Handler, options: Options) -> Handler:
 
 
 class _Unknown:
-    """In place of a policy that no application here has registered: its failure is reported, and the default delay
+    """Stands for a policy that no application here has registered: its failure is reported, and the default delay
     applies."""
 
     def __init__(self, name: str) -> None:

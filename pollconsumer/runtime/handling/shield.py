@@ -15,7 +15,7 @@ class Stopper:
         self.deferred = True
 
     def hasten(self, seconds: float) -> None:
-        """Stop the handler after so many seconds from now, if not before."""
+        """Stop the handler in ``seconds`` from now, if not before."""
         raise NotImplementedError
 
     def end(self) -> None:
@@ -23,7 +23,7 @@ class Stopper:
 
 
 in_force: dict[int, Stopper] = {}
-"""By the handler's thread."""
+"""What stops a handler, by the handler's thread."""
 
 
 class Shield:

@@ -46,10 +46,10 @@ class SlotWaits:
         with self._lock:
             if waiting is not None and waiting in self._waiting:
                 self._waiting[waiting] -= 1
-                self._waiting += Counter()  # without those of 0
+                self._waiting += Counter()  # drops counts of 0
 
     def forget(self, waiting: InHand) -> None:
-        """Forget its wait, in whatever way its handler has ended."""
+        """Forget the wait of ``waiting``, in whatever way its handler has ended."""
         with self._lock:
             self._waiting.pop(waiting, None)
 
@@ -66,8 +66,8 @@ class SlotWaits:
         return len(self._waiting) >= self.serving.slots
 
     def give_up(self, waiting: InHand | None, queue: str, awaited: str) -> bool:
-        """Whether that still is so. Then the wait ends: ``waiting`` is to fail, so that its slot can handle a message
-        for which others wait."""
+        """Whether `may_be_stuck` is still true. If it is, the wait ends: ``waiting`` is to fail, so that its slot can
+        handle a message for which others wait."""
         with self._lock:
             stuck = self.may_be_stuck(waiting, queue, awaited)
             if stuck and waiting is not None:

@@ -41,8 +41,9 @@ END_WITHIN = 1.0
 
 
 class Processes:
-    """``program`` is the file that a process runs; ``introduction`` its first message, sent by the connection since it
-    may contain secrets. ``check_lease`` returns if the lease can be trusted, and raises if it is lost."""
+    """The processes of a launch. ``program`` is the file that a process runs; ``introduction`` its first message, sent
+    by the connection since it may contain secrets. ``check_lease`` returns if the lease can be trusted, and raises if
+    it is lost."""
 
     def __init__(self, program: Path, introduction: dict[str, Any], check_lease: Callable[[], bool]) -> None:
         self._program, self._introduction, self._directory = program, introduction, os.getcwd()  # noqa: PTH109  as text
@@ -77,7 +78,7 @@ class Processes:
             process.kill()
 
     def _close_in_fork(self) -> None:
-        """A process that a handler forks must not hold our processes' lifelines."""
+        """Close our processes' lifelines, in a process that a handler forks: it must not keep them open."""
         for process in self._all:
             with suppress(OSError):
                 process.close_descriptors()
@@ -132,7 +133,7 @@ class Processes:
                 self._end(process)
 
     def _started(self, context: Context) -> _ChildProcess:
-        """A new process that is ready; NotBegun."""
+        """A new process that is ready. NotBegun if none can be started."""
         until, why = self._refused
         if time.monotonic() < until:
             raise NotBegun(why)
@@ -175,7 +176,7 @@ class _ChildProcess:
         ours, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
         self.began = self.used = False
-        """Whether it began its last message; whether it has handled any."""
+        """Whether the process began the message that it was sent last; whether it has handled any."""
         self._killing, self._killed = threading.Lock(), False
         try:
             numbers = (theirs.fileno(), lifeline)
@@ -197,7 +198,7 @@ class _ChildProcess:
         self._connection = FrameConnection(ours)
 
     def introduce(self, introduction: dict[str, Any], within: float) -> None:
-        """Raise ProcessDied unless it becomes ready ``within`` so many seconds."""
+        """Send ``introduction``. ProcessDied unless the process becomes ready in ``within`` seconds."""
         until = time.monotonic() + within
         with suppress(TimeoutError):
             self._send(introduction, until)
@@ -258,7 +259,7 @@ class _ChildProcess:
         raise TimeoutError
 
     def is_alive(self) -> bool:
-        """Whether it waits for a message."""
+        """Whether the process is alive, and waits for a message."""
         try:
             return self._connection.receive(0) is None and not self._has_ended()
         except OSError:
@@ -272,7 +273,8 @@ class _ChildProcess:
             time.sleep(0.005)
 
     def kill(self) -> None:
-        """Kill it and its children. If it has exited already, its pid cannot be reused until it is waited for."""
+        """Kill the process and its children. If it has exited already, its pid cannot be reused until it is waited
+        for."""
         with self._killing:
             if self._killed:
                 return
@@ -307,7 +309,7 @@ class _ChildProcess:
         return frame
 
     def _has_ended(self) -> bool:
-        """Without reaping it, so that its pid is not reused."""
+        """Whether the process has ended. It is not reaped, so that its pid is not reused."""
         try:
             return os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:  # a handler reaped it

@@ -26,11 +26,11 @@ KINDS: dict[str, type[Exception]] = {
 MOST_TEXT = 65_536
 """Characters of an error's text."""
 MOST_BYTES = 32 * 1024**2
-"""Per frame."""
+"""Bytes of a frame, at most."""
 
 
 def encode_outcome(outcome: Outcome, fatal: tuple[type[BaseException], ...]) -> dict[str, Any]:
-    """``fatal``: exceptions treated like Fatal."""
+    """An outcome as a frame has it. ``fatal``: exceptions treated like Fatal."""
     if outcome.error is not None:
         return {"error": encode_error(outcome.error, fatal)}
     try:
@@ -76,7 +76,7 @@ def encode_refusal(error: PollConsumerError) -> dict[str, str]:
 
 
 def decode_refusal(fields: dict[str, str]) -> PollConsumerError:
-    """The same exception, if it is one of ours."""
+    """The exception of the other side: of the same class, if that is one of ours, else a PollConsumerError."""
     kind = getattr(errors, fields["class"], PollConsumerError)
     error: PollConsumerError = kind.__new__(kind, fields["text"])
     return error
@@ -100,7 +100,7 @@ class FrameConnection:
         self._poll.register(connection, select.POLLIN)
 
     def send(self, frame: dict[str, Any], until: float | None = None) -> None:
-        """TimeoutError if it is not sent ``until`` then, on the monotonic clock."""
+        """Send ``frame``. TimeoutError if it is not sent by the instant ``until`` of the monotonic clock."""
         self._socket.settimeout(None if until is None else max(0.001, until - time.monotonic()))
         self._socket.sendall(json.dumps(frame).encode() + b"\n")
 

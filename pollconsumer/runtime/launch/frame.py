@@ -43,7 +43,7 @@ class Frame:
         self._start, now = host.started_at(), host.monotonic()
         self._ahead = plan.next_launches and (now + plan.next_launches[0], now + plan.next_launches[1])
         offset = None if plan.launched_ago is None else plan.launched_ago - (now - self._start)
-        # One that was suspended before it planned knows of later ticks than its own: others would learn from them.
+        # A launch suspended before it planned knows only ticks later than its own: others would learn from them.
         passed = offset is not None and offset < -OUR_OWN
         self.launch_offset = None if passed else offset
         self.next_tick = None if passed or self._ahead is None else self._ahead[0] - self._start
@@ -114,7 +114,8 @@ class WindowPatience(Patience):
         self._clocks.sleep(min(seconds, left))
 
     def for_one_answer(self, blocking: float = 0.0) -> float:
-        """Shorter at the end: a server that does not answer must not keep the launch beyond its grace."""
+        """Timeout of one command, in seconds. It is shorter at the launch's end: a server that does not answer must not
+        keep the launch beyond its grace."""
         is_open = self._until is None and not self._interrupted()
         if is_open and blocking == 0 and self._clocks.monotonic() + COMMAND_TIMEOUT < self._window().stop_before:
             return COMMAND_TIMEOUT  # hot path: long before the end
@@ -126,5 +127,6 @@ class WindowPatience(Patience):
         return min(timeout, max(LEAST_FOR_ANSWER, last))
 
     def to_connect(self) -> float:
-        """Once patience is over, a server that did not answer is not waited for again."""
+        """Timeout of a new connection, in seconds; 0 once patience is over: a server that did not answer is not waited
+        for again."""
         return self.for_one_answer() if self.left() > 0 else 0.0

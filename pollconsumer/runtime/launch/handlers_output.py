@@ -89,7 +89,7 @@ def _replacement(stream: io.TextIOWrapper) -> tuple[HandlersOutput, TextIO]:
 
 
 def _is_unread(descriptor: int) -> bool:
-    """Whether it is a pipe or a socket that nobody reads any more, or a terminal that is hung up."""
+    """Whether ``descriptor`` is a pipe or a socket that nobody reads any more, or a terminal that is hung up."""
     poll = select.poll()
     poll.register(descriptor, 0)
     return any(state & (select.POLLERR | select.POLLHUP) for _, state in poll.poll(0))

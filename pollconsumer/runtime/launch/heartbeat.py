@@ -47,13 +47,14 @@ class Heartbeat(Protocol):
     def pid(self) -> int: ...
 
     def hold(self, tenure: Tenure) -> None:
-        """Have it renew the lease. LeaseLost if it is dead: it may be killed while the user's modules are imported."""
+        """Have the heartbeat renew the lease. LeaseLost if it is dead: it may be killed while the user's modules are
+        imported."""
 
     def is_alive(self) -> bool:
-        """Whether it is alive and not suspended."""
+        """Whether the heartbeat is alive and not suspended."""
 
     def stop(self) -> None:
-        """End it at once: the launch holds no lease, or has released it."""
+        """End the heartbeat at once: the launch holds no lease, or has released it."""
 
 
 class ForkedHeartbeat:

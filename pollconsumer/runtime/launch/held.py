@@ -66,7 +66,7 @@ class Launch(Protocol):
     plan: LaunchPlan
     window: Window
     min_margin: float
-    """The plan's, or learned."""
+    """The margin of the plan, or the one that was learned."""
     waited: bool
     """Whether another launch held the lease when this one came for it."""
     progress: LaunchProgress
@@ -76,7 +76,7 @@ class Launch(Protocol):
     store: RedisStore
 
     def clock(self) -> float:
-        """Seconds, as the window counts them."""
+        """The instant, in seconds of the clock by which the window is measured."""
 
     def chance(self) -> float:
         """A random number in [0, 1)."""
@@ -84,7 +84,7 @@ class Launch(Protocol):
     def emit(self, event: Event) -> None: ...
 
     def interrupted(self) -> bool:
-        """Whether it was asked to stop."""
+        """Whether the launch was asked to stop."""
 
     def check_lease(self) -> bool:
         """Wait until the lease can be trusted. Returns whether that took a wait, in which others may have recovered

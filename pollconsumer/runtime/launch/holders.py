@@ -14,7 +14,7 @@ from pollconsumer.runtime.launch.shared_memory.launch_progress import Identity
 
 
 def is_gone(holder: bytes, host: Host) -> bool:
-    """Whether its launch and heartbeat are known to have ended."""
+    """Whether the launch and the heartbeat of ``holder`` are known to have ended."""
     found = _read(holder)
     namespace, births = found.get("namespace"), found.get("births")
     if not isinstance(namespace, str) or not isinstance(births, dict):

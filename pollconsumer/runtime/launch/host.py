@@ -56,7 +56,7 @@ class Host(Clocks, Protocol):
 
     def end_in(self, seconds: float, last_act: Callable[[], str]) -> Callable[[], None]:
         """End this process after ``seconds``, with the watchdog's exit code, once ``last_act`` was called. Returns a
-        function that lifts the limit: the process is then to exit, or to be given another one."""
+        function that lifts the limit: the process is then to exit, or to be given another limit."""
 
 
 class ThisProcess(SystemClocks):

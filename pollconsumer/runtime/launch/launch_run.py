@@ -115,7 +115,7 @@ class _Claimant:
         """Whether others held the lease; the fence of the newest holder that was called to hand over."""
 
     def take_lease(self) -> HeldLaunch | None:
-        """None if another successor waits already, or after the window's end or a signal."""
+        """The launch with its lease; None if another successor waits already, or after the window's end or a signal."""
         host, wire, group, identity = self._host, self._store.wire, self._group, self._identity
         entry = identity.entry(None, 0.0, 0.0, self._frame.progress)
         self._leases.demand_rights()
@@ -165,8 +165,9 @@ class _Claimant:
         return True
 
     def _held(self, acquired: Acquired, asked: float, asked_at: float, shown_from: float) -> HeldLaunch:
-        """``asked``: when the lease was asked for, on the boot clock; ``asked_at``: on the monotonic one, on which the
-        server's clock showed what it answered from ``shown_from`` on."""
+        """The launch with the lease that was ``acquired``. ``asked``: when the launch asked for it, on the boot clock;
+        ``asked_at``: the same on the monotonic clock; ``shown_from``: the earliest instant, on the monotonic clock, at
+        which the server's clock can have shown what it answered."""
         frame, host, group = self._frame, self._host, self._group
         now, boot_now = host.monotonic(), host.boot_time()
         began = ServerClock().shown_at(group.name, acquired.at, shown_from, now)

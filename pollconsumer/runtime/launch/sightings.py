@@ -12,7 +12,7 @@ from pollconsumer.store.records.id_text import id_text
 LOOK_EVERY = 0.4
 """Seconds: a message that is in hand at two looks is told of within a second of its beginning."""
 MOST_TOLD = 256
-"""Messages that are told of: as many as a launch may have slots."""
+"""How many messages are told of, at most: as many as a launch may have slots."""
 
 
 class Sightings:

@@ -46,7 +46,7 @@ class StopListener:
         self._attend_at = time.monotonic() + FIRST_AFTER
         self._asked: dict[tuple[str, bytes], float] = {}
         """When the launch was told of each request, on the monotonic clock; infinity once it was reported that the
-        message goes on."""
+        message of the request goes on."""
 
     def wait(self, wait: Callable[[float, int | None], bool], seconds: float) -> bool:
         """Wait at most ``seconds`` for the launch's end. Returns whether it has ended. ``wait`` does the waiting: it is

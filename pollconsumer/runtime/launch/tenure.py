@@ -102,7 +102,8 @@ def keep(launch: Watched, progress: LaunchProgress, leases: Leases, tenure: Tenu
 
 
 def _ends_within(launch: Watched, seconds: float, sightings: Sightings, clocks: Clocks) -> bool:
-    """As `Watched.ends_within`; returns early, too, once a message has been in hand for a while: the store is told."""
+    """Wait as `Watched.ends_within` does; return early, too, once a message has been in hand for a while: the store is
+    to be told."""
     until = clocks.monotonic() + seconds
     while True:
         if launch.ends_within(max(0.0, min(until - clocks.monotonic(), LOOK_EVERY))):

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 AT_A_TIME = 4
 """Requests in flight. Those to one monitor are sent one after the other."""
 MOST_WAITING = 100
-"""Requests that may wait for each of these."""
+"""Requests that may wait behind each one in flight."""
 TOO_MANY = f"more than {MOST_WAITING} requests wait for an answer"
 
 
 class Monitors:
-    """``deliver`` sends a request, and returns None if the monitor took it."""
+    """Tells the monitors of occurrences. ``deliver`` sends a request, and returns None if the monitor took it."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class _AttemptWatch:
         self._monitors, self._handler, self._url = monitors, handler, url
         self._name, self._attempt = reservation.name, reservation.attempt
         self._run = uuid_of(sha256(reservation.name.encode()))
-        """The same for each attempt of the occurrence, in whichever launch."""
+        """The UUID of the run: the same for each attempt of the occurrence, in whichever launch."""
         self._began: float | None = None
 
     def handler(self) -> Handler:

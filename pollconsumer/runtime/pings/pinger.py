@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from http.client import HTTPConnection
 
 ANSWER_WITHIN = 3.0
-"""Seconds."""
+"""Seconds in which a monitor must have answered."""
 NO_ANSWER = "no answer in time"
 BROKEN_FROM = 500
 """Status codes from which the monitor is at fault, not the request."""
@@ -44,7 +44,7 @@ class Sender:
         self._in_hand: Ping | None = None
 
     def start(self) -> None:
-        with suppress(RuntimeError):  # told by `wait`
+        with suppress(RuntimeError):  # no thread can be started: `wait` tells it
             self._thread = start_thread(self._send_all)
 
     def send(self, ping: Ping) -> None:
@@ -54,7 +54,7 @@ class Sender:
         return self._waiting.qsize()
 
     def refuse(self, ping: Ping, reason: str) -> None:
-        """Record that it is not sent."""
+        """Record that ``ping`` is not sent, for ``reason``."""
         self._problems[host_of(ping.url)] = reason
 
     def close(self) -> None:
@@ -155,7 +155,8 @@ def _answered(ping: Ping, within: float, connections: list[HTTPConnection]) -> F
 
     class RedirectFollower(HTTPRedirectHandler):
         def redirect_request(self, *_: Any) -> None:
-            """Nowhere: the address is a secret, and a POST would become a GET without the launch's line."""
+            """Follow no redirection: the address is a secret, and a POST would become a GET without the launch's
+            line."""
 
     headers = {"User-Agent": "pollconsumer", "Content-Type": "text/plain; charset=utf-8"}
     try:

@@ -28,7 +28,7 @@ from pollconsumer.runtime.system.system_limits import start_refused
 
 PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR")
 PASSED_ON_PREFIXES = ("LC_", "XDG_")
-"""Variables that every program inherits; none of them holds secrets."""
+"""What names of variables begin with that every program inherits, too; none of them holds secrets."""
 
 
 class CommandFailed(Exception):
@@ -36,7 +36,7 @@ class CommandFailed(Exception):
 
 
 class FatalExit(CommandFailed, Fatal):
-    """It exited with a code in ``fatal``."""
+    """The program exited with a code in ``fatal``."""
 
 
 class Command:
@@ -67,7 +67,7 @@ class Command:
         return other
 
     def __call__(self, payload: dict[str, Any], context: Context | None) -> dict[str, Any]:
-        """Run it to its end. CommandFailed, StillRunning, NotBegun."""
+        """Run the program to its end. CommandFailed, StillRunning, NotBegun."""
         assert context is not None
         note = self._programs.begin(context.delivery)
         try:
@@ -75,7 +75,7 @@ class Command:
                 context.deadline = min(context.deadline, time.monotonic() + self.timeout)
             try:
                 running = self._start(payload, context, note)
-            except OSError as error:  # of the system, about no path
+            except OSError as error:  # the system refuses a process; a program that is missing raises another error
                 raise NotBegun(start_refused(error)) from None
             try:
                 in_time = running.wait(self.timeout, unless=lambda: context.stop_asked)

@@ -44,7 +44,7 @@ class ProgramProcess(NamedTuple):
     birth: str | None
 
     def is_alive(self) -> bool:
-        """Without start times, a pid in use counts as alive."""
+        """Whether the process is alive. Without start times, any process with its pid counts as alive."""
         if self.birth is not None:
             return birth(self.pid) == self.birth
         try:
@@ -67,7 +67,7 @@ class Noted(NamedTuple):
 
     @classmethod
     def read(cls, path: Path) -> Noted | None:
-        """None if the note is gone or corrupt."""
+        """The note at ``path``; None if it is gone or corrupt."""
         try:
             first, second, *_ = path.read_bytes().split(b"\n")
             content = json.loads(first)
@@ -127,7 +127,7 @@ class ProgramNote:
 
     def __init__(self, path: Path | None = None, descriptor: int | None = None) -> None:
         self.path, self.descriptor = path, descriptor
-        """For the program to inherit; None without a note."""
+        """The note's path, and the descriptor that the program is to inherit; None without a note."""
 
     def started(self, pid: int) -> None:
         """Record the program, which holds the note from now on."""

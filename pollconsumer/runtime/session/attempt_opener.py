@@ -38,8 +38,9 @@ class AttemptOpener:
         self._monitors: Monitors | None = None
 
     def attempt(self, reservation: Reservation) -> Attempt | None:
-        """None for a message that is to stop, has expired or is malformed, whose handler is unknown, which a newer
-        version wrote, or whose process died too often: it is settled."""
+        """The attempt at a message that is to be handled. None for a message that is to stop, has expired or is
+        malformed, whose handler is unknown, which a newer version wrote, or whose process died too often: that one is
+        settled."""
         handler = self._handlers.get(reservation.handler)
         if self._stops.asked(reservation):
             self._settling.stop_unstarted(reservation)
@@ -72,7 +73,7 @@ class AttemptOpener:
         return Attempt(reservation, handler, payload, self._context_of(reservation))
 
     def _with_options(self, handler: Handler, reservation: Reservation) -> Handler | None:
-        """None if a newer version wrote any of the options."""
+        """``handler`` with the message's options; None if a newer version wrote any of them."""
         from pollconsumer.core.message_options import decoded  # few messages have options
         from pollconsumer.runtime.handling.overrides import overridden
 
@@ -91,7 +92,7 @@ class AttemptOpener:
 
 
 def refuse_crashed(reservation: Reservation) -> None:
-    """Raise Crashed if its process died too often for another attempt."""
+    """Raise Crashed if the message's process died too often for another attempt."""
     if reservation.spent:
         raise Crashed("crashed: its launch died in its last attempt, or before that was settled")
     if reservation.crashes >= MOST_CRASHES:

@@ -13,8 +13,8 @@ from pollconsumer.store.records.reservations import Reservation
 from pollconsumer.store.records.steps import Done
 
 TOGETHER_FOR = 0.001
-"""Seconds that messages recorded together are expected to take: about ten round trips, so that the one for the record
-is a small part."""
+"""Seconds that messages recorded together are expected to take: about ten round trips, so that the round trip of the
+record is a small part."""
 MOST_TOGETHER = 8
 
 

@@ -19,7 +19,7 @@ REPORT_EVERY = 1.0
 
 
 class ConsumerOptions(NamedTuple):
-    """Durations in seconds, memory in bytes."""
+    """Options of a consumer; durations in seconds, memory in bytes."""
 
     queues: tuple[str, ...]
     idle_time: float
@@ -29,12 +29,12 @@ class ConsumerOptions(NamedTuple):
     overrun_target: float
     until_empty: bool = False
     linger: float = 0.0
-    """With ``until_empty``: for how long there must be nothing left."""
+    """How long there must be nothing left, with ``until_empty``, before the launch ends."""
     max_messages: int | None = None
     memory_limit: int | None = None
     limits: Mapping[str, Limits] = MappingProxyType({})
     weights: Mapping[str, int] = MappingProxyType({})
-    """By queue; without any, queues are served in order."""
+    """Weights of queues; without any, queues are served in order."""
     keeping: Mapping[str, Retention] = MappingProxyType({})
     loop: Loop = Loop.WOKEN
     instances: int = 1

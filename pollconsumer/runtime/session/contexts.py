@@ -34,7 +34,7 @@ class Deliveries:
         self._own_store: RedisStore | None = None
         self._namespace = launch.store.keys.namespace
         self._shared: _Shared | None = None
-        """Of the last context."""
+        """What the last context had in common with others of its lot."""
 
     def context_of(self, reservation: Reservation) -> Context:
         shared, state = self._shared, None
@@ -83,7 +83,8 @@ class Deliveries:
 
     @contextmanager
     def _store_of_handlers(self) -> Iterator[RedisStore]:
-        """On a separate connection: a handler runs on a thread, and it or a hook may be interrupted anywhere."""
+        """Yield the store on a separate connection: a handler runs on a thread, and it or a hook may be interrupted
+        anywhere."""
         with self._lock:
             if self._own_store is None:
                 self._own_store = RedisStore(self._launch.bare_wire(), self._store.keys.namespace)
@@ -106,6 +107,7 @@ class _Shared(NamedTuple):
     situation: Situation
 
     def delivery_of(self, reservation: Reservation) -> Delivery:
-        """Without what the store was asked for."""
+        """The delivery of a message without a checkpoint that is no occurrence: the store need not be asked for
+        anything."""
         lot = self.lot
         return Delivery(self.namespace, lot.queue, reservation.name, lot.handler, *self.numbers, None, self.headers)

@@ -38,10 +38,11 @@ trip."""
 
 
 class Exchange:
-    """``reserved`` holds the messages that are reserved, in their order, until they are started."""
+    """What a launch exchanges with the store. ``reserved`` holds the messages that are reserved, in their order, until
+    they are started."""
 
     lost: Set[str] = frozenset()
-    """Queues of ours that cannot be served now: of a cluster, which has lost their node."""
+    """Queues of ours that cannot be served now, since a cluster has lost their node."""
 
     def __init__(
         self,
@@ -60,16 +61,17 @@ class Exchange:
         self._keeping = keeping
         self._limits = {queue: limits[queue].packed() for queue in limits}
         self.passing = Lock()
-        """Held while a slot takes a reserved message, until that is in flight, and while reserved messages are
-        returned."""
+        """A lock that is held while a slot takes a reserved message, until that is in flight, and while reserved
+        messages are returned."""
         self.returned, self.is_stuck = 0, False
-        """How many returned to their queues, and whether no handler has ended since: see `reserved_returner.py`."""
+        """How many messages were returned to their queues, and whether no handler has ended since: see
+        `reserved_returner.py`."""
         self._put_off: list[Reservation] = []
         self._untrimmed = 0
         self._to_trim: set[str] = set()
         """Queues to trim with their next step."""
         self._unusual_until: dict[str, float] = {}
-        """By queue, on the launch's clock: see UNUSUAL_FOR."""
+        """When messages of a queue may be plain again, by queue, on the launch's clock: see UNUSUAL_FOR."""
         self.successor = False
         """Whether the next launch waits for the lease."""
         self.more_in: float | None = None
@@ -81,10 +83,10 @@ class Exchange:
         self._due_at = inf
         """When a message or a recurrence of our queues is due, as far as the last promotion found."""
         self._promoted = -inf
-        """When that was."""
+        """When the last promotion was made."""
         self.to_repair: list[str] = []
-        """Queues in which it found anything that a repair looks at: repaired before a later step, so that what was
-        reserved with the last one does not wait for it."""
+        """Queues in which the last promotion found anything that a repair looks at. They are repaired before a later
+        step, so that what was reserved with the last one does not wait for a repair."""
         self._repaired = launch.clock()
 
     def next(self) -> Reservation | None:
@@ -93,7 +95,7 @@ class Exchange:
             return self.reserved.popleft() if self.reserved else None
 
     def queues(self) -> Sequence[str]:
-        """Ours that can be served now."""
+        """The queues of ours that can be served now."""
         return [queue for queue in self._turns.queues if queue not in self.lost]
 
     def due_in(self) -> float:
@@ -126,9 +128,9 @@ class Exchange:
         return False
 
     def reserve_when_woken(self, wait: float) -> None:
-        """As soon as there is a message in any queue, at most ``wait`` seconds from now.
+        """Reserve messages as soon as any queue has one, at most ``wait`` seconds from now.
 
-        Promotes afterwards, if there was none: a message that wakes an idle launch must not wait for that.
+        If no queue had one, promote afterwards: a message that wakes an idle launch must not wait for a promotion.
         """
         self.settle()  # outcomes must not wait
         self.more_in, self.held_back = None, False
@@ -183,16 +185,16 @@ class Exchange:
         self._flight.settled()
         if share.completed:
             self._untrimmed += share.completed
-            self._to_trim.add(share.queue)  # which counts what beginnings have completed
+            self._to_trim.add(share.queue)  # a trim counts what beginnings have completed
         if not stale:
             return len(reservations)
         later = {each.id for each in reservations[1:]}
-        if now_stale := [each for each in stale if each not in later]:  # of the others, when it is their turn
+        if now_stale := [each for each in stale if each not in later]:  # the others are told of when it is their turn
             self._tell_stale(now_stale)
         return next((n for n, each in enumerate(reservations) if each.id in stale), len(reservations))
 
     def put_off(self, reservation: Reservation) -> None:
-        """Keep it reserved for the next launch: released now, it would return to this one."""
+        """Keep the message reserved for the next launch: if it were released now, this one would get it again."""
         self._put_off.append(reservation)
 
     def repair(self) -> None:
@@ -211,7 +213,7 @@ class Exchange:
         self.brought += repair(self._launch, queue, live_fences, self._add_dead_letter)
 
     def clear(self) -> None:
-        """Release reservations that were not started; settle these, and outcomes."""
+        """Release reservations that were not started; settle these releases, and outcomes."""
         self._release_reserved()
         self.settle()
 
@@ -230,14 +232,14 @@ class Exchange:
 
     def _release_reserved(self) -> None:
         with self.passing:
-            released = [*reversed(self.reserved)]  # since each goes to the head
+            released = [*reversed(self.reserved)]  # the last first, since each goes to the head
             self.reserved.clear()
         for reservation in released:
             self._settling.release(reservation)
 
     def _send(self, shares: list[Share], wait: float = 0.0, promoting: Sequence[str] = ()) -> Stepped:
-        """Take a step for ``shares``. With ``wait``, for `reserve_when_woken`, it settles nothing: what comes after the
-        wait delays a handler's start."""
+        """Take a step for ``shares``. With ``wait``, for `reserve_when_woken`, the step settles nothing: whatever else
+        comes after the wait delays a handler's start."""
         self.report()
         for share in shares:
             share.limits = self._limits.get(share.queue, "")  # without a claim, too: what is settled makes room
@@ -294,11 +296,12 @@ class Exchange:
         self._emit(ReservationsLost(tuple(map(id_text, stale))))
 
     def _look_after(self, queues: Sequence[str], promoted: Sequence[Promoted], sent: float) -> None:
-        """Do what the promotion of ``queues``, which was ``sent`` then, has found to be due."""
+        """Do what is due by the answers ``promoted`` to a promotion of ``queues``; ``sent``: when that was sent, on the
+        launch's clock."""
         self._promoted, self._due_at, self.to_repair = self._launch.clock(), inf, []
         for queue, each in zip(queues, promoted, strict=True):
             if each.next_due is not None:
-                # From when it was sent, since the next one will take as long to the server.
+                # Counted from when the promotion was sent: the next one will take as long to reach the server.
                 self._due_at = min(self._due_at, sent + each.next_due)
             if each.to_repair:
                 self.to_repair.append(queue)

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 HORIZON = 0.01
 """Seconds that messages are reserved ahead, and that an outcome may stay unsettled."""
 MAX_PAGE_MESSAGES = 192
-"""More would cost each message less, and keep the server from others for longer than 1 to 3 ms."""
+"""Messages of a page, at most: more would cost each message less, and keep the server from others for longer than 1 to
+3 ms."""
 MAX_PAGE_BYTES = 1024 * 1024
 """Bytes of payloads, estimated from the last page."""
 SAMPLED = 16
-"""One payload in 16 is measured, since each measurement takes time."""
+"""How many payloads there are for each one that is measured, since a measurement takes time."""
 
 _payload = attrgetter("payload")
 

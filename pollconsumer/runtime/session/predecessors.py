@@ -23,7 +23,7 @@ class Predecessors:
         self._read_at = 0.0
 
     def of(self, reservation: Reservation) -> PreviousOccurrence | None:
-        """The last one completed of the recurrence of ``reservation``; None if that is no occurrence."""
+        """The last completed occurrence of the recurrence of ``reservation``; None if that message is no occurrence."""
         occurrence = reservation.occurrence
         if occurrence is None:
             return None
@@ -33,11 +33,12 @@ class Predecessors:
         return self._found.pop(which)
 
     def forget(self) -> None:
-        """Occurrences have been completed here."""
+        """Forget what was read: occurrences have been completed here."""
         self._found.clear()
 
     def _read(self, reservation: Reservation) -> None:
-        """Read it, and in the same round trip those of messages reserved ahead."""
+        """Read the last completed occurrence for ``reservation``, and in the same round trip those for messages
+        reserved ahead."""
         queue = reservation.queue
         ahead = [*self._reserved]  # at once: a slot may take one meanwhile
         near = (reservation, *islice((each for each in ahead if each.queue == queue), MOST))

@@ -30,7 +30,7 @@ CARRIED_WITHIN = 0.1
 
 
 class ProgressReporter:
-    """``every``: seconds, 0 to store each report at once, in its own thread."""
+    """Stores reports. ``every``: seconds between two times; 0 to store each report at once, in its handler's thread."""
 
     def __init__(self, launch: Launch, every: float) -> None:
         self._launch, self._every = launch, every
@@ -40,7 +40,7 @@ class ProgressReporter:
         self._thread: Started | None = None
         self._store: RedisStore | None = None
         self.has_reported = False
-        """Whether any handler of this launch ever has."""
+        """Whether any handler of this launch has ever reported."""
 
     def report(self, reservation: Reservation, progress: Progress) -> None:
         with Shield():
@@ -56,8 +56,9 @@ class ProgressReporter:
 
     @contextmanager
     def carried(self, lost: Set[str] = frozenset()) -> Iterator[Reports | None]:
-        """What is not stored yet, for the caller to store within: afterwards, so are all earlier reports, and none is
-        stored after a newer one. None of ``lost`` queues: the next one replaces it."""
+        """Yield the reports that are not stored yet, for the caller to store within the block: afterwards, all earlier
+        reports are stored, too, and none is stored after a newer one. Reports of ``lost`` queues are left out: the next
+        one replaces each."""
         if self._reports or self._storing.locked():
             with self._storing:
                 yield {queue: each for queue, each in self._taken().items() if queue not in lost}
@@ -78,7 +79,8 @@ class ProgressReporter:
                 time.sleep(self._every - CARRIED_WITHIN)
 
     def _store_all(self) -> bool:
-        """Whether there was anything. If the store does not answer, the next report replaces it."""
+        """Store all reports. Returns whether there were any. If the store does not answer, the next report replaces
+        each."""
         with self._storing:
             reports = self._taken()
             if not reports:

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 
 class QuickPath:
-    """``brief`` and ``horizon`` in seconds: how long a message may take without a change of the margin, and its outcome
-    stay unsettled."""
+    """Handles messages in passes. ``brief``: seconds that a message may take without a change of the margin;
+    ``horizon``: seconds that its outcome may stay unsettled."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class QuickPath:
 
     def handle(self, reserved: deque[Reservation], most: int, margin: float) -> int:
         """Handle the first of ``reserved`` in a pass, ``most`` at most, while ``margin`` seconds are left. Returns how
-        many."""
+        many were handled."""
         if self._inline is None or self._stops.any():
             return 0
         base = copy_context()
@@ -84,7 +84,8 @@ class QuickPath:
         base: Variables,
         own: Variables,
     ) -> int:
-        """``base`` has the launch's variables, ``own`` is their copy in which this is called."""
+        """Handle messages as `handle` does. ``base`` has the launch's variables, ``own`` is the copy of them in which
+        this is called."""
         settling, counts = self._settling, self._flight.series.counts
         done: list[Done] = []
         with self._passing:
@@ -115,7 +116,7 @@ class QuickPath:
         return handled
 
     def _handle_run(self, way: _Way, run: list[Reservation], this: _Pass) -> bool:
-        """Whether the pass goes on after them. Hot path."""
+        """Handle the messages of ``run``. Returns whether the pass goes on after them. Hot path."""
         inline, reserved, done, margin, latest, base, own = this
         clock, may_begin, brief = self._launch.clock, self._launch.may_begin, self._brief
         counts, handle, lasted, context = self._flight.series.counts, way.handle, way.lasted, None
@@ -207,7 +208,7 @@ class QuickPath:
         return runs
 
     def _way_of(self, which: tuple[str, str], inline: Inline) -> _Way | None:
-        """That of messages of a handler in a queue, if it is not isolated and expected to be brief."""
+        """The way of messages of a handler in a queue; None if the handler is isolated, or not expected to be brief."""
         name, queue = which
         expected, handler = self._durations.expected(name), self._handlers.get(name)
         if handler is None or expected is None or expected > self._horizon:

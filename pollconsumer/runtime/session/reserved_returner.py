@@ -28,7 +28,7 @@ LOOK_EVERY = 0.02
 """Seconds. Two looks, a step and a wake-up fit into the 50 ms that a message may be late."""
 
 Seen = tuple["Sequence[Reservation]", "Reservation"]
-"""What is in hand, and the first one behind it."""
+"""The messages in hand, and the first one reserved behind them."""
 
 
 class ReservedReturner:
@@ -38,11 +38,11 @@ class ReservedReturner:
         self._ended = threading.Event()
         self._seen: Seen | None = None
         self._shares: dict[str, Share] = {}
-        """To be settled."""
+        """What is to be settled, by queue."""
         self._store: RedisStore | None = None
 
     def begin(self) -> None:
-        with suppress(RuntimeError):  # messages wait as they do with one instance
+        with suppress(RuntimeError):  # no thread can be started: messages wait, as with one instance
             start_thread(self._serve)
 
     def end(self) -> None:
@@ -53,7 +53,7 @@ class ReservedReturner:
             self.look()
 
     def look(self) -> None:
-        """What the last look saw as it is now is returned."""
+        """Return what is reserved, if the last look saw the same messages in hand, and the same one behind them."""
         exchange = self._exchange
         with exchange.passing:
             in_hand, before = self._launch.progress.flight.in_hand(), self._seen
@@ -64,8 +64,8 @@ class ReservedReturner:
             self._return()
 
     def _take(self) -> None:
-        """The last one first, since each goes to the head. One that is handled at most once may be recorded as begun at
-        this moment: it stays, with those before it."""
+        """Take reserved messages, the last one first, since each goes to the head of its queue. A message that is
+        handled at most once may be recorded as begun at this moment: it stays, and so do those before it."""
         reserved = self._exchange.reserved
         while reserved and reserved[-1].handler not in self._once:
             reservation = reserved.pop()
@@ -75,7 +75,8 @@ class ReservedReturner:
         self._exchange.is_stuck = True
 
     def _return(self) -> None:
-        """Repeated with the next look, where the store is away: a row that has changed since stays as it is."""
+        """Release what was taken; where the store is away, again with the next look. A row that has changed since stays
+        as it is."""
         if self._store is None:
             self._store = RedisStore(self._launch.bare_wire(), self._launch.store.keys.namespace)
         try:

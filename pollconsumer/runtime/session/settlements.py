@@ -42,7 +42,7 @@ MAX_ERROR_CHARACTERS = 500
 MAX_RESULT_BYTES = 64 * 1024
 LONGEST_DELAY = 10 * YEAR
 _SCALARS: dict[type, Callable[[Any], str]] = {int: int.__repr__, str: json.encoder.encode_basestring}
-"""Text and whole numbers need no encoder: it would call these."""
+"""The functions by which the encoder writes text and whole numbers, called without the encoder."""
 
 
 class Settlements:
@@ -93,7 +93,7 @@ class Settlements:
     def extra_of(
         self, reservation: Reservation, kept_for_ms: int, context: Context | None, result: Any, ended: float
     ) -> Extra | None:
-        """What its completion leaves, if anything."""
+        """What the message's completion leaves, if anything."""
         encoded = b""
         if result is not None and kept_for_ms > 0:
             try:
@@ -141,7 +141,8 @@ class Settlements:
             self._watch(reservation, failed)
 
     def _stop(self, reservation: Reservation, error: BaseException, started: int, ended: int) -> None:
-        """No hook is called, and no attempt follows: a person has asked for its end, and it has not completed."""
+        """Settle a message that a person asked to stop, and that has not completed: no hook is called, and no attempt
+        follows."""
         self.failed += 1
         interrupted = isinstance(error, Stopped | TimeIsUp)
         error = Stopped() if isinstance(error, TimeIsUp) else error
@@ -209,31 +210,31 @@ class Settlements:
         self._emit(AttemptFailed(reservation.name, reservation.handler, attempt, problem, None))
 
     def park(self, reservation: Reservation) -> None:
-        """Park it, uncharged, until a consumer knows its handler."""
+        """Park the message, uncharged, until a consumer knows its handler."""
         problem = f"unknown_handler: no handler named {reservation.handler} here"[:MAX_ERROR_CHARACTERS]
         offered_in_ms = int(PARKED_FOR * 1000)
         self._add(reservation, Settlement.parked(reservation, offered_in_ms=offered_in_ms, problem=problem))
         self._emit(MessageParked(reservation.name, reservation.handler, PARKED_FOR))
 
     def set_aside(self, reservation: Reservation) -> None:
-        """Leave it, uncharged, to a newer version, which wrote it."""
+        """Leave the message, uncharged, to a newer version, which wrote it."""
         self._add(reservation, Settlement.set_aside(reservation, offered_in_ms=int(PARKED_FOR * 1000)))
         self._emit(NewerMessagesFound(reservation.queue))
 
     def postpone(self, reservation: Reservation, error: NotBegun) -> None:
-        """Offer it again later, uncharged: the system refuses what its handler runs in."""
+        """Offer the message again later, uncharged: the system refuses what its handler runs in."""
         problem = f"not begun: {error}"[:MAX_ERROR_CHARACTERS]
         aside = Settlement.set_aside(reservation, offered_in_ms=int(PARKED_FOR * 1000), problem=problem)
         self._add(reservation, aside)
         self._emit(MessageNotBegun(reservation.name, reservation.handler, str(error), PARKED_FOR))
 
     def release(self, reservation: Reservation) -> None:
-        """Release it, uncharged: it was not started."""
+        """Release a message, uncharged, that was not started."""
         self.released += 1
         self._add(reservation, Settlement.released(reservation))
 
     def put_back(self, reservation: Reservation) -> None:
-        """Release it, uncharged, after its handler yielded."""
+        """Release a message, uncharged, whose handler yielded."""
         self.yielded += 1
         self._add(reservation, Settlement.released(reservation))
 

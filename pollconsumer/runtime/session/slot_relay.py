@@ -32,8 +32,8 @@ class SlotRelay:
         self._margin: float | None = None
         """The margin of brief messages, in seconds, while slots may take messages; None otherwise."""
         self._few = self._unseen = self._seen = 0
-        """How many messages are few enough to wake the launch; how many have ended in slots that matter and that no
-        margin counts in; how many of these the launch has collected."""
+        """How many messages are few enough to wake the launch; how many that matter have ended in slots without being
+        counted in a margin; how many of these the launch has collected."""
         executor.relay(self.take)
 
     @property
@@ -42,8 +42,8 @@ class SlotRelay:
         return self._margin is not None
 
     def open(self, margin: float, few: int) -> None:
-        """Let slots take messages. ``margin`` counts in all that the launch has collected. It is woken once ``few`` are
-        left."""
+        """Let slots take messages. ``margin`` counts in all messages that the launch has collected. The launch is woken
+        once ``few`` are left."""
         with self._exchange.passing:
             self._unseen -= self._seen
             self._margin, self._few, self._seen = margin, few, 0
@@ -65,12 +65,12 @@ class SlotRelay:
         return following
 
     def seen(self, ended: Handled) -> None:
-        """The launch has collected it: the next `open` counts it in."""
+        """Note that the launch has collected ``ended``: the margin at the next `open` counts it in."""
         self._seen += self._matters(ended)
 
     def _matters(self, ended: Handled) -> bool:
-        """Whether the launch must know of it before another message is taken: it may change the margin, or end the
-        launch."""
+        """Whether the launch must know of ``ended`` before another message is taken: it may change the margin, or end
+        the launch."""
         return ended.ended - ended.started > self._brief or ended.leaking
 
     def _next(self) -> Attempt | None:

@@ -9,11 +9,11 @@ from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.client.wire import Wire
 
 BLOCK = 5.0
-"""Seconds for which the server blocks: for so long the connection of a vanished client can swallow a marker."""
+"""Seconds for which the server blocks: that is how long the connection of a vanished client can swallow a marker."""
 
 
 class Wake:
-    """Times its waits itself: the server ends a blocking read up to 0.1 s late."""
+    """Waits for a marker. It times its waits itself: the server ends a blocking read up to 0.1 s late."""
 
     def __init__(self, wire: Wire, markers: Callable[[], Sequence[str]], clock: Callable[[], float]) -> None:
         self._wire, self._markers, self._clock = wire, markers, clock

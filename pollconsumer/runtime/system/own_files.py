@@ -49,7 +49,7 @@ def state_directories() -> list[Path]:
 
 
 def spare_directory() -> Path | None:
-    """One in ``/tmp``, for what may be lost; not created. None if its name is taken by somebody else."""
+    """A directory in ``/tmp``, for what may be lost; not created. None if its name is taken by somebody else."""
     directory = TEMPORARY / f"{NAME}-{os.geteuid()}"
     try:
         found = directory.lstat()
@@ -65,7 +65,8 @@ def cache_directory() -> Path | None:
 
 
 def _directory(variable: str, below_home: str) -> Path | None:
-    """An empty or relative value counts as unset, as specified."""
+    """The directory that ``variable`` names, or the one in the user's home. An empty or relative value counts as unset,
+    as specified."""
     base = Path(os.environ.get(variable, ""))
     if not base.is_absolute():
         home = _home()
@@ -76,7 +77,7 @@ def _directory(variable: str, below_home: str) -> Path | None:
 
 
 def _home() -> Path | None:
-    """None for a user id without a home, as in a container with a numeric user."""
+    """The user's home; None for a user id without one, as in a container with a numeric user."""
     home = Path(os.environ.get("HOME", ""))
     if not home.is_absolute():
         import pwd

@@ -1,7 +1,7 @@
 """Starts threads so that the start cannot hang.
 
-`threading.Thread.start` waits until the new thread has said that it runs. One in which memory fails before that ends
-without a word, and whoever started it waits for ever.
+`threading.Thread.start` waits until the new thread has said that it runs. A thread in which memory fails before it has
+said so ends without a word, and whoever started it waits for ever.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from threading import Lock, Thread
 from typing import Any
 
 START_WITHIN = 10.0
-"""Seconds."""
+"""Seconds in which a new thread must have begun."""
 NO_THREAD = "can't start new thread"
 """How Python says that the system refuses another one: for lack of memory, or beyond the user's processes."""
 
@@ -32,7 +32,7 @@ class Started:
             self._running.release()
 
     def join(self, seconds: float) -> bool:
-        """Wait at most ``seconds`` for its end. Returns whether it has ended."""
+        """Wait at most ``seconds`` for the thread's end. Returns whether it has ended."""
         ended = self._running.acquire(timeout=max(0.0, seconds))
         if ended:
             self._running.release()

@@ -84,7 +84,8 @@ def _command(pid: int) -> tuple[str, ...]:
 
 
 def _executable(pid: int, command: tuple[str, ...]) -> str:
-    """The name of its file. Another user's process hides it, but not by which name it was called."""
+    """The name of the process's file. Another user's process hides its file, but not the name by which it was
+    called."""
     try:
         path = Path(f"/proc/{pid}/exe").readlink()
     except OSError:

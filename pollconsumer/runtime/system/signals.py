@@ -14,8 +14,8 @@ from typing import NoReturn
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 CALL = signal.SIGURG
-"""By which the heartbeat says that a message in hand is to stop. Ignored where it is not expected, as by a program that
-has replaced the launch."""
+"""The signal by which the heartbeat says that a message in hand is to stop. It is ignored where it is not expected, as
+by a program that has replaced the launch."""
 LOOK_EVERY = 0.1
 """Seconds between looks for the file: the loop asks between any two messages."""
 
@@ -48,7 +48,7 @@ class StopRequest:
     where it must not take a lock or leave a reply unread."""
 
     def __init__(self, file: str | None = None) -> None:
-        """``file``: it asks, too, once it exists, as Azure's WEBJOBS_SHUTDOWN_FILE does."""
+        """``file``: one that asks for a stop, too, once it exists, as Azure's WEBJOBS_SHUTDOWN_FILE does."""
         self.signal: int | None = None
         self._file, self._look_at = file, 0.0
 

@@ -46,7 +46,7 @@ def write(content: bytes, output: int | None = None, within: float = PATIENCE) -
         if not poll.poll(0 if _unread else 1000 * within):
             _unread = True
             return False
-        # A pipe that is ready takes so much without blocking.
+        # A pipe that is ready takes this many bytes without blocking.
         content = content[os.write(output, content[: select.PIPE_BUF]) :]
     _unread = False
     return True

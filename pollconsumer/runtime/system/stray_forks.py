@@ -22,7 +22,7 @@ _WIPE_ON_FORK = 18
 
 
 class Mark(Protocol):
-    """`[0]` is 1 in the process that made it, 0 in those forked from it."""
+    """A mark of the process that made it: ``[0]`` is 1 there, and 0 in processes forked from it."""
 
     def __getitem__(self, index: int, /) -> int: ...
 

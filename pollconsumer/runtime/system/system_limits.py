@@ -12,7 +12,7 @@ _NO_THREADS = (NO_THREAD, "unable to start watchdog thread")
 
 
 def met_by(error: BaseException) -> ConfigurationError | None:
-    """The error for a limit that was met; None if ``error`` is of another kind."""
+    """The error for a limit that ``error`` has met; None if that is of another kind."""
     if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         return _met("out of memory", "lower consumer.concurrency, or have handlers need less")
     if isinstance(error, RuntimeError) and str(error) in _NO_THREADS:

@@ -32,7 +32,7 @@ class Watchdog:
             start_thread(self._watch, seconds)
 
     def disarm(self, instead: Callable[[], None] = faulthandler.cancel_dump_traceback_later) -> None:
-        """``instead`` sets another limit in its place."""
+        """Lift the limit; ``instead`` sets another one in its place."""
         with self._striking:
             self._disarmed.set()
             instead()

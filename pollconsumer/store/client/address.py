@@ -16,27 +16,29 @@ TLS_FILES = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
 CERTIFICATE = "ssl_cert_reqs"
 """Whether the server must have a certificate that can be verified."""
 TLS_OPTIONS = frozenset({*TLS_FILES, CERTIFICATE, "ssl_password", "ssl_check_hostname", "ssl_ciphers"})
-"""Named as redis-py names them."""
+"""Options of TLS, named as redis-py names them."""
 PORT = 6379
 KEPT_ALIVE_EVERY = 60
 """Seconds: proxies forget connections that are idle for some minutes, often without a word to either end."""
 HIGHEST_PORT = 65535
 _HOST, _PORT = r"(?a:[\w.:%-]{1,255})", "[0-9]{1,5}"
-"""Names and addresses: nothing that means something in a URL. Compiled where one is read: few launches do."""
+"""Patterns of names, addresses and ports: nothing that means something in a URL. Compiled where one is read: few
+launches do."""
 _IDLE: int = getattr(socket, "TCP_KEEPIDLE", 0) or getattr(socket, "TCP_KEEPALIVE", 0)
-"""Linux's name, or that of macOS."""
+"""The option for idle seconds, by Linux's name, or by that of macOS."""
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 class CredentialProvider(Protocol):
-    """redis-py's: whatever has this method."""
+    """A credential provider of redis-py's: whatever has this method."""
 
     def get_credentials(self) -> Sequence[str]:
         """User and password, or a password alone."""
 
 
 class Address(NamedTuple):
-    """``path`` of a socket of this machine; empty for ``host`` and ``port``. ``tls``: its options, None without TLS."""
+    """The address of a server. ``path``: of a socket of this machine; empty for ``host`` and ``port``. ``tls``: its
+    options, None without TLS."""
 
     host: str
     port: int
@@ -46,7 +48,7 @@ class Address(NamedTuple):
     database: int
     tls: Mapping[str, str] | None
     credentials: CredentialProvider | None = None
-    """Asked at each login, in place of user and password."""
+    """What is asked for the login each time, in place of user and password."""
 
     def login(self) -> list[tuple[str | int, ...]]:
         """The first commands of a connection. Raises as `asked_of`."""
@@ -105,7 +107,7 @@ def place_in(said: Any) -> tuple[str, int] | None:
 
 
 def address_of(url: str) -> Address:
-    """ConfigurationError if ``url`` is invalid."""
+    """The address in ``url``. ConfigurationError if it is invalid."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -162,7 +164,8 @@ class SeveralHosts(NamedTuple):
 
 
 def several_hosts(url: str) -> SeveralHosts:
-    """ValueError if its options cannot be read. `urlsplit` refuses a URL whose second host is in brackets."""
+    """The parts of ``url``. ValueError if its options cannot be read. `urlsplit` refuses a URL whose second host is in
+    brackets."""
     _, _, rest = url.partition("://")
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     path, _, query = rest.removeprefix(authority).partition("?")

@@ -42,10 +42,10 @@ class Connection(Protocol):
 
     @property
     def place(self) -> str:
-        """Where its server is: equal for two connections to the same one."""
+        """Where the server is: equal for two connections to the same server."""
 
     def connect(self, timeout: float) -> None:
-        """Open it. Raises ErrorReply if the server refuses the login."""
+        """Open the connection. Raises ErrorReply if the server refuses the login."""
 
     def send(self, commands: Sequence[Command]) -> None:
         """Send ``commands`` in one write."""
@@ -63,7 +63,8 @@ class Connection(Protocol):
 
 
 class SocketConnection:
-    """Its socket blocks, and the system limits its waits: a limit of Python's costs a system call for each of them.
+    """A connection of ours. Its socket blocks, and the system limits its waits: a limit of Python's costs a system call
+    for each of them.
 
     A reply that comes in pieces has one deadline for the whole, as has a command that the server takes in pieces.
     """
@@ -102,7 +103,7 @@ class SocketConnection:
         return self._address.path or f"{self._address.host}:{self._address.port}"
 
     def is_to(self, address: Address) -> bool:
-        """Whether it is open, and leads to ``address``."""
+        """Whether the connection is open, and leads to ``address``."""
         return self._connected and self._address == address and self._opened.is_open()
 
     def ask(self, command: Command, timeout: float) -> Any:
@@ -126,7 +127,7 @@ class SocketConnection:
         reader, within, until, received = self._reader, timeout, 0.0, b""
         try:
             while (reply := reader.gets()) is _NONE:
-                if received:  # a part of it
+                if received:  # a part of the reply has come
                     until = until or monotonic() + self._at_most(timeout)
                     within = min(timeout, self._left_for_rest(until))
                 if within != self._timeout:
@@ -170,7 +171,7 @@ class SocketConnection:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close it, unless a handler did: its number may be another file's by now."""
+        """Close the connection, unless a handler did: its number may be another file's by now."""
         if self._connected:
             self._connected = False
             if not self._opened.is_open():

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from time import monotonic
 
 SHORT = 0.02
-"""Seconds of a wait that is left to the system."""
+"""Seconds up to which a wait is left to the system."""
 LATE = 0.005
 END = 0.0005
-"""The end of a longer wait: ``LATE`` is a part of the whole, ``END`` is in seconds, since a processor takes its time to
-wake up, too."""
+"""The end of a longer wait, which is waited for by itself: ``LATE`` is a part of the whole, ``END`` is in seconds,
+since a processor takes its time to wake up, too."""
 
 
 def wait_readable(descriptors: Sequence[int], seconds: float) -> Sequence[int]:

@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 STANDARD = (0, 1, 2)
 HIGHEST = 8192
-"""Copies get numbers just below this, or just below a lower limit: code that closes all descriptors often stops
-earlier. Not higher, since each fork copies the table of descriptors up to the highest number."""
+"""The number below which copies get theirs, or a lower limit: code that closes all descriptors often stops earlier. It
+is not higher, since each fork copies the table of descriptors up to the highest number."""
 COPIES = 16
 LOWEST = 64
-"""With a limit of at most this many descriptors, none is copied or reserved."""
+"""The number of descriptors up to which, as a limit, none is copied or reserved."""
 
 changing_standard = Lock()
-"""Held while one of them is opened."""
+"""A lock that is held while one of the standard three is opened."""
 HELD_FOR = 0.5
 """Seconds after which its holder is taken to have been interrupted by a signal handler that raised."""
 
@@ -45,7 +45,7 @@ class Opened(NamedTuple):
             return False
 
     def close(self) -> None:
-        """Close it, unless it was closed or is another file by now."""
+        """Close the descriptor, unless it was closed or is another file by now."""
         if self.is_open():
             os.close(self.number)
 
@@ -61,7 +61,7 @@ def high_copy(number: int) -> Opened | None:
 
 
 def is_open(number: int) -> bool:
-    """Whether any file is open under it."""
+    """Whether ``number`` is an open descriptor."""
     try:
         os.get_inheritable(number)
     except OSError:
@@ -71,7 +71,7 @@ def is_open(number: int) -> bool:
 
 @contextmanager
 def above_standard() -> Iterator[None]:
-    """Descriptors opened in this block get numbers from 3 on."""
+    """Give descriptors that are opened in this block numbers from 3 on."""
     if all(map(is_open, STANDARD)):
         yield
         return

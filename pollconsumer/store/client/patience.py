@@ -22,7 +22,7 @@ class Clocks(Protocol):
     def monotonic(self) -> float: ...
 
     def boot_time(self) -> float:
-        """On a clock that goes on while the machine sleeps."""
+        """The instant on a clock that goes on while the machine sleeps."""
 
     def sleep(self, seconds: float) -> None: ...
 
@@ -63,7 +63,8 @@ def answer_within(left: float) -> float:
 
 
 def left_until(until: float, most: float = inf) -> float:
-    """Seconds until this instant of the monotonic clock, for one of several answers. TimeoutError if there are none."""
+    """Seconds until this instant of the monotonic clock, at most ``most``, for one of several answers. TimeoutError if
+    none are left."""
     left = until - time.monotonic()
     if left <= 0:
         raise TimeoutError("no time left")

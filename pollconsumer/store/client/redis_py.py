@@ -29,11 +29,11 @@ READABLE_EVERY = 0.05
 LOOK_EVERY = 1.0
 """Seconds of use after which a Sentinel is asked whether the server is still the primary."""
 LOOK_AGAIN_AFTER = 5.0
-"""Seconds after one did not answer."""
+"""Seconds after which another Sentinel is asked where one did not answer."""
 OF_THE_CLIENT = ("retry", "retry_on_error", "retry_on_timeout", "himport_registry", "event_dispatcher")
-"""Options of its connections that are for its own calls."""
+"""Options of the client's connections that are for its own calls."""
 OF_NOTIFICATIONS = ("maint_", "oss_cluster_maint_", "orig_")
-"""What options begin with that serve a client's notifications, which only RESP3 has."""
+"""What options begin with that serve the client's notifications, which only RESP3 has."""
 
 
 class PlainError(ErrorReply, ResponseError):
@@ -41,7 +41,7 @@ class PlainError(ErrorReply, ResponseError):
 
 
 class ReplyParser(DefaultParser):  # type: ignore[misc, valid-type]
-    """redis-py's, but for errors."""
+    """Parses replies as redis-py does, but for errors."""
 
     @classmethod
     def parse_error(cls, response: str) -> PlainError:
@@ -49,7 +49,7 @@ class ReplyParser(DefaultParser):  # type: ignore[misc, valid-type]
 
 
 class ClientConnection:
-    """`Connection` by redis-py's, with the options of a pool."""
+    """A `Connection` made of one of redis-py's, with the options of a pool."""
 
     def __init__(self, pool: Any, **options: Any) -> None:
         """``options`` replace those of the pool."""
@@ -57,10 +57,11 @@ class ClientConnection:
         self._is_found_by_sentinel = isinstance(pool, redis.sentinel.SentinelConnectionPool)
         self._look_at = time.monotonic() + LOOK_EVERY
         self._lost = False
-        """redis-py connects again by itself, as soon as it is to read or to write."""
+        """Whether the connection was lost: redis-py would connect again by itself, as soon as it is to read or to
+        write."""
 
     def connect(self, timeout: float) -> None:
-        """Open it. Also raises ConfigurationError for a permanent failure of TLS."""
+        """Open the connection. Also raises ConfigurationError for a permanent failure of TLS."""
         kind = self._pool.connection_class
         kept = {
             name: value

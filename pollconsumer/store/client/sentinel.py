@@ -27,7 +27,7 @@ from pollconsumer.store.client.replies import LOGIN_REFUSED, ErrorReply
 
 PORT = 26379
 ANSWER_WITHIN = 0.5
-"""Seconds for each Sentinel: each new connection waits as long for one that is away."""
+"""Seconds in which a Sentinel must answer: each new connection may wait that long for a Sentinel that is away."""
 LOOK_EVERY = 1.0
 """Seconds of use after which a connection asks whether its server is still the primary: one that was replaced while it
 could be reached accepts writes until it learns of it, ten seconds later, and loses them."""
@@ -46,7 +46,7 @@ class SentinelService(NamedTuple):
 
 
 def service_of(url: str) -> SentinelService:
-    """ValueError, with the broken rule, for an invalid URL."""
+    """The service that ``url`` names. ValueError, with the broken rule, if the URL is invalid."""
     try:
         login, hosts, path, options = several_hosts(url)
     except ValueError:
@@ -176,8 +176,8 @@ class Sentinels:
         self._sentinels.append(sentinel)
 
     def _place_by(self, sentinel: Address, timeout: float) -> tuple[str, int] | None:
-        """Host and port of the primary, None if it knows none. OSError, ErrorReply; ConfigurationError if it is no
-        Sentinel."""
+        """Host and port of the primary by ``sentinel``; None if it knows none. OSError, ErrorReply; ConfigurationError
+        if it is no Sentinel."""
         said = self._ask(sentinel, timeout)
         if said is None:
             return None
@@ -200,7 +200,7 @@ class Sentinels:
 
 
 class PrimaryConnection(SocketConnection):
-    """To whichever server is the primary when it is made."""
+    """A connection to whichever server is the primary when the connection is made."""
 
     def __init__(self, sentinels: Sentinels, patience: Callable[[], Patience]) -> None:
         super().__init__(sentinels.login, patience)

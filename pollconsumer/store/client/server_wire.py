@@ -47,7 +47,8 @@ class ServerWire(Wire):
         self._connection: Connection | None = None
         self._client: int | None = None
         self._abandoned: dict[str, list[int]] = {}
-        """By server, our clients there, by its ids, that were closed while a command of theirs was unanswered."""
+        """Our clients on each server, by the server's ids, that were closed while a command of theirs was
+        unanswered."""
         self._pid = 0
         self._greeted = self._awaits = False
         """Whether the server was greeted on the connection, and whether something that was sent is unanswered."""
@@ -74,7 +75,8 @@ class ServerWire(Wire):
         return answers
 
     def _loading(self, commands: Sequence[Command], answers: list[Any], blocking: float) -> list[Any]:
-        """``answers``, with those of the scripts that the server did not know; raises for another error."""
+        """Load the scripts that the server did not know, and run them. Returns ``answers``, with those of these
+        scripts. Raises for any other error."""
         loading = False
         for at, answer in enumerate(answers):
             if isinstance(answer, ErrorReply) and str(answer).startswith("NOSCRIPT"):
@@ -191,7 +193,8 @@ class ServerWire(Wire):
             raise Unanswered(str(error), sent=True) from None
 
     def _several(self, connection: Connection, count: int, timeout: float) -> list[Any]:
-        """Each within the timeout, and all of them within what patience has left, if that is more."""
+        """Read ``count`` answers, each within ``timeout``, and all of them within what patience has left, if that is
+        more."""
         answers: list[Any] = []
         began = monotonic()
         while len(answers) < count:
@@ -218,7 +221,7 @@ def _connections(
     """The options of TLS, None without it, and a function that makes connections. ConfigurationError for an invalid
     ``url``."""
     if url.startswith("redis+sentinel:"):
-        from pollconsumer.store.client.sentinel import Sentinels  # few stores have them
+        from pollconsumer.store.client.sentinel import Sentinels  # few stores have Sentinels
 
         sentinels = Sentinels(url, credentials)
         return sentinels.login.tls, partial(sentinels.connection, patience)

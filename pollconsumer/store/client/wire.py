@@ -26,13 +26,14 @@ completed, or else accepted, and when, on the monotonic clock."""
 
 
 class Marks(NamedTuple):
-    """``seen``: the mark that the store must have reached; ``greatest``: above every fence that is known."""
+    """What is known of a store's mark. ``seen``: the mark that the store must have reached; ``greatest``: above every
+    fence that is known."""
 
     seen: int
     greatest: int
 
     def reaching(self, mark: int) -> Marks:
-        """These, once the store has reached ``mark``."""
+        """The marks that are known once the store has reached ``mark``."""
         return Marks(max(self.seen, mark), max(self.greatest, mark))
 
 
@@ -48,8 +49,8 @@ class Evidence:
 
 
 class CallPatienceSource:
-    """Returns the patience of the ``call`` that is under way, which may need several answers; else a new one. It does
-    not hold the wire, so that a connection is closed as soon as nobody has it any more."""
+    """Returns the patience of the ``call`` that is under way, which may need several answers; else a new one. The
+    source does not hold the wire, so that a connection is closed as soon as nobody has it any more."""
 
     __slots__ = ("_patience", "call")
 
@@ -200,8 +201,8 @@ class Wire(ABC):
             raise
 
     def _refuse(self, reply: ErrorReply) -> None:
-        """Raise for an error reply. A key of another type may be that of a store that was closed since it was greeted:
-        what greets knows more."""
+        """Raise for an error reply. If a key is of another type, the store may have been closed since the connection
+        was greeted: greeting it again tells."""
         greet = self._greet
         if greet is not None and "WRONGTYPE" in str(reply):
             self._greet = None

@@ -10,7 +10,7 @@ from pollconsumer.store.cluster.cluster_address import Node
 
 
 class ClientCluster:
-    """``seeds`` are the nodes that the client, a RedisCluster, knows."""
+    """A cluster that a user's client connects to. ``seeds``: the nodes that the client, a RedisCluster, knows."""
 
     pushes, look_every = False, READABLE_EVERY
 

@@ -33,11 +33,11 @@ class NodeAddresses(Protocol):
     """Where the nodes of a cluster are, and what connects to them."""
 
     shown: str
-    """The cluster in messages, without a login."""
+    """The cluster's address for messages, without a login."""
     pushes: bool
-    """Whether its connections take what a node says by itself."""
+    """Whether the cluster's connections take what a node says by itself."""
     look_every: float
-    """As `Wire` has it."""
+    """The same as `Wire.look_every`."""
 
     @property
     def seeds(self) -> Sequence[Node]:
@@ -47,16 +47,16 @@ class NodeAddresses(Protocol):
         """The URL of one node."""
 
     def options_of(self, node: Node) -> dict[str, Any]:
-        """What `ServerWire` is given beside it."""
+        """Options of `ServerWire` for a connection to ``node``, beside its URL."""
 
 
 class ClusterAddress:
-    """``seeds`` are the nodes that the URL names."""
+    """A cluster by its URL. ``seeds``: the nodes that the URL names."""
 
     pushes, look_every = True, inf
 
     def __init__(self, url: str, credentials: CredentialProvider | None = None) -> None:
-        """ConfigurationError if ``url`` is invalid."""
+        """Raise ConfigurationError if ``url`` is invalid."""
         try:
             self._urls = server_urls(url)
         except ValueError as error:

@@ -23,13 +23,13 @@ from pollconsumer.store.scripts import Scripts
 
 RIGHTS = ("ASKING", "CLUSTER|SLOTS")
 MOST_REDIRECTIONS = 8
-"""Of one call: a slot that moves has two nodes, and each may be replaced by its replica."""
+"""Redirections of one call, at most: a slot that moves has two nodes, and each may be replaced by its replica."""
 Part = tuple[Node, list[int]]
 """A node, and the places of the commands that go to it."""
 
 
 class ClusterWire(Wire):
-    """One connection to each node that it needs; sends to all of them before it receives.
+    """A cluster's connections, one to each node that is needed. It sends to all of them before it receives.
 
     A command that a node redirects has not been carried out, and is sent again at once; a node that is lost, or that
     serves no slots for now, makes the whole call Unanswered, as the loss of a single server does.
@@ -54,11 +54,11 @@ class ClusterWire(Wire):
         self._liveness = Liveness(topology, self._bearing)
         self._nodes: dict[Node, NodeWire] = {}
         self._apart: Sequence[str] = ()
-        """See `keep_apart`."""
+        """Keys that are kept apart: see `keep_apart`."""
         self._watch = Watch(topology, self._watching_wire)
         self._commands: list[Command] = []
         self._sent: list[Part] = []
-        """Whose answers have not been received."""
+        """Parts whose answers have not been received."""
         self._watching = False
         """Whether `receive` is to wait for markers before it sends the commands."""
 
@@ -163,7 +163,8 @@ class ClusterWire(Wire):
         self._send_to(self._owners(range(len(commands))))
 
     def _owners(self, places: Sequence[int]) -> list[Part]:
-        """A WAIT at the end goes to every node that is written to."""
+        """The nodes that the commands at ``places`` go to, each with its places. A WAIT at the end goes to every node
+        that is written to."""
         last = len(self._commands) - 1
         waits = bool(self._commands) and self._commands[last][0] in WAITING
         parts: dict[Node, list[int]] = {}
@@ -205,7 +206,8 @@ class ClusterWire(Wire):
         return answers
 
     def _receive_into(self, answers: list[Any], blocking: float) -> list[int]:
-        """Returns the places of commands that are to be sent again, by what has been learned."""
+        """Receive what was sent into ``answers``. Returns the places of commands that are to be sent again, by what has
+        been learned."""
         moved: list[int] = []
         elsewhere: list[tuple[int, Node]] = []
         while self._sent:
@@ -244,7 +246,7 @@ class ClusterWire(Wire):
                 yield at, kind, owner
 
     def _ask_once(self, at: int, owner: Node, answers: list[Any], blocking: float) -> bool:
-        """Have ``owner`` carry out one command, while its slot moves there. Whether it did."""
+        """Have ``owner`` carry out one command, while its slot moves there. Returns whether it did."""
         waits = [command for command in self._commands[-1:] if command[0] in WAITING]
         asking = [("ASKING",), self._commands[at], *waits]  # GUARD asking
         self._node(owner).send(asking)
@@ -257,7 +259,7 @@ class ClusterWire(Wire):
         return True
 
     def _note(self, answers: list[Any], at: int, answer: Any) -> None:
-        """Put an answer among all; of the answers of several nodes to a WAIT the least, or an error."""
+        """Put an answer among all; of the answers of several nodes to a WAIT keep the least, or an error."""
         before = answers[at]
         if before is None or isinstance(answer, ErrorReply):
             answers[at] = answer

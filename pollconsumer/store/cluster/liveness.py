@@ -15,7 +15,7 @@ from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.cluster.topology import Topology
 
 ANSWER_WITHIN = 0.5
-"""Seconds, or for as long as the caller may still wait."""
+"""Seconds in which a node must answer, or fewer if the caller may not wait as long."""
 SILENT_FOR = 0.4
 """Seconds for which a node that did not answer is not asked again."""
 
@@ -48,13 +48,14 @@ class Liveness:
         return [node for node, (answer,) in self._answers(asked).items() if not self._serves(node, answer)]
 
     def _refresh(self) -> None:
-        """While nodes are silent, replicas may take their places."""
+        """Ask for the nodes again while some are silent: replicas may take their places."""
         if self._topology.doubtful or self._silent_until:
             with suppress(Unanswered):  # the nodes known before are then asked
                 self._topology.refresh(lambda node: slots_by(self._connect(node)))
 
     def _answers(self, parts: Mapping[Node, Collection[str]]) -> dict[Node, list[Any]]:
-        """To a question about each key, or the error for which there is none; asks all nodes before it reads."""
+        """Each node's answers to a question about its keys, or the errors in place of answers; asks all nodes before it
+        reads."""
         answers = {node: [_NO_ANSWER] * len(keys) for node, keys in parts.items()}
         due = [node for node in parts if monotonic() >= self._silent_until.get(node, 0.0)]
         commands = {node: [("EXISTS", key) for key in parts[node]] for node in due}
@@ -85,7 +86,7 @@ class Liveness:
         return True
 
     def _connect(self, node: Node) -> NodeWire:
-        """OutOfTime once the caller makes no connections any more."""
+        """A connection to ``node``. OutOfTime once the caller makes no connections any more."""
         within = min(ANSWER_WITHIN, self._patience().to_connect())
         if within <= 0:
             raise OutOfTime

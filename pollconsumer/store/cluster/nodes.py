@@ -20,7 +20,8 @@ from pollconsumer.store.cluster.topology import COMMAND
 
 
 class NodeWire(ServerWire):
-    """Its answers may be errors: who sends to several nodes reads the answers of all nodes first."""
+    """A connection to one node. Its answers may be errors: who sends to several nodes reads the answers of all nodes
+    first."""
 
     def _refuse(self, reply: ErrorReply) -> None: ...
 
@@ -72,7 +73,8 @@ class PushConnection(SocketConnection):
 
 
 class WatchingWire(NodeWire):
-    """The server says once of each key that was read over it when it is written next (client-side caching)."""
+    """A connection over which the server says once of each key that was read when that key is written next (client-side
+    caching)."""
 
     def __init__(self, address: NodeAddresses, node: Node, patience: Callable[[], Patience]) -> None:
         url = address.url_of(node)
@@ -84,7 +86,7 @@ class WatchingWire(NodeWire):
         return self._pushing.fileno()
 
     def written(self, *, receiving: bool = True) -> list[bytes] | None:
-        """See `PushConnection.pushed`."""
+        """Keys that were written since the last call; None for all of them. See `PushConnection.pushed`."""
         try:
             pushed = self._pushing.pushed(receiving=receiving)
         except OSError as error:

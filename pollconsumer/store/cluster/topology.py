@@ -16,18 +16,18 @@ _UNKNOWN_HOSTS = ("?", b"?")
 
 
 class Topology:
-    """Shared by the connections of a process: what one learns, all know."""
+    """The nodes of a cluster and their slots, shared by the connections of a process: what one learns, all know."""
 
     def __init__(self, address: NodeAddresses) -> None:
         self.address = address
         self._owners: list[Node | None] = [None] * SLOTS
         self._asked = [*address.seeds]
-        """In the order in which they are asked next."""
+        """Nodes, in the order in which they are asked next."""
         self.doubtful = True
-        """Whether a node was lost, or had no answer, since they were asked."""
+        """Whether a node was lost, or had no answer, since the nodes were asked."""
 
     def owner(self, slot: int) -> Node:
-        """Unanswered if no node is known to have it."""
+        """The node that has ``slot``. Unanswered if none is known to have it."""
         owner = self._owners[slot]
         if owner is None:
             raise Unanswered(f"no node serves slot {slot}", sent=False)
@@ -54,7 +54,7 @@ class Topology:
         """Ask one node after the other, by ``ask``, until one knows. Unanswered if none does, ConfigurationError if one
         belongs to no cluster.
 
-        The next call begins with another: a node that is cut off from the others says what was.
+        The next call begins with another node: one that is cut off from the others says how the slots once were.
         """
         failure = Unanswered("no node of the cluster answers", sent=False)
         for node in list(self._asked):
@@ -94,7 +94,8 @@ class Topology:
 
 
 def _node(described: Sequence[Any], asked: Node) -> Node:
-    """One without a host has that of the node that says so. StoreRefused for what is no host and port."""
+    """The node that is ``described``; without a host it has that of the node ``asked``. StoreRefused for what is no
+    host and port."""
     host, port, *_ = described
     if not host or host in _UNKNOWN_HOSTS:
         host = asked.host

@@ -25,9 +25,9 @@ from pollconsumer.store.cluster.topology import Topology
 from pollconsumer.store.keyspace import kept_beside
 
 LOOK_EVERY = 1.0
-"""Seconds, whatever the nodes say."""
+"""Seconds between looks at the markers, whatever the nodes say."""
 LOOK_WITHOUT_PUSHES_EVERY = 0.1
-"""Seconds, where nodes do not say what is written."""
+"""Seconds between looks where nodes do not say what is written."""
 UNSURE = 0.05
 """Seconds until the next look, while a slot moves."""
 
@@ -39,7 +39,7 @@ class Watch:
         self._wires: dict[Node, NodeWire] = {}
         self._watched: set[bytes] = set()
         self._beside: set[bytes] = set()
-        """Keys that are watched, too: one in the slot of each marker."""
+        """Keys beside the markers that are watched, too: one in the slot of each marker."""
         self._written: set[bytes] = set()
         self._until = self._look_at = 0.0
         self._selector: DefaultSelector | None = None
@@ -92,7 +92,7 @@ class Watch:
         self._written.clear()
 
     def _look(self, markers: set[bytes]) -> None:
-        """Read them, so that their nodes say when they are written."""
+        """Read ``markers``, so that their nodes say when these are written."""
         reads: dict[Node, list[Command]] = {}
         for slot, of_slot in groupby(sorted(markers, key=slot_of), slot_of):
             first, *others = of_slot

@@ -44,7 +44,7 @@ class Interventions:
             else:
                 state = self._wire.run("cancel", self._keys, queue, [stored])
             if state == b"cancelled" and self._wire.repeated:
-                return  # by this call, whose reply was lost
+                return  # done by this call, whose reply was lost
             if state not in _NEXT:
                 break
             name = _NEXT[state]

@@ -28,8 +28,8 @@ FIRST = {
     *_REQUIRED, "priority", "due", "delay", "key", "key_lifetime", "concurrency_key", "concurrency_limit", "digest",
     "headers", "timeout", "max_attempts", "retry", "lifetime", "ping", "rate_key", "rate",
 }  # fmt: skip
-"""Versions that know these alone leave an entry with another field for a newer one if it has all of these, too, and
-drop it if it has not."""
+"""Fields of the first versions. These leave an entry with any other field to a newer version if it has all of these
+fields, too, and drop it if it lacks one."""
 
 
 def pack(messages: Sequence[NewMessage], now_ms: int) -> bytes:
@@ -58,7 +58,7 @@ def send(
     """Send the entries in the outbox of ``queue``. Returns the number of messages. Errors as in enqueueing.
 
     A message whose id belongs to another handler or payload is dropped; ``conflicting`` is called with id and queue.
-    Entries of a newer version stay: they have fields that this one would drop. ``leaving`` is called where there are.
+    Entries of a newer version stay: they have fields that this one would drop. ``leaving`` is called if there are any.
     """
     outbox, sent, left = store.keys.queue(queue, "outbox"), 0, 0
     while entries := store.wire.command("LRANGE", outbox, left, left + PAGE_ENTRIES - 1):

@@ -28,7 +28,7 @@ ENQUEUE_BYTES = 1 << 20
 ID_MEMORY_MS = 600_000
 """Minimum time for which ids of forgotten messages are remembered: see ``lua/parts/id_memory.lua``."""
 MOST_REMEMBERED = 3_000_000
-"""Ids per generation, of two: if more are forgotten in that time, they are kept for less."""
+"""Ids in each of two generations: if more are forgotten in that time, they are kept for less."""
 REPEAT_WITHIN_MS = ID_MEMORY_MS // 2
 """How long after the first call we may repeat an enqueue: ids are remembered for longer."""
 
@@ -41,7 +41,7 @@ class Enqueued(NamedTuple):
 
 
 _enqueued: Callable[[tuple[str, bool]], Enqueued] = partial(tuple.__new__, Enqueued)
-"""`Enqueued` of its fields, in a quarter of the time."""
+"""What makes an `Enqueued` of its fields, in a quarter of the time that `Enqueued` itself takes."""
 
 
 class Origin(NamedTuple):
@@ -60,13 +60,13 @@ class Producer:
         self.keys = Keys(namespace)
         self._registered: set[str] = set()
         self._heads: dict[str, tuple[Any, ...]] = {}
-        """By queue, the command that enqueues a new message, without its arguments."""
+        """The command that enqueues a new message, without its arguments, by queue."""
 
     def enqueue_one(self, message: NewMessage) -> Enqueued:
-        """`enqueue` one message. Hot path: without options, a script does it that looks at less.
+        """Enqueue one message. Hot path: a message without options is enqueued by a script that looks at less.
 
-        The first of a queue goes the general way, which looks at the types of all keys. Of any, only the first try is
-        made so, since a repetition may find the id.
+        The first message of a queue goes the general way, which looks at the types of all keys. So does every
+        repetition, which may find the id.
         """
         if message[OPTIONS] != NO_OPTIONS:
             return self.enqueue([message])[0]
@@ -96,7 +96,8 @@ class Producer:
         return results
 
     def enqueue_alike(self, messages: Alike) -> Iterable[tuple[str, bool]]:
-        """`enqueue` them: id, and whether it is a duplicate, of each. Hot path: as `enqueue_one`, in one round trip."""
+        """Enqueue ``messages``. Returns the id of each, and whether it is a duplicate. Hot path: as in `enqueue_one`,
+        in one round trip."""
         pages = [messages[at : at + ENQUEUE_PAGE] for at in range(0, len(messages), ENQUEUE_PAGE)]
         if not 0 < len(pages) <= ENQUEUE_PAGES or sum(map(len, messages.payloads)) > ENQUEUE_BYTES:
             return self.enqueue(messages)
@@ -170,7 +171,7 @@ class Producer:
         awaiting: Sequence[tuple[Any, ...]] = (),
         within: float = 0.0,
     ) -> list[Any]:
-        """Answers to ``commands``. They are repeated as `_commands`, and ``awaiting``.
+        """Answers to ``commands``. A repetition sends what `_commands` makes of the messages, and ``awaiting``.
 
         The store refuses a repetition once the ids may be forgotten, by its own clock, since this process may be
         suspended at any point. Repetitions from an outbox do not rely on ids.
@@ -185,7 +186,7 @@ class Producer:
 
         try:
             return self.wire.all(commands, mend=bound, blocking=within)  # GUARD a repetition has an end
-        except NodeLost:  # of a launch that sends what an outbox has
+        except NodeLost:  # in a launch that sends what an outbox has
             raise
         except StoreUnreachable as error:
             if error.sent:

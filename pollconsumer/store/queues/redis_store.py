@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from pollconsumer.store.records.reports import Reports
 
 PROMOTE_PAGE = 250
-"""A millisecond of the server, and a few on a slow one."""
+"""Messages that are promoted at once, which takes the server a millisecond, or a few if it is slow."""
 
 
 class RedisStore:
-    """``producer`` enqueues follow-ups, and what waits in outboxes; ``upkeep`` is what a launch does for queues besides
-    handling."""
+    """The store, as launches write to it. ``producer`` enqueues follow-ups, and what waits in outboxes; ``upkeep`` is
+    what a launch does for queues besides handling."""
 
     def __init__(self, wire: Wire, namespace: str, clocks: Clocks = SYSTEM_CLOCKS) -> None:
         self.wire, self._clocks = wire, clocks
@@ -46,7 +46,7 @@ class RedisStore:
         self.keys, self.upkeep = self.producer.keys, Upkeep(self.producer)
         self._server_clock = ServerClock()
         self._beginnings: dict[tuple[str, Holder], tuple[Any, ...]] = {}
-        """The command that begins messages, without its arguments."""
+        """The command that begins messages, without its arguments, by queue and holder."""
 
     def give_up(
         self,
@@ -191,8 +191,8 @@ class RedisStore:
                 self.unreserve(holder, share.queue, [*keep(share.queue), *share.ids()])
 
     def release(self, holder: Holder, shares: Sequence[Share]) -> bool:
-        """Settle ``shares`` without reserving, as often as it takes. Whether the next launch waits for the lease, which
-        only one caller is told."""
+        """Settle ``shares`` without reserving, as often as it takes. Returns whether the next launch waits for the
+        lease, which only one caller is told."""
         return any(answer[2] for answer in self.wire.all([self._step_of(holder, share, 0) for share in shares]))
 
     def part(self, queues: Iterable[str]) -> None:
@@ -214,7 +214,8 @@ class RedisStore:
         uncalled: Sequence[bytes] = (),
     ) -> int:
         """Release this holder's reservations in ``queue``, but for what is to ``keep``, and for messages recorded as
-        begun at most once, unless they are ``uncalled``. Uncharged, unless they are ``ended`` or ``spent``."""
+        begun at most once, unless they are ``uncalled``. They are not charged an attempt, unless they are ``ended`` or
+        ``spent``."""
         args: list[Any] = [holder.lineage, holder.fence, rows.pack6(int(holder.fence))]
         for listed in (ended, spent, uncalled):
             args += [len(listed), *listed]
@@ -277,7 +278,7 @@ class RedisStore:
         return state
 
     def previous(self, queue: str, recurrences: Iterable[bytes]) -> list[PreviousOccurrence | None]:
-        """The last occurrence of each that was completed."""
+        """The last completed occurrence of each of ``recurrences``; None for one without any."""
         fields = [name + b":previous" for name in recurrences]
         (found,) = self.wire.all([("HMGET", self.keys.queue(queue, "recurrence_counters"), *fields)], parting=False)
         return [read_previous(each) for each in found]
@@ -287,7 +288,7 @@ class RedisStore:
         return Promoted.of(self.wire.all([self._promotion_of(holder, queue, most)])[0])
 
     def enqueue(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> list[Enqueued]:
-        """See `Producer.enqueue`."""
+        """Enqueue messages: see `Producer.enqueue`."""
         return self.producer.enqueue(messages, origin)
 
     def queues(self) -> list[str]:

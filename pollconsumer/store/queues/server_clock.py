@@ -21,12 +21,12 @@ class ServerClock:
         self._way = inf
         """Seconds that a reply takes at least."""
         self._ahead: dict[str, float] = {}
-        """By queue, since each may be on a server of its own: by how many seconds this machine's clock is ahead when
-        the reply that came the soonest is read."""
+        """Seconds by which this machine's clock is ahead when the reply that came the soonest is read; by queue, since
+        each may be on a server of its own."""
 
     def shown_at(self, queue: str, instant: int, sent: float, read: float) -> float:
-        """On the monotonic clock, when the server of ``queue`` showed ``instant``, in epoch ms, if a step was ``sent``,
-        and its reply ``read``, then. ``sent`` is minus infinity where that took several round trips."""
+        """When, on the monotonic clock, the server of ``queue`` showed ``instant``, in epoch ms, if a step was
+        ``sent``, and its reply ``read``, then. ``sent`` is minus infinity where that took several round trips."""
         took, ahead, way = read - sent, read - instant / 1000, self._way
         if took < way + way:
             way = self._way = took / 2

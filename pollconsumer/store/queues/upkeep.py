@@ -16,14 +16,15 @@ from pollconsumer.store.scripts import Script
 
 RECOVER_PAGE = 200
 CONVERT_PAGE = 1000
-"""Due times of an earlier version."""
+"""Due times of an earlier version that are converted at once."""
 AUDIT_PAGE = 50
 AUDIT_PAGES = 40
 MOST_COUNTED = 1000
 MOST_LINES = 100
 """Concurrency keys examined per call."""
 TRIM_PAGE = 400
-"""More than a consumer completes between two calls, so that trimming catches up."""
+"""Ended messages that are forgotten at once: more than a consumer completes between two calls, so that trimming catches
+up."""
 KEEP_FINISHED = 10_000
 KEEP_FINISHED_MS = 24 * 3600 * 1000
 DEFAULT = Retention()

@@ -22,11 +22,12 @@ PAGE = 500
 HEADS = 10
 """Entries at the head of a queue that are searched for the oldest ready message: some may have been cancelled."""
 SEARCHED = 20 * PAGE
-"""Entries that are searched if none of the first ones is ready."""
+"""Entries that are searched if none of the first `HEADS` is ready."""
 
 
 class QueueCounts(NamedTuple):
-    """``started``: how many of the reserved messages have been in hand for longer than half a second."""
+    """How many messages a queue has, by state. ``started``: how many of the reserved messages have been in hand for
+    longer than half a second."""
 
     name: str
     ready: int
@@ -46,8 +47,8 @@ class QueueCounts(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """``now`` in epoch ms of the server's clock. ``mover_seen_seconds_ago`` is None if no mover was ever seen, 0 while
-    one holds the lease."""
+    """What a store has, at a glance. ``now``: in epoch ms of the server's clock. ``mover_seen_seconds_ago``: None if no
+    mover was ever seen, 0 while one holds the lease."""
 
     now: int
     queues: list[QueueCounts]
@@ -72,7 +73,7 @@ class Inspector:
         return now_ms(self._wire)
 
     def counts(self, queue: str) -> QueueCounts:
-        """What there is in ``queue``. Raises NotFound for it."""
+        """What there is in ``queue``. NotFound if there is no such queue."""
         self._refuse_unknown(queue)
         return self._count(queue, self.now(), in_hand_of(self._wire, self._keys))
 
@@ -84,7 +85,7 @@ class Inspector:
             raise UsageError("message id", message_id, f"queues {' and '.join(having)} have one each: give --queue")
         for name in having:
             for message in self.those(name, [id_bytes(message_id)]):
-                self._wire.unread.clear()  # whatever else there is
+                self._wire.unread.clear()  # whatever queues could not be read
                 return message
         if self._wire.unread:
             raise unreachable(self._wire.unread)
@@ -119,7 +120,8 @@ class Inspector:
         return Overview(now, queues, overdue, ago, leases, unread)
 
     def messages(self, state: State | None, queue: str | None, limit: int) -> Iterator[Message]:
-        """At most ``limit`` messages, oldest in their state first, a page at a time. Raises NotFound for the queue."""
+        """At most ``limit`` messages, oldest in their state first, a page at a time. NotFound if there is no such
+        queue."""
         if queue is not None:
             self._refuse_unknown(queue)
         left = limit

@@ -22,9 +22,9 @@ Chosen = Sequence[tuple[str, str]]
 
 
 class Selection(NamedTuple):
-    """Messages to which everything applies that is given. ``key``: a unique key that they hold, of their handler or of
-    their queue. ``recurrence``: the one whose occurrences they are. ``older_than``: the least seconds since they
-    entered their state, by the server's clock."""
+    """A selection of messages, to which each field that is given applies. ``key``: a unique key that they hold, of
+    their handler or of their queue. ``recurrence``: the one whose occurrences they are. ``older_than``: the least
+    seconds since they entered their state, by the server's clock."""
 
     state: State | None = None
     queue: str | None = None
@@ -41,7 +41,7 @@ class MessageSelector:
     def messages(self, selection: Selection) -> Iterator[Message]:
         """The messages selected, queue by queue and state by state, the oldest of a state first, read a page at a time.
 
-        A message that enters another state meanwhile may be missed, or be repeated. NotFound for the queue.
+        A message that enters another state meanwhile may be missed, or be repeated. NotFound if there is no such queue.
         """
         entered_by = None
         if selection.older_than is not None:

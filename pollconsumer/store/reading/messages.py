@@ -23,7 +23,8 @@ RAW_BYTES = 2000
 
 
 class Message(NamedTuple):
-    """``payload`` is None if it is malformed, of a newer version, or was dropped with a finished message."""
+    """A message, with what the store has of it. ``payload`` is None if it is malformed, of a newer version, or was
+    dropped with a finished message."""
 
     id: str
     queue: str
@@ -37,12 +38,12 @@ class Message(NamedTuple):
     headers: Mapping[str, str] = MappingProxyType({})
     progress: Progress | None = None
     expires_at: int | None = None
-    """In epoch ms; None for never, or if its large record was dropped."""
+    """The expiry in epoch ms; None if the message never expires, or if its large record was dropped."""
     stop_asked_at: int | None = None
-    """When a person asked for its end while it was in hand, in epoch ms of the server's clock."""
+    """When a person asked for the message's end while it was in hand, in epoch ms of the server's clock."""
     found: State | None = None
-    """The index in which it was found, if its row does not say: it is of a newer version, or nothing is stored of
-    it."""
+    """The index in which the message was found, if its row does not say it: the row is of a newer version, or there is
+    none."""
 
     @property
     def handler(self) -> str:

@@ -22,7 +22,7 @@ from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.server import count_of, readable_queues
 
 LAST_BUCKET = 24
-"""For spans of 2.3 hours and more."""
+"""The number of the last bucket, for spans of 2.3 hours and more."""
 SKIPPED, SKIPPED_AT = "skipped\n\n", "skipped\n\nat"
 """Names in a queue's totals: how many occurrences were skipped, and when one was last, in epoch ms."""
 OUTCOMES = {
@@ -53,8 +53,8 @@ class Spans:
 
 @dataclass
 class Totals:
-    """``settled`` by queue, handler and outcome, ``launches`` by role and stop reason, ``durations`` by handler,
-    ``waits``, ``lateness`` and ``skipped`` by queue."""
+    """The totals: ``settled`` by queue, handler and outcome, ``launches`` by role and stop reason, ``durations`` by
+    handler, ``waits``, ``lateness`` and ``skipped`` by queue."""
 
     settled: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     launches: dict[tuple[str, str], int] = field(default_factory=dict)

@@ -21,7 +21,7 @@ _SECOND = 1000
 
 
 class Occurrence(NamedTuple):
-    """``instant`` in epoch ms."""
+    """An occurrence of a recurrence; its ``instant`` in epoch ms."""
 
     recurrence: bytes
     instant: int

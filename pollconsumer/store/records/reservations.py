@@ -36,7 +36,8 @@ class Lot:
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing must be looked at before they are begun: no options, no expiry, no death of a process."""
+        """Whether nothing must be looked at before the messages are begun: no options, no expiry, no death of a
+        process."""
         return not (self.options or self.expires or self.row[rows.CRASHES])
 
 
@@ -63,7 +64,7 @@ class Reservation:
     def alone(
         cls, queue: str, message_id: bytes, row: bytes, record: bytes, reserved_at: int = 0, shown_at: float = 0.0
     ) -> Reservation:
-        """The only one of its lot."""
+        """A reservation that is the only one of its lot."""
         handler, payload, options, expires = rows.content(record)
         return cls.of(Lot(queue, row, handler, options, expires, reserved_at, shown_at), message_id, payload)
 
@@ -77,7 +78,7 @@ class Reservation:
 
     @property
     def expires(self) -> int:
-        """In epoch ms; 0 for never."""
+        """The expiry in epoch ms; 0 for never."""
         return self.lot.expires
 
     @property
@@ -91,17 +92,17 @@ class Reservation:
 
     @property
     def attempt(self) -> int:
-        """From 1; this one counts."""
+        """The number of the attempt, from 1; the one in progress counts."""
         return rows.attempts(self.row)
 
     @property
     def crashes(self) -> int:
-        """How often its process died while it was in flight; 255 if `spent`."""
+        """How often a process died while it had the message in flight; 255 if the message is `spent`."""
         return self.row[rows.CRASHES]
 
     @property
     def spent(self) -> bool:
-        """Whether its launch died before its last attempt was settled."""
+        """Whether a launch died before the message's last attempt was settled."""
         return self.crashes == rows.SPENT
 
     @property
@@ -115,7 +116,7 @@ class Reservation:
 
     @property
     def begun(self) -> bool:
-        """Whether it is recorded as begun, to be handled at most once."""
+        """Whether the message is recorded as begun, to be handled at most once."""
         return bool(self.row[rows.FLAGS] & rows.BEGUN)
 
     @property
@@ -124,7 +125,7 @@ class Reservation:
 
     @property
     def may_occur(self) -> bool:
-        """Whether it may be an occurrence, by its id."""
+        """Whether the message may be an occurrence, by its id."""
         return self.id.endswith(b"Z")
 
     @property
@@ -132,7 +133,7 @@ class Reservation:
         return occurrence_of(self.id) if self.may_occur else None
 
     def has_expired(self, monotonic: float) -> bool:
-        """Whether it is too late to begin. A redriven message does not expire: a person asked for it."""
+        """Whether it is too late to begin the message. A redriven message does not expire: a person asked for it."""
         # GUARD a redriven message does not expire
         return 0 < self.expires <= self.server_ms(monotonic) and self.generation == 0
 
@@ -166,7 +167,7 @@ def reservations_of(
     """The reservations in a step's reply. ``changes``: rows, each after the position, from 1, of the first message that
     has it."""
     reservations: list[Reservation] = []
-    ends = (*changes[2::2], len(ids) + 1)  # one more than there are changes, if there are none
+    ends = (*changes[2::2], len(ids) + 1)  # if there are no changes, this one end is not used
     for first, row, end in zip(changes[::2], changes[1::2], ends, strict=False):
         with_row = slice(first - 1, end - 1)
         reservations += _with_row(queue, row, ids[with_row], records[with_row], reserved_at, shown_at)
@@ -178,9 +179,9 @@ def _with_row(
 ) -> list[Reservation]:
     reservations: list[Reservation] = []
     reservation: Reservation
-    # Of the record before: whether it has keys; what it has until its payload, if it has none.
+    # What is known of the record before: whether it has keys; if it has none, what it has before its payload.
     with_keys, head, size = True, b"", 0
-    # Of the last one that differed in more than keys: its flags, what it has between these and its payload.
+    # What is known of the last record that differed in more than keys: its flags; what it has between keys and payload.
     flags, rest, common = -1, b"", None
     for name, record in zip(ids, records, strict=True):
         if with_keys or record[:size] != head:

@@ -23,14 +23,15 @@ FLAGS, ENDING, PRIORITY, ATTEMPTS, CRASHES, GENERATION, FENCE = 0, 1, 2, 4, 6, 7
 RESERVED, STARTED, ENDED, SCHEDULED, DUE, ENQUEUED, FAILED, NEXT_ATTEMPT, HANDLER = 14, 20, 26, 32, 38, 44, 50, 56, 62
 """Offsets of a row's fields."""
 WRITTEN_BY_NEWER = "written by a newer pollconsumer"
-"""The problem of what this version leaves as it is."""
+"""The problem of a message that a newer version wrote, and that this one leaves as it is."""
 BLANK = b"\0\0\x80".ljust(HANDLER, b"\0")
 """The row that is shown for a message without one."""
 _READY_AT_ONCE = NEVER + b"%b" + 2 * NEVER
-"""From DUE to NEXT_ATTEMPT, given the instant at which it was accepted."""
+"""The fields from DUE to NEXT_ATTEMPT of a message that was ready at once, given the instant at which it was
+accepted."""
 RECORD_KEYS = 11
 _RATE, _EXPIRY, _DIGEST, _OPTIONS, DIGEST_BYTES = 16, 32, 64, 128, 8
-"""Flags of records alone, and the size of a digest."""
+"""Flags that only records have, and the size of a digest."""
 _NO_MORE_FLAGS = b"\0"
 """The second byte of flags, which a record of letter C has: none are known yet."""
 _HEAD = struct.Struct(">cBHB")
@@ -67,7 +68,7 @@ def new_record(message: NewMessage) -> bytes:
 
 
 def _extension(message: NewMessage) -> tuple[bytes, int, bytes]:
-    """The letter, flags and content of a record that has more than one of version A."""
+    """The letter, flags and content of a record that has more than a record of letter A can have."""
     from pollconsumer.core.message_options import encoded, has_later, options_of
 
     rate = _rate(message.rate, message.rate_key.encode()) if message.rate_key else b""
@@ -241,7 +242,7 @@ _ROW = struct.Struct(">BcHHBB" + "HI" * 9)
 
 
 def read_row(row: bytes, record: bytes | None = None) -> Row:
-    """``record`` has the handler's name, if the row of a completed message has not."""
+    """A row, unpacked. ``record`` has the handler's name, if the row of a completed message has not."""
     if len(row) == DUE:
         row += _READY_AT_ONCE % row[SCHEDULED:DUE]
         if record is not None:

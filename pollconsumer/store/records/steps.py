@@ -23,8 +23,8 @@ Done = tuple[Reservation, float, float, Extra | None]
 
 
 Run = tuple[bytes, bytes, list[bytes], list[bytes]]
-"""The row and the new row of completed messages, their ids, and their unique keys and concurrency keys, where the flags
-of the row say that they have any."""
+"""Completed messages that are alike: their row, their new row, their ids, and their unique keys and concurrency keys,
+if the flags of the row say that they have any."""
 
 Left = tuple[int, int, bytes, bytes, list[bytes]]
 """What a run of completed messages leaves: the position of the first in the share, from 1; the ms to keep their
@@ -53,36 +53,37 @@ class Settlement(NamedTuple):
     def dead(
         cls, reservation: Reservation, started: int, failed: int, *, error: str, counted: bool = True
     ) -> Settlement:
-        """A dead letter; ``counted``: the attempt was made."""
+        """The settlement of a message that becomes a dead letter; ``counted``: the attempt was made."""
         row = reservation.row
         new_row = rows.dead(row if counted else rows.unstarted(row), started, failed)
         return cls(reservation.id, row, new_row, "dead", 0, error, failed - started if counted else "")
 
     @classmethod
     def expired(cls, reservation: Reservation, now: int) -> Settlement:
-        """Uncharged, and not handled."""
+        """The settlement of a message that has expired: uncharged, and not handled."""
         return cls(reservation.id, reservation.row, rows.expired(reservation.row, now), "expire")
 
     @classmethod
     def stopped(cls, reservation: Reservation, started: int, ended: int, *, error: str) -> Settlement:
-        """Cancelled, since a person asked for it while it was in hand."""
+        """The settlement of a message that is cancelled, since a person asked for that while it was in hand."""
         row = reservation.row
         return cls(reservation.id, row, rows.stopped(row, started, ended), "cancel", 0, error, ended - started)
 
     @classmethod
     def released(cls, reservation: Reservation) -> Settlement:
-        """Uncharged, to the head of the queue."""
+        """The settlement of a message that goes back, uncharged, to the head of its queue."""
         return cls(reservation.id, reservation.row, rows.released(reservation.row), "release")
 
     @classmethod
     def parked(cls, reservation: Reservation, *, offered_in_ms: int, problem: str) -> Settlement:
-        """Uncharged, until a consumer knows its handler."""
+        """The settlement of a message that waits, uncharged, until a consumer knows its handler."""
         row = reservation.row
         return cls(reservation.id, row, rows.parked(row), "park", offered_in_ms, problem)
 
     @classmethod
     def set_aside(cls, reservation: Reservation, *, offered_in_ms: int, problem: str = "") -> Settlement:
-        """Uncharged, for later, perhaps for a newer version; counted as parked, too."""
+        """The settlement of a message that is left, uncharged, for later, perhaps for a newer version; counted as
+        parked, too."""
         row = reservation.row
         return cls(reservation.id, row, rows.set_aside(row), "park", offered_in_ms, problem)
 
@@ -97,14 +98,14 @@ class Share:
         self.plain = False
         """Whether to reserve one message only, if it is plain: see `reserve_one.lua`."""
         self.trims: Retention | None = None
-        """What is kept where the queue is trimmed first."""
+        """What is kept of the queue, if it is trimmed first."""
         self.completed = 0
-        """How many messages are."""
+        """How many messages are completed."""
         self.runs: list[Run] = []
         self.left: list[Left] = []
         self.settlements: list[Settlement] = []
         self.occurred: set[bytes] = set()
-        """The recurrences of which occurrences are completed."""
+        """Recurrences of which an occurrence is completed."""
 
     def complete(self, done: Sequence[Done]) -> None:
         """Add completed messages, in the order in which they ended. Hot path: brief messages that were enqueued
@@ -148,7 +149,7 @@ class Share:
                 self._keep(number, kept_ms, [result])
 
     def _keep(self, first: int, ms: int, results: Sequence[bytes]) -> None:
-        """Add the results of messages in a row. Results kept for the same time are one entry."""
+        """Add the results of messages that follow each other. Results kept for the same time are one entry."""
         if self.left:
             first_before, ms_before, outgoing, which, before = self.left[-1]
             if first_before + len(before) == first and ms_before == ms and not (outgoing or which):
@@ -178,12 +179,12 @@ class Share:
         return any(outgoing for _, _, outgoing, *_ in self.left)
 
     def is_bare(self) -> bool:
-        """Whether it has only completions that leave and free nothing, as `RedisStore.begin` takes them."""
+        """Whether the share has only completions that leave and free nothing, as `RedisStore.begin` takes them."""
         return not (self.left or self.settlements or any(row[rows.FLAGS] & _FREEING for row, *_ in self.runs))
 
     def packed(self) -> list[Any]:
-        """The settlements, for `step.lua`. Numbers of completions are text: made so later, each part would be looked
-        at."""
+        """The settlements, for `step.lua`. Numbers of completions are text already: to make text of them later, each
+        part would have to be looked at."""
         packed: list[Any] = [b"%d" % self.completed, b"", b""]
         for _, _, ids, _ in self.runs:
             packed += ids
@@ -204,8 +205,9 @@ class Share:
 
 
 class Promoted(NamedTuple):
-    """``next_due``: seconds until the next due time, or None. ``recurring``: a recurrence is due now. ``to_repair``:
-    messages are in flight, wait for a place, or are in the outbox, perhaps of a launch that died."""
+    """What a promotion has moved and found. ``next_due``: seconds until the next due time, or None. ``recurring``: a
+    recurrence is due now. ``to_repair``: messages are in flight, wait for a place, or are in the outbox, perhaps of a
+    launch that died."""
 
     moved: int
     next_due: float | None
@@ -214,7 +216,7 @@ class Promoted(NamedTuple):
 
     @classmethod
     def of(cls, answer: Sequence[int]) -> Promoted:
-        """The answer of `promote.lua`."""
+        """The promotion by the answer of `promote.lua`."""
         moved, next_due, recurring, to_repair = answer
         return cls(moved, None if next_due < 0 else next_due / 1_000_000, bool(recurring), bool(to_repair))
 

@@ -28,7 +28,7 @@ MAX_PAGE_RECURRENCES = 200
 MOST_ANEW = 10_000
 """Recurrences of a queue that a launch looks at after the clock was set back, the last ones due first."""
 PUT_AT_RUN_TIME = b'{"rule":'
-"""How the definition of one begins."""
+"""How the definition of a recurrence begins that was put at run time."""
 OF_ANY_QUEUE = (LeaseLost, PermissionDenied, StoreUnreachable)
 """Errors that are not due to a single queue's keys."""
 

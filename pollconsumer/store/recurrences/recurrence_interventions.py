@@ -143,8 +143,8 @@ class Recurrences(RecurrenceReader):
         return message_id
 
     def history(self, standing: RecurrenceStatus, limit: int) -> list[Occurred]:
-        """The last occurrences, at most ``limit``, newest first, of the last hundred within a day: as far as their
-        messages are kept."""
+        """The last occurrences, newest first, at most ``limit``: of the last hundred within a day, those whose messages
+        are kept."""
         from pollconsumer.store.reading.inspector import Inspector  # no launch needs it
 
         key = self._keys.queue(standing.queue, "recurrence_counters")

@@ -49,7 +49,7 @@ class RecurrenceStatus(NamedTuple):
 
     @property
     def ended(self) -> bool:
-        """Whether it was put at run time, and yields nothing any more."""
+        """Whether the recurrence was put at run time, and yields nothing any more."""
         rule = self.recurrence
         return rule is not None and rule.at_run_time and rule.enabled and not self.paused and self.next is None
 
@@ -186,7 +186,8 @@ _NO_DEFINITION = "it has no definition"
 
 
 def read_definition(queue: str, name: bytes, definition: bytes | None) -> Recurrence:
-    """ValueError if it is missing or corrupt, of a newer version, or not one of that name."""
+    """The recurrence ``name`` by its stored definition. ValueError if that is missing or corrupt, of a newer version,
+    or of another name."""
     if definition is None:
         raise ValueError(_NO_DEFINITION)
     # An earlier version wrote the owner and a line feed before it.
@@ -208,7 +209,7 @@ def read_replaced(queue: str, name: bytes, stored: bytes | None) -> list[Replace
 
 
 def read_instant(score: bytes) -> int:
-    """ValueError for an instant that is corrupt, or beyond the calendar."""
+    """The next instant by its ``score``. ValueError if it is corrupt, or beyond the calendar."""
     instant = float(score)
     if not 0 <= instant < 1e14:
         raise ValueError(f"its next instant is {score.decode()}, which no rule yields")

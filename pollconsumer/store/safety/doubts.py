@@ -10,10 +10,10 @@ from pollconsumer.store.client.address import several_hosts
 
 
 def doubts(url: str, *, logs_in: bool = False) -> Iterator[str]:
-    """Warnings about insecure options of ``url``. ``logs_in``: a password is sent that it does not have."""
+    """Warnings about insecure options of ``url``. ``logs_in``: a password is sent that the URL does not have."""
     if not url.startswith("redis+cluster:"):
         return _doubts(url, "use rediss://", logs_in)
-    from pollconsumer.store.cluster.cluster_address import server_urls  # few stores are one
+    from pollconsumer.store.cluster.cluster_address import server_urls  # few stores are clusters
 
     of_nodes = [doubt for each in server_urls(url) for doubt in _doubts(each, "add ssl=true", logs_in)]
     return iter(dict.fromkeys(of_nodes))
@@ -28,7 +28,7 @@ def _doubts(url: str, encrypt: str, logs_in: bool) -> Iterator[str]:
     if url.startswith("redis:") and password and (host := urlsplit(url).hostname) and not _is_loopback(host):
         yield f"store: the password goes to {host} unencrypted; {encrypt}"
     if url.startswith("redis+sentinel:") and password:
-        from pollconsumer.store.client.sentinel import service_of  # few stores have them
+        from pollconsumer.store.client.sentinel import service_of  # few stores have Sentinels
 
         _, sentinels, primary = service_of(url)
         far = [each.host for each in sentinels if not _is_loopback(each.host)]

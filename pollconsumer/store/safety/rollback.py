@@ -1,8 +1,9 @@
 """Notices a store that went back: a replica was promoted without the last writes, its file was cut, a backup restored.
 
-The store has a mark, which rises with each acquisition, renewal and release of a lease. Whoever has seen a higher one
-says so: a launch's heartbeat by each renewal, and any process when it connects, by what it or an earlier process of
-this user has seen. What was lost since the last renewal is noticed by whoever wrote it, when it connects anew.
+The store has a mark, which rises with each acquisition, renewal and release of a lease. A process that has seen a
+higher mark than the store has now tells it. The heartbeat of a launch compares the marks at each renewal; every process
+does when it connects, with the highest mark that it, or an earlier process of this user, has seen. What was lost since
+the last renewal no mark shows: the process that wrote it notices, when it connects again.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pollconsumer.store.records.rows import ENDING
 from pollconsumer.store.server import count_of
 
 LIMIT = 1 << 48
-"""Of marks and fences: six bytes of a row."""
+"""The limit of marks and fences: six bytes of a row."""
 ACCEPT = "see what is missing, then accept it: pollconsumer store adopt"
 _REFUSED = "refused: "
 

@@ -14,8 +14,8 @@ from pollconsumer.store.queues.producer import Enqueued, Origin, Producer, Trip,
 
 
 class StrictProducer(Producer):
-    """A producer whose messages must be on replicas. As quick as another one on a server where it need not wait: on one
-    without replicas, if their number is not set."""
+    """A producer whose messages must be on replicas. It is as quick as another producer where it need not wait: on a
+    server without replicas, if their number is not set."""
 
     def __init__(self, wire: Wire, namespace: str, strict: Strict, clocks: Clocks = SYSTEM_CLOCKS) -> None:
         super().__init__(wire, namespace, clocks)
@@ -42,7 +42,8 @@ class StrictProducer(Producer):
         return self._strict.waits(self.wire.replicas)
 
     def _send(self, trip: Trip, origin: Origin | None, done: int) -> list[Any]:
-        """NotReplicated if messages are accepted, but too few replicas confirmed in time."""
+        """The answers to one round trip, once replicas have its messages. NotReplicated if messages are accepted, but
+        too few replicas confirmed in time."""
         strict, commands = self._strict, self._commands(trip, origin, done, "")
         awaiting = strict.awaiting(self.wire.replicas, [self.keys.queue(page[0].queue, "counters") for page in trip])
         answers = self._call(commands + awaiting, lambda: trip, origin, done, awaiting, strict.within)

@@ -40,7 +40,7 @@ class Suitability:
         aof: bool = False,
         rollback: Rollback | None = None,
     ) -> None:
-        """``aof``: what is written must be in its append-only file. ``rollback`` notices what was lost."""
+        """``aof``: what is written must be in the server's append-only file. ``rollback`` notices what was lost."""
         self._key, fences = map(Keys(namespace).control, ("store-id", "fences"))
         self._mark = [("HGET", fences, "mark")] if rollback is not None else []
         self._memo, self._warn, self._aof, self._rollback = memo, warn, aof, rollback
@@ -48,8 +48,8 @@ class Suitability:
         self._asked = [("INFO", section) for section in sections]
 
     def __call__(self, wire: Wire) -> int:
-        """Returns the number of its replicas. Raises StoreRefused; StoreUnreachable for a closed store; Unanswered for
-        a replica: another connection may lead to the primary."""
+        """Check a new connection. Returns the number of the server's replicas. Raises StoreRefused; StoreUnreachable
+        for a closed store; Unanswered for a replica: another connection may lead to the primary."""
         # Read what is remembered first: another process may be the first to see this store in between.
         known, seen = self._memo.read(), self._rollback.remembered() if self._rollback is not None else ""
         try:
@@ -71,8 +71,8 @@ class Suitability:
         return int(replicas)
 
     def _check(self, wire: Wire, *reads: Command) -> list[Any]:
-        """Returns the number of its replicas, and what it answers to ``reads``, sent in the same write: an error where
-        another node of a cluster has the key."""
+        """Check the server. Returns the number of its replicas, and what it answers to ``reads``, sent in the same
+        write: an error where another node of a cluster has the key."""
         try:
             answers = wire.once([*self._asked, *reads])
         except StoreRefused:  # for a command that a Sentinel lacks
@@ -127,6 +127,7 @@ def _refuse_sentinel(wire: Wire, info: dict[str, str]) -> None:
 
 
 def count_replicas(wire: Wire) -> int:
-    """All that a heartbeat asks of a new connection: its launch has checked the server."""
+    """Return the number of the server's replicas, all that a heartbeat asks of a new connection: its launch has checked
+    the server."""
     (section,) = wire.once([("INFO", "replication")])
     return int(info_fields([section]).get("connected_slaves", 0))

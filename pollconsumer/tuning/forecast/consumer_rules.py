@@ -28,7 +28,7 @@ class Rules(NamedTuple):
 
 
 class Margin(NamedTuple):
-    """As `durations.MarginRule`."""
+    """The settings that a margin follows from, as `durations.MarginRule` names them."""
 
     estimated_duration: float
     tolerance_factor: float

@@ -18,7 +18,7 @@ class Chance(Protocol):
     """A source of random numbers, as ``random.Random``."""
 
     def random(self) -> float:
-        """In [0, 1)."""
+        """A random number in [0, 1)."""
 
 
 class Distribution(Protocol):
@@ -31,7 +31,7 @@ def draw(distribution: Distribution, chance: Chance) -> float:
 
 
 class Lognormal(NamedTuple):
-    """``sigma``: the standard deviation of the logarithm."""
+    """A lognormal distribution. ``sigma``: the standard deviation of the logarithm."""
 
     mean: float
     sigma: float = 1.0
@@ -42,7 +42,8 @@ class Lognormal(NamedTuple):
 
 
 def lognormal_between(low: float, high: float) -> Lognormal:
-    """With ``low`` and ``high`` as its first and last percentile: what was measured as from … to."""
+    """The lognormal distribution whose first and last percentile are ``low`` and ``high``, for what was measured as
+    "from … to"."""
     sigma = math.log(high / low) / 2 / _NORMAL.inv_cdf(0.99)
     return Lognormal(math.sqrt(low * high) * math.exp(sigma**2 / 2), sigma)
 
@@ -56,7 +57,7 @@ class Demand(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """``due`` is later than ``sent`` for a scheduled message."""
+    """A message that arrives. ``due`` is later than ``sent`` if it is scheduled."""
 
     sent: float
     due: float

@@ -11,7 +11,7 @@ from pollconsumer.core.measured import Measured
 
 
 class Spread(NamedTuple):
-    """In seconds; zeros for no values."""
+    """Quantiles of values, and the greatest one, in seconds; zeros if there are no values."""
 
     p50: float = 0.0
     p99: float = 0.0
@@ -52,7 +52,7 @@ class Figures(NamedTuple):
 
 
 class Record:
-    """``tenures`` are in order of time."""
+    """What is recorded of launches. ``tenures`` are in order of time."""
 
     def __init__(self) -> None:
         self.tenures: list[LeaseSpan] = []

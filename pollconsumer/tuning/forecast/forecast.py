@@ -56,7 +56,7 @@ class Forecast:
         self._queue = ForecastQueue(messages)
         self._recent, self._before = Histogram(), learned or Histogram()
         self._launches: list[ForecastLaunch] = []
-        """Those alive, and the last ones that have ended."""
+        """Launches that are alive, and the last ones that have ended."""
         self._holder: ForecastLaunch | None = None
         self._waiting: ForecastLaunch | None = None
         self._due: list[tuple[float, int, Callable[[], None]]] = []
@@ -166,7 +166,7 @@ class Forecast:
             self._release(launch)
 
     def _release(self, launch: ForecastLaunch) -> None:
-        """It has finished, or is dead."""
+        """Take the lease from a launch that has finished, or is dead, and let the one that waits have it."""
         assert launch.acquired is not None
         self.record.tenures.append(LeaseSpan(launch.acquired, self.now, launch.window.stop_before))
         self._learn(launch.durations.measured[HANDLER])
@@ -178,7 +178,7 @@ class Forecast:
             self._acquire(waiting, self.now + HAND_OVER)
 
     def _learn(self, measured: Histogram) -> None:
-        """As ``learn.lua`` does."""
+        """Include what a launch has measured, as ``learn.lua`` does."""
         self._recent.include(measured)
         if self._recent.count >= GENERATION:
             self._recent, self._before = Histogram(), self._recent

@@ -54,7 +54,7 @@ class ForecastQueue:
         return self._again.popleft() if self._again else heapq.heappop(self._later)[2]
 
     def put_back(self, orphans: Sequence[ForecastMessage]) -> None:
-        """Those that were in hand when their launch died."""
+        """Make messages ready again that were in hand when their launch died."""
         again = (each._replace(crashes=each.crashes + 1) for each in orphans)
         self._again.extendleft(each for each in again if each.crashes < MOST_CRASHES)
 
@@ -67,16 +67,16 @@ class ForecastLaunch:
         self.acquired: float | None = None
         self.ended: float | None = None
         self.asked_at = math.inf
-        """When it is asked to stop: by a successor, or a signal."""
+        """When the launch is asked to stop: by a successor, or a signal."""
         self._rules, self._queue, self._record = rules, queue, record
         self._running: list[tuple[float, int, ForecastMessage, float]] = []
-        """Each with its end, a number, and its start."""
+        """Messages in hand, each after the instant of its end and a number, and before that of its start."""
         self._count = 0
         self._idles_until: float | None = None
         self._stopping = False
 
     def bound(self, window: Window, min_margin: float) -> None:
-        """Set its window, and its least margin."""
+        """Set the launch's window, and its least margin."""
         self.window, self.min_margin = window, min_margin
         self._last = window.stop_before + self._rules.grace
 
@@ -126,21 +126,21 @@ class ForecastLaunch:
             self._idles_until = None
 
     def _await_end(self, until: float) -> None:
-        """Wait for a message in hand to end, at most until the grace does."""
+        """Wait for a message in hand to end, at most until the grace ends."""
         self._pass_to(min(self._first_end(), self._last), until)
 
     def in_hand(self) -> list[ForecastMessage]:
         return [message for _, _, message, _ in self._running]
 
     def handled_in_vain(self) -> float:
-        """Seconds that those in hand have taken."""
+        """Seconds that the messages in hand have taken."""
         return sum(self.now - started for _, _, _, started in self._running)
 
     def _margin(self) -> float:
         return margin_in(self.window, self.durations, self._rule, self._rules.slots)
 
     def _pass_to(self, instant: float, until: float) -> bool:
-        """Whether the instant comes before ``until``."""
+        """Let time pass until ``instant``, at most until ``until``. Returns whether it is ``instant`` by then."""
         self.now = max(self.now, min(instant, until))
         return instant <= until
 
@@ -154,7 +154,7 @@ class ForecastLaunch:
         heapq.heappush(self._running, (self.now + message.handling.seconds, self._count, message, self.now))
 
     def _crashed(self) -> bool:
-        """Take note of what has ended. Whether one of these killed the process: it stays in hand."""
+        """Take note of what has ended. Returns whether one of these messages killed the process: it stays in hand."""
         while self._running and self._running[0][0] <= self.now:
             handling = self._running[0][2].handling
             if handling.crashes:

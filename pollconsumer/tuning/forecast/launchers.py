@@ -30,8 +30,9 @@ class LaunchedProcess(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """``starts``: the instants at which to start a launch. ``kills``: those alive get SIGTERM first, and SIGKILL after
-    the platform's grace. ``dropped``: ticks for which no launch will ever be started."""
+    """What a launcher does. ``starts``: the instants at which to start a launch. ``kills``: launches that are alive get
+    SIGTERM first, and SIGKILL after the platform's grace. ``dropped``: ticks for which no launch will ever be
+    started."""
 
     starts: tuple[float, ...] = ()
     kills: bool = False
@@ -39,17 +40,17 @@ class Decision(NamedTuple):
 
 
 class Launcher(ABC):
-    """``offset``: seconds from a tick until it looks."""
+    """A launcher. ``offset``: seconds from a tick until it looks."""
 
     def __init__(self, offset: float = 0.0) -> None:
         self.offset = offset
 
     @abstractmethod
     def look(self, now: float, ticks: Sequence[float], launches: Sequence[LaunchedProcess]) -> Decision:
-        """``ticks`` fell due since it looked last: one, or more after a stall."""
+        """Look at ``ticks`` that fell due since the last look: one, or more after a stall."""
 
     def ended(self, now: float, launches: Sequence[LaunchedProcess]) -> Decision:  # noqa: ARG002  some look at them
-        """A launch, still among ``launches``, has ended now."""
+        """Decide what follows from the end of a launch, just now, which is still among ``launches``."""
         return Decision()
 
 
@@ -126,8 +127,8 @@ EXIT = lognormal_between(0.1, 0.4)
 
 
 class Platform(NamedTuple):
-    """``launcher`` draws what is constant for a launcher's life; ``found`` is what its launches take it for.
-    ``kill_after``: seconds from SIGTERM to SIGKILL."""
+    """A platform. ``launcher`` draws what is constant for a launcher's life; ``found`` is what its launches take it
+    for. ``kill_after``: seconds from SIGTERM to SIGKILL."""
 
     launcher: Callable[[Chance], Launcher]
     start_up: Distribution = START_UP

@@ -10,7 +10,8 @@ from pollconsumer.core.notation.text import printable
 
 
 class Finding(NamedTuple):
-    """``name``: the same for each finding of a kind. ``subject``: the queue, handler or recurrence that it is about."""
+    """Something that is wrong. ``name``: the same for each finding of a kind. ``subject``: the queue, handler or
+    recurrence that the finding is about."""
 
     name: str
     subject: str | None
@@ -23,11 +24,11 @@ class Finding(NamedTuple):
 
 
 class ServerFacts(NamedTuple):
-    """``skew``: how far its clock is ahead of ours, known to ``skew_within``. ``appends``: it has an append-only file.
-    ``broken``: what it could not write. ``disk_free``: None unless it is the embedded one. ``replica_lags``: of those
-    that are online. ``lacking``: rights of a launch that this user does not have. ``may_cut_off``: this user may close
-    connections of its own; None where none go over a network. ``set_back``: by how much its clock was.
-    ``place``: host and port of one of several servers."""
+    """What is known of a server. ``skew``: how far its clock is ahead of ours, known to ``skew_within``. ``appends``:
+    it has an append-only file. ``broken``: what it could not write. ``disk_free``: None unless it is the embedded one.
+    ``replica_lags``: of replicas that are online. ``lacking``: rights of a launch that this user does not have.
+    ``may_cut_off``: this user may close connections of its own; None where none go over a network. ``set_back``: by how
+    much its clock was set back. ``place``: host and port of one of several servers."""
 
     version: str = ""
     skew: float = 0.0
@@ -48,10 +49,10 @@ class ServerFacts(NamedTuple):
 
 
 class QueueFacts(NamedTuple):
-    """``oldest_ready`` and ``overdue_by``: for how long the oldest message is ready, or overdue; None if there is none.
-    ``parked``: messages by the handler that no launch had. ``unreadable``: recurrences that launches could not read.
-    ``died``: dead letters of the time that `Expected.recent` says. ``skipped``: occurrences ever skipped, and
-    ``skipped_ago``, for how long none was; None if none ever was."""
+    """What is known of a queue. ``oldest_ready`` and ``overdue_by``: for how long the oldest message is ready, or
+    overdue; None if there is none. ``parked``: messages by the handler that no launch had. ``unreadable``: recurrences
+    that launches could not read. ``died``: dead letters of the time that `Expected.recent` says. ``skipped``: how many
+    occurrences were ever skipped. ``skipped_ago``: for how long none was skipped; None if none ever was."""
 
     name: str
     ready: int = 0
@@ -68,8 +69,8 @@ class QueueFacts(NamedTuple):
 
 
 class RecurrenceFacts(NamedTuple):
-    """``owners``: the groups of launches that define it; none if it was made at run time. ``error``: why its definition
-    is unreadable."""
+    """What is known of a recurrence. ``owners``: the groups of launches that define it; none if it was made at run
+    time. ``error``: why its definition is unreadable."""
 
     name: str
     queue: str
@@ -78,9 +79,9 @@ class RecurrenceFacts(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What the settings say. ``queues``: those of ``consumer.queues``, none if that is unset. ``period``: between
-    launches by ``consumer.schedule``. ``window``: of a launch. ``replicas``: that producers wait for, None for none.
-    ``recent``: for how long dead letters and skipped occurrences are findings."""
+    """What the settings say. ``queues``: those of ``consumer.queues``, none if that is unset. ``period``: seconds
+    between launches by ``consumer.schedule``. ``window``: that of a launch. ``replicas``: how many producers wait for,
+    None for none. ``recent``: for how long dead letters and skipped occurrences are findings."""
 
     queues: tuple[str, ...]
     period: float | None
@@ -96,10 +97,11 @@ class Expected(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """``now``: in epoch ms of the server's clock. ``recurrences``: those that launches define, and some of those that
-    these could not read. ``launches``: the ledger's entries, newest first. ``slowest``: by group of launches, the
-    longest remembered duration of each handler. ``others``: the nodes of a cluster but ``server``, which has the
-    leases, and those that are ``lost``, by their addresses. ``unreachable``: the queues of these."""
+    """What is known of a running system. ``now``: in epoch ms of the server's clock. ``recurrences``: those that
+    launches define, and some of those that launches could not read. ``launches``: the ledger's entries, newest first.
+    ``slowest``: by group of launches, the longest remembered duration of each handler. ``server``: the one with the
+    leases. ``others``: the other nodes of a cluster that answer. ``lost``: the addresses of those that do not.
+    ``unreachable``: the queues of the lost ones."""
 
     now: int
     server: ServerFacts

@@ -30,11 +30,11 @@ class LaunchGroup(NamedTuple):
     seen: float
     period: float | None
     launches: list[Mapping[str, Any]]
-    """Newest first."""
+    """The group's launches, newest first."""
 
     @property
     def allowed(self) -> float:
-        """Seconds for which it may be away."""
+        """Seconds for which the group may be away."""
         return UNLEARNED if self.period is None else max(AT_LEAST, MISSED * self.period)
 
     @property
@@ -43,7 +43,8 @@ class LaunchGroup(NamedTuple):
 
 
 def groups_of(launches: Sequence[Mapping[str, Any]], now: int, expected: Expected) -> list[LaunchGroup]:
-    """``launches``: the ledger, newest first; ``now`` in epoch ms of the server's clock."""
+    """The groups of ``launches``, which are those of the ledger, newest first; ``now`` in epoch ms of the server's
+    clock."""
     by_name: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for launch in launches:
         if "started_ms" in launch and launch.get("lineage"):

@@ -16,9 +16,10 @@ from pollconsumer.watching.health.facts import Expected, Facts, Finding
 from pollconsumer.watching.health.groups import LOOKED_AT, LaunchGroup
 
 JUDGED = 100
-"""Launches of a group, newest first."""
+"""How many launches of a group are judged, the newest ones."""
 FEWEST_JUDGED, FEWEST_OVERRUNS, OFTEN = 20, 3, 2
-"""Overruns are a finding from this number of launches and of overruns on, and from this multiple of the target."""
+"""The number of launches, and of overruns among them, and the multiple of the target, from which on overruns are a
+finding."""
 LATE = 0.5
 """Seconds by which a launch may outlast its window without an effect on the next one."""
 LATELY = 3600.0
@@ -99,7 +100,7 @@ def _of_overruns(recent: Sequence[Mapping[str, Any]], queues: str, expected: Exp
 
 
 def _outlasted(launch: Mapping[str, Any]) -> bool | None:
-    """Whether it was there after the next launch was due; None if that is unknown."""
+    """Whether a launch was there after the next one was due; None if that is unknown."""
     past = past_launch(dict(launch))
     if past.next_tick is None:
         return None

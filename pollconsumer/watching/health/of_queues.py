@@ -92,7 +92,7 @@ def _absent(group: LaunchGroup, queues: Sequence[QueueFacts]) -> Finding:
 
 
 def _of_ends(queue: QueueFacts, recent: float) -> Iterator[Finding]:
-    """Messages that came to a bad end of late, and occurrences that never became one."""
+    """Findings about messages that came to a bad end of late, and about occurrences that were skipped."""
     span = format_duration(recent)
     if queue.died:
         yield Finding(

@@ -15,7 +15,7 @@ BOUNDS = [f"{0.001 * 2**number:g}" for number in range(LAST_BUCKET)]
 
 
 class Sample(NamedTuple):
-    """``suffix`` of the metric's name: of a histogram's samples."""
+    """A sample of a metric. ``suffix`` of the metric's name, for samples of a histogram."""
 
     labels: Labels
     value: float
@@ -23,7 +23,7 @@ class Sample(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """``name`` without the prefix."""
+    """A metric, by its ``name`` without the prefix."""
 
     name: str
     kind: str

@@ -20,8 +20,8 @@ from pollconsumer.watching.metrics.exposition import CONTENT_TYPE
 
 PATHS = ("/", "/metrics")
 PATIENCE, MOST_CONNECTIONS = 10.0, 64
-"""Seconds for a client to send its request, from the connection to the last byte, and as many to take each part of the
-answer. Of more connections the oldest is cut, so that silent ones shut nobody out."""
+"""Seconds for a client to send its request, from the connection to the last byte, and the same time again to take each
+part of the answer. Of more connections the oldest is cut, so that silent ones shut nobody out."""
 
 
 class Request(RawIOBase):
@@ -45,7 +45,7 @@ class Request(RawIOBase):
 
 
 class MetricsServer(ThreadingHTTPServer):
-    """Its pages are ``collect()``, called by one thread at a time."""
+    """A server whose pages are ``collect()``, called by one thread at a time."""
 
     def __init__(self, host: str, port: int, collect: Callable[[], str]) -> None:
         self.address_family = AF_INET6 if ":" in host else AF_INET
@@ -71,7 +71,7 @@ class MetricsServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Nothing: a client went away."""
+        """Do nothing: a client went away."""
 
 
 class MetricsRequestHandler(BaseHTTPRequestHandler):
@@ -104,11 +104,11 @@ class MetricsRequestHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  http.server's name
-        """Nothing: cron would mail each request."""
+        """Log nothing: cron would mail each request."""
 
 
 def server_of(host: str, port: int, collect: Callable[[], str]) -> MetricsServer:
-    """CannotCreate, PermissionDenied for an address that it cannot have."""
+    """A server at ``host`` and ``port``. CannotCreate or PermissionDenied for an address that it cannot have."""
     try:
         return MetricsServer(host, port, collect)
     except PermissionError as error:

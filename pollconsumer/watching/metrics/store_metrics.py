@@ -14,7 +14,7 @@ LAUNCHES_READ = 1000
 
 
 def metrics_of(inspector: Inspector) -> list[Metric]:
-    """Errors as of every read."""
+    """All metrics of a store. Errors as of every read."""
     overview, totals = inspector.overview(), inspector.totals()
     launches = inspector.launches(LAUNCHES_READ)
     held = [Sample({"role": each["role"]}, 1) for each in {each["role"]: each for each in overview.leases}.values()]
@@ -80,7 +80,7 @@ def _of_lost(overview: Overview) -> Metric:
 
 
 def _of_launches(launches: Sequence[Mapping[str, Any]]) -> list[Metric]:
-    """Of the last launch of each role and queue."""
+    """Metrics of the last launch of each role and queue."""
     latest: dict[tuple[str, str], Mapping[str, Any]] = {}
     for launch in launches:
         for queue in launch["queues"] or [""]:

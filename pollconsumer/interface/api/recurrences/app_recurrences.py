@@ -60,29 +60,30 @@ class AppRecurrences:
         return len(put)
 
     def get(self, name: str) -> RecurrenceStatus:
-        """One of a configuration, too."""
+        """The recurrence ``name`` as it stands, even if a configuration defines it."""
         return self._app.ask(lambda *store: Recurrences(*store).find(name))
 
     async def get_async(self, name: str) -> RecurrenceStatus:
         return await self._app.ask_async(lambda *store: Recurrences(*store).find(name))
 
     def remove(self, name: str) -> None:
-        """Remove it with its history. What it has enqueued stays. One of a configuration comes back with the next
-        launch that defines it."""
+        """Remove a recurrence with its history. What it has enqueued stays. If a configuration defines it, it comes
+        back with the next launch of that configuration."""
         self._app.ask(lambda *store: Recurrences(*store).remove(name))
 
     async def remove_async(self, name: str) -> None:
         await self._app.ask_async(lambda *store: Recurrences(*store).remove(name))
 
     def pause(self, name: str) -> None:
-        """It yields nothing until it is resumed, and what would have been due meanwhile is not made up for."""
+        """Have a recurrence yield nothing until it is resumed; what would have been due meanwhile is not made up
+        for."""
         self._app.ask(_holding(name, Recurrences.pause))
 
     async def pause_async(self, name: str) -> None:
         await self._app.ask_async(_holding(name, Recurrences.pause))
 
     def resume(self, name: str) -> None:
-        """With its next instant. BadData if it is disabled."""
+        """Have a recurrence go on, with its next instant. BadData if it is disabled."""
         self._app.ask(_holding(name, Recurrences.resume))
 
     async def resume_async(self, name: str) -> None:
@@ -96,14 +97,15 @@ class AppRecurrences:
         return self._triggered(*await self._app.ask_async(_triggering(name, self._app.strict())))
 
     def history(self, name: str, limit: int = 100) -> list[Occurred]:
-        """Its last occurrences, newest first: of the last hundred of a day, those that are kept."""
+        """The recurrence's last occurrences, newest first: at most a hundred, of the last day, as far as their messages
+        are kept."""
         return self._app.ask(_looking_back(name, limit))
 
     async def history_async(self, name: str, limit: int = 100) -> list[Occurred]:
         return await self._app.ask_async(_looking_back(name, limit))
 
     def __iter__(self) -> Iterator[RecurrenceStatus]:
-        """One that is put or removed meanwhile may be missed; one may come twice."""
+        """Yield every recurrence. One that is put or removed meanwhile may be missed; one may come twice."""
         return self._app.ask_for_each(lambda *store: Recurrences(*store).standing(lambda _: None))
 
     def _new(self, name: str, options: PutOptions) -> Put:

@@ -58,7 +58,7 @@ class PutOptions(TypedDict, total=False):
 
 
 class NamedPutOptions(PutOptions):
-    """``name``: 1 to 100 letters, digits or any of ``_ . : @ + -``."""
+    """A recurrence with its name. ``name``: 1 to 100 letters, digits or any of ``_ . : @ + -``."""
 
     name: Required[str]
 

@@ -237,7 +237,7 @@ def _places(settings: Settings) -> Iterator[Path | None]:
 
 
 def _check_handlers(recurrences: Sequence[Recurrence], handlers: Mapping[str, Handler]) -> None:
-    """ConfigurationError for a recurrence without a handler here, or with arguments that do not fit."""
+    """Raise ConfigurationError for a recurrence without a handler here, or with arguments that do not fit."""
     functions = registry.handlers()
     for each in recurrences:
         if each.handler not in handlers:

@@ -37,7 +37,7 @@ LAUNCHES_SHOWN = 5
 LOOK_EVERY = 0.5
 """Seconds after which ``--watch`` reads a message again."""
 OVERVIEW_EVERY = 2.0
-"""Seconds after which it reads the overview again."""
+"""Seconds after which ``--watch`` reads the overview again."""
 MOVER_MISSING_AFTER = 5.0
 """Seconds that a message may be overdue before a missing mover is reported."""
 

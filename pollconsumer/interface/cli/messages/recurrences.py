@@ -132,7 +132,7 @@ def trigger(name: str, as_json: bool) -> None:
 @click.option("--limit", cls=Once, type=click.IntRange(1, 100), default=20, show_default=True, help="Most to show.")
 @AS_JSON
 def history(name: str, limit: int, as_json: bool) -> None:
-    """List its last occurrences, newest first: of the last hundred of a day, those that are kept."""
+    """List the last occurrences, newest first: at most a hundred, of the last day, if kept."""
     store, standing = _found(name)
     entries = [_describe_occurred(each) for each in store.history(standing, limit)]
     if as_json:
@@ -242,7 +242,7 @@ def _beginning(rule: Recurrence, standing: RecurrenceStatus, start: date | int |
 
 
 def _ahead_of(rule: Recurrence, standing: RecurrenceStatus, after: int) -> Iterator[int]:
-    """Its instants later than ``after``, until it ends."""
+    """The recurrence's instants later than ``after``, until it ends."""
     if standing.ended:
         return iter(())
     left = None if rule.times is None else max(0, rule.times - standing.enqueued)

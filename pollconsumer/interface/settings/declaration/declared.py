@@ -229,7 +229,7 @@ class Settings(BaseSettings, Placed):
     queues: dict[str, QueueSettings] = {}
     recurrences: dict[str, RecurrenceSettings] = {}
     commands: dict[str, CommandSettings] = {}
-    if TYPE_CHECKING:  # where they were found: no keys of the file
+    if TYPE_CHECKING:  # where the settings were found: no keys of the file
         directory: Path = Path()
         config: Path | None = None
 

@@ -55,7 +55,8 @@ class ExactSelector(DefaultSelector):
 
 
 class EventLoop:
-    """``thread``: run in a separate thread. Otherwise RuntimeError if another loop runs in this one."""
+    """The event loop of a launch. ``thread``: run in a separate thread. Otherwise RuntimeError if another loop runs in
+    this one."""
 
     def __init__(self, *, thread: bool) -> None:
         if not thread and _running_loop() is not None:
@@ -118,8 +119,8 @@ class EventLoop:
         return intruder
 
     def stop(self, key: object, seconds: float) -> None:
-        """Cancel the handler that was started with ``key``, or that runs in this thread, after so many seconds. From
-        any thread, or a signal handler."""
+        """Cancel the handler that was started with ``key``, or that runs in this thread, after ``seconds``. May be
+        called in any thread, or in a signal handler."""
         limited = self._in_thread if self._thread is None else self._started.get(key)
         if limited is not None:
             self._loop.call_soon_threadsafe(limited.hasten, seconds)
@@ -179,7 +180,7 @@ class EventLoop:
         if self._thread is None:
             task = self._loop.create_task(self._cancel_tasks())
             self._run_to_end(task, cancelling=False)
-            if task.done():  # the loop has its descriptors
+            if task.done():  # otherwise its descriptors were closed, and their numbers may be reused
                 self._loop.close()
             return
         asyncio.run_coroutine_threadsafe(self._cancel_tasks(), self._loop)
@@ -273,7 +274,7 @@ class _LimitedCoroutine:
             self._stop_at(self._loop.time() + self._timeout)
 
     def hasten(self, seconds: float) -> None:
-        """Cancel it after so many seconds from now, if not before."""
+        """Cancel the task in ``seconds`` from now, if not before."""
         due = self._loop.time() + seconds
         if not self._task.done() and (self._due is None or due < self._due):
             self._hastened = True

@@ -31,7 +31,7 @@ class Outputs:
         self._copies = {number: copy for number in (1, 2) if (copy := high_copy(number)) is not None}
 
     def restore(self) -> bool:
-        """Reopen the closed ones of the standard three. Returns whether any was closed."""
+        """Reopen those of the standard three that are closed. Returns whether any was closed."""
         with changing_standard:
             if is_open(1) and is_open(2):
                 return False
@@ -86,11 +86,11 @@ class ProbeDescriptor:
         self._opened = Opened.now(self.number)
 
     def is_open_above_standard(self) -> bool:
-        """Whether it was not closed, nor were the standard three, and another number is free."""
+        """Whether the descriptor is open, so are the standard three, and another number is free."""
         return lowest_free(self.number) > STANDARD[-1] and self._opened.is_open()
 
     def was_closed(self) -> bool:
-        """Whether it was closed since the last call."""
+        """Whether the descriptor was closed since the last call; then opens another one."""
         if self._opened.is_open():
             return False
         self._open()
@@ -110,7 +110,7 @@ class Reserve:
 
     @staticmethod
     def _open() -> list[Opened]:
-        """Ends of a pipe, as in `ProbeDescriptor`."""
+        """Copies of an end of a pipe, as in `ProbeDescriptor`."""
         held: list[Opened] = []
         if 0 <= os.sysconf("SC_OPEN_MAX") <= LOWEST:
             return held
@@ -123,11 +123,11 @@ class Reserve:
         return held
 
     def lowest_free(self) -> int:
-        """As `lowest_free`; -1 also if no descriptor is reserved."""
+        """The lowest number that is free, as `lowest_free` returns it; -1 also if no descriptor is reserved."""
         return lowest_free(self._held[-1].number) if self._held else -1
 
     def freed(self) -> bool:
-        """Free them if no other descriptor is left. Returns whether this call did."""
+        """Free the reserved descriptors if no other one is left. Returns whether this call did."""
         try:
             if self._held:
                 os.close(os.dup(self._held[-1].number))

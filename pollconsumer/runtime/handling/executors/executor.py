@@ -29,7 +29,7 @@ class Attempt(NamedTuple):
 
 
 NONE = False, False
-"""What `Inline.checked` returns mostly."""
+"""What `Inline.checked` returns where nothing was closed, and nothing leaks: mostly."""
 
 
 class Handled(NamedTuple):
@@ -59,7 +59,7 @@ class Inline(Protocol):
         """Look at the process after a handler that raised ``error``. Returns `Handled.closed` and `Handled.leaking`."""
 
     def add(self, handled: Handled) -> None:
-        """An attempt that the caller made, for `finished`."""
+        """Have `finished` return, too, an attempt that the caller made."""
 
 
 class Executor(Protocol):
@@ -69,7 +69,7 @@ class Executor(Protocol):
 
     @property
     def inline(self) -> Inline | None:
-        """None if handlers run elsewhere."""
+        """What the executor offers a caller that runs handlers itself; None if handlers run elsewhere."""
 
     def start(self, attempt: Attempt) -> None:
         """Handle a message. There must be a free slot."""
@@ -93,14 +93,14 @@ class Executor(Protocol):
         ``in_hand`` then, and its handler can be interrupted. With one slot a signal handler calls it."""
 
     def close(self) -> None:
-        """No more attempts will be started."""
+        """Close the executor: no more attempts will be started."""
 
     def lock(self) -> AbstractContextManager[Any]:
         """A lock for what handlers share; it may be held during a call of the store."""
 
 
 def executor_of(slots: int) -> Executor:
-    """Each is imported where it is used: a launch needs one."""
+    """The executor of this number of slots. Each is imported where it is made: a launch needs one."""
     if slots == 1:
         from pollconsumer.runtime.handling.executors.inline import InlineExecutor
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class InlineExecutor:
-    """One slot: `start` returns after the message was handled."""
+    """The executor of one slot: `start` returns after the message was handled."""
 
     slots = 1
     busy = 0
@@ -62,7 +62,7 @@ class InlineExecutor:
             try:
                 self._loop = EventLoop(thread=False)
             except (RuntimeError, OSError):
-                return handler.handle  # it tries again, and its outcome is the error
+                return handler.handle  # `handle` tries to make a loop again, and has the error as outcome
         return self._loop.turning(handler)
 
     def stay(self, handlers: Collection[Handler]) -> None:
@@ -99,13 +99,13 @@ class InlineExecutor:
         return threading.Lock()
 
     def relay(self, take: Callable[[Handled], Attempt | None]) -> None:
-        """There is no slot beside the caller."""
+        """Do nothing: there is no slot beside the caller."""
 
     def wait(self, seconds: float, descriptor: int | None = None) -> None:  # noqa: ARG002  the protocol has it
         raise AssertionError("there is nothing to wait for")
 
     def wake(self) -> None:
-        """Nobody waits."""
+        """Do nothing: nobody waits."""
 
     def stop(
         self,

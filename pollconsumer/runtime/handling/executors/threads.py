@@ -88,7 +88,7 @@ class ThreadExecutor:
         try:
             if bell in wait_readable(watched, seconds):
                 os.read(bell, 65536)
-                self._rung = False  # before what rang is looked for
+                self._rung = False  # set before the caller looks for what rang
         except BlockingIOError:
             pass
         except OSError as error:  # closed concurrently by a handler
@@ -109,7 +109,7 @@ class ThreadExecutor:
     def stop(self, reservation: Reservation, seconds: float, in_hand: Callable[[], bool]) -> None:
         thread = self._threads.get(reservation)
         limit = None if thread is None else in_force.get(thread)
-        if limit is not None and self._threads.get(reservation) == thread:  # not of the thread's next message
+        if limit is not None and self._threads.get(reservation) == thread:  # not the limit of its next message
             limit.hasten(seconds)
         elif thread is not None:
             from pollconsumer.runtime.handling.interrupts import untimed
@@ -190,7 +190,7 @@ class ThreadExecutor:
             return closed, self._reserve.freed()
 
     def _make_bell(self) -> None:
-        """Does not close an earlier bell, whose numbers may have been reused."""
+        """Make a bell. An earlier one is not closed, since its numbers may have been reused."""
         with above_standard():
             bell, ring = os.pipe()
         os.set_blocking(bell, False)
@@ -200,7 +200,7 @@ class ThreadExecutor:
 
 
 def _handled(attempt: Attempt) -> Outcome:
-    """Handle it. An interruption that comes when its handler has just ended is caught, too."""
+    """Handle the message of ``attempt``. An interruption that comes when its handler has just ended is caught, too."""
     outcome: Outcome | None = None
     try:
         outcome = attempt.handle()

@@ -40,8 +40,8 @@ def in_handler(frame: FrameType | None) -> bool:
 
 
 def is_importing(frame: FrameType) -> bool:
-    """Whether it is the import system's. What that calls is not interrupted: a module that is left half imported fails
-    all later messages."""
+    """Whether ``frame`` is the import system's. What that calls is not interrupted: a module that is left half imported
+    fails all later messages."""
     return frame.f_code.co_filename.startswith("<frozen importlib._bootstrap")
 
 
@@ -51,7 +51,7 @@ class Limit(Stopper):
     __slots__ = ("_when_fired", "due", "fired", "hastened", "over", "seconds")
 
     due: float
-    """On the monotonic clock, in seconds."""
+    """When the timeout ends, on the monotonic clock, in seconds."""
 
     def __init__(self, seconds: float, when_fired: Callable[[], None] | None) -> None:
         self.seconds, self._when_fired = seconds, when_fired
@@ -115,14 +115,14 @@ class AlarmSignal:
     def __init__(self) -> None:
         self.limit: Alarm | None = None
         """The limit that is in force."""
-        self._handler = self._ring  # one object, to be recognized
+        self._handler = self._ring  # one object, by which it is recognized
         self._stays = False
         self._since: float | None = None
         """When handler and timer were set."""
         self._left = self._interval = 0.0
         """What was left of the timer that was set before, and its interval."""
         self._rings = 0.0
-        """When the timer rings. If in the past, it may not be set."""
+        """When the timer rings. It may not be set if this is in the past."""
 
     def stay(self) -> None:
         """Keep handler and timer set until `rest`: this thread runs only handlers with a timeout until then."""
@@ -185,4 +185,4 @@ class AlarmSignal:
 
 
 staying: dict[int, AlarmSignal] = {}
-"""The signal that stays set, by its thread: the main one alone."""
+"""The signal that stays set, by its thread: the main one alone can have one."""

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import mmap
 
 _HEAD = struct.Struct("BBBB")
-"""Whether it is the last attempt, lengths of handler, queue and id; these follow."""
+"""What an entry begins with: whether it is the last attempt, and the lengths of handler, queue and id; these follow."""
 LONGEST = 255
 """Maximum bytes of an id, or a name; valid ones are shorter."""
 SIZE = _HEAD.size + 3 * LONGEST

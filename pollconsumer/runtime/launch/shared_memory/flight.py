@@ -19,7 +19,7 @@ class Flight:
     _SERIES_AT = _FROM + MOST * _PLACE
     SIZE = _SERIES_AT + (Series.SIZE + 4095 & ~4095)
     _FREE, _IN_HAND, _ENDED = range(3)
-    """The state, a byte before the entry."""
+    """States of a place, in the byte before its entry."""
 
     def __init__(self, memory: mmap.mmap) -> None:
         self._memory = memory
@@ -30,7 +30,7 @@ class Flight:
         self.series = Series(memory, self._SERIES_AT)
 
     def head(self, handler: str, queue: str, id_length: int, *, last: bool) -> bytes:
-        """As `entries.head`; made once."""
+        """The same as `entries.head`, but made once."""
         of = handler, queue, id_length, last
         head = self._heads.get(of)
         if head is None:
@@ -74,11 +74,11 @@ class Flight:
         self.series.settled()
 
     def free(self) -> int:
-        """How many more may be in hand or unsettled, beside a series."""
+        """How many more messages may be in hand or unsettled, beside those of a series."""
         return len(self._free)
 
     def in_hand(self) -> list[Reservation]:
-        """Messages whose handler has not ended, in this process. From any thread."""
+        """Messages whose handler has not ended, in this process. May be called in any thread."""
         return [
             each for each, at in [*self._places.items()] if self._memory[at] == self._IN_HAND
         ] + self.series.in_hand()
@@ -89,7 +89,7 @@ class Flight:
         return {reservation.id for reservation in in_flight if reservation.queue == queue}
 
     def the_one(self) -> Reservation | None:
-        """The message in hand in this process, if it is one only. From any thread."""
+        """The message in hand in this process, if it is the only one. May be called in any thread."""
         in_hand = self.in_hand()
         return in_hand[0] if len(in_hand) == 1 else None
 
@@ -103,7 +103,7 @@ class Flight:
         return held + self.series.left_behind()
 
     def uncalled(self) -> list[entries.MessageInHand]:
-        """Those that are recorded as begun, to be handled at most once, and have not. Read from the shared memory, in
-        any process."""
+        """Messages that are recorded as begun, to be handled at most once, and have not begun. Read from the shared
+        memory, in any process."""
         called = {(each.queue, each.id) for each in self.left_behind()}  # perhaps not as part of the series
         return [each for each in self.series.uncalled() if (each.queue, each.id) not in called]

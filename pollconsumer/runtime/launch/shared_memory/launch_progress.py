@@ -23,13 +23,14 @@ _COUNTS = struct.Struct("qqqqdd")
 """The fields of `Counts`."""
 _END = struct.Struct("qq")
 _COUNTS_AT = 8
-"""After the instant until which the lease can be trusted, a double."""
+"""The offset of the counts: before them is a double, the instant until which the lease can be trusted."""
 _END_AT = _COUNTS_AT + _COUNTS.size
 _REASONS = list(StopReason)
 
 
 LOST, EMPTIED, ROLLED_BACK = -1.0, -2.0, -3.0
-"""Another holds the lease; the store was emptied; it went back, and is refused for that."""
+"""What stands for an instant once the lease is lost: another launch holds it; the store was emptied; the store went
+back, and is refused for that."""
 
 
 class Counts(NamedTuple):

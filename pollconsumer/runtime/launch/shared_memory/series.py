@@ -23,7 +23,7 @@ _is_begun = attrgetter("begun")
 
 
 class Series:
-    """In shared memory: the counts, a byte each, and the entries of all."""
+    """A series in shared memory: the counts, a byte each, and the entries of all messages."""
 
     MOST = 255
     SIZE = _COUNTS + MOST * entries.SIZE
@@ -33,8 +33,8 @@ class Series:
         self._laid: list[Reservation] = []
         self._texts: list[bytes] = []
         self.counts = memoryview(memory)[at : at + _COUNTS]
-        """Who handles the messages counts those that have begun and ended. A death of the process is not charged to
-        one that is counted as ended."""
+        """The counts. Whoever handles the messages counts in them how many have begun and ended: a death of the process
+        is not charged to a message that is counted as ended."""
 
     def room(self) -> int:
         """How many more messages can be written down."""
@@ -84,7 +84,7 @@ class Series:
         return self._read(begun)[settled:]
 
     def uncalled(self) -> list[entries.MessageInHand]:
-        """Those that are recorded as begun, and have not. Read from the shared memory, in any process."""
+        """Messages that are recorded as begun, and have not begun. Read from the shared memory, in any process."""
         begun, _, _, recorded = self.counts
         return self._read(recorded)[begun:]
 

@@ -23,7 +23,7 @@ _LENGTHS = struct.Struct("HH")
 class Stops:
     MOST, _PLACE, _FROM = 256, 1024, 8
     SIZE = _FROM + MOST * _PLACE
-    """The number of requests so far, and the last ones of them."""
+    """Bytes for the number of requests so far, and for the last ones of them."""
     _LONGEST = 255
     """Maximum bytes of an id, or a name; valid ones are shorter."""
 

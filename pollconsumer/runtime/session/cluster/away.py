@@ -13,25 +13,25 @@ if TYPE_CHECKING:
 
 
 LOOK_EVERY = 0.5
-"""Seconds between two looks at whether their node is there again."""
+"""Seconds between two looks at whether the nodes of lost queues are there again."""
 LONGER_THAN_LOOKS = 5
-"""The least time between two, as a multiple of how long the last one took: a node that says nothing, instead of
-refusing, has each look wait for it."""
+"""The least time between two looks, as a multiple of how long the last one took: each look has to wait for a node that
+says nothing, instead of refusing."""
 
 
 class Away:
-    """Empty, unless the store is a cluster that has lost a node."""
+    """Queues whose node is lost, and what waits for them: none, unless the store is a cluster that has lost a node."""
 
     def __init__(self, clock: Callable[[], float], queues: set[str]) -> None:
-        """``queues``: those that are lost by now. It is changed."""
+        """``queues``: the set of those that are lost by now, which is changed here."""
         self._clock, self.queues = clock, queues
         self.reserved: list[Reservation] = []
-        """Of these queues, in their order, and not started."""
+        """Reserved messages of the lost queues, in their order, that were not started."""
         self._shares: list[Share] = []
         self._look_at = clock() + LOOK_EVERY
 
     def __bool__(self) -> bool:
-        """Whether any are."""
+        """Whether any queues are lost."""
         return bool(self.queues)
 
     def add(self, queues: Iterable[str]) -> None:
@@ -39,14 +39,14 @@ class Away:
         self._look_at = self._clock() + LOOK_EVERY
 
     def hold(self, reserved: deque[Reservation]) -> None:
-        """Take their messages from those ``reserved``."""
+        """Take the messages of lost queues from those ``reserved``."""
         everything = [*reserved]
         reserved.clear()
         for each in everything:
             (self.reserved if each.queue in self.queues else reserved).append(each)
 
     def keep(self, shares: Sequence[Share]) -> list[Share]:
-        """Keep the outcomes of these queues. Returns the shares of the others."""
+        """Keep the outcomes of lost queues. Returns the shares of the others."""
         self._shares += [share for share in shares if share.queue in self.queues]
         return [share for share in shares if share.queue not in self.queues]
 
@@ -58,14 +58,15 @@ class Away:
         return any(share.queue == queue and share.ids() for share in self._shares)
 
     def kept_of(self, queue: str) -> list[Share]:
-        """What is to be settled in ``queue``, without claims."""
+        """The shares of ``queue`` that wait to be settled, without claims."""
         kept = [share for share in self._shares if share.queue == queue]
         for share in kept:
             share.claim = 0
         return kept
 
     def come_back(self, queue: str, reserved: deque[Reservation]) -> None:
-        """Add its messages to those ``reserved`` again. The caller settles what `kept_of` returned before."""
+        """Have ``queue`` no longer be lost, and add its messages to those ``reserved`` again. The caller settles what
+        `kept_of` returned before."""
         self.queues.discard(queue)
         self._shares = [share for share in self._shares if share.queue != queue]
         reserved += [each for each in self.reserved if each.queue == queue]
@@ -75,6 +76,6 @@ class Away:
         return self._clock() >= self._look_at
 
     def looked(self, since: float) -> None:
-        """One look took from then until now."""
+        """Note that a look took from ``since`` until now."""
         now = self._clock()
         self._look_at = now + max(LOOK_EVERY, LONGER_THAN_LOOKS * (now - since))

@@ -16,10 +16,10 @@ from pollconsumer.store.server import unreachable
 
 
 class ClusterExchange(Exchange):
-    """Imported only where the store is a cluster."""
+    """A launch's exchange with a cluster. Imported only where the store is one."""
 
     def __init__(self, *arguments: Any, away: Away) -> None:
-        """``arguments`` as of `Exchange`."""
+        """``arguments``: those of `Exchange`."""
         super().__init__(*arguments)
         self._away, self.lost = away, away.queues
 
@@ -32,7 +32,7 @@ class ClusterExchange(Exchange):
         super().reserve_when_woken(wait)
 
     def give_back(self) -> None:
-        """As of one server; StoreUnreachable if a queue's node is lost to the end."""
+        """Give back what an exchange with one server does. StoreUnreachable if a queue's node is lost to the end."""
         super().give_back()
         if self._away:
             raise unreachable(self._away.queues)
@@ -43,7 +43,8 @@ class ClusterExchange(Exchange):
             self._await_lost()
 
     def begin(self, reservations: Sequence[Reservation], done: Sequence[Done] = ()) -> int:
-        """One at a time: of those that wait for a lost node it is unknown which are begun."""
+        """Record the first of ``reservations`` alone: of several that wait for a lost node it would be unknown which
+        are begun."""
         return super().begin(reservations[:1], done)
 
     def _begin(self, reservations: Sequence[Reservation], share: Share) -> int:
@@ -93,7 +94,8 @@ class ClusterExchange(Exchange):
             self._leave()
 
     def _leave(self) -> None:
-        """Unless all are lost by now: the next call then waits for them, as for a single server."""
+        """Leave lost queues out, unless all are lost by now: the next call then waits for them, as for a single
+        server."""
         lost = self._store.lost(self._turns.queues) | self._away.queues
         if not lost.issuperset(self._turns.queues):
             self._away.add(lost)
@@ -107,7 +109,7 @@ class ClusterExchange(Exchange):
         return others
 
     def _send_again(self, shares: Sequence[Share], promoting: Sequence[str]) -> Stepped:
-        """What was not answered, to the nodes that are left."""
+        """Send what was not answered again, to the nodes that are left."""
         shares = self._without_lost(shares)
         with self._leaving():
             self._store.give_back(self._launch.holder, shares, self.held)
@@ -115,7 +117,7 @@ class ClusterExchange(Exchange):
         return self._send_again(shares, promoting)
 
     def _look(self) -> None:
-        """Go on with queues whose node, or its replica, is there again."""
+        """Go on with queues whose node, or a replica of it, is there again."""
         if not self._away or not self._away.is_time_to_look():
             return
         began = self._launch.clock()
@@ -126,7 +128,7 @@ class ClusterExchange(Exchange):
         self._away.looked(began)
 
     def _go_on_with(self, queue: str) -> None:
-        """Announce it again, since a replica may not know of the announcement; settle what has waited."""
+        """Announce ``queue`` again, since a replica may not know of the announcement; settle what has waited for it."""
         announce(self._launch, queue, self._add_dead_letter)
         kept = self._away.kept_of(queue)
         settling = [each for share in kept for each in share.ids()]
@@ -138,7 +140,7 @@ class ClusterExchange(Exchange):
             self._send(kept)
 
     def _await_lost(self) -> None:
-        """At the end: settle what waits for lost nodes, as long as patience lasts."""
+        """Settle, at the end, what waits for lost nodes, as long as patience lasts."""
         self._store.part(())
         lost = self._store.lost(self._turns.queues)
         try:
