@@ -14,6 +14,10 @@ ROOT = Path(__file__).parents[1]
 COPIED = (".ci", "docs")
 
 
+def links(page: str) -> list[str]:
+    return re.findall(r"\]\(((?!https:)[^)#]+)(?:#[^)]*)?\)", (ROOT / page).read_text("utf-8"))
+
+
 def built(root: Path, site: Path) -> tuple[int, str]:
     """Exit code of the build of ``root``'s docs, in a theme that comes with mkdocs, and what it said; without --quiet,
     which would count no warning."""
@@ -47,9 +51,8 @@ def test_a_page_that_nothing_lists_and_a_link_to_nothing_are_found(tmp_path: Pat
 
 
 def test_what_the_readme_links_to_is_there() -> None:
-    links = re.findall(r"\]\(([^):#]+)(?:#[^)]*)?\)", (ROOT / "README.md").read_text("utf-8"))
-    assert "docs/index.md" in links
-    assert [link for link in links if not (ROOT / link).exists()] == []
+    assert "docs/index.md" in links("README.md")
+    assert [link for page in ("README.md", "CHANGELOG.md") for link in links(page) if not (ROOT / link).exists()] == []
 
 
 def test_the_sites_home_begins_as_the_readme() -> None:
