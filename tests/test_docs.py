@@ -14,6 +14,11 @@ ROOT = Path(__file__).parents[1]
 COPIED = (".ci", "docs")
 
 
+def pages_for_models(llms: Path) -> list[str]:
+    """What an llms.txt links to, as https://llmstxt.org says."""
+    return re.findall(r"^- \[.+\]\((.+?)\): \S", llms.read_text("utf-8"), re.MULTILINE)
+
+
 def links(page: str) -> list[str]:
     return re.findall(r"\]\(((?!https:)[^)#]+)(?:#[^)]*)?\)", (ROOT / page).read_text("utf-8"))
 
@@ -38,6 +43,12 @@ def test_the_site_is_built_without_warnings_and_its_tables_are_tables(tmp_path: 
     pages = {page.relative_to(tmp_path).as_posix(): page.read_text("utf-8") for page in tmp_path.rglob("*.html")}
     assert len(pages) == len([*(ROOT / "docs").rglob("*.md")]) + 1
     assert [name for name, page in pages.items() if re.search(r"<p>\|", page)] == []
+    assert [page for page in pages_for_models(tmp_path / "llms.txt") if not (tmp_path / page).is_file()] == []
+
+
+def test_llms_txt_lists_the_pages_of_the_site_in_their_order() -> None:
+    nav = (ROOT / ".ci" / "mkdocs.yml").read_text("utf-8").partition("\nnav:\n")[2]
+    assert pages_for_models(ROOT / "docs" / "llms.txt") == re.findall(r"- (\S+\.md)$", nav, re.MULTILINE)
 
 
 def test_a_page_that_nothing_lists_and_a_link_to_nothing_are_found(tmp_path: Path) -> None:
