@@ -518,6 +518,15 @@ def test_triggering_enqueues_an_occurrence_beside_those_of_the_rule(act: Acting)
     assert [each.message.id for each in act.recurring.history(standing, 9)] == [message_id]
 
 
+def test_triggering_what_was_removed_meanwhile_enqueues_nothing_and_says_so(act: Acting) -> None:
+    act.put(CHECK)
+    standing = act.recurring.find(NAME)
+    act.recurring.remove(NAME)
+    with pytest.raises(NotFound, match=NAME):
+        act.recurring.trigger(standing)
+    assert act.launch.reserve() == []
+
+
 def test_an_occurrence_that_is_made_again_has_no_result_of_the_forgotten_one(
     act: Acting, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from pollconsumer.core.recurrence import First, Recurrence
 from pollconsumer.store.client.replies import refuse_without
 from pollconsumer.store.records import occurrences
 from pollconsumer.store.records.id_text import id_bytes, id_text
-from pollconsumer.store.recurrences.recurrence_reader import RecurrenceReader, RecurrenceStatus, readable
+from pollconsumer.store.recurrences.recurrence_reader import RecurrenceReader, RecurrenceStatus, missing, readable
 from pollconsumer.store.rights import OPERATOR, demand
 from pollconsumer.store.server import TIME, known_queues, now_ms, to_ms
 
@@ -121,8 +121,8 @@ class Recurrences(RecurrenceReader):
         self._wire.run("hold", self._keys, standing.queue, [standing.raw_name, "resume", instant])
 
     def trigger(self, standing: RecurrenceStatus, strict: Strict | None = None) -> str:
-        """Enqueue an occurrence now, beside what its rule yields. Returns the id. NotReplicated if it is enqueued, but
-        too few replicas confirmed in time."""
+        """Enqueue an occurrence now, beside what its rule yields. Returns the id. NotFound if the recurrence is removed
+        meanwhile. NotReplicated if it is enqueued, but too few replicas confirmed in time."""
         recurrence, now = readable(standing), now_ms(self._wire)
         if standing.awaited:
             self._register(standing.queue)
@@ -132,12 +132,13 @@ class Recurrences(RecurrenceReader):
         arguments = [standing.raw_name, message_id, now, record, int(standing.awaited)]
         script = self._wire.scripts["trigger"]
         command = self._wire.script(script, self._keys.of_script(script, standing.queue), arguments)
-        if strict is None:
-            self._wire.all([command])
-            return message_id
-        awaiting = strict.awaiting(self._wire.replicas, [self._keys.queue(standing.queue, "counters")])
-        *_, answer = self._wire.all([command, *awaiting], blocking=strict.within)
-        if awaiting and (problem := strict.shortfall(answer, self._wire.replicas)):
+        counters = self._keys.queue(standing.queue, "counters")
+        awaiting = [] if strict is None else strict.awaiting(self._wire.replicas, [counters])
+        within = 0.0 if strict is None else strict.within
+        enqueued, *confirmed = self._wire.all([command, *awaiting], blocking=within)
+        if enqueued == 0:
+            raise missing(recurrence.name)
+        if strict and confirmed and (problem := strict.shortfall(confirmed[-1], self._wire.replicas)):
             self._wire.close()  # the server may not be the primary any more
             raise NotReplicated([message_id], problem)
         return message_id

@@ -64,6 +64,11 @@ def awaited(recurrence: Recurrence, now_ms: int) -> RecurrenceStatus:
     )  # fmt: skip
 
 
+def missing(name: str) -> NotFound:
+    """The error for a name that no recurrence has."""
+    return NotFound("no such recurrence", name, "recurrences list shows those that there are")
+
+
 def readable(standing: RecurrenceStatus) -> Recurrence:
     """The recurrence of a status. Raises BadData if it is unreadable."""
     if standing.recurrence is None or standing.error is not None:
@@ -140,7 +145,7 @@ class RecurrenceReader:
         if not found and self._wire.unread:
             raise unreachable(self._wire.unread)
         if not found:
-            raise NotFound("no such recurrence", name, "recurrences list shows those that there are")
+            raise missing(name)
         return found
 
     def read(self, names: dict[str, Sequence[bytes]]) -> list[RecurrenceStatus]:
