@@ -24,11 +24,11 @@ from pollconsumer.runtime.session.contexts import Deliveries
 from pollconsumer.runtime.session.exchange import Exchange
 from pollconsumer.runtime.session.message_stopper import MessageStopper
 from pollconsumer.runtime.session.pace import HORIZON, MAX_PAGE_MESSAGES, Pace
+from pollconsumer.runtime.session.passes.quick_path import QuickPath
+from pollconsumer.runtime.session.passes.slot_relay import SlotRelay
 from pollconsumer.runtime.session.predecessors import Predecessors
 from pollconsumer.runtime.session.progress_reporter import ProgressReporter
-from pollconsumer.runtime.session.quick_path import QuickPath
 from pollconsumer.runtime.session.settlements import Settlements
-from pollconsumer.runtime.session.slot_relay import SlotRelay
 from pollconsumer.runtime.session.wake import Wake
 from pollconsumer.runtime.system.process import resident_bytes
 from pollconsumer.store.records.reservations import Reservation

@@ -30,8 +30,8 @@ from pollconsumer.runtime.handling.handler import Handler, with_hooks
 from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.runtime.handling.interrupts.timeouts import limited
 from pollconsumer.runtime.launch.held import LaunchPlan
-from pollconsumer.runtime.session.beginnings import MOST_TOGETHER
-from pollconsumer.runtime.session.quick_path import QuickPath
+from pollconsumer.runtime.session.passes.beginnings import MOST_TOGETHER
+from pollconsumer.runtime.session.passes.quick_path import QuickPath
 from pollconsumer.runtime.session.settlements import Settlements
 from pollconsumer.store.leases import Group
 from pollconsumer.store.records import rows

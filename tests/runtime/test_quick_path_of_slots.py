@@ -22,7 +22,7 @@ from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import DONE
 from pollconsumer.runtime.launch.shared_memory.flight import Flight
 from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
-from pollconsumer.runtime.session.slot_relay import SlotRelay
+from pollconsumer.runtime.session.passes.slot_relay import SlotRelay
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import Lot, Reservation
 from tests.runtime.virtual import TICK, Arrival, Settings, VirtualLaunch, whole_ticks

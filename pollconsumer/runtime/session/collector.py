@@ -11,8 +11,8 @@ from pollconsumer.runtime.session.consumer_options import LONGEST_WAIT
 from pollconsumer.runtime.session.exchange import Exchange
 from pollconsumer.runtime.session.message_stopper import MessageStopper
 from pollconsumer.runtime.session.pace import HORIZON
+from pollconsumer.runtime.session.passes.slot_relay import SlotRelay
 from pollconsumer.runtime.session.settlements import Settlements
-from pollconsumer.runtime.session.slot_relay import SlotRelay
 
 
 class Collector:

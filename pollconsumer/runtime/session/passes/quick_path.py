@@ -22,8 +22,8 @@ from pollconsumer.runtime.handling.own_context import own_context
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.launch.shared_memory import entries
 from pollconsumer.runtime.launch.shared_memory.series import BEGUN, ENDED
-from pollconsumer.runtime.session.beginnings import Beginnings, together
 from pollconsumer.runtime.session.exchange import Exchange
+from pollconsumer.runtime.session.passes.beginnings import Beginnings, together
 from pollconsumer.runtime.session.settlements import Settlements
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import Lot, Reservation
