@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.durations import OVERRUN_TARGETS
@@ -44,9 +44,14 @@ MOVER = Group("mover", (), 1)
 class ConsumerRole:
     """What a consumer's launch prepares, and does once it has the lease, which is then ``held``."""
 
-    def __init__(self, settings: Settings, programs: Programs | None, **limits: Any) -> None:
-        """``limits``: the keyword arguments of `consumer_options`."""
-        self._settings, self._programs, self._limits = settings, programs, limits
+    def __init__(
+        self,
+        settings: Settings,
+        programs: Programs | None,
+        options_of: Callable[[tuple[str, ...], LauncherRule], ConsumerOptions],
+    ) -> None:
+        """``options_of`` tells the options for the queues that are served, under the rule of the launcher."""
+        self._settings, self._programs, self._options_of = settings, programs, options_of
         self.held = False
 
     def prepare(self) -> tuple[Group, Work]:
@@ -86,15 +91,18 @@ class ConsumerRole:
         until, shared = launch.window.stop_before, chosen.instances > 1
         serve_here(SlotWaits(ServedQueues(launch.id, queues, chosen.concurrency, until, shared, flight.in_hand)))
         begin_hooks()
-        options = consumer_options(self._settings, queues, launch.plan.launcher.rule, **self._limits)
+        options = self._options_of(queues, launch.plan.launcher.rule)
         return options._replace(new_monitors=partial(_monitors, self._settings, launch), min_margin=launch.min_margin)
 
 
-def launch_consumer(settings: Settings, *, attended: bool = False, **limits: Any) -> None:
-    """Run one launch of the consumer. ``limits``: the keyword arguments of `consumer_options`."""
+def launch_consumer(
+    settings: Settings, *, until_empty: bool, linger: float, max_messages: int | None, attended: bool = False
+) -> None:
+    """Run one launch of the consumer. ``linger`` in seconds; ``attended``: a person has started it."""
     programs = _programs(settings)
     plan = plan_of(settings, settings.consumer)._replace(attended=attended)
-    role = ConsumerRole(settings, programs, **limits)
+    options_of = partial(consumer_options, settings, until_empty=until_empty, linger=linger, max_messages=max_messages)
+    role = ConsumerRole(settings, programs, options_of)
     warn_of_another_store(settings)
     on_death = None if programs is None else programs.clear
     run_launch(plan, opener_of(settings), listener(), role.prepare, on_death, pinger=_pinger(settings))
