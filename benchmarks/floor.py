@@ -18,6 +18,7 @@ from pollconsumer.runtime.session.exchange import TRIM_EVERY
 from pollconsumer.store.client.address import address_of
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.queues.upkeep import DEFAULT
 from pollconsumer.store.records.reservations import Holder
 from pollconsumer.store.records.rows import pack6
 from pollconsumer.store.scripts import Script, Scripts
@@ -90,7 +91,8 @@ def consume(url: str, messages: int) -> list[Figure]:
     store.upkeep.announce(HOLDER, QUEUE)
     with Bare(url) as bare:
         bare.script("trim")
-        return _consume(bare, plain_wire(url), messages, store.wire.script(*store.upkeep.trimming(QUEUE)))
+        trim = store.wire.script(*store.upkeep.trimming(QUEUE, DEFAULT))
+        return _consume(bare, plain_wire(url), messages, trim)
 
 
 def _consume(bare: Bare, wire: Wire, messages: int, trim: tuple[Any, ...]) -> list[Figure]:

@@ -124,7 +124,7 @@ class Upkeep:
         Returns how many."""
         return int(self._wire.call(*self.trimming(queue, keeping)))
 
-    def trimming(self, queue: str, keeping: Retention = DEFAULT) -> tuple[Script, list[str], list[Any]]:
+    def trimming(self, queue: str, keeping: Retention) -> tuple[Script, list[str], list[Any]]:
         """The script that trims, its keys, and its arguments."""
         script = self._wire.scripts["trim"]
         finished = keeping.finished or Kept(KEEP_FINISHED, KEEP_FINISHED_MS)
