@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 
 class Turns:
-    """Whose turn it is. Without weights the first queue that has a message is served. With them, queues are served in
-    proportion: each message advances its queue by 1/weight, and the queue that has advanced least comes first (stride
-    scheduling; Waldspurger and Weihl, 1995).
+    """The order in which queues are served. Without weights the first queue that has a message is served. With them,
+    queues are served in proportion: each message advances its queue by 1/weight, and the queue that has advanced least
+    comes first (stride scheduling; Waldspurger and Weihl, 1995).
     """
 
     def __init__(self, queues: Sequence[str], weights: Mapping[str, int] | None = None) -> None:

@@ -7,7 +7,7 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -25,7 +25,7 @@ class OneRequest(H11Protocol):
     """A connection for one request. If more than MOST_WAITED_FOR clients are waited for, the oldest connection is cut:
     silent clients shut nobody out."""
 
-    waited_for: dict[OneRequest, asyncio.TimerHandle] = {}  # noqa: RUF012  of all connections
+    waited_for: ClassVar[dict[OneRequest, asyncio.TimerHandle]] = {}
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)

@@ -48,8 +48,8 @@ class Excerpts:
         self._wire, self._keys, self._inspector = wire, Keys(namespace), Inspector(wire, namespace)
 
     def messages(self, state: State, count: int, *, queue: str | None = None, skip: int = 0) -> list[Message]:
-        """At most ``count`` messages after the first ``skip`` ones, of ``queue`` or of all queues: ended ones newest
-        first, others in their order, in flight by the end of their reservation."""
+        """Messages in ``state`` of ``queue``, or of all queues, after the first ``skip``; ``count`` at most. Ended ones
+        come newest first, reserved ones by the end of their reservation, others in their order."""
         found: list[tuple[float, str, bytes]] = []
         for name in [queue] if queue else readable_queues(self._wire, self._keys):
             found += [(at, name, each) for at, each in self._entries(name, state, count, skip)]

@@ -19,7 +19,7 @@ def check_recurrence(name: str, recurrence: RecurrenceSettings) -> None:
 
 
 def check_rule(recurrence: RecurrenceSettings) -> None:
-    """Raise ValueError for an invalid recurrence, whatever its name."""
+    """Raise ValueError for an invalid field of a recurrence. The name is not checked."""
     try:
         check_handler(recurrence.handler)
     except ValueError as error:

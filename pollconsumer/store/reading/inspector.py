@@ -120,8 +120,8 @@ class Inspector:
         return Overview(now, queues, overdue, ago, leases, unread)
 
     def messages(self, state: State | None, queue: str | None, limit: int) -> Iterator[Message]:
-        """At most ``limit`` messages, oldest in their state first, a page at a time. NotFound if there is no such
-        queue."""
+        """Messages in ``state`` of ``queue``, ``limit`` at most, oldest in their state first; read a page at a time.
+        NotFound if there is no such queue."""
         if queue is not None:
             self._refuse_unknown(queue)
         left = limit
