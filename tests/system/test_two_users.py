@@ -154,6 +154,25 @@ def test_a_link_that_one_of_the_group_puts_there_leads_nobody_elsewhere(shared: 
         assert "link in the data directory" in refused.stderr
 
 
+def test_a_start_that_came_to_nothing_leaves_the_other_user_a_directory_to_go_on_with(shared: Shared) -> None:
+    (shared.data / "server.log").symlink_to(shared.users.place)
+    refused = shared.users.run("web", "store", "start", umask="077", config=shared.config)
+    assert refused.returncode == 77, refused
+    (shared.data / "server.log").unlink()
+    shared.run("ada", "store", "start", umask="077")
+
+
+def test_the_lock_that_another_user_is_about_to_make_stops_no_start(shared: Shared) -> None:
+    """Two at once make a file each, of which one becomes the lock: first its maker's alone, then with a second name."""
+    mine = shared.data / "server.lock.4711-0a0b0c0d"
+    mine.write_text("")
+    os.chown(mine, UIDS["web"], APP)
+    mine.chmod(0o600)
+    another = shared.data / "server.lock.4712-0a0b0c0d"
+    another.hardlink_to(mine)
+    shared.run("ada", "store", "start", umask="077")
+
+
 def test_the_server_that_root_starts_is_the_directorys_owners(shared: Shared) -> None:
     shared.run("root", "enqueue", "hello", '{"name": "a"}')
     pid = shared.server("root")["pid"]

@@ -67,7 +67,7 @@ def create_directory(directory: Path, access: DirectoryModes = PRIVATE) -> None:
         return
     try:
         if access.shared:
-            _make_shared(directory, access.directory)
+            make_shared(directory, access.directory)
         else:
             make_directory(directory)
     except OSError as error:
@@ -75,7 +75,7 @@ def create_directory(directory: Path, access: DirectoryModes = PRIVATE) -> None:
     check_directory(directory, access)
 
 
-def _make_shared(directory: Path, mode: int) -> None:
+def make_shared(directory: Path, mode: int) -> None:
     """Create a shared directory that has its mode from the first instant: another user may look meanwhile."""
     unfinished = directory.with_name(f".{directory.name}.{os.getpid()}-{os.urandom(4).hex()}")
     unfinished.mkdir(0o700)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pollconsumer.core.errors import CannotCreate, PermissionDenied
-from pollconsumer.runtime.embedded.directory import AOF_DIRECTORY, LOCK, DirectoryModes, cannot_create
+from pollconsumer.runtime.embedded.directory import AOF_DIRECTORY, LOCK, DirectoryModes, cannot_create, make_shared
 
 APPENDED = ".incr.aof"
 """The end of the name of the files to which a server appends; others it reads, or replaces."""
@@ -35,7 +35,7 @@ def take_over(directory: Path, access: DirectoryModes) -> None:
     appended = directory / AOF_DIRECTORY
     try:
         if not appended.exists():
-            appended.mkdir(0o700)
+            make_shared(appended, access.directory)
         for path in (*_files(directory), appended, *_files(appended)):
             _share(path, directory.stat(), access)
     except OSError as error:
@@ -47,7 +47,7 @@ def _files(directory: Path) -> Iterator[Path]:
         for entry in entries:
             if entry.is_symlink():
                 raise PermissionDenied("link in the data directory", entry.path, "remove it: it could lead anywhere")
-            if entry.is_file() and entry.name != LOCK:
+            if entry.is_file() and not entry.name.startswith(LOCK):  # also what another process makes its lock of
                 yield Path(entry.path)
 
 
