@@ -5,6 +5,7 @@ All tests of the store run over one with ``pytest --client redis-py tests/store`
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import struct
@@ -242,6 +243,17 @@ def test_what_is_no_login_is_refused_without_showing_it(user: str, credentials: 
     with pytest.raises(ConfigurationError, match=r"^credentials: a \w+; get_credentials must return") as caught:
         ServerWire(user, Impatient, credentials=asked).command("PING")
     assert SECRET not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_provider_that_must_be_awaited_is_refused_without_a_warning_of_pythons(user: str) -> None:
+    class Awaited:
+        async def get_credentials(self) -> tuple[str, ...]:
+            return "launch", SECRET
+
+    with pytest.raises(ConfigurationError, match=r"^credentials: a coroutine; get_credentials must return"):
+        ServerWire(user, Impatient, credentials=Awaited()).command("PING")  # type: ignore[arg-type]
+    gc.collect()
 
 
 def test_a_provider_that_fails_is_asked_again_as_long_as_patience_lasts(user: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -91,6 +91,8 @@ def asked_of(provider: CredentialProvider) -> Sequence[str]:
         raise ConnectionError(f"credentials: {problem}") from None
     is_login = isinstance(given, tuple | list) and len(given) in (1, 2) and all(isinstance(each, str) for each in given)
     if not is_login:
+        if isinstance(given, Coroutine):
+            given.close()  # else Python warns that nobody awaited it
         fix = "get_credentials must return (user, password) or (password,)"
         raise ConfigurationError("credentials", f"a {type(given).__name__}", fix)
     return given
