@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.store import linker
 from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.records import rows
 from pollconsumer.store.scripts import Scripts
@@ -47,6 +48,19 @@ def test_a_script_binds_every_name_that_it_and_the_parts_which_it_needs_use(name
 @pytest.mark.parametrize("name", sorted(scripts()))
 def test_no_mark_of_a_guard_is_sent_to_the_server(name: str) -> None:
     assert b"GUARD" not in Scripts()[name].code
+
+
+def test_a_constant_that_is_added_to_a_part_changes_no_script_that_does_not_use_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before, read = Scripts()["step"].sha, linker._read  # noqa: SLF001  a part as somebody will write it
+    added = "\nlocal OF_A_LATER_VERSION = 7\n"
+    monkeypatch.setattr(linker, "_read", lambda name: read(name) + (added if name == "parts/rows" else ""))
+    linker.part.cache_clear()
+    try:
+        assert Scripts()["step"].sha == before
+    finally:
+        linker.part.cache_clear()
 
 
 @pytest.mark.parametrize("name", sorted(scripts()))
