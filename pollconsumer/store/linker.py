@@ -157,8 +157,8 @@ def part(name: str) -> Part:
 def _compiled(source: str) -> tuple[dict[str, Part], dict[str, str], str]:
     """The parts that ``source`` needs, its constants and theirs, and its code.
 
-    Constants are replaced by their values, as by a preprocessor. Blank lines are left out: a constant that is added to a
-    part changes the text, and so the digest, of no script that does not use it.
+    Constants are replaced by their values, as by a preprocessor. Blank lines are left out, so that a constant changes
+    the text, and the digest, of no script that does not use it.
 
     If they were locals, each function would capture them in every call: those of a step cost 40 µs.
     """

@@ -183,19 +183,38 @@ def test_two_senders_at_once_send_everything_once(store: RedisStore, look: Looki
     for n in range(50):
         entry = outbox.pack([message(f"m{n}", queue=OTHER)], 0)
         store.wire.command("RPUSH", look.key("outbox"), b"%d\n%b" % (n + 1, entry))
-    enqueue, rivals = store.enqueue, 0
+    enqueue, rivals = store.producer.enqueue_sent_on, 0
 
-    def rivalled(*messages: object) -> object:
+    def rivalled(*entries: object) -> None:
         nonlocal rivals
         rivals += 1
-        if rivals == 3:
+        if rivals == 2:
             outbox.send(store, QUEUE, print)
-        return enqueue(*messages)  # type: ignore[arg-type]
+        enqueue(*entries)  # type: ignore[arg-type]
 
-    store.enqueue = rivalled  # type: ignore[assignment, method-assign]
+    store.producer.enqueue_sent_on = rivalled  # type: ignore[method-assign]
     outbox.send(store, QUEUE, print)
+    assert rivals > 2
     assert look.listed("outbox") == []
     assert Looking(store, OTHER).listed("ready") == [f"m{n}" for n in range(50)]
+
+
+def test_a_page_of_entries_is_sent_in_one_round_trip_and_removed_in_another(store: RedisStore, look: Looking) -> None:
+    for n in range(outbox.PAGE_ENTRIES):
+        entry = outbox.pack([message(f"m{n}", queue=OTHER)], 0)
+        store.wire.command("RPUSH", look.key("outbox"), b"%d\n%b" % (n + 1, entry))
+    store.producer.register(OTHER)
+    trips, once = 0, store.wire.once
+
+    def counted(*commands: object, **options: object) -> object:
+        nonlocal trips
+        trips += 1
+        return once(*commands, **options)  # type: ignore[arg-type]
+
+    store.wire.once = counted  # type: ignore[assignment, method-assign]
+    assert outbox.send(store, QUEUE, print) == outbox.PAGE_ENTRIES
+    assert trips == 3  # they are read, too
+    assert Looking(store, OTHER).listed("ready") == [f"m{n}" for n in range(outbox.PAGE_ENTRIES)]
 
 
 def test_a_child_with_a_key_that_is_held_is_a_duplicate(store: RedisStore, look: Looking) -> None:

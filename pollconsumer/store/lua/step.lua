@@ -4,7 +4,7 @@
 -- KEYS checkpoints recurrence_counters expired stops cancelled rates totals successor_waits
 -- RARELY parked errors dead_letters schedule unique_keys checkpoints results result_runs outbox recurrence_counters expired
 -- RARELY cancelled stops rates counters handed_out waiting_for_place places_taken schedule_marker totals
--- NEEDS fences stops refunds place_counts schedule
+-- NEEDS fences stops refunds place_counts schedule outbox
 -- ARGV lineage, fence, fence in 6 bytes, ms that a reservation lasts at most, messages to reserve, the queue's limits ('',
 --   or five optional numbers: most in flight, most handed out in a period, its ms, a rate: most with a rate key handed out in
 --   a period, its ms), messages completed, how many arguments these have, how many say what they leave;

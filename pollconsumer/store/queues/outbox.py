@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pollconsumer.core.errors import Conflict
@@ -20,6 +20,10 @@ from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records import rows
 
 PAGE_ENTRIES = 20
+PAGE_MESSAGES = 300
+"""Messages after which those of several entries are sent."""
+_Entry = tuple[Origin | None, list[NewMessage]]
+"""Where an entry comes from, None if it must not count as received, and its messages."""
 _NUMBERED = rb"(\d{1,16})\n"
 
 
@@ -55,29 +59,59 @@ def send(
     conflicting: Callable[[str, str], object],
     leaving: Callable[[], object] = lambda: None,
 ) -> int:
-    """Send the entries in the outbox of ``queue``. Returns the number of messages. Errors as in enqueueing.
+    """Send the entries in the outbox of ``queue``, a page at a time. Returns the number of messages. Errors as in
+    enqueueing.
 
     A message whose id belongs to another handler or payload is dropped; ``conflicting`` is called with id and queue.
     Entries of a newer version stay: they have fields that this one would drop. ``leaving`` is called if there are any.
     """
     outbox, sent, left = store.keys.queue(queue, "outbox"), 0, 0
-    while entries := store.wire.command("LRANGE", outbox, left, left + PAGE_ENTRIES - 1):
+    entries = store.wire.command("LRANGE", outbox, 0, PAGE_ENTRIES - 1)
+    while entries:
+        page, gone = list[_Entry](), list[bytes]()
         for entry in entries:
             number, packed = _numbered(entry)
             if _is_newer(packed):  # GUARD entries of a newer version
                 left += 1
                 continue
             # A numbered entry after one that stays would make that one a duplicate: send it by its ids instead.
-            # GUARD what is left is not overtaken; sent before it is forgotten
-            sent += _send(store, Origin(queue, number, 0) if number and not left else None, packed, conflicting)
-            store.wire.command("LREM", outbox, 1, entry)
+            # GUARD what is left is not overtaken
+            page.append((Origin(queue, number, 0) if number and not left else None, _unpack(packed)))
+            gone.append(entry)
+        sent += _send(store, page, conflicting)  # GUARD sent before it is forgotten
+        *_, entries = store.wire.all(
+            [
+                *(("LREM", outbox, 1, entry) for entry in gone),
+                ("LRANGE", outbox, left, left + PAGE_ENTRIES - 1),
+            ]
+        )
     if left:
         leaving()
     return sent
 
 
-def _send(store: RedisStore, origin: Origin | None, packed: bytes, conflicting: Callable[[str, str], object]) -> int:
-    messages = _unpack(packed)
+def _send(store: RedisStore, page: Iterable[_Entry], conflicting: Callable[[str, str], object]) -> int:
+    """Send entries in their order. What may conflict is sent alone, since the rest of its entry would come too late
+    after another; so is what has no number, of which a repetition is refused after a time."""
+    together, sent = list[tuple[Origin, list[NewMessage]]](), 0
+    for origin, messages in page:
+        sent += len(messages)
+        if origin is not None and not any(message.digest for message in messages):
+            together.append((origin, messages))
+            if sum(len(each) for _, each in together) >= PAGE_MESSAGES:
+                store.producer.enqueue_sent_on(together)
+                together = []
+        else:
+            store.producer.enqueue_sent_on(together)
+            together = []
+            _send_alone(store, origin, messages, conflicting)
+    store.producer.enqueue_sent_on(together)
+    return sent
+
+
+def _send_alone(
+    store: RedisStore, origin: Origin | None, messages: list[NewMessage], conflicting: Callable[[str, str], object]
+) -> None:
     place, end, told = 0, len(messages), -1
     while place < len(messages):
         try:
@@ -93,7 +127,6 @@ def _send(store: RedisStore, origin: Origin | None, packed: bytes, conflicting: 
                 place, end = place + 1, len(messages)
         else:
             place, end = end, len(messages)
-    return len(messages)
 
 
 def _numbered(entry: bytes) -> tuple[int, bytes]:

@@ -138,6 +138,18 @@ class Producer:
                 yield results
                 done += len(page)
 
+    def enqueue_sent_on(self, entries: Iterable[tuple[Origin, Sequence[NewMessage]]]) -> None:
+        """Accept the messages of entries of an outbox, in order, in one round trip. None of them may conflict."""
+        commands = list[tuple[Any, ...]]()
+        for origin, messages in entries:
+            done = 0
+            for page in _pages(messages):
+                self.register(page[0].queue)
+                commands += self._commands([page], origin, done, "")
+                done += len(page)
+        if commands:
+            self.wire.all(commands)
+
     def _held(
         self, trip: Trip, page: list[NewMessage], held: int | list[bytes], done: int, *, repeated: bool
     ) -> list[Enqueued]:

@@ -19,13 +19,7 @@ while at < others do
     -- GUARD runs differ
     runs[#runs + 1], runs[#runs + 2] = decimal(now + argv[at + 2]), be6(now) .. table.concat(run, '\n', from, to)
   end
-  if follow_ups ~= '' and not refused[first] then
-    -- Numbers rise, even if a failing server lost the last ones.
-    -- GUARD numbers of an outbox rise
-    local number = math.max(tonumber(redis.call('HGET', counters, 'sent on') or 0) + 1, now * 1000)
-    redis.call('HSET', counters, 'sent on', decimal(number))
-    redis.call('RPUSH', outbox, decimal(number) .. '\n' .. follow_ups)
-  end
+  if follow_ups ~= '' and not refused[first] then send_on(follow_ups, now) end
   -- Unless its recurrence was removed meanwhile.
   local instants, name = sub(argv[at + 4], 1, 12), sub(argv[at + 4], 13)
   -- GUARD previous of one that was removed
