@@ -14,10 +14,11 @@ from pollconsumer.core import durations
 from pollconsumer.core.choices import Loop
 from pollconsumer.core.queue_order import Turns
 from pollconsumer.core.window import StopReason
-from pollconsumer.runtime.handling.executors.executor import Attempt, Executor
+from pollconsumer.runtime.handling.executors.executor import Executor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.session.attempt_opener import AttemptOpener
+from pollconsumer.runtime.session.call_starter import CallStarter
 from pollconsumer.runtime.session.collector import Collector
 from pollconsumer.runtime.session.consumer_options import ConsumerOptions
 from pollconsumer.runtime.session.contexts import Deliveries
@@ -52,8 +53,7 @@ class Consumer:
         exchange: Callable[..., Exchange] = Exchange,
     ) -> None:
         self.options, self.window, self.clock, self.executor = options, launch.window, launch.clock, executor
-        self._launch, self._durations, self._wake = launch, learned, wake
-        self._flight = launch.progress.flight
+        self._launch, self._wake = launch, wake
         reporter = ProgressReporter(launch, options.report_every)
         reserved: deque[Reservation] = deque()
         predecessors = Predecessors(launch, reserved)
@@ -77,6 +77,9 @@ class Consumer:
         )
         self._opening = AttemptOpener(
             launch, handlers, self._settling, context_of, self._collecting.settle, options.new_monitors
+        )
+        self._starter = CallStarter(
+            launch, executor, learned, self._exchange, self._settling, self._collecting, self._pace
         )
         self._asked: StopReason | None = None
         """The first reason to stop; it may be transient."""
@@ -208,8 +211,10 @@ class Consumer:
         """Handle reserved messages: several in one pass while there is nothing unusual, otherwise the next one."""
         if self._handle_plain():
             return
-        if (reservation := self._exchange.next()) and (attempt := self._opening.attempt(reservation)):
-            self._handle_alone(attempt)
+        reservation = self._exchange.next()
+        attempt = None if reservation is None else self._opening.attempt(reservation)
+        if attempt is not None and self._starter.start(attempt):
+            self._empty_since = None
 
     def _handle_plain(self) -> bool:
         """Whether any were handled."""
@@ -224,29 +229,6 @@ class Consumer:
             pace.suspects, self._empty_since = False, None
             self._collecting.collect()
         return handled > 0
-
-    def _handle_alone(self, attempt: Attempt) -> None:
-        reservation = attempt.reservation
-        expected = self._durations.expected(attempt.handler.name)
-        if self._settling.since is not None and (expected is None or expected > HORIZON):
-            self._collecting.settle()  # outcomes must not wait for a long handler
-        if attempt.handler.at_most_once and not self._exchange.begin([reservation]):
-            return
-        self._pace.begun += 1
-        self._empty_since = None
-        self._pace.suspects = suspect = reservation.crashes > 0
-        if suspect:
-            # Handle a suspected crasher alone, so that no other message is blamed, and with no other reservations,
-            # because if the heartbeat dies as well, every reservation is charged.
-            self._collecting.await_quiet()
-            self._exchange.clear()
-        if not self._flight.free():
-            self._collecting.settle()
-        self._flight.enter(reservation, last=reservation.attempt >= attempt.handler.max_attempts)
-        self.executor.start(attempt)
-        self._collecting.collect()
-        if suspect:
-            self._collecting.await_quiet()
 
     def idle(self) -> None:
         """Wait for a message, at most idle_time or until the margin begins; while any are in flight, for one of

@@ -1,0 +1,65 @@
+"""Starts calls of handlers outside of passes: what must be settled, recorded or awaited before one begins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.durations import Durations
+from pollconsumer.runtime.handling.executors.executor import Attempt, Executor
+from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.session.collector import Collector
+from pollconsumer.runtime.session.exchange import Exchange
+from pollconsumer.runtime.session.pace import HORIZON, Pace
+from pollconsumer.runtime.session.settlements import Settlements
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class CallStarter:
+    def __init__(
+        self,
+        launch: Launch,
+        executor: Executor,
+        durations: Durations,
+        exchange: Exchange,
+        settling: Settlements,
+        collecting: Collector,
+        pace: Pace,
+    ) -> None:
+        self._flight, self._executor, self._durations = launch.progress.flight, executor, durations
+        self._exchange, self._settling, self._collecting, self._pace = exchange, settling, collecting, pace
+
+    def start(self, attempt: Attempt) -> bool:
+        """Call the handler of a message. False if the message is to be handled at most once, and could not be recorded
+        as begun."""
+        self.settle_before(attempt)
+        if attempt.handler.at_most_once and not self._exchange.begin([attempt.reservation]):
+            return False
+        self.begin(attempt, [attempt])
+        return True
+
+    def settle_before(self, attempt: Attempt) -> None:
+        """Settle what has ended, if ``attempt`` is not known to be brief: outcomes must not wait for a long handler."""
+        expected = self._durations.expected(attempt.handler.name)
+        if self._settling.since is not None and (expected is None or expected > HORIZON):
+            self._collecting.settle()
+
+    def begin(self, call: Attempt, members: Sequence[Attempt]) -> None:
+        """Begin a call that handles the messages of ``members``, for which there must be places in the flight."""
+        self._pace.begun += len(members)
+        self._pace.suspects = suspect = any(each.reservation.crashes for each in members)
+        if suspect:
+            # Handle a suspected crasher alone, so that no other message is blamed, and with no other reservations,
+            # because if the heartbeat dies as well, every reservation is charged.
+            self._collecting.await_quiet()
+            self._exchange.clear()
+        if self._flight.free() < len(members):
+            self._collecting.settle()
+        for each in members:
+            last = each.reservation.attempt >= each.handler.max_attempts
+            self._flight.enter(each.reservation, last=last)
+        self._executor.start(call)
+        self._collecting.collect()
+        if suspect:
+            self._collecting.await_quiet()
