@@ -1,7 +1,7 @@
 """The commands that each role's store user needs, and the check before the first write.
 
 A script without the right to its third command has carried out the first two: a record written, its message never
-ready. So all rights are checked first. docs/store.md has the same lists as ACL rules.
+ready. So all rights are checked first. docs/reference/rights.md has the same lists as ACL rules.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The rights that docs/store.md lists for a cluster are enough there."""
+"""The rights that docs/reference/rights.md lists for a cluster are enough there."""
 
 from __future__ import annotations
 

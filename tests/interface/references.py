@@ -1,5 +1,5 @@
 """What ``docs/reference/`` holds, made from the program: commands, settings, the API, keys of ``--json``, the store's
-keyspace; and what config.toml says of its keys.
+keyspace, the rights of its users; and what config.toml says of its keys.
 
 ``python -m tests.interface.references`` writes it again.
 """
@@ -24,6 +24,7 @@ from pollconsumer.interface.settings.declaration.field_table import described
 from pollconsumer.interface.settings.fields import READ_DURATION
 from pollconsumer.interface.settings.names import variable
 from tests.interface.keyspace_page import keyspace
+from tests.interface.rights_page import rights_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -66,7 +67,7 @@ def references(site: Site) -> dict[Path, str]:
     words = [sys.executable, "-c", "from tests.interface.references import commands; print(commands(), end='')"]
     told = subprocess.run(words, cwd=REFERENCE.parents[1], capture_output=True, text=True, check=True).stdout
     pages = {"commands": told, "settings": settings(), "api": api(), "json": json_keys(site)}
-    pages["keyspace"] = keyspace()
+    pages |= {"keyspace": keyspace(), "rights": rights_page(MADE.strip())}
     return {REFERENCE / f"{name}.md": text for name, text in pages.items()} | {CONFIG: config()}
 
 

@@ -77,8 +77,8 @@ LOGIN = {"AUTH", "SELECT", "SENTINEL", "ROLE"}
 OF_CLUSTERS = {"CLIENT", "CLUSTER", "HELLO"}
 """On nodes of a cluster; anybody may send the last."""
 STORE_ID = "0123456789abcdef"
-DOCUMENT = Path(__file__).parents[2] / "docs" / "store.md"
-NEW = "Name it here for its role; then bring store/rights.py and docs/store.md in line."
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "rights.md"
+NEW = "Name it here for its role; then bring store/rights.py and docs/reference/rights.md in line."
 
 
 def needed(role: str) -> set[str]:

@@ -36,13 +36,13 @@ FORBIDDEN = (
     "SAVE",
     "SHUTDOWN",
 )
-DOCUMENT = Path(__file__).parents[2] / "docs" / "store.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "rights.md"
 PASSWORD = "canary-1b9"
 
 
 @contextmanager
 def managed(*disabled: str) -> Iterator[str]:
-    """The address of a server without these commands, with the users of docs/store.md."""
+    """The address of a server without these commands, with the users of docs/reference/rights.md."""
     directory = short_directory()
     users = re.findall(r"^ACL SETUSER (\w+ (?:.*\\\n)*.*)$", DOCUMENT.read_text("utf-8"), re.MULTILINE)
     lines = [f'rename-command {name} ""' for name in disabled]

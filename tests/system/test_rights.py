@@ -1,4 +1,4 @@
-"""Commands whose users have the rights that docs/store.md grants, and no others."""
+"""Commands whose users have the rights that docs/reference/rights.md grants, and no others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tests.store.servers import Server
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "store.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "rights.md"
 RECURRENCE = (
     '[recurrences.often]\nhandler = "record"\nevery = "1s"\nqueue = "other"\npayload = { name = "occurrence" }\n'
 )
@@ -104,5 +104,5 @@ def test_a_right_that_is_missing_ends_a_command_with_77_and_is_named(
     done = site.command(*command.split(), POLLCONSUMER_STORE=users.store(user))
     assert done.returncode == 77, done.stderr
     assert done.stderr == (
-        f"pollconsumer: error: rights missing: +{right}; the store's user needs them: ACL SETUSER, see docs/store.md\n"
+        f"pollconsumer: error: rights missing: +{right}; the store's user needs them: see docs/reference/rights.md\n"
     )

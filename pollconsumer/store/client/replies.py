@@ -30,11 +30,11 @@ _REFUSALS = (
     (r"(.*WRONGTYPE.*)", "key of a wrong type", r"\1", "another program uses our namespace; choose another"),
     (
         r"ERR unknown (?:sub)?command '([^']+)'",
-        "server without a command", r"\1", "have it enabled under its own name; docs/store.md lists all that is needed",
+        "server without a command", r"\1", "have it enabled under its own name: see docs/reference/rights.md",
     ),
     (
         r"(?!.*user_script)(?:ERR )?(.*)",
-        "the store refused a command", r"\1", "is it a Redis or a Valkey? docs/store.md lists what it must know",
+        "the store refused a command", r"\1", "is it a Redis or a Valkey? see docs/reference/rights.md",
     ),
 )  # fmt: skip
 """What an error reply says, and of the exception for it: the problem, what of the reply is shown, and the fix."""
@@ -114,4 +114,4 @@ def refuse_without(lacking: Sequence[bytes]) -> None:
 
 def _rights_missing(commands: Sequence[bytes]) -> PermissionDenied:
     wanted = " ".join(f"+{command.decode().lower()}" for command in commands)
-    return PermissionDenied("rights missing", wanted, "the store's user needs them: ACL SETUSER, see docs/store.md")
+    return PermissionDenied("rights missing", wanted, "the store's user needs them: see docs/reference/rights.md")

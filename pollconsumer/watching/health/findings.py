@@ -18,7 +18,7 @@ def findings_of(facts: Facts) -> list[Finding]:
     found += [*of_queues(facts, groups), *of_launches(facts, groups)]
     if facts.server.lacking and all(group.absent for group in groups):
         lacking = " ".join(each.lower() for each in facts.server.lacking)
-        fix = "grant them (docs/store.md): a launch of this user cannot start"
+        fix = "grant them (docs/reference/rights.md): a launch of this user cannot start"
         found.append(Finding("rights", None, "rights of a launch missing", lacking, fix))
     return found
 

@@ -38,7 +38,7 @@ def of_server(server: ServerFacts, expected: Expected) -> Iterator[Finding]:
     if server.may_cut_off is False:
         yield Finding(
             "rights", None, "rights missing over a network", "client|id, client|kill",
-            "grant them (docs/store.md): a delayed packet can cause a message to be handled twice",
+            "grant them (docs/reference/rights.md): a delayed packet can cause a message to be handled twice",
         )  # fmt: skip
 
 

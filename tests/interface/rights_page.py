@@ -1,0 +1,65 @@
+"""Text of docs/reference/rights.md: the rights of each role's user of the server, as ACL rules."""
+
+from __future__ import annotations
+
+import textwrap
+
+from pollconsumer.store import rights
+from pollconsumer.store.client.strict import WAITING
+from pollconsumer.store.cluster.cluster_wire import RIGHTS as OF_CLUSTERS
+from pollconsumer.watching.examiner import CUTTING_OFF
+from tests.interface.keyspace_page import table
+
+ROLES = {
+    "producer": ("Programs that enqueue.", rights.PRODUCER),
+    "launch": ("`run` and `move`, whose handlers may enqueue as well.", rights.LAUNCH),
+    "operator": ("`enqueue` and all other commands: `status`, `cancel`, `dead`, `doctor` …", rights.OPERATOR),
+    "keeper": ("`store export`, `store import`, `store reopen`.", rights.KEEPER),
+}
+"""Role → who has it, and its commands."""
+PATTERNS = "resetchannels -@all ~{pollconsumer}:* ~{pollconsumer:*}:*"
+WIDTH = 116
+
+
+def rights_page(made: str) -> str:
+    """The page; ``made`` says by what."""
+    parts = [
+        f"# Rights\n\n{made}",
+        "Give each user of your Redis or Valkey the rights of one role. Replace `PASSWORD`. For another namespace, "
+        "replace `pollconsumer` in both patterns. How a missing right shows: [store](../store.md#rights).",
+    ]
+    for role, (whose, commands) in ROLES.items():
+        parts.append(f"## {role}\n\n{whose}\n\n```text\n{rule(role, commands)}\n```")
+    return "\n\n".join([*parts, further()]) + "\n"
+
+
+def rule(role: str, commands: str) -> str:
+    """The command that makes the role's user; a backslash ends each line but the last."""
+    granted = " ".join(f"+{command.lower()}" for command in sorted(["EVALSHA", *commands.split()]))
+    lines = textwrap.wrap(granted, WIDTH, break_on_hyphens=False, break_long_words=False)
+    return " \\\n  ".join([f"ACL SETUSER {role} on >PASSWORD {PATTERNS}", *lines])
+
+
+def further() -> str:
+    wait, wait_for_file = (f"`{added(name)}`" for name in WAITING)
+    where = [
+        (
+            "over a network",
+            f"`{added(*CUTTING_OFF)}`, recommended: with them a process that repeats a call first closes the "
+            "connection on which it sent that call. Without them a packet that comes seconds late can have a message "
+            "handled or redriven twice",
+        ),
+        ("a database other than 0 in the URL", f"`{added('SELECT')}`"),
+        ('`durability = "strict"`', f"{wait}; with `strict.aof` {wait_for_file}"),
+        ("Sentinel", f"`{added('ROLE')}`; on the Sentinels `{added('SENTINEL|GET-MASTER-ADDR-BY-NAME')}`"),
+    ]
+    cells = [(place, said.replace("|", r"\|")) for place, said in where]
+    return (
+        f"## What else a role needs\n\n{table('Where | Each role needs as well', cells)}\n\n"
+        f"On a cluster each role needs `{added(*OF_CLUSTERS)}` as well, and `run` and `move` need "
+        f"`{added('CLIENT|TRACKING')}`. Each node has its own users: set them on all nodes, replicas included."
+    )
+
+
+def added(*commands: str) -> str:
+    return " ".join(f"+{command.lower()}" for command in commands)
