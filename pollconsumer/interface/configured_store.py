@@ -9,11 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.errors import ConfigurationError, StoreRefused
 from pollconsumer.interface.logs.logs import tell_of_store, warn_of_store
 from pollconsumer.interface.named_files import open_plain
 from pollconsumer.interface.settings.cache import is_kept, key_of, recalled, remember, stamps_of
 from pollconsumer.interface.settings.model import Settings
+from pollconsumer.interface.settings.writable import refuse_writable_program
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.store.client.address import TLS_FILES, CredentialProvider
@@ -40,7 +41,36 @@ def server_of(settings: Settings) -> EmbeddedServer:
     """The embedded server, even if the settings name another store."""
     from pollconsumer.runtime.embedded.server import EmbeddedServer  # imported lazily: many stores are not embedded
 
-    return EmbeddedServer(settings.data_directory(), shared=settings.data is not None)
+    return EmbeddedServer(
+        settings.data_directory(), shared=settings.data is not None, program=server_program_of(settings)
+    )
+
+
+def server_program_of(settings: Settings) -> Path | None:
+    """The program that the settings name for the embedded server; None if they name none. ConfigurationError if others
+    may write it."""
+    program = settings.server_program()
+    if program is None or settings.trust_writable:
+        return program
+    from pollconsumer.runtime.system.executables import why_not_run  # few settings name a program
+
+    if not why_not_run(program):  # else its start says why
+        refuse_writable_program(program, "server's program")
+    return program
+
+
+def program_to_start(settings: Settings) -> str | None:
+    """The program that a start of the embedded server would run; None if none is found, or the store is another.
+    ConfigurationError if the settings name one that cannot be it."""
+    if not settings.is_embedded:
+        return None
+    from pollconsumer.runtime.embedded.server_program import find_program  # only to show it
+
+    named = server_program_of(settings)
+    try:
+        return find_program(named)
+    except StoreRefused:
+        return None  # a server that another user started may run
 
 
 def producer_of(settings: Settings, wire: Wire) -> Producer:
@@ -96,6 +126,7 @@ def opener_of(
         strict_of(settings),
         tell=tell_of_store,
         data=None if settings.data is None else settings.data_directory(),
+        program=server_program_of(settings) if settings.is_embedded else None,
         refuse_rollback=settings.strict.on_rollback == "refuse",
         client=client,
         credentials=credentials,

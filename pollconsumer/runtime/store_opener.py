@@ -88,22 +88,23 @@ class StoreOpener:
         tell: Callable[[str], None] | None = None,
         refuse_rollback: bool = False,
         data: Path | None = None,
+        program: Path | None = None,
         client: Callable[[], BroughtClient] | None = None,
         credentials: Callable[[], CredentialProvider] | None = None,
         scripts: Scripts | None = None,
     ) -> None:
         """``files`` remember the id of the store across processes. ``strict``: what launches wait for. ``tell`` is told
         of a store that went back, instead of ``warn``; with ``refuse_rollback`` it is refused. ``data``: the embedded
-        server's directory, where users share one; PermissionDenied if others can write there. ``client`` is called
-        once, in each process that connects, for what is used instead of ``store``; ``credentials`` makes what is asked
-        for a login."""
+        server's directory, where users share one; PermissionDenied if others can write there. ``program``: the one that
+        the embedded server runs; None for the one that is found. ``client`` is called once, in each process that
+        connects, for what is used instead of ``store``; ``credentials`` makes what is asked for a login."""
         self._url, self._client, self._credentials = store, client, credentials
         self._revive: Callable[[float], None] | None = None
         self._revive_silently: Callable[[float], None] | None = None
         self._connect: Callable[..., Wire] | None = None
         self._scripts = scripts
         self.namespace = namespace
-        address = self._embedded(durability, warn, data) if client is None and store == EMBEDDED else store
+        address = self._embedded(durability, warn, data, program) if client is None and store == EMBEDDED else store
         if client is None and store != EMBEDDED and not store.startswith("unix:"):
             from pollconsumer.store.safety.doubts import doubts
 
@@ -118,11 +119,11 @@ class StoreOpener:
             namespace, self.memo, warn, aof=strict is not None and strict.aof, rollback=self._rollback
         )
 
-    def _embedded(self, durability: str, warn: Callable[[str], None], data: Path | None) -> str:
+    def _embedded(self, durability: str, warn: Callable[[str], None], data: Path | None, program: Path | None) -> str:
         """The directory of the embedded server, which is revived from now on."""
         from pollconsumer.runtime.embedded.server import EmbeddedServer  # a user's server needs none of it
 
-        server = EmbeddedServer(data or data_directory(), shared=data is not None)
+        server = EmbeddedServer(data or data_directory(), shared=data is not None, program=program)
         if data is not None:
             server.check_directory()  # its socket is connected to before anything else is looked at
         self._url = server.url

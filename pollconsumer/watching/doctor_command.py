@@ -40,10 +40,12 @@ def doctor(quiet: bool, as_json: bool) -> int:
     if as_json:
         if found or not quiet:
             findings = [finding._asdict() for finding in found]
-            print_json({"well": not found, "server": facts.server.version, "findings": findings})
+            program = facts.server.program or None
+            print_json({"well": not found, "server": facts.server.version, "program": program, "findings": findings})
     elif quiet:
         for finding in found:
             write_line("warning", str(finding))
     else:
-        print_lines(found or [f"all is well: {facts.server.version}"])
+        server = ", ".join(filter(None, (facts.server.version, facts.server.program)))
+        print_lines(found or [f"all is well: {server}"])
     return 1 if found else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import time
@@ -53,7 +54,10 @@ class Examiner:
         doubtful = self._recurring.doubtful(UNREADABLE_READ)
         return Facts(
             now=now,
-            server=self._with_rights(server)._replace(place=home.place if others or lost else ""),
+            server=self._with_rights(server)._replace(
+                place=home.place if others or lost else "",
+                runs_another=bool(expected.program) and not _is_same(server.program, expected.program),
+            ),
             queues=[self._queue(counts, now, expected.recent) for counts in overview.queues],
             recurrences=[RecurrenceFacts(each.name, each.queue, each.owners, each.error) for each in doubtful],
             launches=launches,
@@ -84,6 +88,7 @@ class Examiner:
         lags = [_LAG.search(value) for name, value in info.items() if re.fullmatch(r"slave\d+", name)]
         return now, ServerFacts(
             version=_version(info),
+            program="" if data is None else info.get("executable", ""),
             skew=now / 1000 - (before + after) / 2,
             skew_within=(after - before) / 2,
             appends=info.get("aof_enabled") == "1",
@@ -134,6 +139,11 @@ class Examiner:
 
     def _slowest(self, group: str) -> dict[str, float]:
         return {name: BOUNDS[max(each.counts)] for name, each in self._leases.remembered(group).items()}
+
+
+def _is_same(program: str, other: str) -> bool:
+    """Whether two paths lead to one file, as those of a package's links do."""
+    return os.path.realpath(program) == os.path.realpath(other)
 
 
 def _version(info: Mapping[str, Any]) -> str:

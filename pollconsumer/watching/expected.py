@@ -20,6 +20,14 @@ def expected_of(settings: Settings) -> Expected:
         launches = 2
     window = min(consumer.timeout, period or consumer.timeout) * launches
     replicas = (settings.strict.replicas or 1) if settings.durability == "strict" and not settings.is_embedded else None
+    program = settings.server_program() if settings.is_embedded else None
     return Expected(
-        consumer.queues, period, window, consumer.grace, consumer.overrun_target, replicas, settings.doctor.recent
+        consumer.queues,
+        period,
+        window,
+        consumer.grace,
+        consumer.overrun_target,
+        replicas,
+        settings.doctor.recent,
+        program=str(program or ""),
     )

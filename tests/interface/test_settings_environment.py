@@ -30,6 +30,7 @@ WRITTEN = {
     "handlers": ('["a", "b"]', "a,b"),
     "state": ('"none"', "none"),
     "data": ('"data"', "data"),
+    "server": ('"/usr/bin/valkey-server"', "/usr/bin/valkey-server"),
     "pings.url": ('"https://h/x"', "https://h/x"),
     "logs.target": ('"launch.log"', "launch.log"),
     "dashboard.static": ('"/var/www/queue"', "/var/www/queue"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from pathlib import Path
 
 from pollconsumer.core.errors import ConfigurationError
@@ -16,6 +15,7 @@ from pollconsumer.interface.settings.writable import refuse_writable_program
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.programs.command import Command
 from pollconsumer.runtime.programs.notes import Programs
+from pollconsumer.runtime.system.executables import why_not_run
 
 
 def load_commands(settings: Settings, programs: Programs) -> dict[str, Handler]:
@@ -70,29 +70,18 @@ def _program(name: str, word: str, directory: Path) -> str:
     """The absolute path of program ``word``, by PATH, or relative to the configuration's directory."""
     if "/" in word:
         path = directory / word
-        problem = _why_not(path)
+        problem = why_not_run(path)
         if problem:
             raise ConfigurationError(f"commands.{name}.command", path, _described(problem))
         return str(path)
     places = os.environ.get("PATH", os.defpath)
     for place in filter(os.path.isabs, places.split(os.pathsep)):
-        problem = _why_not(Path(place, word))
+        problem = why_not_run(Path(place, word))
         if not problem:
             return str(Path(place, word))
         if problem not in (errno.ENOENT, errno.ENOTDIR):
             raise ConfigurationError(f"commands.{name}.command", Path(place, word), _described(problem))
     raise ConfigurationError(f"commands.{name}.command", word, f"{_described(errno.ENOENT)} in any directory of PATH")
-
-
-def _why_not(path: Path) -> int:
-    """The errno with which running ``path`` would fail, or 0."""
-    try:
-        mode = path.stat().st_mode
-    except OSError as error:
-        return error.errno or errno.EIO
-    if stat.S_ISDIR(mode):
-        return errno.EISDIR
-    return 0 if stat.S_ISREG(mode) and os.access(path, os.X_OK) else errno.EACCES
 
 
 def _described(problem: int) -> str:

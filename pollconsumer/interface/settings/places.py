@@ -37,6 +37,10 @@ class Placed:
         home."""
         return data_directory() if self.data is None else Path(self.directory) / self.data
 
+    def server_program(self: Any) -> Path | None:
+        """The program that ``server`` names; None if it names none. Whether one is there is not looked at."""
+        return None if self.server is None else Path(self.directory) / Path(self.server).expanduser()
+
     def state_files(self: Any) -> OwnFiles:
         """Files that outlive a launch: below ``state``, else in the user's directories; none, if it is ``none``.
         ConfigurationError if ``state`` is something else than a directory."""

@@ -113,6 +113,14 @@ def check_directory(directory: str) -> None:
     raise ValueError("name a directory")
 
 
+def check_program(program: str) -> None:
+    """Raise ValueError for what cannot be a program's path."""
+    try:
+        check_directory(program)
+    except ValueError:
+        raise ValueError("name a valkey-server or a redis-server by its path") from None
+
+
 def check_state(state: str) -> None:
     """Raise ValueError for what cannot be a directory, nor ``none``."""
     try:

@@ -60,10 +60,10 @@ def refuse_writable_modules(directory: Path, modules: Iterable[str] = ()) -> Non
             raise ConfigurationError("handlers' module is writable by others", loose, _remedy(loose))
 
 
-def refuse_writable_program(path: Path) -> None:
-    """Raise ConfigurationError for a program that others may write or replace."""
+def refuse_writable_program(path: Path, what: str = "command's program") -> None:
+    """Raise ConfigurationError for a program that others may write or replace. ``what`` it is, for the error."""
     if loose := _others_may_decide(path) or _directory_to_replace_it_in(path):
-        raise ConfigurationError("command's program is writable by others", loose, _remedy(loose))
+        raise ConfigurationError(f"{what} is writable by others", loose, _remedy(loose))
 
 
 def _loose_in(place: Path | str) -> Path | None:

@@ -42,7 +42,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.05  # a cold start takes about 0.05 s, loa
 
 
 class ServerStatus(NamedTuple):
-    """A running server; ``version`` includes its name, as in ``Valkey 9.1.2``."""
+    """A running server; ``version`` includes its name, as in ``Valkey 9.1.2``. ``program``: what it was started as."""
 
     pid: int
     version: str
@@ -52,14 +52,17 @@ class ServerStatus(NamedTuple):
     durability: str
     socket: Path
     directory: Path
+    program: Path
 
 
 class EmbeddedServer:
     """The server of one data directory. Making this object starts and checks nothing."""
 
-    def __init__(self, directory: Path, *, shared: bool = False) -> None:
-        """``shared``: the users of the directory's group share it, and any of them starts the server."""
+    def __init__(self, directory: Path, *, shared: bool = False, program: Path | None = None) -> None:
+        """``shared``: the users of the directory's group share it, and any of them starts the server. ``program``: what
+        a start runs; None for the one that is found."""
         self.directory, self._access = Path(directory).absolute(), SHARED if shared else PRIVATE
+        self._program = program
 
     def check_directory(self) -> bool:
         """Whether the directory exists. PermissionDenied if others can write there."""
@@ -97,7 +100,7 @@ class EmbeddedServer:
         StoreUnreachable (69) if no answer comes within the budget, even from a stalled server, which keeps its lock, so
         that no second one is started on its files. CannotCreate (73) for a directory, socket or disk that is not
         writable, PermissionDenied (77) for a directory that others can write, StoreRefused (78) for corrupt data or a
-        missing or too old server program.
+        missing or too old server program, ConfigurationError (78) for a named program that is none.
         """
         appendfsync = APPENDFSYNC.get(durability)
         if appendfsync is None:
@@ -188,6 +191,7 @@ class EmbeddedServer:
             durability={kept: name for name, kept in APPENDFSYNC.items()}.get(appendfsync, appendfsync),
             socket=address,
             directory=self.directory,
+            program=Path(info["executable"]),
         )
 
     def _linked_address(self) -> Path:
@@ -203,7 +207,15 @@ class EmbeddedServer:
             reason = None if log_began is None else why_ended(self.directory, log_began)
             if reason is not None:
                 raise reason
-            return start(self.directory, address, self._access, appendfsync=appendfsync, lock=lock, deadline=deadline)
+            return start(
+                self.directory,
+                address,
+                self._access,
+                appendfsync=appendfsync,
+                lock=lock,
+                deadline=deadline,
+                named=self._program,
+            )
         finally:
             os.close(lock)
 

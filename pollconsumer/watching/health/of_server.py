@@ -32,6 +32,11 @@ def of_server(server: ServerFacts, expected: Expected) -> Iterator[Finding]:
             "clock_set_back", None, "the server's clock was set back", f"by {format_duration(server.set_back)}",
             "see that it is right (NTP): until it has caught up, what was due later waits as much longer",
         )  # fmt: skip
+    if server.runs_another:
+        yield Finding(
+            "program", None, "embedded server still runs another program", server.program,
+            f"stop it (pollconsumer store stop): the next launch starts {expected.program}",
+        )  # fmt: skip
     yield from _of_persistence(server)
     yield from _of_memory(server)
     yield from _of_replicas(server, expected)

@@ -30,7 +30,7 @@ from pollconsumer.interface.cli.group import current_settings, limit_command
 from pollconsumer.interface.cli.installation.next_window import described_window, next_window
 from pollconsumer.interface.cli.output import given_row, print_json, print_table
 from pollconsumer.interface.cli.types import JSON_OBJECT
-from pollconsumer.interface.configured_store import opener_of
+from pollconsumer.interface.configured_store import opener_of, program_to_start
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.load import django_site
 from pollconsumer.interface.settings.model import Settings
@@ -144,6 +144,7 @@ def _places_of(settings: Settings, wire: Wire, state: Path | None) -> dict[str, 
         "namespace": settings.namespace,
         "pings": _pings(settings),
         "data": _text(data),
+        "server": program_to_start(settings),
         "owners": {str(path): owner for path, owner in others_among([*_places(settings), data])},
         "group_writable": [str(path) for path in group_writable(settings.config, settings.directory)],
         "state": _text(state),
@@ -230,7 +231,7 @@ def _own_time_zone() -> Iterator[None]:
 
 def _places(settings: Settings) -> Iterator[Path | None]:
     """The files and directories that determine which code runs."""
-    yield from (settings.config, settings.directory)
+    yield from (settings.config, settings.directory, settings.server_program() if settings.is_embedded else None)
     for module in settings.handlers:
         if (found := sys.modules.get(module)) is not None and found.__file__:
             yield Path(found.__file__)
@@ -306,6 +307,7 @@ def _print(report: dict[str, Any], settings: Settings, not_served: list[str], ro
         ("handlers", ", ".join(report["handlers"]) or "none: messages will be parked"),
         *given_row("pings", report["pings"]),
         *given_row("data", report["data"]),
+        *given_row("server", report["server"]),
         *(("owner", f"{path}: {owner}") for path, owner in report["owners"].items()),
         *(
             ("group-writable", f"{path}: members of its group decide which code runs")

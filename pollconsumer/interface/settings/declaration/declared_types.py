@@ -47,6 +47,7 @@ Named = Annotated[str, checked(values.check_named)]
 """An object in a module of the user's, written ``module:object``."""
 StoreUrl = Annotated[str, checked(values.check_store)]
 SharedDirectory = Annotated[str, checked(values.check_shared_directory)]
+ServerProgram = Annotated[str, checked(values.check_program)]
 StateDirectory = Annotated[str, checked(values.check_state)]
 Argv = Annotated[tuple[Annotated[str, checked(values.check_argument)], ...], BeforeValidator(values.read_argv)]
 ExitCodes = Annotated[tuple[int, ...], BeforeValidator(values.read_exit_codes)]
