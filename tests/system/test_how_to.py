@@ -1,0 +1,81 @@
+"""The code of docs/how-to-*.md, as their readers run it: the first block is work.py, the others are programs."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+from tests.system.test_coming_from import code
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from tests.site import Site
+
+
+def install(site: Site, page: str) -> list[str]:
+    """Install the page's module. Returns its programs."""
+    handlers, *programs = code(page, "python")
+    (site.directory / "work.py").write_text(handlers)
+    (site.directory / "config.toml").write_text("\n".join(['handlers = ["work"]', *code(page, "toml")]))
+    return programs
+
+
+def start(site: Site, program: str) -> subprocess.Popen[str]:
+    return site.start_program([sys.executable, "-c", f"import sys; sys.path.insert(0, '.')\n{program}"])
+
+
+def run(site: Site, program: str) -> str:
+    process = start(site, program)
+    output, errors = process.communicate()
+    assert (process.returncode, errors) == (0, ""), program
+    return str(output)
+
+
+def states(site: Site, handler: str) -> list[str]:
+    return sorted(each["state"] for each in site.json("list", "--handler", handler))
+
+
+def test_what_the_page_on_sending_tells_is_so(site: Site) -> None:
+    *programs, last = install(site, "how-to-send.md")
+    for program in programs:
+        assert run(site, program) == ""
+    assert states(site, "mail") == ["cancelled", *["ready"] * 4, "scheduled"]
+    asking = start(site, last)
+    while asking.poll() is None:
+        assert site.drain("--linger", "1s").returncode == 0
+    assert asking.communicate() == ("sent to ada@example.org\n" * 2, "")
+    assert states(site, "charge") == ["completed"]
+    assert states(site, "mail") == ["cancelled", *["completed"] * 6, "scheduled"]
+
+
+def test_what_the_page_on_limits_tells_is_so(site: Site) -> None:
+    for program in install(site, "how-to-limit.md"):
+        assert run(site, program) == ""
+    assert states(site, "sync") == ["ready"] * 4
+    (crontab,) = code("how-to-limit.md", "text")
+    for line in crontab.splitlines():
+        _, queue, *_ = shlex.split(line.partition("config.toml")[2])
+        done = site.drain("--queue", queue)  # not for the rest of a quarter of an hour, which may be a second
+        assert (done.returncode, done.stderr) == (0, ""), line
+        site.enqueue("render", film="m")
+    assert states(site, "sync") == ["completed"] * 4
+    assert states(site, "render") == ["completed", "ready"]
+
+
+def test_what_the_page_on_managing_messages_tells_is_so(site: Site) -> None:
+    (program,) = install(site, "how-to-manage.md")
+    assert site.drain().returncode == 0  # it defines the recurrence
+    trigger, *blocks = code("how-to-manage.md", "sh")
+    report = site.command(*trigger.split()[1:]).stdout.strip()
+    done = site.drain("--linger", "4s")
+    assert done.stdout == "ops@example.org: report: printer on fire\n"
+    assert site.json("status", report)["progress"]["note"] == "chapter 3"
+    assert run(site, program) == ""
+    for line in "".join(blocks).splitlines():
+        words = line.partition("#")[0].split()[1:]
+        mail = site.enqueue("mail", "--in", "1h", to="ada", subject="a") if words[0] == "cancel" else report
+        shown = site.command(*(mail if word == "ID" else word for word in words))
+        assert (shown.returncode, shown.stderr) == (0, ""), line
+    assert states(site, "report") == ["ready"]
