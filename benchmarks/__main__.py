@@ -52,7 +52,10 @@ def main() -> None:
         "--peers", type=Path, metavar="DIRECTORY", help="a harness that runs peers, see benchmarks/peers.py"
     )
     parser.add_argument(
-        "--write", type=Path, metavar="PAGE", help="put all under the heading of a page, as docs/performance.md"
+        "--write",
+        type=Path,
+        metavar="PAGE",
+        help="put all under the heading of a page, as docs/evidence/performance.md",
     )
     given = parser.parse_args()
     if unknown := set(given.measures) - set(MEASURES):

@@ -1,4 +1,4 @@
-"""Scenarios under Debian's own cron, in real minutes. See docs/cron.md.
+"""Scenarios under Debian's own cron, in real minutes. See docs/evidence/cron.md.
 
 Run as root in the repository, with cron installed::
 

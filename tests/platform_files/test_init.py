@@ -502,7 +502,7 @@ def test_keda_reads_the_ready_messages_of_all_priorities_with_the_rights_that_th
     settings = Settings(store="redis://h", namespace=NAMESPACE, directory=Path("/c"), config=Path("/c/config.toml"))
     text = text_of(files_of("keda", installed(settings, queues=(QUEUE,))), "scaledjob.yaml")
     keys = [json.loads(key) for key in re.findall(r"listName: (.*)", text)]
-    page = (DEPLOY.parent / "docs" / "platforms.md").read_text()
+    page = (DEPLOY.parent / "docs" / "reference" / "keda.md").read_text()
     rule = re.search(r"^ACL SETUSER keda (.*?)\n```", page, re.MULTILINE | re.DOTALL)
     assert rule is not None
     wire = valkey.wire()

@@ -1,4 +1,4 @@
-"""The table of launchers, in real minutes: docs/cron.md.
+"""The table of launchers, in real minutes: docs/evidence/cron.md.
 
 Run as root in the repository, with cron and busybox installed::
 

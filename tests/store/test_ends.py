@@ -1,4 +1,4 @@
-"""How a message ends: what docs/architecture.md says of each way, tried with one that has everything."""
+"""How a message ends: what docs/reference/internals.md says of each way, tried with one that has everything."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from pollconsumer.store.cluster.cluster_address import server_urls
 from pollconsumer.store.keyspace import Keys
 
 READY = ("ready", "ready_by_priority")
-"""Keys whose lengths add up to the ready messages of a queue: docs/platforms.md promises them."""
+"""Keys whose lengths add up to the ready messages of a queue: docs/reference/keda.md promises them."""
 SENTINEL, CLUSTER = "redis+sentinel:", "redis+cluster:"
 SCHEDULE = "*/5 * * * *"
 """The schedule of the second trigger; consumer.schedule is about ticks that KEDA does not have."""

@@ -1,6 +1,7 @@
 -- NEEDS unique_keys
--- How a message ends that is not completed; `settle.lua` and `begin.lua` complete messages together. docs/architecture.md
--- has a table of what each end frees and keeps. A message enters its list first: if that fails, it has not ended.
+-- How a message ends that is not completed; `settle.lua` and `begin.lua` complete messages together.
+-- docs/reference/internals.md has a table of what each end frees and keeps. A message enters its list first: if that
+-- fails, it has not ended.
 
 -- The record of a message with a key, which its end needs.
 local function keyed_record(id, row)
