@@ -44,6 +44,7 @@ from tests.store.servers import Impatient, Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
+    from pathlib import Path
 
     from tests.store.servers import MakeWire
 
@@ -127,32 +128,45 @@ def pytest_sessionfinish() -> None:
         forks.close()
 
 
+memory.FakeStore = FastStore  # type: ignore[assignment, misc]
+"""Sandboxes have the shorter path to fakeredis, but in the tests of sandboxes themselves."""
+
+
 @pytest.fixture(autouse=True)
-def _ends_of_processes(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Set up before every other fixture, so that it looks at what those end, too."""
+def _afresh(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Set up before every other fixture, so that it looks at what those end, too. One fixture, since each costs every
+    test as much as a brief test does."""
+    home = tmp_path_factory.getbasetemp() / f"home{next(HOMES)}"
+    with _ends_of_processes(request.node), _own_environment(home), _own_log(), registry.afresh(registry.apps):
+        yield
+
+
+@contextmanager
+def _ends_of_processes(test: pytest.Item) -> Iterator[None]:
     RUNS.begin()
     yield
-    objections = RUNS.objections(request.node.get_closest_marker("ends_with"))
+    objections = RUNS.objections(test.get_closest_marker("ends_with"))
     assert not objections, "\n".join(objections)
 
 
-@pytest.fixture(autouse=True)
-def _own_environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@contextmanager
+def _own_environment(home: Path) -> Iterator[None]:
     """A home of the test's own, not made yet, and nothing that the person at the keyboard or another test has set."""
-    for name in list(os.environ):
-        if name.startswith("POLLCONSUMER_") or (name.startswith("XDG_") and name.endswith("_HOME")):
-            monkeypatch.delenv(name)
-    home = tmp_path_factory.getbasetemp() / f"home{next(HOMES)}"
-    monkeypatch.setenv("HOME", str(home))
-    with registry.afresh(registry.apps):
-        yield
+    theirs = {name: os.environ.pop(name) for name in list(os.environ) if _is_of_commands(name)}
+    theirs["HOME"], os.environ["HOME"] = os.environ["HOME"], str(home)
+    yield
+    os.environ.update(theirs)
     data = home / ".local/share/pollconsumer"
-    if (data / SOCKET).exists():
+    if home.exists() and (data / SOCKET).exists():
         EmbeddedServer(data).stop()
         pytest.fail("an embedded server outlived the test: give its application a store, or a sandbox")
 
 
-@pytest.fixture(autouse=True)
+def _is_of_commands(variable: str) -> bool:
+    return variable.startswith("POLLCONSUMER_") or (variable.startswith("XDG_") and variable.endswith("_HOME"))
+
+
+@contextmanager
 def _own_log() -> Iterator[None]:
     """What a command that runs in this process sets up of the log is not the next test's: it may be quiet."""
     loggers = logging.getLogger(), log, log.others
@@ -162,14 +176,8 @@ def _own_log() -> Iterator[None]:
         loggers[0].removeHandler(log.lines)
     log.others.propagate, log.lines = propagates, lines
     for logger, level in zip(loggers, levels, strict=True):
-        logger.setLevel(level)
-
-
-@pytest.fixture(autouse=True)
-def _quick_sandboxes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sandbox has the shorter path to fakeredis, but in the tests of sandboxes themselves."""
-    if request.path.name != "test_testing.py":
-        monkeypatch.setattr(memory, "FakeStore", FastStore)
+        if logger.level != level:  # to set it makes every logger forget what it knows
+            logger.setLevel(level)
 
 
 def by_url(url: str) -> MakeWire:

@@ -28,6 +28,8 @@ from pollconsumer import (
 )
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.api.registry import registry
+from pollconsumer.interface.testing import memory
+from pollconsumer.interface.testing.fake_store import FakeStore
 from pollconsumer.testing import Launched, Sandbox, StopReason
 
 if TYPE_CHECKING:
@@ -50,6 +52,12 @@ class Notes:
 
     def names(self) -> list[Any]:
         return [what for what, _ in self.made]
+
+
+@pytest.fixture(autouse=True)
+def _store_of_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the quick one of our other tests."""
+    monkeypatch.setattr(memory, "FakeStore", FakeStore)
 
 
 @pytest.fixture
