@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, assert_type
 
 import pytest
@@ -44,6 +45,16 @@ async def load(context: Context, path: str) -> list[str]:
 @app.every("1d")
 def tidy(keep: int = 7) -> bool:
     return keep > 1
+
+
+@app.handler
+def look(context: Context) -> str:
+    previous = context.previous
+    if previous is None:
+        return "none"
+    assert_type(previous.instant, datetime | None)  # None in a later version, perhaps
+    assert_type(previous.completed, datetime | None)
+    return str(previous.result)
 
 
 @pytest.fixture

@@ -45,13 +45,15 @@ class Delivery(NamedTuple):
 
 
 class Previous(NamedTuple):
-    """The last occurrence of a recurrence that was completed, by its instant.
+    """The last occurrence of a recurrence that was completed.
 
-    ``result``: what its handler returned; None if that was None, or could not be kept.
+    ``instant``: its own; ``completed``: when it was completed. Today both are there; a later version may give the
+    result of what has no instant, with None for them. ``result``: what its handler returned; None if that was None, or
+    could not be kept.
     """
 
-    instant: datetime
-    completed: datetime
+    instant: datetime | None
+    completed: datetime | None
     result: Any
 
 
@@ -112,6 +114,7 @@ class Context:
 
     @property
     def delivery(self) -> Delivery:
+        """What was delivered."""
         found = self._delivery
         if not isinstance(found, Delivery):
             found = self._delivery = found()
@@ -119,14 +122,17 @@ class Context:
 
     @property
     def id(self) -> str:
+        """The message's id."""
         return self.delivery.id
 
     @property
     def queue(self) -> str:
+        """The message's queue."""
         return self.delivery.queue
 
     @property
     def handler(self) -> str:
+        """The name of the handler."""
         return self.delivery.handler
 
     @property
@@ -169,7 +175,7 @@ class Context:
     @property
     def previous(self) -> Previous | None:
         """The last occurrence of the same recurrence that was completed before this attempt began; None if there is
-        none, or if the message is no occurrence."""
+        none, or if the message is no occurrence. Its ``instant`` and ``completed`` may be None in a later version."""
         if self.delivery.previous is None:
             return None
         instant, completed, result = self.delivery.previous
