@@ -84,9 +84,9 @@ def unknown_options(unknown: Collection[str], known: Collection[str]) -> TypeErr
 
 
 class PollConsumerError(Exception):
-    """What went wrong, with which value, and how to fix it."""
+    """What went wrong, with which value, and how to fix it. ``exit_code``: of a command that it ends."""
 
-    exit_code = 1
+    exit_code: int = 1
     traced = ""
     """The traceback of the user's code that caused the error."""
     shows_trace = False
@@ -102,6 +102,8 @@ class UsageError(PollConsumerError):
 
 
 class BadData(PollConsumerError, ValueError):
+    """A value that the caller gave is invalid."""
+
     exit_code = 65
 
 
@@ -119,17 +121,23 @@ class Conflict(BadData):
     ``at``: position of the refused message, from 0. ``accepted``: ids enqueued before it by the same call.
     """
 
-    id = ""
-    at = 0
+    id: str = ""
+    at: int = 0
     accepted: list[str] = []  # noqa: RUF012  replaced, never changed
 
 
 class NotFound(PollConsumerError, LookupError):
+    """There is no such message, queue or recurrence."""
+
     exit_code = 66
 
 
 class NotCompleted(PollConsumerError):
     """The awaited message ended in ``state``, because of ``last_error``."""
+
+    id: str
+    state: str
+    last_error: str | None
 
     def __init__(self, id: str, state: str, last_error: str | None) -> None:  # noqa: A002  its name in messages
         self.id, self.state, self.last_error = id, state, last_error
@@ -149,12 +157,14 @@ class StoreUnreachable(PollConsumerError):
     it by the same call."""
 
     exit_code = 69
-    sent = False
+    sent: bool = False
     accepted: list[str] = []  # noqa: RUF012  replaced, never changed
 
 
 class OutcomeUnknown(StoreUnreachable):
     """The call was sent and its reply lost; repeating it with ``ids`` is idempotent."""
+
+    ids: list[str]
 
     def __init__(self, ids: list[str]) -> None:
         self.ids = ids

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 
 class State(StrEnum):
+    """Where a message is in its life."""
+
     SCHEDULED = "scheduled"
     READY = "ready"
     RESERVED = "reserved"

@@ -19,6 +19,8 @@ class Fatal(Exception):
 class RetryIn(Exception):
     """Raised by a handler: try again after ``delay``, in seconds or as text such as ``5m``."""
 
+    seconds: float
+
     def __init__(self, delay: str | float) -> None:
         self.seconds = parse_duration(delay)
         super().__init__(f"retry in {delay}")
@@ -30,6 +32,8 @@ class Yield(Exception):
 
 class HandlerTimeout(TimeoutError):
     """The handler exceeded its ``timeout`` and was stopped. A failure like any other."""
+
+    seconds: float
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds

@@ -15,20 +15,25 @@ class Draft:
 
     __slots__ = ("_message", "headers")
 
+    headers: dict[str, str]
+
     def __init__(self, message: NewMessage) -> None:
         self._message = message
-        self.headers: dict[str, str] = dict(message.headers or {})
+        self.headers = dict(message.headers or {})
 
     @property
     def id(self) -> str:
+        """The message's id."""
         return self._message.id
 
     @property
     def handler(self) -> str:
+        """The name of its handler."""
         return self._message.handler
 
     @property
     def priority(self) -> int:
+        """Smaller is sooner."""
         return self._message.priority
 
     @property

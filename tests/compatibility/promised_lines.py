@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
-SECTION = re.compile(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+SECTION = re.compile(r"^##+ ([^\n]+)\n(.*?)(?=^##+ |\Z)", re.MULTILINE | re.DOTALL)
 OPTION = re.compile(r"^  (-.*?)(?:  |$)", re.MULTILINE)
 SETTING = re.compile(r"^\| `(\w+)` \| (.*?) \| (.*?) \| `(\w+)` \|", re.MULTILINE)
 MEMBER = re.compile(r"^- `(\w+)(?:\((.*?)\))?`:", re.MULTILINE)
@@ -59,11 +59,14 @@ def _settings() -> Iterator[str]:
 
 def _names() -> Iterator[str]:
     for title, text in sections("api").items():
+        if not title.startswith("`"):
+            continue  # of several names
         kind = title.strip("`")
         yield f"name {kind}"
         for member, parameters in MEMBER.findall(text):
             yield f"name {kind}.{member}"
-            yield from (f"name {kind}.{member}: {each}" for each in re.split(r", (?=[\w*])", parameters) if each)
+            taken = [each for each in re.split(r", (?=[\w*/])", parameters) if each not in ("", "*", "/")]
+            yield from (f"name {kind}.{member}: {each}" for each in taken)
 
 
 def _json() -> Iterator[str]:

@@ -6,7 +6,6 @@ keyspace, the rights of its users; and what config.toml says of its keys.
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 import shlex
@@ -17,12 +16,12 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import click
 
-import pollconsumer
 from pollconsumer.interface.cli.group import group
 from pollconsumer.interface.settings.declaration.declared import Settings
 from pollconsumer.interface.settings.declaration.field_table import described
 from pollconsumer.interface.settings.fields import READ_DURATION
 from pollconsumer.interface.settings.names import variable
+from tests.interface.api_page import api
 from tests.interface.keyspace_page import keyspace
 from tests.interface.rights_page import rights_page
 
@@ -171,46 +170,6 @@ def _keys(printed: Mapping[str, Any], indent: str = "") -> Iterator[str]:
         inner = value[0] if isinstance(value, list) and value else value
         if isinstance(inner, dict) and name not in ("payload", "result", "headers"):
             yield from _keys(inner, indent + "  ")
-
-
-def api() -> str:
-    parts = [f"# The API\n\n{MADE}"]
-    for name in pollconsumer.__all__:
-        thing = getattr(pollconsumer, name)
-        parts.append(f"## `{name}`\n\n{_first(thing)}")
-        if inspect.isclass(thing) and not issubclass(thing, BaseException):
-            parts.append("\n".join(_members(thing)))
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _members(kind: type) -> Iterator[str]:
-    for name in dir(kind):
-        member = inspect.getattr_static(kind, name)
-        if name.startswith("_") or not (inspect.isfunction(member) or isinstance(member, property)):
-            continue
-        if isinstance(member, property):
-            yield f"- `{name}`: {_first(member)}"
-        else:
-            parameters = [*inspect.signature(member).parameters.values()][1:]
-            yield f"- `{name}({', '.join(_named(each) for each in parameters)})`: {_first(member)}"
-
-
-def _named(parameter: inspect.Parameter) -> str:
-    stars = (
-        "*" if parameter.kind is parameter.VAR_POSITIONAL else "**" if parameter.kind is parameter.VAR_KEYWORD else ""
-    )
-    default = "" if parameter.default is inspect.Parameter.empty else f"={parameter.default!r}"
-    return f"{stars}{parameter.name}{default}"
-
-
-def _first(thing: object) -> str:
-    """The first paragraph of its docstring."""
-    return _prose((inspect.getdoc(thing) or "").partition("\n\n")[0])
-
-
-def _prose(text: str) -> str:
-    """In one line, as Markdown."""
-    return " ".join(text.replace("``", "`").split())
 
 
 if __name__ == "__main__":

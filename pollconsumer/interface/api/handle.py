@@ -55,9 +55,14 @@ class Handle(Generic[R]):
 
     __slots__ = ("_app", "duplicate", "id", "listed", "queue")
 
+    id: str
+    queue: str
+    duplicate: bool
+    listed: Message | None
+
     def __init__(self, id: str, queue: str, app: MessageCalls, *, duplicate: bool) -> None:  # noqa: A002  as in messages
         self.id, self.queue, self._app, self.duplicate = id, queue, app, duplicate
-        self.listed: Message | None = None
+        self.listed = None
 
     def __repr__(self) -> str:
         return f"Handle(id={self.id!r}, queue={self.queue!r}, duplicate={self.duplicate})"
@@ -105,22 +110,27 @@ class Handle(Generic[R]):
         self._app.ask(redriving(self.queue, self.id))
 
     async def status_async(self) -> Message:
-        """`status` without blocking the event loop, as all that follow are without."""
+        """`status` without blocking the event loop."""
         return await self._app.look_async(self.queue, self.id)
 
     async def cancel_async(self) -> None:
+        """`cancel` without blocking the event loop."""
         await self._app.ask_async(cancelling(self.queue, self.id))
 
     async def stop_async(self) -> None:
+        """`stop` without blocking the event loop."""
         await self._app.ask_async(stopping(self.queue, self.id))
 
     async def reschedule_async(self, *, in_: str | float | None = None, at: datetime | None = None) -> None:
+        """`reschedule` without blocking the event loop."""
         await self._app.ask_async(rescheduling(self.queue, self.id, in_, at))
 
     async def redrive_async(self) -> None:
+        """`redrive` without blocking the event loop."""
         await self._app.ask_async(redriving(self.queue, self.id))
 
     async def state_async(self) -> State:
+        """`state` without blocking the event loop."""
         return (await self.status_async()).state
 
     def wait(self, timeout: str | float | None = None) -> R | None:

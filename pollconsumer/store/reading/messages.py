@@ -47,6 +47,7 @@ class Message(NamedTuple):
 
     @property
     def handler(self) -> str:
+        """The name of its handler."""
         return self.row.handler
 
     @property
@@ -56,6 +57,7 @@ class Message(NamedTuple):
 
     @property
     def priority(self) -> int:
+        """Smaller is sooner."""
         return self.row.priority
 
     @property
@@ -65,14 +67,19 @@ class Message(NamedTuple):
 
     @property
     def timestamps(self) -> Timestamps:
+        """When it entered each phase, in epoch ms of the server's clock; None where it has not: ``scheduled_at``,
+        ``due_at``, ``enqueued_at``, ``reserved_at``, ``started_at``, ``completed_at``, ``failed_at``,
+        ``next_attempt_at``, ``dead_at``, ``cancelled_at``, ``expired_at``."""
         return self.row.timestamps
 
     @property
     def state(self) -> State:
+        """Its state, which follows from the timestamps."""
         return self.found or state_of(self.row.timestamps)
 
     @property
     def durations(self) -> dict[str, float | None]:
+        """Seconds, None where they are not known: ``waited_seconds``, ``handled_seconds``."""
         return durations_of(self.row.timestamps)
 
 

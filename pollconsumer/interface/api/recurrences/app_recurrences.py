@@ -64,6 +64,7 @@ class AppRecurrences:
         return self._app.ask(lambda *store: Recurrences(*store).find(name))
 
     async def get_async(self, name: str) -> RecurrenceStatus:
+        """`get` without blocking the event loop."""
         return await self._app.ask_async(lambda *store: Recurrences(*store).find(name))
 
     def remove(self, name: str) -> None:
@@ -72,6 +73,7 @@ class AppRecurrences:
         self._app.ask(lambda *store: Recurrences(*store).remove(name))
 
     async def remove_async(self, name: str) -> None:
+        """`remove` without blocking the event loop."""
         await self._app.ask_async(lambda *store: Recurrences(*store).remove(name))
 
     def pause(self, name: str) -> None:
@@ -80,6 +82,7 @@ class AppRecurrences:
         self._app.ask(_holding(name, Recurrences.pause))
 
     async def pause_async(self, name: str) -> None:
+        """`pause` without blocking the event loop."""
         await self._app.ask_async(_holding(name, Recurrences.pause))
 
     def resume(self, name: str) -> None:
@@ -87,6 +90,7 @@ class AppRecurrences:
         self._app.ask(_holding(name, Recurrences.resume))
 
     async def resume_async(self, name: str) -> None:
+        """`resume` without blocking the event loop."""
         await self._app.ask_async(_holding(name, Recurrences.resume))
 
     def trigger(self, name: str) -> Handle[Any]:
@@ -94,6 +98,7 @@ class AppRecurrences:
         return self._triggered(*self._app.ask(_triggering(name, self._app.strict())))
 
     async def trigger_async(self, name: str) -> Handle[Any]:
+        """`trigger` without blocking the event loop."""
         return self._triggered(*await self._app.ask_async(_triggering(name, self._app.strict())))
 
     def history(self, name: str, limit: int = 100) -> list[Occurred]:
@@ -102,6 +107,7 @@ class AppRecurrences:
         return self._app.ask(_looking_back(name, limit))
 
     async def history_async(self, name: str, limit: int = 100) -> list[Occurred]:
+        """`history` without blocking the event loop."""
         return await self._app.ask_async(_looking_back(name, limit))
 
     def __iter__(self) -> Iterator[RecurrenceStatus]:

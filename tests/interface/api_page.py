@@ -1,0 +1,190 @@
+"""Text of docs/reference/api.md: the public names of the API, each with its members and what they say of themselves.
+
+Public of a class that programs are given is all that has no underscore, but for `BETWEEN_ROOMS`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import TYPE_CHECKING, Any, is_typeddict
+
+import pollconsumer
+from pollconsumer import django, testing
+from pollconsumer.core.news.progress import Progress
+from pollconsumer.interface.api.handler_function import BoundHandler, HandlerFunction
+from pollconsumer.interface.api.handler_options import HandlerOptions
+from pollconsumer.interface.api.message_set import Messages
+from pollconsumer.interface.api.recurrences.app_recurrences import AppRecurrences
+from pollconsumer.interface.api.recurrences.put_options import PutOptions
+from pollconsumer.runtime.handling.context import Previous
+from pollconsumer.runtime.new_messages import SendOptions
+from pollconsumer.store.reading.messages import Message
+from pollconsumer.store.records.occurrences import PreviousOccurrence
+from pollconsumer.store.recurrences.recurrence_interventions import Occurred
+from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus
+from tests.interface.api_examples import EXAMPLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MADE_BY_USERS = {"PollConsumer", "Backoff", "RetryIn", "pollconsumer.testing.Sandbox"}
+"""Classes whose arguments are shown, since programs make objects of them."""
+GIVEN: dict[str, Any] = {
+    "app.handler(…)": HandlerFunction,
+    "app.handler(…).using(…)": BoundHandler,
+    "app.messages(…)": Messages,
+    "app.recurrences": AppRecurrences,
+    "app.recurrences.get(…)": RecurrenceStatus,
+    "app.recurrences.get(…).previous": PreviousOccurrence,
+    "app.recurrences.history(…)": Occurred,
+    "handle.status()": Message,
+    "handle.progress": Progress,
+    "context.previous": Previous,
+}
+"""Classes that no program names, by where it gets their objects."""
+OPTIONS: dict[str, Any] = {
+    "app.handler": HandlerOptions,
+    "app.enqueue": SendOptions,
+    "app.recurrences.put": PutOptions,
+}
+"""What is given by name, beside the arguments that are shown, by the function that takes it."""
+OPTIONS_OF = {
+    "PollConsumer.handler": "app.handler",
+    "PollConsumer.every": "app.handler",
+    "PollConsumer.enqueue": "app.enqueue",
+    "PollConsumer.enqueue_async": "app.enqueue",
+    "Context.enqueue": "app.enqueue",
+    "app.handler(…).using": "app.enqueue",
+    "app.recurrences.put": "app.recurrences.put",
+    "app.recurrences.put_async": "app.recurrences.put",
+}
+BETWEEN_ROOMS: dict[str, set[str]] = {
+    "Context": {"after_settlement", "deadline", "delivery", "end", "enqueued", "limit"},
+    "PollConsumer": {
+        *("ask", "ask_async", "ask_for_each", "defaults_of", "enqueue_messages", "enqueue_messages_async"),
+        *("enqueue_one", "enqueue_one_async", "handle_of", "hooks", "known", "look", "look_async", "pause"),
+        *("handlers", "pause_async", "place", "recurring", "strict"),
+    },
+    "PollConsumerError": {"shows_trace", "traced"},
+    "app.handler(…)": {"arguments", "definition", "hooks"},
+    "app.handler(…).using(…)": {"message"},
+    "app.recurrences.get(…)": {"awaited", "phase", "raw_name"},
+    "handle.status()": {"found", "row"},
+    "pollconsumer.django.PollConsumerBackend": {"check", "options_of", "settings", "validate_task"},
+    "pollconsumer.testing.Launched": {"and_then"},
+    "pollconsumer.testing.Sandbox": {"pause", "store_of"},
+}
+"""Members that our own modules use of one another; no program needs them."""
+
+
+def api() -> str:
+    """The page."""
+    parts = ["# The API\n\nMade by `python -m tests.interface.references`."]
+    parts.append("## Names of `pollconsumer`")
+    parts += [_section(name, getattr(pollconsumer, name)) for name in pollconsumer.__all__]
+    parts.append("## What a program is given\n\nObjects of classes that it names nowhere.")
+    parts += [_section(name, kind) for name, kind in GIVEN.items()]
+    parts.append("## Options\n\nGiven by name, each of them optional, but for a recurrence's `handler`.")
+    parts += [_section(f"{name}: options", kind) for name, kind in OPTIONS.items()]
+    parts.append(
+        "## Names of `pollconsumer.testing`\n\n`pip install 'pollconsumer[testing]'`: [testing](../testing.md)."
+    )
+    for name in testing.__all__:
+        if name != "Message":  # it stands above
+            parts.append(_section(f"pollconsumer.testing.{name}", getattr(testing, name)))
+    parts.append("## Names of `pollconsumer.django`\n\n`pip install 'pollconsumer[django]'`: [Django](../django.md).")
+    parts += [_section(f"pollconsumer.django.{name}", getattr(django, name)) for name in django.__all__]
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(name: str, kind: Any) -> str:
+    """One name, with what it says of itself, an example, and its members."""
+    parts = [f"### `{name}`", *_paragraphs(kind, whole=inspect.isclass(kind))]
+    if name in EXAMPLES:
+        parts.append(f"```python\n{EXAMPLES[name].strip()}\n```")
+    if lines := [*_members(name, kind)]:
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def _members(name: str, kind: Any) -> Iterator[str]:
+    if name in MADE_BY_USERS:
+        yield f"- `{_called(name.rpartition('.')[2], kind)}`: one is made by this call."
+    if is_typeddict(kind):
+        yield from (f"- `{each}`: `{_type(hint)}`" for each, hint in kind.__annotations__.items())
+        return
+    if issubclass(kind, str):  # an enum of words
+        yield from (f"- `{each.name}`: `{each.value!r}`" for each in kind)
+        return
+    for each, described in sorted({**_attributes(kind), **_methods(name, kind)}.items()):
+        if each not in BETWEEN_ROOMS.get(name, ()):
+            yield described
+
+
+def _attributes(kind: type) -> dict[str, str]:
+    """The annotated ones of the class itself, and of a class of ours above it."""
+    return {
+        each: f"- `{each}`: `{_type(hint)}`"
+        for base in reversed(kind.__mro__)
+        if base.__module__.startswith("pollconsumer")
+        for each, hint in inspect.get_annotations(base).items()
+        if not each.startswith("_") and each not in ("exit_code", "function")
+    }
+
+
+def _methods(name: str, kind: type) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for each in dir(kind):
+        member = inspect.getattr_static(kind, each)
+        ours = getattr(inspect.unwrap(getattr(member, "fget", None) or member), "__module__", "") or ""
+        if each.startswith("_") or not ours.startswith("pollconsumer"):
+            continue
+        if isinstance(member, property):
+            found[each] = f"- `{each}`: {_first(member)}"
+        elif inspect.isfunction(member):
+            taken = OPTIONS_OF.get(f"{name}.{each}") or OPTIONS_OF.get(f"{name.removesuffix('(…)')}(…).{each}")
+            options = f" Options: those of `{taken}`." if taken else ""
+            found[each] = f"- `{_called(each, member)}`: {_first(member)}{options}"
+    return found
+
+
+def _called(name: str, function: Any) -> str:
+    """A call of it, as its signature has the arguments; `*` before those that are given by name."""
+    written, by_name = [], False
+    for each in inspect.signature(function).parameters.values():
+        if each.name == "self":
+            continue
+        if each.kind is each.KEYWORD_ONLY and not by_name:
+            written.append("*")
+        by_name = by_name or each.kind in (each.KEYWORD_ONLY, each.VAR_POSITIONAL)
+        written.append(_parameter(each))
+        if each.kind is each.POSITIONAL_ONLY:
+            written[-1:] = [written[-1], "/"]
+    last = len(written) - 1 - written[::-1].index("/") if "/" in written else -1
+    return f"{name}({', '.join(each for at, each in enumerate(written) if each != '/' or at == last)})"
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    kind = parameter.kind
+    stars = "*" if kind is parameter.VAR_POSITIONAL else "**" if kind is parameter.VAR_KEYWORD else ""
+    default = "" if parameter.default is inspect.Parameter.empty else f"={parameter.default!r}"
+    return f"{stars}{parameter.name}{default}"
+
+
+def _type(hint: Any) -> str:
+    text = hint if isinstance(hint, str) else hint.__forward_arg__  # of a NamedTuple, or a TypedDict
+    return re.sub(r"^Required\[(.*)]$", r"\1", text)
+
+
+def _first(thing: object) -> str:
+    """The first paragraph of its docstring."""
+    [first, *_] = [*_paragraphs(thing, whole=False), ""]
+    return first
+
+
+def _paragraphs(thing: object, *, whole: bool) -> list[str]:
+    """The paragraphs of its own docstring, each in one line, as Markdown."""
+    text = inspect.getdoc(thing) if inspect.getdoc(thing) != inspect.getdoc(type(thing)) else ""
+    found = [" ".join(each.replace("``", "`").split()) for each in (text or "").split("\n\n") if each.strip()]
+    return found if whole else found[:1]

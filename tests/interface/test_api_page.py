@@ -1,0 +1,63 @@
+"""The reference of the API: each name says what it is, each example runs, and nothing stale is hidden."""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+import pollconsumer
+from pollconsumer import django, testing
+from pollconsumer.interface.api.registry import registry
+from pollconsumer.testing import Sandbox
+from tests.interface.api_examples import EXAMPLES
+from tests.interface.api_page import BETWEEN_ROOMS, GIVEN, api
+
+MAIN = {
+    *("PollConsumer", "Context", "Handle", "Backoff", "Fatal", "app.handler(…)", "app.messages(…)", "app.recurrences"),
+    *("pollconsumer.testing.Sandbox", "pollconsumer.django.PollConsumerBackend"),
+}
+
+
+def sections() -> dict[str, str]:
+    return dict(re.findall(r"^### `([^`]+)`\n(.*?)(?=^##|\Z)", api(), re.MULTILINE | re.DOTALL))
+
+
+def test_no_name_and_no_member_is_without_a_description() -> None:
+    found = sections()
+    assert [name for name, text in found.items() if not re.match(r"\n[\w`]", text)] == []
+    assert [name for name, text in found.items() if re.search(r"^- `[^`]+`: *$", text, re.MULTILINE)] == []
+
+
+def test_a_member_that_is_hidden_is_there() -> None:
+    kinds: dict[str, Any] = {**GIVEN, **{name: getattr(pollconsumer, name) for name in pollconsumer.__all__}}
+    kinds |= {f"pollconsumer.testing.{name}": getattr(testing, name) for name in testing.__all__}
+    kinds |= {f"pollconsumer.django.{name}": getattr(django, name) for name in django.__all__}
+    for name, hidden in BETWEEN_ROOMS.items():
+        assert hidden <= _members(kinds[name]), name
+
+
+def _members(kind: type) -> set[str]:
+    """All that objects of the class have, by the names in its `__init__`, too."""
+    made = [getattr(vars(base).get("__init__"), "__code__", None) for base in kind.__mro__]
+    assigned = {name for code in made if code is not None for name in code.co_names}
+    return {*dir(kind), *assigned, *kind.__annotations__}
+
+
+def test_each_main_name_has_an_example() -> None:
+    assert MAIN <= {*EXAMPLES} <= {*sections()}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_each_example_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("POLLCONSUMER_CONFIG", raising=False)
+    code = compile(EXAMPLES[name].strip(), name, "exec")
+    with registry.afresh(), ExitStack() as stack:
+        if "Sandbox(" in EXAMPLES[name]:
+            exec(code, {"__name__": "example"})
+            return
+        sandbox = stack.enter_context(Sandbox())
+        exec(code, {"__name__": "example"})
+        assert sandbox.run().failed == 0
