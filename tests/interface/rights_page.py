@@ -8,7 +8,6 @@ from pollconsumer.store import rights
 from pollconsumer.store.client.strict import WAITING
 from pollconsumer.store.cluster.cluster_wire import RIGHTS as OF_CLUSTERS
 from pollconsumer.watching.examiner import CUTTING_OFF
-from tests.interface.keyspace_page import table
 
 ROLES = {
     "producer": ("Programs that enqueue.", rights.PRODUCER),
@@ -26,7 +25,8 @@ def rights_page(made: str) -> str:
     parts = [
         f"# Rights\n\n{made}",
         "Give each user of your Redis or Valkey the rights of one role. Replace `PASSWORD`. For another namespace, "
-        "replace `pollconsumer` in both patterns. How a missing right shows: [store](../store.md#rights).",
+        "replace `pollconsumer` in both patterns. `INFO` shows whether the server evicts keys or is a replica. How a "
+        "missing right shows: [store](../store.md#rights).",
     ]
     for role, (whose, commands) in ROLES.items():
         parts.append(f"## {role}\n\n{whose}\n\n```text\n{rule(role, commands)}\n```")
@@ -42,20 +42,17 @@ def rule(role: str, commands: str) -> str:
 
 def further() -> str:
     wait, wait_for_file = (f"`{added(name)}`" for name in WAITING)
-    where = [
-        (
-            "over a network",
-            f"`{added(*CUTTING_OFF)}`, recommended: with them a process that repeats a call first closes the "
-            "connection on which it sent that call. Without them a packet that comes seconds late can have a message "
-            "handled or redriven twice",
-        ),
-        ("a database other than 0 in the URL", f"`{added('SELECT')}`"),
-        ('`durability = "strict"`', f"{wait}; with `strict.aof` {wait_for_file}"),
-        ("Sentinel", f"`{added('ROLE')}`; on the Sentinels `{added('SENTINEL|GET-MASTER-ADDR-BY-NAME')}`"),
+    lines = [
+        f"Over a network: `{added(*CUTTING_OFF)}`, recommended. With them a process that repeats a call first closes "
+        "the connection on which it sent that call. Without them a packet that comes seconds late can have a message "
+        "handled or redriven twice.",
+        f"A database other than 0 in the URL: `{added('SELECT')}`.",
+        f'`durability = "strict"`: {wait}; with `strict.aof` {wait_for_file}.',
+        f"Sentinel: `{added('ROLE')}`; on the Sentinels `{added('SENTINEL|GET-MASTER-ADDR-BY-NAME')}`.",
     ]
-    cells = [(place, said.replace("|", r"\|")) for place, said in where]
+    listed = "\n".join(f"- {line}" for line in lines)
     return (
-        f"## What else a role needs\n\n{table('Where | Each role needs as well', cells)}\n\n"
+        f"## What else each role needs\n\n{listed}\n\n"
         f"On a cluster each role needs `{added(*OF_CLUSTERS)}` as well, and `run` and `move` need "
         f"`{added('CLIENT|TRACKING')}`. Each node has its own users: set them on all nodes, replicas included."
     )
