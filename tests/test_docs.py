@@ -48,7 +48,7 @@ def test_the_site_is_built_without_warnings_and_its_tables_are_tables(tmp_path: 
 
 def test_llms_txt_lists_the_pages_of_the_site_in_their_order() -> None:
     nav = (ROOT / ".ci" / "mkdocs.yml").read_text("utf-8").partition("\nnav:\n")[2]
-    assert pages_for_models(ROOT / "docs" / "llms.txt") == re.findall(r"- (\S+\.md)$", nav, re.MULTILINE)
+    assert pages_for_models(ROOT / "docs" / "llms.txt") == re.findall(r"(\S+\.md)$", nav, re.MULTILINE)
 
 
 def test_a_page_that_nothing_lists_and_a_link_to_nothing_are_found(tmp_path: Path) -> None:
