@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
@@ -16,6 +16,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 from tests.site import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
     from types import TracebackType
 
@@ -98,10 +99,13 @@ class Chromium:
     def run(self, script: str, *arguments: Any) -> Any:
         return self._post("execute/sync", {"script": script, "args": arguments})
 
-    def resize(self, width: int, height: int) -> None:
-        """To a screen of that size, which may be narrower than a window."""
+    @contextmanager
+    def screen(self, width: int, height: int) -> Iterator[None]:
+        """Has a screen of that size, which may be narrower than a window."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": True}
         self._post("goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": size})
+        yield
+        self._post("goog/cdp/execute", {"cmd": "Emulation.clearDeviceMetricsOverride", "params": {}})
 
     def picture(self, file: Path) -> None:
         file.write_bytes(base64.b64decode(_answer("GET", f"{self._session}/screenshot")))

@@ -33,8 +33,6 @@ PAGES = (
     "message?queue=mail&id=dead-1",
     "message?queue=mail&id=scheduled",
     "dead?queue=mail",
-    "dead",
-    "handler?name=mail.send",
     "recurrence?name=check",
 )
 LAST = "purge_all redrive_all"
@@ -69,7 +67,7 @@ def address(valkey: Server, wire: Wire, site: Site) -> Iterator[str]:
 
 def clicked(chromium: Chromium, what: str) -> None:
     """Click the first button that does this, behind the question whether it is meant."""
-    for summary in chromium.all("details.ask:not([open]) > summary"):
+    for summary in chromium.all(f"details.ask:has(input[name=what][value={what}]) > summary")[:1]:
         chromium.click(summary)
     chromium.follow(chromium.all(BUTTONS)[chromium.run(WHAT).index(what)])
 
@@ -83,7 +81,8 @@ def test_every_button_does_what_it_says(chromium: Chromium, wire: Wire, address:
     for page in PAGES:
         clicked_here: set[str] = set()
         while True:
-            chromium.open(bare + page)
+            if chromium.address.partition("done=")[0].rstrip("?&") != bare + page:  # a page costs half a second
+                chromium.open(bare + page)
             left = [what for what in chromium.run(WHAT) if what not in clicked_here]
             if not left:
                 break
@@ -146,14 +145,15 @@ return Math.min(...lines.filter(line => line.width).map(line => line.left - edge
 """
 
 
-def test_a_narrow_screen_shows_a_queue_in_five_lines_none_of_which_begins_at_the_edge(address: str) -> None:
-    with Chromium(width=390, height=844) as narrow:
-        narrow.resize(390, 844)
-        narrow.open(address)
-        lines, beyond = narrow.run(LINES)
+def test_a_narrow_screen_shows_a_queue_in_five_lines_none_of_which_begins_at_the_edge(
+    chromium: Chromium, address: str
+) -> None:
+    with chromium.screen(390, 844):
+        chromium.open(address)
+        lines, beyond = chromium.run(LINES)
         assert lines < 6  # with its padding
         assert beyond <= 0
-        assert narrow.run(BEGINNINGS) >= 8
+        assert chromium.run(BEGINNINGS) >= 8
 
 
 NAMES = """
