@@ -99,6 +99,8 @@ FORKS = Forks("django.db.backends.sqlite3.base", *(f"pollconsumer.django.{module
 
 class DjangoSite(Site):
     forks = FORKS
+    looking = frozenset()
+    """Nothing: the settings of the site's framework are a process's for good."""
 
     def __init__(self) -> None:
         super().__init__()
