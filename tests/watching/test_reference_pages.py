@@ -1,0 +1,44 @@
+"""docs/reference/ has every finding of `doctor` and every metric, and no other."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pollconsumer.store.reading.inspector import Inspector
+from pollconsumer.watching import health
+from pollconsumer.watching.health.of_launches import ENDS
+from pollconsumer.watching.metrics.store_metrics import metrics_of
+from tests.conftest import NAMESPACE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pollconsumer.store.client.wire import Wire
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+
+
+def listed(page: str) -> set[str]:
+    """Names in the first column of a page's table."""
+    rows = re.findall(r"^\| (`[^|]*) \|", (REFERENCE / page).read_text("utf-8"), re.MULTILINE)
+    return {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+
+
+def made() -> Iterator[str]:
+    """What the code names its findings, at the calls that make them; those of ends by force stand in a table."""
+    yield from (name for name, *_ in ENDS.values())
+    for path in Path(health.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding":
+                yield from (str(each.value) for each in node.args[:1] if isinstance(each, ast.Constant))
+
+
+def test_every_finding_has_a_row() -> None:
+    assert listed("findings.md") == {*made()}
+
+
+def test_every_metric_has_a_row(wire: Wire) -> None:
+    assert listed("metrics.md") == {each.name for each in metrics_of(Inspector(wire, NAMESPACE))}
