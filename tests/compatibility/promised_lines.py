@@ -70,13 +70,12 @@ def _names() -> Iterator[str]:
 
 
 def _json() -> Iterator[str]:
-    """Keys, each with those that it is in."""
+    """Keys, each with those that it is in, and their types."""
     for title, text in sections("json").items():
         command = title.partition("`: ")[0].strip("`")
-        above: list[str] = []
-        for indent, key in re.findall(r"^( *)(\w+)", text.partition("```text\n")[2].partition("```")[0], re.MULTILINE):
-            above[len(indent) // 2 :] = [key]
-            yield f"json {command}: {'.'.join(above)}"
+        for key, kind in re.findall(r"^\| `([\w.]+)` \| (.*?) \|", text, re.MULTILINE):
+            yield f"json {command}: {key}"
+            yield f"json {command}: {key} is {kind}"
 
 
 def _keda() -> Iterator[str]:

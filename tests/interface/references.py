@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -22,50 +21,29 @@ from pollconsumer.interface.settings.declaration.field_table import described
 from pollconsumer.interface.settings.fields import READ_DURATION
 from pollconsumer.interface.settings.names import variable
 from tests.interface.api_page import api
+from tests.interface.json_page import json_keys
 from tests.interface.keyspace_page import keyspace
 from tests.interface.rights_page import rights_page
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from pydantic.fields import FieldInfo
 
     from pollconsumer.interface.settings.fields import DeclaredField
-    from tests.site import Site
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 CONFIG = Path(__file__).parents[2] / "config.toml"
 MADE = "Made by `python -m tests.interface.references`.\n"
 WIDTH = 110
-PRINTING = {
-    'enqueue record \'{"name": "a"}\' --id a --header trace=4f2': "a message that is accepted",
-    "enqueue fatal": None,
-    'recurrences add hourly record \'{"name": "b"}\' --every 1h --first now': None,
-    "run --until-empty": None,
-    "run": None,
-    "status a": "a message",
-    "status": "the overview",
-    "list": "messages",
-    "dead list": "dead letters",
-    "queue list": "queues",
-    "recurrences list": "recurrences",
-    "recurrences history hourly": "occurrences of a recurrence",
-    "launches": "the ledger",
-    "lease show": "leases",
-    "check": "the configuration",
-    "doctor": "findings",
-    "store status": "the embedded server",
-    "store path": "its directory",
-}
-"""Commands in the order in which they are run, `run` beside all that follow; of those with a title, keys are listed."""
 
 
-def references(site: Site) -> dict[Path, str]:
-    """Path → text. What commands print is printed at ``site``."""
+def references() -> dict[Path, str]:
+    """Path → text."""
     # In a process of its own: click keeps what a command's first look at its help showed, in a test as well.
     words = [sys.executable, "-c", "from tests.interface.references import commands; print(commands(), end='')"]
     told = subprocess.run(words, cwd=REFERENCE.parents[1], capture_output=True, text=True, check=True).stdout
-    pages = {"commands": told, "settings": settings(), "api": api(), "json": json_keys(site)}
+    pages = {"commands": told, "settings": settings(), "api": api(), "json": json_keys()}
     pages |= {"keyspace": keyspace(), "rights": rights_page(MADE.strip())}
     return {REFERENCE / f"{name}.md": text for name, text in pages.items()} | {CONFIG: config()}
 
@@ -147,38 +125,7 @@ def _commented(section: str, line: str, key: re.Match[str]) -> str:
     return f"{f'{off}{name} = {value}':<34} # {said}"
 
 
-def json_keys(site: Site) -> str:
-    """Of what the commands print on a site where a message was completed, one is dead, and a recurrence is due."""
-    parts = [f"# Keys of `--json`\n\n{MADE}\nTimes are ISO 8601 in UTC, durations are `…_seconds`."]
-    for line, title in PRINTING.items():
-        words = shlex.split(line)
-        if line == "run":
-            site.await_holder(site.start("run").pid)
-            continue
-        if title is None:
-            assert site.command(*words).returncode == 0
-            continue
-        printed = json.loads(site.command(*words, "--json").stdout)
-        keys = "\n".join(_keys(printed[0] if isinstance(printed, list) else printed))
-        parts.append(f"## `{line}`: {title}\n\n```text\n{keys}\n```")
-    return "\n\n".join(parts) + "\n"
-
-
-def _keys(printed: Mapping[str, Any], indent: str = "") -> Iterator[str]:
-    for name, value in printed.items():
-        yield indent + name
-        inner = value[0] if isinstance(value, list) and value else value
-        if isinstance(inner, dict) and name not in ("payload", "result", "headers"):
-            yield from _keys(inner, indent + "  ")
-
-
 if __name__ == "__main__":
-    from tests.site import Site
-
     REFERENCE.mkdir(exist_ok=True)
-    site = Site()
-    try:
-        for path, text in references(site).items():
-            path.write_text(text)
-    finally:
-        site.close()
+    for path, text in references().items():
+        path.write_text(text)
