@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
+    from xdist.workermanage import WorkerController
+
     from tests.store.servers import MakeWire
 
 gc.disable()
@@ -123,6 +125,18 @@ def pytest_collection_finish() -> None:
 RUNS.watch()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    """Called by xdist for each of its processes, which fork commands from the same one."""
+    node.workerinput["forks"] = [forks.serve() for forks in Forks.made]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for forks, address in zip(Forks.made, getattr(config, "workerinput", {}).get("forks", ()), strict=False):
+        forks.address = address
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_sessionfinish() -> None:
     for forks in Forks.made:
         forks.close()

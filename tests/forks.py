@@ -12,6 +12,7 @@ import json
 import os
 import select
 import selectors
+import shutil
 import signal
 import socket
 import struct
@@ -27,6 +28,7 @@ from pkgutil import walk_packages
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, NoReturn
 
 from tests.exits import RUNS
+from tests.short_directory import short_directory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -114,23 +116,34 @@ class Fork:
 
     def _number(self) -> int:
         received = self._channel.recv(NUMBER.size, socket.MSG_WAITALL)
-        assert received, "the process to fork from has ended; python -m tests.forks </dev/null shows why"
+        assert received, "the process to fork from has ended"
         number: int = NUMBER.unpack(received)[0]
         return number
 
 
 class Forks:
-    """Starts commands. The process to fork from starts with the first and ends with `close`; it imports our modules and
-    ``modules``."""
+    """Starts commands. The process to fork from starts with `serve` or the first command, and ends with `close`, or
+    whoever started it. With the first command it imports our modules and ``modules``."""
 
     made: ClassVar[list[Forks]] = []
 
     def __init__(self, *modules: str) -> None:
         self.made.append(self)
+        self.address: str | None = None
+        """Where the process to fork from is asked: several processes may ask one. None before it is started."""
         self._modules = modules
         self._process: subprocess.Popen[bytes] | None = None
-        self._requests: socket.socket | None = None
         self._lock = threading.Lock()
+
+    def serve(self) -> str:
+        """Start the process to fork from, if there is none. Returns its address."""
+        with self._lock:
+            if self.address is None:
+                self.address = str(short_directory() / "forks")
+                with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as requests:
+                    requests.bind(self.address)
+                    self._process = _start(requests, self._modules)
+            return self.address
 
     def start(
         self,
@@ -144,12 +157,9 @@ class Forks:
         ``constants``: what our modules have instead, wherever they hold one of that name."""
         channel, theirs = socket.socketpair()
         (output, output_end), (errors, errors_end) = os.pipe(), os.pipe()
-        with self._lock:
-            if self._requests is None:
-                self._requests, served = socket.socketpair()
-                with served:
-                    self._process = _start(served, self._modules)
-            socket.send_fds(self._requests, [b"."], [theirs.fileno(), output_end, errors_end])
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
+            asking.connect(self.serve())
+            socket.send_fds(asking, [b"."], [theirs.fileno(), output_end, errors_end])
         for descriptor in (theirs.detach(), output_end, errors_end):
             os.close(descriptor)
         channel.sendall(json.dumps([words, str(directory), environment, constants, user]).encode())
@@ -157,37 +167,42 @@ class Forks:
         return Fork(words, channel, output, errors)
 
     def close(self) -> None:
-        if self._requests is not None and self._process is not None:
-            self._requests.close()
+        """End the process to fork from, if it was started here."""
+        if self._process is not None and self.address is not None:
             self._process.communicate()
+            shutil.rmtree(Path(self.address).parent)
 
 
 def _start(requests: socket.socket, modules: tuple[str, ...]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", __name__, *modules],
+        [sys.executable, "-m", __name__, str(requests.fileno()), *modules],
         cwd=Path(__file__).parents[1],
         env={"PATH": os.defpath},  # as in a Site: what an interpreter reads at its start is the same
         start_new_session=True,
-        stdin=requests.fileno(),
+        pass_fds=[requests.fileno()],
+        stdin=subprocess.PIPE,  # closed when who started it ends
         stdout=subprocess.PIPE,  # as in a Site, too
         stderr=subprocess.PIPE,
     )
 
 
-def _serve() -> None:
+def _serve(number: int, modules: list[str]) -> None:
     """Fork for each request; tell who made it the process's number, and its exit code in the end."""
+    requests = socket.socket(fileno=number)
+    lifeline = sys.stdin.fileno()
+    if number not in select.select([number, lifeline], [], [])[0]:
+        return
     _import_modules()
-    for module in sys.argv[1:]:
+    for module in modules:
         import_module(module)
     gc.freeze()
-    requests = socket.socket(fileno=0)
     ended, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     channels: dict[int, int] = {}
     while True:
-        ready, _, _ = select.select([requests.fileno(), ended], [], [])
+        ready, _, _ = select.select([number, ended, lifeline], [], [])
         if ended in ready:
             os.read(ended, 4096)
             for pid in list(channels):
@@ -195,10 +210,8 @@ def _serve() -> None:
                     channel = channels.pop(pid)
                     _tell(channel, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
                     os.close(channel)
-        if requests.fileno() in ready:
-            received, descriptors, _, _ = socket.recv_fds(requests, 1, 3)
-            if not received:
-                return
+        if number in ready:
+            _, descriptors, _, _ = socket.recv_fds(requests, 1, 3)
             pid = os.fork()
             if pid == 0:
                 try:
@@ -210,6 +223,8 @@ def _serve() -> None:
             os.close(output)
             os.close(errors)
             _tell(channels[pid], pid)
+        elif lifeline in ready:
+            return
 
 
 def _tell(channel: int, number: int) -> None:
@@ -285,6 +300,11 @@ def _run(program: str) -> NoReturn:
 
 
 FORKS = Forks()
+DJANGO_FORKS = Forks(
+    "django.db.backends.sqlite3.base",
+    *(f"pollconsumer.django.{module}" for module in ("backend", "checks", "task_handlers", "site")),
+)
+"""Of sites, which import these, too."""
 
 if __name__ == "__main__":
-    _serve()
+    _serve(int(sys.argv[1]), sys.argv[2:])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import django
 import pytest
 
-from tests.forks import Forks
+from tests.forks import DJANGO_FORKS
 from tests.site import Site
 
 if TYPE_CHECKING:
@@ -93,12 +93,8 @@ async def fetch(name):
 """
 
 
-MODULES = ("backend", "checks", "task_handlers", "site")
-FORKS = Forks("django.db.backends.sqlite3.base", *(f"pollconsumer.django.{module}" for module in MODULES))
-
-
 class DjangoSite(Site):
-    forks = FORKS
+    forks = DJANGO_FORKS
     looking = frozenset()
     """Nothing: the settings of the site's framework are a process's for good."""
 

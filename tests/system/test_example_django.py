@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.django.conftest import FORKS
+from tests.forks import DJANGO_FORKS
 
 if TYPE_CHECKING:
     from email.message import Message
@@ -42,7 +42,7 @@ class Shop:
     def program(self, text: str) -> str:
         """What a program of the site prints."""
         words = ("-c", f"import django; django.setup()\n{text}")
-        return self._printed(FORKS.start(words, self.site.directory, self.site.environment, {}))
+        return self._printed(DJANGO_FORKS.start(words, self.site.directory, self.site.environment, {}))
 
     def _printed(self, process: Launch) -> str:
         output, errors = process.communicate()
