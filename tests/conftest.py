@@ -274,15 +274,18 @@ def in_memory_server(request: pytest.FixtureRequest) -> Server:
     return in_memory_by_client() if request.config.option.client else in_memory()
 
 
-@pytest.fixture(params=["valkey", "fakeredis"])
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """An empty server, each test once for a real one and once for the one in memory."""
+def empty_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """An empty server: a real one, or the one in memory."""
     if request.param == "valkey":
         yield request.getfixturevalue("cluster_server" if request.config.option.cluster else "valkey")
         return
     server = request.getfixturevalue("in_memory_server")
     yield server
     server.clear()
+
+
+server = pytest.fixture(empty_server, params=["valkey", "fakeredis"], name="server")
+"""Each test has both, one after the other."""
 
 
 def in_memory_by_client() -> Server:

@@ -14,11 +14,11 @@ from pollconsumer.core.notation.cron_expression import Cron
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms
 from pollconsumer.interface.settings.values import check_cron
 from pollconsumer.runtime.launch.next_launches import LocalZone, next_launches
+from tests.leaving_out import long
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-EXPRESSIONS = 200
 SEED = 20261121
 DEBIAN_3_HOURS = 3 * 60
 ZONES = [
@@ -125,12 +125,15 @@ def due(fields: list[Field], runs: list[Run]) -> list[int]:
     return list(found)
 
 
+@pytest.mark.parametrize("expressions", [50, long(200)])
 @pytest.mark.parametrize(("name", "first", "last"), ZONES)
-def test_random_expressions_come_when_debians_cron_runs_them(name: str, first: int, last: int) -> None:
+def test_random_expressions_come_when_debians_cron_runs_them(
+    name: str, first: int, last: int, expressions: int
+) -> None:
     zone, chance = ZoneInfo(name), random.Random(SEED)
     windows = [list(debian(zone, change - timedelta(hours=5), 11 * 60)) for change in changes(zone, first, last)]
     assert windows
-    for _ in range(EXPRESSIONS):
+    for _ in range(expressions):
         fields = [drawn(chance, field) for field in RANGES]
         text = " ".join(each.text for each in fields)
         try:

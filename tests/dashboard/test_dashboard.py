@@ -23,6 +23,7 @@ from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from tests.conftest import NAMESPACE
 from tests.dashboard.pages import HOST, TOKEN, Document, admitted, browser, reading, seen
 from tests.dashboard.scenes import Scene, bad_hour, usual
+from tests.leaving_out import long
 from tests.site import wait_until
 from tests.store.acting import HOUR, QUEUE, Launch, die, finish, message
 from tests.store.servers import Impatient, server_ms
@@ -356,20 +357,25 @@ def letters(wire: Wire, *, mail: int, reports: int = 0) -> None:
             )
 
 
+ALL_OF = [
+    ("dead", 900, 0),
+    ("dead?queue=mail", 600, 300),
+    ("dead?handler=handler1", 450, 450),
+    ("dead?queue=mail&handler=handler0", 300, 600),
+    (f"dead?error={mark_of('Error2')}", 300, 600),
+    ("./", 150, 750),  # of a handler with the same error
+]
+
+
 @pytest.mark.parametrize(
-    ("page", "done", "left"),
+    ("what", "page", "done", "left"),
     [
-        ("dead", 900, 0),
-        ("dead?queue=mail", 600, 300),
-        ("dead?handler=handler1", 450, 450),
-        ("dead?queue=mail&handler=handler0", 300, 600),
-        (f"dead?error={mark_of('Error2')}", 300, 600),
-        ("./", 150, 750),  # of a handler with the same error
+        *(("redrive_all", *each) for each in ALL_OF),
+        *(("purge_all", *each) if each[0] == "./" else long("purge_all", *each) for each in ALL_OF),
     ],
 )
-@pytest.mark.parametrize("what", ["redrive_all", "purge_all"])
 def test_all_dead_letters_of_a_queue_a_handler_or_an_error_are_redriven_or_purged(
-    page: str, done: int, left: int, what: str, wire: Wire
+    what: str, page: str, done: int, left: int, wire: Wire
 ) -> None:
     letters(wire, mail=600, reports=300)
     client = admitted(wire)

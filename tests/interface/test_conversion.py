@@ -29,6 +29,7 @@ from pollconsumer.runtime.handling.argument_errors import MOST_CHARACTERS, BadAr
 from pollconsumer.runtime.handling.arguments import Arguments
 from tests.core.test_message import TEXT
 from tests.interface.results import RESULTS, Colour, Level, Line, Pair, Tree
+from tests.leaving_out import long
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -530,7 +531,7 @@ def test_what_has_no_form_of_its_own_is_written_by_the_annotation_or_refused_wit
         app.handler("any")(lambda x: x).enqueue(x=Path("/a"))
 
 
-@pytest.mark.parametrize("concurrency", [1, 3])
+@pytest.mark.parametrize("concurrency", [1, long(3)])
 def test_a_result_has_the_json_form_that_it_would_have_in_a_payload(site: Site, concurrency: int) -> None:
     (site.directory / "handlers.py").write_text(
         "from pollconsumer import PollConsumer\nfrom tests.interface.results import RESULTS\n"

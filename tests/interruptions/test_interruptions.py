@@ -1,4 +1,4 @@
-"""A thousand of the interruptions that ``python -m tests.interruptions`` makes, and what each kind leaves."""
+"""Some of the interruptions that ``python -m tests.interruptions`` makes, and what each kind leaves."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pollconsumer.interface.api.call_thread import CallThread
 from tests.conftest import NAMESPACE
 from tests.interface.away import Clock, Connection, application
 from tests.interruptions.__main__ import evict, interruptions
+from tests.leaving_out import long
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +31,9 @@ def evicting(valkey: Server) -> Iterator[Server]:
     valkey.wire().command("CONFIG", "SET", "maxmemory", "0", "maxmemory-policy", "noeviction")
 
 
-def test_after_a_thousand_interruptions_each_next_call_ends_rightly(evicting: Server) -> None:
-    interrupted = interruptions(evicting.url, 1000, 7)["interrupted"]
+@pytest.mark.parametrize("times", [250, long(1000)])
+def test_after_interruptions_of_every_kind_each_next_call_ends_rightly(evicting: Server, times: int) -> None:
+    interrupted = interruptions(evicting.url, times, 7)["interrupted"]
     kinds = {"raised", "raised, of the system's kind", "set by a thread", "entered", "finalised", "logged", "forked"}
     assert kinds <= interrupted.keys()
 

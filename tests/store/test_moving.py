@@ -17,7 +17,8 @@ from pollconsumer.store.keyspace import QUEUE_KEYS
 from pollconsumer.store.leases import Acquired, Group, Leases, TurnedAway
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.safety.suitability import Suitability
-from tests.conftest import NAMESPACE
+from tests.conftest import NAMESPACE, empty_server
+from tests.leaving_out import long
 from tests.store.acting import QUEUE, Launch, message, names
 from tests.store.moving import exported, imported, unexpected
 from tests.store.servers import snapshot
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from tests.store.servers import Server
 
 GROUP = Group("consumer", (QUEUE,), 1)
+server = pytest.fixture(empty_server, params=["valkey", long("fakeredis")], name="server")
+"""No sandbox is moved: the one in memory shows what the real one does."""
 WRITE = {"hash": "HSET", "list": "RPUSH", "set": "SADD", "zset": "ZADD", "string": "SET"}
 
 

@@ -240,7 +240,8 @@ def test_a_limit_of_processes_is_charged_to_no_message(site: Site) -> None:
     )
     (site.directory / "several").write_text('{"handler": "apart"}\n{"handler": "here"}\n')
     uid = str(UID + os.getpid() % 400)
-    shutil.chown(site.directory, int(uid), int(uid))
+    for path in (site.directory, *site.directory.rglob("*")):  # what is kept of settings, too
+        shutil.chown(path, int(uid), int(uid))
     command = f"{sys.executable} -m pollconsumer"
 
     def by_user(script: str) -> subprocess.CompletedProcess[str]:
