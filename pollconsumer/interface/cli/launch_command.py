@@ -12,6 +12,7 @@ from pollconsumer.core.errors import UsageError
 from pollconsumer.interface.assembly.log_direction import direct_log
 from pollconsumer.interface.cli.flags import Given
 from pollconsumer.interface.logs import logs
+from pollconsumer.interface.settings.former_names import warn_of_former_names
 from pollconsumer.interface.settings.load import load_settings, with_flags
 from pollconsumer.interface.settings.model import Settings, changed
 from pollconsumer.runtime.launch.handlers_output import outlast_readers
@@ -73,6 +74,7 @@ def _settings_of_launch(
     if attended and logs.log.isEnabledFor(logging.WARNING):
         logs.speak()
     direct_log(settings)
+    warn_of_former_names(settings)
     if attended and flags["schedule"] is None:
         settings = changed(settings, **{section: changed(getattr(settings, section), schedule=None)})
     return settings, attended

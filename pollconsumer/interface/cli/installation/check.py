@@ -32,6 +32,7 @@ from pollconsumer.interface.cli.output import given_row, print_json, print_table
 from pollconsumer.interface.cli.types import JSON_OBJECT
 from pollconsumer.interface.configured_store import opener_of, program_to_start
 from pollconsumer.interface.logs.logs import log
+from pollconsumer.interface.settings.former_names import warn_of_former_names
 from pollconsumer.interface.settings.load import django_site
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import NO_STATE
@@ -103,6 +104,7 @@ def check(as_json: bool) -> None:
     else:
         not_served = [_not_served(queue, service, handlers) for queue, service in unserved.items()]
         _print(report, settings, not_served, roles=("consumer", "mover") if movers else ("consumer",))
+    warn_of_former_names(settings)
     _warn_of_missing_rights(wire, settings)
     _warn_of_dropped_ticks("consumer", windows["consumer"], consumers)
     if movers:
