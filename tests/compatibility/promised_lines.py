@@ -1,4 +1,4 @@
-"""What docs/compatibility.md promises, a line each, read off docs/reference/ and what `metrics` prints.
+"""What docs/compatibility.md promises, a line each, read off docs/reference/, what `metrics` prints, and pings.
 
 A line is a name, or one thing about a name that others rely on: a default, a choice, a range, an argument. So what is
 gone or changed is a line that is no longer there, and an addition is one more.
@@ -10,12 +10,17 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pollconsumer.core.choices import Dialect
+from pollconsumer.core.lifecycle import State
+from pollconsumer.core.news.pings import RunEnd, first, last
 from pollconsumer.core.window import StopReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+PLATFORMS = REFERENCE.parent / "platforms.md"
+MONITOR = "https://monitor/CHECK"
 SECTION = re.compile(r"^##+ ([^\n]+)\n(.*?)(?=^##+ |\Z)", re.MULTILINE | re.DOTALL)
 OPTION = re.compile(r"^  (-.*?)(?:  |$)", re.MULTILINE)
 SETTING = re.compile(r"^\| `(\w+)` \| (.*?) \| (.*?) \| `(\w+)` \|", re.MULTILINE)
@@ -29,8 +34,8 @@ def sections(page: str) -> dict[str, str]:
 
 def promised_lines(metrics: str) -> list[str]:
     """``metrics``: what the command of that name prints."""
-    lines = [*_commands(), *_settings(), *_names(), *_json(), *_keda(), *_metrics(metrics)]
-    return sorted({*lines, *(f"json stop_reason: {reason}" for reason in StopReason)})
+    lines = [*_commands(), *_settings(), *_names(), *_json(), *_words(), *_keda(), *_metrics(metrics), *_pings()]
+    return sorted({*lines})
 
 
 def _commands() -> Iterator[str]:
@@ -78,7 +83,30 @@ def _json() -> Iterator[str]:
             yield f"json {command}: {key} is {kind}"
 
 
+def _words() -> Iterator[str]:
+    yield from (f"json stop_reason: {reason}" for reason in StopReason)
+    yield from (f"json state: {state}" for state in State)
+
+
+def _pings() -> Iterator[str]:
+    """What a monitor is sent by a run that begins, and by one that ends."""
+    for dialect in Dialect:
+        if dialect is not Dialect.AUTO:
+            end = RunEnd(3, "LINE", 1.5, {"count": 2})
+            for when, ping in (
+                ("begins", first(MONITOR, dialect, "RUN")),
+                ("ends", last(MONITOR, dialect, "RUN", end)),
+            ):
+                sent = (
+                    "nothing" if ping is None else ping.url if ping.body is None else f"{ping.url} {ping.body.decode()}"
+                )
+                yield f"ping {dialect} {when}: {sent}"
+
+
 def _keda() -> Iterator[str]:
+    rule = re.search(r"^ACL SETUSER keda (.*?)\n```", PLATFORMS.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    assert rule is not None
+    yield from (f"right of keda {word}" for word in rule[1].split() if word.startswith(("+", "~")))
     text = (REFERENCE / "keyspace.md").read_text("utf-8")
     for word in READ_BY_KEDA:
         row = re.search(rf"^\| `{word}` \| `(\w+)` \| (\w+)", text, re.MULTILINE)
@@ -94,7 +122,10 @@ def _metrics(printed: str) -> Iterator[str]:
 
 
 def newly_required(now: list[str], promised: list[str]) -> list[str]:
-    """Arguments that a promised function has not had before, and that it cannot be called without."""
+    """Arguments that a promised function has not had before, and that it cannot be called without; rights that nobody
+    has granted yet."""
     known = {line for line in promised if line.startswith("name ") and ": " not in line}
-    added = [line for line in now if line not in promised and line.startswith("name ") and ": " in line]
-    return [line for line in added if line.partition(": ")[0] in known and not re.search(r": \*|=", line)]
+    added = [line for line in now if line not in promised]
+    arguments = [line for line in added if line.startswith("name ") and ": " in line]
+    required = [line for line in arguments if line.partition(": ")[0] in known and not re.search(r": \*|=", line)]
+    return [*required, *(line for line in added if line.startswith("right "))]
