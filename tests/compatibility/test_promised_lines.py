@@ -28,3 +28,8 @@ def test_an_argument_or_a_right_that_is_needed_now_is_found() -> None:
     promised = ["name A", "name A.b", "name A.b: c"]
     added = ["name A.b: d=None", "name A.b: **options", "name A.new", "name A.new: e", "name A.b: f", "right of b +get"]
     assert newly_required([*promised, *added], promised) == ["name A.b: f", "right of b +get"]
+
+
+def test_each_kind_of_what_the_page_promises_has_lines() -> None:
+    kinds = {line.split()[0] for line in PROMISED.read_text("utf-8").splitlines()}
+    assert kinds == {"#", "command", "option", "exit", "setting", "name", "json", "key", "right", "metric", "ping"}
