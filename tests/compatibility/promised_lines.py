@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
-PLATFORMS = REFERENCE.parent / "platforms.md"
+KEDA = REFERENCE / "keda.md"
 MONITOR = "https://monitor/CHECK"
 SECTION = re.compile(r"^##+ ([^\n]+)\n(.*?)(?=^##+ |\Z)", re.MULTILINE | re.DOTALL)
 OPTION = re.compile(r"^  (-.*?)(?:  |$)", re.MULTILINE)
@@ -104,7 +104,7 @@ def _pings() -> Iterator[str]:
 
 
 def _keda() -> Iterator[str]:
-    rule = re.search(r"^ACL SETUSER keda (.*?)\n```", PLATFORMS.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    rule = re.search(r"^ACL SETUSER keda (.*?)\n```", KEDA.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     assert rule is not None
     yield from (f"right of keda {word}" for word in rule[1].split() if word.startswith(("+", "~")))
     text = (REFERENCE / "keyspace.md").read_text("utf-8")

@@ -192,7 +192,7 @@ def test_two_senders_at_once_send_everything_once(store: RedisStore, look: Looki
             outbox.send(store, QUEUE, print)
         enqueue(*entries)  # type: ignore[arg-type]
 
-    store.producer.enqueue_sent_on = rivalled  # type: ignore[method-assign]
+    store.producer.enqueue_sent_on = rivalled  # type: ignore[method-assign, assignment]
     outbox.send(store, QUEUE, print)
     assert rivals > 2
     assert look.listed("outbox") == []
