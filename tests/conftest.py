@@ -11,7 +11,7 @@ import subprocess
 import time
 from contextlib import contextmanager
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import fakeredis
 import pytest
@@ -46,8 +46,6 @@ from tests.store.servers import Impatient, Server
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
-
-    from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
 
     from tests.store.servers import MakeWire
 
@@ -128,7 +126,7 @@ RUNS.watch()
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: WorkerController) -> None:
+def pytest_configure_node(node: Any) -> None:
     """Called by xdist for each of its processes, which fork commands from the same one."""
     node.workerinput["forks"] = [forks.serve() for forks in Forks.made]
 
@@ -146,7 +144,7 @@ def pytest_sessionfinish() -> None:
         forks.close()
 
 
-memory.FakeStore = FastStore  # type: ignore[attr-defined, assignment]
+memory.FakeStore = FastStore  # type: ignore[assignment, attr-defined]
 """Sandboxes have the shorter path to fakeredis, but in the tests of sandboxes themselves."""
 
 
