@@ -22,6 +22,7 @@ from pollconsumer.interface.logs.logs import STANDING, about, log
 from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, QueueSettings, Settings
 from pollconsumer.interface.settings.owners import warn_of_another_store
 from pollconsumer.interface.settings.values import parse_keep
+from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import Launch, LaunchPlan
 from pollconsumer.runtime.launch.launch_run import Work, run_launch
 from pollconsumer.runtime.system.process import ancestors
@@ -31,7 +32,6 @@ from pollconsumer.store.leases import Group
 from pollconsumer.store.limits import Kept, Limits, Retention
 
 if TYPE_CHECKING:
-    from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.runtime.mover import MoverOptions
     from pollconsumer.runtime.pings.monitors import Monitors
     from pollconsumer.runtime.pings.pinger import Pinger

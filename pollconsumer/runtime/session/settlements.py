@@ -21,6 +21,8 @@ from pollconsumer.core.news.events import (
 from pollconsumer.core.notation.timespan import YEAR
 from pollconsumer.core.retry import NotBegun, Stopped, TimeIsUp, after_failure
 from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.executors.executor import Handled
+from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.hooks import Crashed, Hooks
 from pollconsumer.runtime.handling.outcome import describe, text_of, trace, why_dropped
 from pollconsumer.runtime.launch.held import Launch
@@ -32,8 +34,6 @@ from pollconsumer.store.records.steps import Done, Extra, Settlement, Share
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from pollconsumer.runtime.handling.executors.executor import Handled
-    from pollconsumer.runtime.handling.handler import Handler
     from pollconsumer.runtime.session.predecessors import Predecessors
 
 PARKED_FOR = 60.0
