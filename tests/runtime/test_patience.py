@@ -16,7 +16,7 @@ from tests.store.relay import answering
 
 def patience(left: float, grace: float) -> WindowPatience:
     now = time.monotonic()
-    return WindowPatience(lambda: Window(now - 60, now + left), lambda: False, grace, SYSTEM_CLOCKS)
+    return WindowPatience(Window(now - 60, now + left), lambda: False, grace, SYSTEM_CLOCKS)
 
 
 def test_an_answer_may_take_its_time_while_the_window_is_open() -> None:
@@ -45,7 +45,7 @@ class Clock:
 
 def test_what_is_left_after_the_window_counts_from_its_end_whatever_pause_began_before() -> None:
     clock = Clock()
-    patient = WindowPatience(lambda: Window(0.0, 3.0), lambda: False, 1.5, clock)
+    patient = WindowPatience(Window(0.0, 3.0), lambda: False, 1.5, clock)
     while patient.left() > 0:
         patient.pause(0.7)
     assert clock.now == pytest.approx(3.5)

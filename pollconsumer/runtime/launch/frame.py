@@ -47,12 +47,12 @@ class Frame:
         passed = offset is not None and offset < -OUR_OWN
         self.launch_offset = None if passed else offset
         self.next_tick = None if passed or self._ahead is None else self._ahead[0] - self._start
-        self.window = Window(self._start, self._start)
-        self.learn(Punctuality(), plan.launcher.rule)
         self.interruption = host.catch_signals()
+        self.window = Window(self._start, self._start)
+        self._patience = WindowPatience(self.window, self.interruption.__bool__, plan.grace, host)
+        self.learn(Punctuality(), plan.launcher.rule)
         self.progress = LaunchProgress()
         self.id = host.new_id()
-        self._patience = WindowPatience(lambda: self.window, self.interrupted, plan.grace, host)
 
     def learn(self, punctuality: Punctuality, rule: LauncherRule) -> bool:
         """Set window and margin by what is known of earlier launches and their launcher. Returns whether the window
@@ -62,6 +62,7 @@ class Frame:
         self.plan = plan = plan._replace(launcher=found, handoff=rule.handoff(plan.handoff))
         late, margin = allowance(plan.launcher, punctuality, plan.min_margin)
         self.window = Window(self._start, predict_stop(self._start, plan.timeout, self._ahead, plan.handoff, late))
+        self._patience.window = self.window
         # What is only remembered never closes more than half of a window.
         self.min_margin = margin if plan.min_margin is not None else min(margin, self.window.left(self._start) / 2)
         return self.window != before
@@ -90,26 +91,24 @@ class WindowPatience(Patience):
     """Retry while the window is open and no signal has come; then for a short time in total, for the launch's end,
     which comes before its hard end."""
 
-    def __init__(
-        self, window: Callable[[], Window], interrupted: Callable[[], bool], grace: float, clocks: Clocks
-    ) -> None:
+    def __init__(self, window: Window, interrupted: Callable[[], bool], grace: float, clocks: Clocks) -> None:
         """``grace``: seconds from the window's end to the hard end."""
-        self._window, self._interrupted, self._clocks = window, interrupted, clocks
+        self.window, self._interrupted, self._clocks = window, interrupted, clocks
         self._end_budget, self._last = min(END_BUDGET, grace / 3), grace - min(FOR_EXIT, grace / 5)
         self._until: float | None = None
 
     def left(self) -> float:
-        window, now = self._window(), self._clocks.monotonic()
+        now = self._clocks.monotonic()
         if self._until is None:
-            left = window.left(now)
+            left = self.window.left(now)
             if left > 0 and not self._interrupted():
                 return left + self._end_budget
             self._until = now + self._end_budget
-        return max(0.0, min(self._until, window.stop_before + self._last) - now)
+        return max(0.0, min(self._until, self.window.stop_before + self._last) - now)
 
     def pause(self, seconds: float) -> None:
         left, now = self.left(), self._clocks.monotonic()
-        if self._until is None and seconds >= (of_window := self._window().left(now)):
+        if self._until is None and seconds >= (of_window := self.window.left(now)):
             self._until = now + of_window + self._end_budget  # the short time begins with the window's end
         self._clocks.sleep(min(seconds, left))
 
@@ -117,13 +116,13 @@ class WindowPatience(Patience):
         """Timeout of one command, in seconds. It is shorter at the launch's end: a server that does not answer must not
         keep the launch beyond its grace."""
         is_open = self._until is None and not self._interrupted()
-        if is_open and blocking == 0 and self._clocks.monotonic() + COMMAND_TIMEOUT < self._window().stop_before:
+        if is_open and blocking == 0 and self._clocks.monotonic() + COMMAND_TIMEOUT < self.window.stop_before:
             return COMMAND_TIMEOUT  # hot path: long before the end
         left = self.left()
         timeout = answer_within(left) + blocking
         if timeout <= left:
             return timeout
-        last = self._window().stop_before + self._last - self._clocks.monotonic()
+        last = self.window.stop_before + self._last - self._clocks.monotonic()
         return min(timeout, max(LEAST_FOR_ANSWER, last))
 
     def to_connect(self) -> float:

@@ -225,7 +225,7 @@ class HeldLaunch:
         before its heartbeat has asked the store.
         """
         waited = False
-        while self._clocks.boot_time() >= (until := self.progress.trusted_until()):
+        while self._clocks.boot_time() >= (until := self._trusted[0]):
             if until == EMPTIED:
                 raise StoreRefused("store emptied while it was used", None, RESTORE)
             if until == ROLLED_BACK:

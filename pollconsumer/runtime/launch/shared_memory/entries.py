@@ -28,8 +28,8 @@ class MessageInHand(NamedTuple):
 
 def head(handler: str, queue: str, id_length: int, *, last: bool) -> bytes:
     """An entry but for the first `LONGEST` bytes of the id, which follow."""
-    texts = [name.encode("utf-8", "replace")[:LONGEST] for name in (handler, queue)]
-    return _HEAD.pack(last, *map(len, texts), min(id_length, LONGEST)) + b"".join(texts)
+    name, place = handler.encode("utf-8", "replace")[:LONGEST], queue.encode("utf-8", "replace")[:LONGEST]
+    return _HEAD.pack(last, len(name), len(place), min(id_length, LONGEST)) + name + place
 
 
 def read(memory: mmap.mmap, at: int, *, ended: bool) -> tuple[MessageInHand, int]:
