@@ -42,8 +42,9 @@ def nothing_comes_from_nowhere(history: History) -> Iterator[str]:
     for name in found - known:
         if name.partition("@")[0] not in RECURRING:
             yield f"{name} was never asked for"
+    stored = {message.id for message in history.stored}
     for each in history.operations:
-        if each.outcome == "duplicate" and any(message.id == each.id for message in history.stored):
+        if each.outcome == "duplicate" and each.id in stored:
             yield f"{each.id} is in the store, though its producer was told that {each.holder} is held instead"
 
 
@@ -125,14 +126,14 @@ def nothing_is_early(history: History) -> Iterator[str]:
         for execution in executions.get(key, []):
             if each.outcome == "ok" and each.answered and each.answered < execution.started < due:
                 yield f"{each.id} was begun before the due time that it was given"
+    rescheduled = {each.id for each in history.operations if each.what == "reschedule"}
     for (_, name), calls in executions.items():
-        rescheduled = any(each.what == "reschedule" and each.id == name for each in history.operations)
         for before, after in pairwise(calls):
             # Under another fence the failure may never have been settled: then the attempt is made up for at once. So
             # it is if its launch stood still after it had reserved the message, which others recovered meanwhile.
             settled = before.fence == after.fence and before.attempt + 1 == after.attempt
             settled = settled and not _stood_still(before, history)
-            if settled and before.outcome in BACKOFF_MS and before.ended is not None and not rescheduled:
+            if settled and before.outcome in BACKOFF_MS and before.ended is not None and name not in rescheduled:
                 # The instant of a failure is reckoned from that of its reservation.
                 set_forward = history.set_forward(before.started - LONGEST_RESERVATION, after.started)
                 waited = (after.started - before.ended + set_forward) / 1000

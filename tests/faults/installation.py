@@ -62,6 +62,7 @@ class Place:
         self._enter: tuple[str, ...] = () if host is None else host.enter
         self._enter_apart: tuple[str, ...] = () if host is None else host.enter_apart
         self.commands: list[Command] = []
+        self.python = sys.executable
         self._number = 0
         self._lock = threading.Lock()
         self.environment = {
@@ -91,7 +92,7 @@ class Place:
             files = tuple(self.directory / f"{self._number:04}.{kind}" for kind in ("out", "err"))
         with files[0].open("wb") as output, files[1].open("wb") as errors:
             process = subprocess.Popen(
-                [*enter, sys.executable, *words],
+                [*enter, self.python, *words],
                 cwd=self.directory,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
@@ -141,11 +142,12 @@ class Place:
 
 
 class Installation(Place):
-    """``slow_loading``: its server takes a while to read its file."""
+    """``slow_loading``: its server takes a while to read its file. ``appendfsync`` is the server's; whatever it is, a
+    server that is killed has written all that it has acknowledged."""
 
-    def __init__(self, *, slow_loading: bool) -> None:
+    def __init__(self, *, slow_loading: bool, appendfsync: str = "always") -> None:
         super().__init__()
-        self.server = Server(self.directory, PASSWORD, slow_loading=slow_loading)
+        self.server = Server(self.directory, PASSWORD, slow_loading=slow_loading, appendfsync=appendfsync)
         self.proxy = Proxy(self.server.socket)
         self.url = f"redis://:{PASSWORD}@127.0.0.1:{self.proxy.port}/0"
         self.environment["POLLCONSUMER_STORE"] = self.url

@@ -22,9 +22,10 @@ PATIENCE = 60.0
 
 
 class Server:
-    def __init__(self, directory: Path, password: str, *, slow_loading: bool) -> None:
+    def __init__(self, directory: Path, password: str, *, slow_loading: bool, appendfsync: str = "always") -> None:
         self.socket = directory / "s"
         self._directory, self._password, self._slow_loading = directory, password, slow_loading
+        self._appendfsync = appendfsync
         self._log = (directory / "server.log").open("ab")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -37,7 +38,7 @@ class Server:
             "requirepass": self._password,
             "save": "",
             "appendonly": "yes",
-            "appendfsync": "always",
+            "appendfsync": self._appendfsync,
             "enable-debug-command": "no",
             "busy-reply-threshold": "100",
         }

@@ -7,9 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 from pollconsumer.store.reading.inspector import Inspector
-from tests.faults import store_view
 from tests.faults.configuration import QUOTA, QUOTA_PERIOD, SHORTEST_PERIOD, STARTS, mixed
-from tests.faults.history import History, read_executions, read_operations
+from tests.faults.history_reader import read_history
 from tests.faults.installation import NAMESPACE, PASSWORD, Installation
 from tests.faults.nemesis import Nemesis
 from tests.faults.platform import Platform
@@ -17,6 +16,8 @@ from tests.store.acting import AllRecurrences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from tests.faults.history import History
 
 PACE = 0.9
 """How many half periods a fault takes, with the pause before it, on the average."""
@@ -104,24 +105,12 @@ class Storm:
         return sum(queue.ready + queue.reserved + queue.scheduled for queue in counts)
 
     def _read(self, nemesis: Nemesis) -> History:
-        place = self.installation.directory
-        strays = [f"{pid}: {' '.join(words)}" for pid, words in self.installation.processes()]
-        return History(
-            executions=read_executions(place / "executions.jsonl"),
-            operations=read_operations(sorted(place.glob("operations.*.jsonl"))),
-            stored=store_view.stored(self._wire, NAMESPACE),
-            queues=store_view.queues(self._wire, NAMESPACE),
-            commands=[command.ran() for command in self.installation.commands],
-            recurrences=store_view.recurrences(self._wire, NAMESPACE),
-            leases=store_view.leases(self._wire, NAMESPACE),
-            strays=strays,
-            secrets=[*self._secrets, *self._leaked()],
-            faults=nemesis.done,
-            resumed=nemesis.resumed,
-            pauses=nemesis.pauses,
-            one_at_a_time=self._concurrency == self._instances == self._groups == 1,
-            quota=("limited", QUOTA, int(QUOTA_PERIOD * 1000)),
-        )
+        history = read_history(self.installation, self._wire)
+        history.faults, history.resumed, history.pauses = nemesis.done, nemesis.resumed, nemesis.pauses
+        history.secrets = [*self._secrets, *self._leaked()]
+        history.one_at_a_time = self._concurrency == self._instances == self._groups == 1
+        history.quota = ("limited", QUOTA, int(QUOTA_PERIOD * 1000))
+        return history
 
     def close(self, *, keep: bool = False) -> None:
         self._wire.close()

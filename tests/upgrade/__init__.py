@@ -1,0 +1,1 @@
+"""``python -m tests.upgrade``: two versions share a store under load and kills, one drains it, then the other."""
