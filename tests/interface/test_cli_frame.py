@@ -506,7 +506,7 @@ def test_no_module_needs_the_generic_types_that_the_lowest_click_lacks() -> None
 
 
 def test_the_version_is_shown(run: Any) -> None:
-    assert run("--version") == (0, "pollconsumer 0.1.0\n", "")
+    assert run("--version") == (0, "pollconsumer 1.0.0\n", "")
 
 
 def test_help_of_a_command_needs_no_valid_configuration(run: Any, tmp_path: Path) -> None:
