@@ -22,10 +22,20 @@ if TYPE_CHECKING:
         StoreUnreachable,
         WaitRefused,
     )
-    from pollconsumer.core.retry import Backoff, Fatal, HandlerTimeout, ProcessDied, RetryIn, RetryPolicy, Yield
+    from pollconsumer.core.retry import (
+        Backoff,
+        Fatal,
+        HandlerTimeout,
+        Partial,
+        ProcessDied,
+        RetryIn,
+        RetryPolicy,
+        Yield,
+    )
     from pollconsumer.interface.api.app import PollConsumer
     from pollconsumer.interface.api.handle import Handle
     from pollconsumer.runtime.drafts import Draft
+    from pollconsumer.runtime.handling.bulk.item import BulkContext, Item
     from pollconsumer.runtime.handling.context import Context
 
     __version__: str
@@ -33,16 +43,19 @@ if TYPE_CHECKING:
 __all__ = [
     "Backoff",
     "BadData",
+    "BulkContext",
     "Conflict",
     "Context",
     "Draft",
     "Fatal",
     "Handle",
     "HandlerTimeout",
+    "Item",
     "NotCompleted",
     "NotFound",
     "NotReplicated",
     "OutcomeUnknown",
+    "Partial",
     "PayloadTooLarge",
     "PollConsumer",
     "PollConsumerError",
@@ -60,13 +73,16 @@ _HOMES = {
     "Backoff": "pollconsumer.core.retry",
     "Fatal": "pollconsumer.core.retry",
     "HandlerTimeout": "pollconsumer.core.retry",
+    "Partial": "pollconsumer.core.retry",
     "ProcessDied": "pollconsumer.core.retry",
     "RetryIn": "pollconsumer.core.retry",
     "RetryPolicy": "pollconsumer.core.retry",
     "Yield": "pollconsumer.core.retry",
+    "BulkContext": "pollconsumer.runtime.handling.bulk.item",
     "Context": "pollconsumer.runtime.handling.context",
     "Draft": "pollconsumer.runtime.drafts",
     "Handle": "pollconsumer.interface.api.handle",
+    "Item": "pollconsumer.runtime.handling.bulk.item",
 }
 
 

@@ -49,7 +49,7 @@ class Durations:
         self.measured: defaultdict[str, Histogram] = defaultdict(Histogram)
         self.longest = 0.0
         """The longest duration that this launch has measured."""
-        self._learned = Histogram()
+        self._earlier, self._learned = learned, Histogram()
         self._averages = {}
         for name, earlier in learned.items():
             self._learned.include(earlier)
@@ -84,6 +84,11 @@ class Durations:
         if measured is None:
             return learned.mean
         return (learned.total + measured.total) / (learned.count + measured.count)
+
+    def longest_of(self, handler: str) -> float | None:
+        """The longest known duration of ``handler``, rounded up to the bound of its bucket; None if none is known."""
+        known = (each for each in (self._earlier.get(handler), self.measured.get(handler)) if each)
+        return max((BOUNDS[max(each.counts)] for each in known if each.counts), default=None)
 
     def excess(self, share: float) -> float:
         """The least m with Σ max(0, d − m) ≤ share × Σ d, see Histogram.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from pollconsumer.core.notation.timespan import format_duration, parse_duration
@@ -24,6 +25,20 @@ class RetryIn(Exception):
     def __init__(self, delay: str | float) -> None:
         self.seconds = parse_duration(delay)
         super().__init__(f"retry in {delay}")
+
+
+class Partial(Exception):
+    """Raised by a bulk handler: the messages at these positions in its list, from 0, failed with these errors; the
+    others are completed. TypeError for anything but a mapping of positions to exceptions."""
+
+    def __init__(self, errors: Mapping[int, Exception]) -> None:
+        self.errors = dict(errors)
+        for place, error in self.errors.items():
+            if not isinstance(place, int) or isinstance(place, bool) or place < 0:
+                raise TypeError(f"Partial: {place!r} is no position in the list of messages; the first one is 0")
+            if not isinstance(error, Exception):
+                raise TypeError(f"Partial: message {place} has a {type(error).__name__}; give an exception")
+        super().__init__(f"{len(self.errors)} messages failed")
 
 
 class Yield(Exception):

@@ -57,7 +57,8 @@ class Consumer:
         reporter = ProgressReporter(launch, options.report_every)
         reserved: deque[Reservation] = deque()
         predecessors = Predecessors(launch, reserved)
-        context_of = Deliveries(launch, handlers, executor.lock(), reporter, predecessors).context_of
+        deliveries = Deliveries(launch, handlers, executor.lock(), reporter, predecessors)
+        context_of = deliveries.context_of
         self._settling = Settlements(launch, context_of, handlers, predecessors)
         self._pace = Pace(options, launch, executor, learned)
         self.margin = self._pace.margin
@@ -81,6 +82,22 @@ class Consumer:
         self._starter = CallStarter(
             launch, executor, learned, self._exchange, self._settling, self._collecting, self._pace
         )
+        self._bulks: BulkCaller | None = None
+        if any(each.bulk is not None for each in handlers.values()):
+            from pollconsumer.runtime.session.bulk.bulk_caller import BulkCaller  # few launches have any
+
+            self._bulks = BulkCaller(
+                options,
+                launch,
+                handlers,
+                executor,
+                self._exchange,
+                self._pace,
+                self._opening,
+                self._starter,
+                deliveries.context_of_call,
+            )
+            self._collecting.members_of, self._stopping.stoppable = self._bulks.members_of, self._bulks.stoppable
         self._asked: StopReason | None = None
         """The first reason to stop; it may be transient."""
         self._exhausted = False
@@ -186,8 +203,8 @@ class Consumer:
         return StopReason.HELD_BACK if self._exchange.held_back else StopReason.EMPTY
 
     def dequeue(self) -> bool:
-        """Whether messages are reserved: ahead, or now."""
-        if self._exchange.reserved:
+        """Whether messages are reserved: ahead, or now; or a bulk call is due."""
+        if self._exchange.reserved or (self._exchange.gathered and self._bulks is not None and self._bulks.is_due()):
             return True
         self._exhausted = False
         promoted = not self.options.until_empty
@@ -208,7 +225,11 @@ class Consumer:
         return bool(self._exchange.reserved)
 
     def handle(self) -> None:
-        """Handle reserved messages: several in one pass while there is nothing unusual, otherwise the next one."""
+        """Handle reserved messages: several in one pass while there is nothing unusual, otherwise the next one, or a
+        bulk handler's."""
+        if self._bulks is not None and self._bulks.handle():
+            self._empty_since = None
+            return
         if self._handle_plain():
             return
         reservation = self._exchange.next()
@@ -239,6 +260,8 @@ class Consumer:
             longest = min(longest, self.window.left(now) - self.margin())
         if self._empty_since is not None:
             longest = min(longest, self._empty_since + self.options.linger - now)
+        if self._bulks is not None:
+            longest = min(longest, self._bulks.due_in())
         longest = max(0.0, longest)  # the margin may have begun since it was looked at
         if self.executor.busy:
             if self._wake.wait(min(self.options.longest_wait, longest, self._exchange.due_in()), self.executor):

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, assert_type
 
 import pytest
 
-from pollconsumer import Context, Handle, PollConsumer
+from pollconsumer import Context, Handle, Item, PollConsumer
+from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.testing import Sandbox
 
@@ -57,6 +58,11 @@ def look(context: Context) -> str:
     return str(previous.result)
 
 
+@app.handler("index", bulk=5)
+def index(messages: list[Item]) -> list[int]:
+    return [each.payload["n"] for each in messages]
+
+
 @pytest.fixture
 def sandbox() -> Iterator[Sandbox]:
     with Sandbox(app) as sandbox:
@@ -78,6 +84,16 @@ def test_a_handle_has_the_type_of_its_handlers_result(sandbox: Sandbox) -> None:
     assert assert_type(loaded.wait(1), list[str] | None) == [loaded.id, "x.csv"]
     assert assert_type(tidied.wait(0.5), bool | None) is True
     assert assert_type(named.wait(), Any | None) == 3
+
+
+def test_a_bulk_handler_is_called_with_a_list_and_its_messages_have_any_arguments(sandbox: Sandbox) -> None:
+    sent = assert_type(index.enqueue(n=3), Handle[Any])
+    assert assert_type(index([Item({"n": 4})]), list[int]) == [4]
+    assert_type(Item(payload="text"), Item[str])
+    with pytest.raises(ConfigurationError):
+        app.every("1d", bulk=5)  # type: ignore[call-arg]
+    sandbox.run()
+    assert sent.wait() == 3
 
 
 def test_asynchronous_calls_have_the_types_of_the_others(sandbox: Sandbox) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.lifecycle import State
@@ -13,6 +13,7 @@ from pollconsumer.core.retry import RetryPolicy
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.handler_function import HandlerFunction
 from pollconsumer.interface.api.handler_options import (
+    BulkOptions,
     HandlerOptions,
     check_options,
     check_retry,
@@ -22,6 +23,7 @@ from pollconsumer.interface.api.handler_options import (
     seconds_of,
 )
 from pollconsumer.interface.api.hook_registration import HookRegistration
+from pollconsumer.interface.api.register import BulkRegister, Register
 from pollconsumer.interface.api.registry import Application, RegisteredHandler, registry
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.interface.logs.logs import log
@@ -98,15 +100,19 @@ class PollConsumer(StoreCalls, HookRegistration, Application):
     @overload
     def handler(self, name: str | None = None, /, **options: Unpack[HandlerOptions]) -> Register: ...
 
-    def handler(self, name: Any = None, /, **options: Unpack[HandlerOptions]) -> Any:
+    @overload
+    def handler(self, name: str | None = None, /, **options: Unpack[BulkOptions]) -> BulkRegister: ...
+
+    def handler(self, name: Any = None, /, **options: Any) -> Any:
         """Register a function as the handler ``name``, by default the function's name.
 
         When it returns, the message is completed with its return value as result. When it raises, the message is
         retried until ``max_attempts``; then, or after Fatal and the exceptions in ``fatal``, it becomes a dead letter.
+        With ``bulk`` it is given a list of messages.
         """
         if name is not None and not isinstance(name, str):
             return self.handler()(name)
-        checked = check_options(options)
+        checked = check_options(cast("HandlerOptions", options))
 
         def register(function: Any) -> HandlerFunction[..., ..., Any, Any]:
             if isinstance(function, HandlerFunction):
@@ -117,7 +123,7 @@ class PollConsumer(StoreCalls, HookRegistration, Application):
             chosen = check_handler(name or getattr(function, "__name__", None))
             if chosen in self.handlers:
                 refuse_second(chosen, self.handlers[chosen].function, function)
-            arguments = Arguments(function, _converting, _dumping)
+            arguments = _arguments_of(function, is_bulk=checked["bulk"] is not None)
             handler = handler_of(chosen, function, arguments, checked | {"policies": self.retry_policies})
             registered = self.handlers[chosen] = HandlerFunction(self, handler, function, arguments)
             return registered
@@ -156,6 +162,8 @@ class PollConsumer(StoreCalls, HookRegistration, Application):
         """
         if callable(when):
             raise ConfigurationError("every", getattr(when, "__name__", when), 'say how often, as in @app.every("5m")')
+        if "bulk" in options:
+            raise ConfigurationError("every, bulk", None, "leave it out: an occurrence is one message")
         is_cron = isinstance(when, str) and (len(when.split()) > 1 or when.startswith("@"))
         cron, every = (when, None) if is_cron else (None, when)
 
@@ -288,6 +296,14 @@ class PollConsumer(StoreCalls, HookRegistration, Application):
         return Messages(self, Selection(chosen, queue, handler, recurrence, key, age))
 
 
+def _arguments_of(function: Callable[..., Any], *, is_bulk: bool) -> Arguments:
+    if not is_bulk:
+        return Arguments(function, _converting, _dumping)
+    from pollconsumer.runtime.handling.bulk.bulk_arguments import BulkArguments  # few handlers are
+
+    return BulkArguments(function, _converting, _dumping)
+
+
 def _converting(hint: Any) -> Callable[[Any], Any]:
     from pollconsumer.interface.api.conversion import converting
 
@@ -298,25 +314,3 @@ def _dumping(hint: Any) -> Callable[[Any], Any]:
     from pollconsumer.interface.api.conversion import dumping
 
     return dumping(hint)
-
-
-class Register(Protocol):
-    """Makes a handler of a function. Messages take the function's parameters, without a leading context."""
-
-    @overload
-    def __call__(
-        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
-    ) -> HandlerFunction[P, Concatenate[Context, P], Coroutine[Any, Any, R], R]: ...
-
-    @overload
-    def __call__(
-        self, function: Callable[Concatenate[Context, P], R], /
-    ) -> HandlerFunction[P, Concatenate[Context, P], R, R]: ...
-
-    @overload
-    def __call__(
-        self, function: Callable[P, Coroutine[Any, Any, R]], /
-    ) -> HandlerFunction[P, P, Coroutine[Any, Any, R], R]: ...
-
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> HandlerFunction[P, P, R, R]: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from inspect import isasyncgenfunction, isclass, iscoroutinefunction, isgeneratorfunction, isroutine, signature, unwrap
-from typing import Any, Literal, NoReturn, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Required, TypedDict, cast
 
 from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import ConfigurationError, unknown_options
@@ -16,7 +16,10 @@ from pollconsumer.interface.settings.model import RecurrenceSettings
 from pollconsumer.interface.settings.recurrence_rules import check_recurrence
 from pollconsumer.interface.settings.values import parse_timeout, parse_word
 from pollconsumer.runtime.handling.arguments import Arguments
-from pollconsumer.runtime.handling.handler import MAX_ATTEMPTS, RESULT_TTL, Handler, calling
+from pollconsumer.runtime.handling.handler import MAX_ATTEMPTS, RESULT_TTL, Bulk, Handler, calling
+
+if TYPE_CHECKING:
+    from pollconsumer.runtime.handling.bulk.bulk_arguments import BulkArguments
 
 
 class HandlerOptions(TypedDict, total=False):
@@ -43,10 +46,24 @@ class HandlerOptions(TypedDict, total=False):
     rate_key: str | None
 
 
-def check_options(options: HandlerOptions) -> dict[str, Any]:
+class BulkOptions(HandlerOptions, total=False):
+    """Options of a handler that is given several messages at a time.
+
+    ``bulk``: how many at most, from 2 to 500. ``bulk_wait``: how long a call waits for more messages while there are
+    fewer, seconds or text such as ``2s``; by default it does not wait.
+    """
+
+    bulk: Required[int]
+    bulk_wait: str | float
+
+
+MOST_BULK = 500
+
+
+def check_options(options: HandlerOptions | BulkOptions) -> dict[str, Any]:
     """The fields of a `Handler` that they give. ConfigurationError for an invalid value, TypeError for an unknown
     option."""
-    known = HandlerOptions.__annotations__.keys()
+    known = BulkOptions.__annotations__.keys()
     if unknown := options.keys() - known:
         raise unknown_options(unknown, known)
     max_attempts = options.get("max_attempts", MAX_ATTEMPTS)
@@ -75,7 +92,18 @@ def check_options(options: HandlerOptions) -> dict[str, Any]:
         "at_most_once": at_most_once,
         "rate": _rate(options.get("rate")),
         "rate_key": options.get("rate_key"),
+        "bulk": _bulk(options.get("bulk"), options.get("bulk_wait")),
     }
+
+
+def _bulk(most: object, wait: Any) -> Bulk | None:
+    if most is None:
+        if wait is not None:
+            raise ConfigurationError("bulk_wait", repr(wait), "say how many messages a call has at most, as bulk=200")
+        return None
+    if not isinstance(most, int) or isinstance(most, bool) or not 2 <= most <= MOST_BULK:
+        raise ConfigurationError("bulk", repr(most), f"a whole number from 2 to {MOST_BULK}")
+    return Bulk(most, 0.0 if wait is None else seconds_of("bulk_wait", wait, parse_duration))
 
 
 def _rate(rate: str | None) -> str | None:
@@ -160,7 +188,13 @@ def handler_of(name: str, function: Callable[..., Any], arguments: Arguments, ch
     """The handler ``name`` that calls ``function``, with the fields ``checked``."""
     if (argument := checked["rate_key"]) is not None and not arguments.takes(argument):
         raise ConfigurationError("rate_key", repr(argument), f"the handler {name} has no parameter of that name")
-    run, asynchronous = calling(function, arguments), is_asynchronous(f"handler {name}", function)
+    asynchronous = is_asynchronous(f"handler {name}", function)
+    if checked["bulk"] is None:
+        run = calling(function, arguments)
+    else:
+        from pollconsumer.runtime.handling.bulk.bulk_call import calling_bulk
+
+        run = calling_bulk(function, cast("BulkArguments", arguments), asynchronous=asynchronous)
     if checked["timeout"] is not None and not asynchronous and not checked["isolated"]:
         from pollconsumer.runtime.handling.interrupts.timeouts import limited
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from mmap import mmap
 
 from pollconsumer.core.news.events import Event, LaunchEnded
@@ -15,6 +15,8 @@ from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.runtime.handling.argument_errors import BadArguments
 from pollconsumer.runtime.handling.executors.executor import Handled
 from pollconsumer.runtime.handling.executors.inline import InlineExecutor
+from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.runtime.launch.held import Attendance, LaunchPlan
 from pollconsumer.runtime.launch.launch_run import Work
 from pollconsumer.runtime.launch.shared_memory.launch_progress import Identity, LaunchProgress
@@ -113,14 +115,20 @@ class WatchedExecutor(InlineExecutor):
     def finished(self) -> list[Handled]:
         finished = super().finished()
         for handled in finished:
-            if self._is_meant_for_the_test(handled):
-                self.raised = handled.outcome.error
-                self._launch.stopped = True
+            for outcome in _outcomes(handled):
+                if self._is_meant_for_the_test(outcome.error, handled.attempt.handler):
+                    self.raised = outcome.error
+                    self._launch.stopped = True
         return finished
 
-    def _is_meant_for_the_test(self, handled: Handled) -> bool:
-        error, handler = handled.outcome.error, handled.attempt.handler
+    def _is_meant_for_the_test(self, error: BaseException | None, handler: Handler) -> bool:
         if error is None or not isinstance(error, ENDS_A_HANDLER):
             return error is not None
         foreseen = isinstance(error, (*FORESEEN, *handler.fatal)) and not isinstance(error, BadArguments)
         return self._raising and not foreseen
+
+
+def _outcomes(handled: Handled) -> Sequence[Outcome]:
+    """The outcome of each message of a call."""
+    members = handled.outcome.result
+    return [handled.outcome] if handled.attempt.handler.bulk is None or members is None else members

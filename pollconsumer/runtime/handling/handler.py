@@ -22,6 +22,13 @@ MAX_ATTEMPTS = 5
 RESULT_TTL = DAY
 
 
+class Bulk(NamedTuple):
+    """How many messages a bulk handler is given at a time, at most, and for how many seconds a call waits for more."""
+
+    most: int
+    wait: float
+
+
 class Handler(NamedTuple):
     """What a name stands for: ``run`` takes the payload, and the context where ``takes_context`` says so; it returns a
     result, or raises.
@@ -30,7 +37,8 @@ class Handler(NamedTuple):
     before they are handled, and never tried again. ``timeout`` in seconds, None for none. ``run`` keeps it by itself,
     except where it is ``asynchronous`` and returns a coroutine, and where it is ``isolated``, to be called in a process
     that can be killed. ``timed`` makes it again, with another timeout. ``policies``: retry policies that a message may
-    name. ``rate`` and ``rate_key``: see `Defaults`.
+    name. ``rate`` and ``rate_key``: see `Defaults`. ``bulk``: that of a bulk handler, whose ``run`` takes a
+    call's payload and context, and returns the outcomes of its messages: see `bulk_call.py`.
     """
 
     name: str
@@ -51,6 +59,7 @@ class Handler(NamedTuple):
     policies: Mapping[str, RetryPolicy] = MappingProxyType({})
     rate: str | None = None
     rate_key: str | None = None
+    bulk: Bulk | None = None
 
     @property
     def result_ms(self) -> int:
@@ -136,5 +145,9 @@ def _with_hooks(handler: Handler, hooks: Hooks) -> Handler:
     changes: dict[str, Any] = {"hooks": hooks}
     if hooks.before or hooks.after:
         around = hooked_coroutine if handler.asynchronous else hooked
+        if handler.bulk is not None:
+            from pollconsumer.runtime.handling.bulk.bulk_call import hooked_bulk, hooked_bulk_coroutine
+
+            around = hooked_bulk_coroutine if handler.asynchronous else hooked_bulk
         changes |= {"takes_context": True, "run": around(handler.run, hooks, handler.timeout)}
     return handler._replace(**changes)

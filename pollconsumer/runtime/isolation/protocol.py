@@ -14,6 +14,7 @@ from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.message import NewMessage, quick
 from pollconsumer.core.retry import Fatal, RetryIn, Yield
 from pollconsumer.runtime.handling.argument_errors import BadArguments
+from pollconsumer.runtime.handling.bulk.bulk_call import MemberOutcomes
 from pollconsumer.runtime.handling.outcome import Dropped, Outcome, text_of, trace, why_dropped
 
 KINDS: dict[str, type[Exception]] = {
@@ -29,15 +30,20 @@ MOST_BYTES = 32 * 1024**2
 """Bytes of a frame, at most."""
 
 
-def encode_outcome(outcome: Outcome, fatal: tuple[type[BaseException], ...]) -> dict[str, Any]:
-    """An outcome as a frame has it. ``fatal``: exceptions treated like Fatal."""
+def encode_outcome(
+    outcome: Outcome, fatal: tuple[type[BaseException], ...], most: int = MOST_BYTES // 2
+) -> dict[str, Any]:
+    """An outcome as a frame has it. ``fatal``: exceptions treated like Fatal. ``most``: characters of its result."""
     if outcome.error is not None:
         return {"error": encode_error(outcome.error, fatal)}
+    if isinstance(outcome.result, MemberOutcomes):
+        of_each = most // max(1, len(outcome.result))
+        return {"members": [encode_outcome(each, fatal, of_each) for each in outcome.result]}
     try:
         encoded = "".join(quick(outcome.result, 0))
     except BaseException:  # raised by the user's classes
         return {"dropped": why_dropped(outcome.result)}
-    fits = len(encoded) < MOST_BYTES // 2
+    fits = len(encoded) < most
     return {"result": encoded} if fits else {"dropped": f"{len(encoded)} characters of JSON, much too long"}
 
 
@@ -57,6 +63,8 @@ def encode_error(error: BaseException, fatal: tuple[type[BaseException], ...] = 
 def decode_outcome(fields: dict[str, Any]) -> Outcome:
     if "error" in fields:
         return Outcome(decode_error(fields["error"]))
+    if "members" in fields:
+        return Outcome(result=MemberOutcomes(map(decode_outcome, fields["members"])))
     return Outcome(result=Dropped(fields["dropped"]) if "dropped" in fields else json.loads(fields["result"]))
 
 

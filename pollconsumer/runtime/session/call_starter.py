@@ -33,15 +33,15 @@ class CallStarter:
     def start(self, attempt: Attempt) -> bool:
         """Call the handler of a message. False if the message is to be handled at most once, and could not be recorded
         as begun."""
-        self.settle_before(attempt)
+        self.settle_before(attempt.handler.name)
         if attempt.handler.at_most_once and not self._exchange.begin([attempt.reservation]):
             return False
         self.begin(attempt, [attempt])
         return True
 
-    def settle_before(self, attempt: Attempt) -> None:
-        """Settle what has ended, if ``attempt`` is not known to be brief: outcomes must not wait for a long handler."""
-        expected = self._durations.expected(attempt.handler.name)
+    def settle_before(self, handler: str) -> None:
+        """Settle what has ended, if ``handler`` is not known to be brief: outcomes must not wait for a long one."""
+        expected = self._durations.expected(handler)
         if self._settling.since is not None and (expected is None or expected > HORIZON):
             self._collecting.settle()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pollconsumer.core.durations import Durations
 from pollconsumer.core.news.events import DescriptorsClosed, DescriptorsUsedUp
 from pollconsumer.core.retry import NotBegun, Yield
@@ -13,6 +15,9 @@ from pollconsumer.runtime.session.message_stopper import MessageStopper
 from pollconsumer.runtime.session.pace import HORIZON
 from pollconsumer.runtime.session.passes.slot_relay import SlotRelay
 from pollconsumer.runtime.session.settlements import Settlements
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 
 class Collector:
@@ -30,6 +35,8 @@ class Collector:
         self._exchange, self._settling, self._stopping, self._relay = exchange, settling, stopping, relay
         self.leaking = False
         """Whether a handler has left so few descriptors that the launch must end."""
+        self.members_of: Callable[[Handled], Iterable[Handled]]
+        """Tells what became of each message of a bulk handler's call; set where there are such handlers."""
 
     def await_quiet(self) -> None:
         """Wait until no message is in hand."""
@@ -62,17 +69,23 @@ class Collector:
         if handled.leaking:
             launch.emit(DescriptorsUsedUp(attempt.reservation.name, attempt.reservation.handler))
             self.leaking = True
-        progress, error = launch.progress, handled.outcome.error
-        if isinstance(error, Yield | NotBegun) and not progress.stops.asked(attempt.reservation):
-            progress.flight.leave(attempt.reservation)
-            if isinstance(error, Yield):
-                self._exchange.put_off(attempt.reservation)
-            else:
-                self._settling.postpone(attempt.reservation, error)
-        else:
-            progress.flight.end(attempt.reservation)
+        each_ended = [handled] if attempt.handler.bulk is None else self.members_of(handled)
+        if sum(map(self._end, each_ended)):
             self._durations.add(attempt.handler.name, handled.ended - handled.started)
-            self._settling.settle(handled)
+
+    def _end(self, handled: Handled) -> bool:
+        """Have a message settled. Returns whether its attempt ended, instead of being put off."""
+        reservation, error, progress = handled.attempt.reservation, handled.outcome.error, self._launch.progress
+        if isinstance(error, Yield | NotBegun) and not progress.stops.asked(reservation):
+            progress.flight.leave(reservation)
+            if isinstance(error, Yield):
+                self._exchange.put_off(reservation)
+            else:
+                self._settling.postpone(reservation, error)
+            return False
+        progress.flight.end(reservation)
+        self._settling.settle(handled)
+        return True
 
     def is_late(self) -> bool:
         """Whether an outcome has stayed unsettled for too long."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pollconsumer.core.message import Malformed, NewMessage, decode_payload
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
@@ -17,6 +17,9 @@ from pollconsumer.runtime.session.progress_reporter import ProgressReporter
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import Lot, Reservation
+
+if TYPE_CHECKING:
+    from pollconsumer.runtime.handling.bulk.bulk_call import CallContext
 
 
 class Deliveries:
@@ -50,6 +53,16 @@ class Deliveries:
             instant, previous = occurrence.instant, self._predecessors.of(reservation)
         delivery = shared.delivery_of(reservation)._replace(state=state, occurrence=instant, previous=previous)
         return Context(delivery, shared.situation, reservation)
+
+    def context_of_call(self, reservations: Sequence[Reservation]) -> tuple[CallContext, list[Delivery]]:
+        """The context of a bulk call, and the deliveries of its messages, without checkpoints or predecessors."""
+        from pollconsumer.runtime.handling.bulk.bulk_call import CallContext  # few handlers are given several
+
+        lots = {each.lot: self._shared_by(each.lot) for each in reservations}
+        deliveries = [lots[each.lot].delivery_of(each) for each in reservations]
+        asked = self._launch.progress.stops.asked
+        situation = lots[reservations[0].lot].situation._replace(stop_asked=lambda _: all(map(asked, reservations)))
+        return CallContext(deliveries[0], situation), deliveries
 
     def _shared_by(self, lot: Lot) -> _Shared:
         headers = None

@@ -5,6 +5,7 @@ What the loss of a node of a cluster changes is in `cluster_exchange.py`.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from math import inf
@@ -25,7 +26,6 @@ from pollconsumer.store.records.reservations import DeadLetter, Reservation
 from pollconsumer.store.records.steps import Done, Promoted, Share, Stepped
 
 if TYPE_CHECKING:
-    from collections import deque
     from collections.abc import Set
 
 TRIM_EVERY = 150
@@ -39,7 +39,7 @@ trip."""
 
 class Exchange:
     """What a launch exchanges with the store. ``reserved`` holds the messages that are reserved, in their order, until
-    they are started."""
+    they are started; ``gathered`` those of bulk handlers that are to share a call."""
 
     lost: Set[str] = frozenset()
     """Queues of ours that cannot be served now, since a cluster has lost their node."""
@@ -56,7 +56,7 @@ class Exchange:
         keeping: Mapping[str, Retention],
     ) -> None:
         self._launch, self._settling, self._turns, self._pace = launch, settling, turns, pace
-        self._reporter, self.reserved = reporter, reserved
+        self._reporter, self.reserved, self.gathered = reporter, reserved, deque[Reservation]()
         self._store, self._flight, self._emit = launch.store, launch.progress.flight, launch.emit
         self._keeping = keeping
         self._limits = {queue: limits[queue].packed() for queue in limits}
@@ -106,18 +106,18 @@ class Exchange:
         """Promote with the next step, even if nothing is known to be due."""
         self._promoted = -inf
 
-    def reserve(self) -> bool:
+    def reserve(self, only: str | None = None, wanted: int | None = None) -> bool:
         """Promote what is due, and settle outcomes; reserve as many messages as are expected to fit, from the first
-        queue that has any."""
+        queue that has any. A bulk call reserves ``wanted`` messages at most, of ``only`` its queue."""
         if self.to_repair:
             self._repair_when_due()
         shares, self.more_in, self.held_back = self._settling.take(), None, False
         promotes = self._launch.clock() >= min(self._due_at, self._promoted + PROMOTE_EVERY)
-        for queue in self._turns.order():
+        for queue in self._turns.order() if only is None else [only]:
             if queue in self.lost:
                 continue
             share = shares.pop(queue, None) or Share(queue)
-            share.claim = self._pace.page_size(len(self.reserved))
+            share.claim = self._pace.page_size(len(self.reserved), wanted)
             stepped = self._send([share, *shares.values()], promoting=self._turns.queues if promotes else ())
             self._flight.settled()
             shares, promotes = {}, False
@@ -232,8 +232,10 @@ class Exchange:
 
     def _release_reserved(self) -> None:
         with self.passing:
-            released = [*reversed(self.reserved)]  # the last first, since each goes to the head
+            # the last first, since each goes to the head
+            released = [*reversed(self.reserved), *reversed(self.gathered)]
             self.reserved.clear()
+            self.gathered.clear()
         for reservation in released:
             self._settling.release(reservation)
 
@@ -326,4 +328,4 @@ class Exchange:
             return held.union(self._flight.ids(queue))
 
     def _unstarted(self) -> Iterable[Reservation]:
-        return *self.reserved, *self._put_off
+        return *self.gathered, *self.reserved, *self._put_off

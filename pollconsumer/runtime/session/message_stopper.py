@@ -12,7 +12,7 @@ from pollconsumer.runtime.session.exchange import Exchange
 from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 class MessageStopper:
@@ -20,15 +20,17 @@ class MessageStopper:
         self._stops, self._flight = launch.progress.stops, launch.progress.flight
         self._executor, self._exchange, self._queues = executor, exchange, queues
         self._interrupted: set[tuple[str, bytes]] = set()
+        self.stoppable: Callable[[Reservation], Reservation | None] = lambda reservation: reservation
+        """By which message the executor knows the call of one that is to stop; None while others share the call."""
 
     def interrupt(self) -> None:
         """Interrupt handlers in hand, after a grace. From a signal handler, too, if they run in the main thread."""
         standing = self._stops.standing() - self._interrupted
         for reservation in self._flight.in_hand() if standing else ():
             named = reservation.queue, reservation.id
-            if named in standing:
+            if named in standing and (known := self.stoppable(reservation)) is not None:
                 self._interrupted.add(named)
-                self._executor.stop(reservation, STOP_GRACE, partial(self._is_in_hand, reservation))
+                self._executor.stop(known, STOP_GRACE, partial(self._is_in_hand, reservation))
 
     def _is_in_hand(self, reservation: Reservation) -> bool:
         return reservation in self._flight.in_hand()

@@ -74,12 +74,13 @@ class Pace:
         """Learn from the payloads of a page, which has one at least, how large the next ones may be."""
         self._largest = max(map(len, map(_payload, page[::SAMPLED])))
 
-    def page_size(self, reserved: int) -> int:
-        """How many messages to reserve beside the ``reserved`` ones."""
+    def page_size(self, reserved: int, wanted: int | None = None) -> int:
+        """How many messages to reserve beside the ``reserved`` ones: as many as are expected to begin soon, or as are
+        ``wanted`` for a bulk call."""
         if self.suspects:
             return 1
-        size = self.ahead() - reserved
-        if self._executor.slots > 1:
+        size = self.ahead() - reserved if wanted is None else min(wanted, MAX_PAGE_MESSAGES)
+        if self._executor.slots > 1 and wanted is None:
             size = min(MAX_PAGE_MESSAGES, size + self._executor.slots - self._executor.busy)
         size = min(size, MAX_PAGE_BYTES // max(1, self._largest))
         if self._options.max_messages is not None:

@@ -21,6 +21,7 @@ from pollconsumer.interface.logs import logs
 from pollconsumer.interface.logs.log_records import identify
 from pollconsumer.interface.logs.streaks import LaunchStreaks
 from pollconsumer.interface.settings.model import settings_of
+from pollconsumer.runtime.handling.bulk.bulk_call import CallContext
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
@@ -185,7 +186,8 @@ class _ChildServer:
             report=reports.report,
             before_enqueue=hooks_before_enqueue(handler),
         )
-        context = Context(Delivery(*given["delivery"]), situation)
+        kind = Context if handler.bulk is None else CallContext
+        context = kind(Delivery(*given["delivery"]), situation)
         # The launch enforces its timeout.
         outcome = handler._replace(timeout=None).handle(given["payload"], context)
         end_stray(self._pid, outcome.error)

@@ -23,9 +23,9 @@ class ClusterExchange(Exchange):
         super().__init__(*arguments)
         self._away, self.lost = away, away.queues
 
-    def reserve(self) -> bool:
+    def reserve(self, only: str | None = None, wanted: int | None = None) -> bool:
         self._look()
-        return super().reserve()
+        return super().reserve(only, wanted)
 
     def reserve_when_woken(self, wait: float) -> None:
         self._look()
@@ -100,6 +100,7 @@ class ClusterExchange(Exchange):
         if not lost.issuperset(self._turns.queues):
             self._away.add(lost)
         with self.passing:
+            self._away.hold(self.gathered)
             self._away.hold(self.reserved)
 
     def _without_lost(self, shares: Sequence[Share]) -> list[Share]:

@@ -59,7 +59,7 @@ class QuickPath:
         self._flight, self._stops = launch.progress.flight, launch.progress.stops
         self._passing, self._context_of = exchange.passing, context_of
         self._brief, self._horizon = min(brief, horizon), horizon
-        self._handlers = {name: handler for name, handler in handlers.items() if not handler.isolated}
+        self._handlers = {name: handler for name, handler in handlers.items() if not (handler.isolated or handler.bulk)}
         self._ways: dict[tuple[str, str], _Way] = {}
         self._beginnings = Beginnings(self._flight.series, exchange)
 

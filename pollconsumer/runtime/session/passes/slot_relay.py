@@ -27,7 +27,7 @@ class SlotRelay:
         self._handlers = {
             name: handler
             for name, handler in handlers.items()
-            if not (handler.isolated or handler.takes_context or handler.at_most_once)
+            if not (handler.isolated or handler.takes_context or handler.at_most_once or handler.bulk)
         }
         self._margin: float | None = None
         """The margin of brief messages, in seconds, while slots may take messages; None otherwise."""

@@ -1,0 +1,1 @@
+"""Bulk handlers: their parameters, and one call with several messages."""

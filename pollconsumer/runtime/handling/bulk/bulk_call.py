@@ -1,0 +1,157 @@
+"""One call of a bulk handler: which messages reach it, and what becomes of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pollconsumer.core.errors import UsageError
+from pollconsumer.core.message import NewMessage
+from pollconsumer.core.retry import Partial
+from pollconsumer.runtime.handling.bulk.bulk_arguments import BulkArguments
+from pollconsumer.runtime.handling.bulk.item import BulkContext
+from pollconsumer.runtime.handling.context import Context, Delivery
+from pollconsumer.runtime.handling.hooks import Hooks, Run, RunAsync
+from pollconsumer.runtime.handling.outcome import DONE, Outcome, done_result, returned
+
+MESSAGES = "messages"
+"""The name under which the payload of a call has its messages: pairs of a `Delivery`, or its fields, and a payload."""
+
+
+class MemberOutcomes(tuple[Outcome, ...]):
+    """The outcomes of a call's messages, in their order."""
+
+    __slots__ = ()
+
+
+class CallContext(Context):
+    """The context of a call, with the delivery of its first message."""
+
+    def of_members(self, payload: dict[str, Any]) -> list[Context]:
+        """The contexts of the call's messages, for hooks."""
+        situation = self._situation._replace(send=None)
+        return [_MemberContext(Delivery(*each), situation, settled=True) for each, _ in payload[MESSAGES]]
+
+
+class _MemberContext(Context):
+    def _add(self, message: NewMessage) -> None:
+        fix = "nothing is sent with the completion of one of its messages: call app.enqueue"
+        raise UsageError("context.enqueue in a bulk call", message.handler, fix)
+
+
+class _BulkCall:
+    """The ``items`` that the function is given, for all messages but those that do not fit."""
+
+    def __init__(self, arguments: BulkArguments, payload: dict[str, Any], context: Context | None) -> None:
+        self.items: list[Any] = []
+        self._outcomes: list[Outcome] = []
+        self._places: list[int] = []
+        for delivery, content in payload[MESSAGES]:
+            try:
+                item = arguments.given(Delivery(*delivery), content)
+            except Exception as error:  # it does not fit, or a type of the user's raises
+                self._outcomes.append(Outcome(error))
+            else:
+                self._places.append(len(self._outcomes))
+                self._outcomes.append(DONE)
+                self.items.append(item)
+        self.named = {}
+        if arguments.takes_bulk_context:
+            assert context is not None
+            self.named["context"] = BulkContext(context)
+
+    def returned(self, result: Any) -> MemberOutcomes:
+        """The outcomes if the function returned ``result``: None, or the results of its messages."""
+        try:
+            results = done_result(result)
+            if results is not None:
+                self._check(results)
+                self._end([DONE if each is None else returned(each) for each in results])
+        except Exception as error:
+            return self.raised(error)
+        return MemberOutcomes(self._outcomes)
+
+    def raised(self, error: Exception) -> MemberOutcomes:
+        """The outcomes if the function raised ``error``."""
+        if isinstance(error, Partial):
+            beyond = [place for place in error.errors if place >= len(self.items)]
+            if not beyond:
+                self._end([Outcome(error.errors.get(place)) for place in range(len(self.items))])
+                return MemberOutcomes(self._outcomes)
+            text = f"Partial names message {min(beyond)}, and the call had {len(self.items)}; the first one is 0"
+            error = IndexError(text)
+        self._end([Outcome(error)] * len(self.items))
+        return MemberOutcomes(self._outcomes)
+
+    def _check(self, results: object) -> None:
+        wanted = f"return None, or a list of {len(self.items)} results, one of each message"
+        if not isinstance(results, list | tuple):
+            raise TypeError(f"it returned a {type(results).__name__}; {wanted}")
+        if len(results) != len(self.items):
+            raise ValueError(f"it returned {len(results)} results; {wanted}")
+
+    def _end(self, outcomes: Sequence[Outcome]) -> None:
+        for place, outcome in zip(self._places, outcomes, strict=True):
+            self._outcomes[place] = outcome
+
+
+def calling_bulk(function: Callable[..., Any], arguments: BulkArguments, *, asynchronous: bool) -> Run:
+    """The ``run`` of a bulk handler. It returns `MemberOutcomes`."""
+
+    def run(payload: dict[str, Any], context: Context | None) -> MemberOutcomes:
+        call = _BulkCall(arguments, payload, context)
+        try:
+            return call.returned(function(call.items, **call.named) if call.items else None)
+        except Exception as error:
+            return call.raised(error)
+
+    async def run_async(payload: dict[str, Any], context: Context | None) -> MemberOutcomes:
+        call = _BulkCall(arguments, payload, context)
+        try:
+            return call.returned(await function(call.items, **call.named) if call.items else None)
+        except Exception as error:
+            return call.raised(error)
+
+    return run_async if asynchronous else run
+
+
+def hooked_bulk(run: Run, hooks: Hooks, timeout: float | None) -> Run:
+    """``run`` between the ``before`` hooks of all messages and the ``after`` hooks of those that it completes. Its
+    ``timeout`` begins after ``before``."""
+
+    def run_hooked(payload: dict[str, Any], context: Context | None) -> MemberOutcomes:
+        contexts = _before(hooks, payload, context, timeout)
+        return _after(hooks, contexts, run(payload, context))
+
+    return run_hooked
+
+
+def hooked_bulk_coroutine(run: RunAsync, hooks: Hooks, timeout: float | None) -> RunAsync:
+    """The same as `hooked_bulk`, for coroutines."""
+
+    async def run_hooked(payload: dict[str, Any], context: Context | None) -> MemberOutcomes:
+        contexts = _before(hooks, payload, context, timeout)
+        if timeout is not None:
+            from pollconsumer.runtime.handling.coroutines.event_loop import restart_timeout
+
+            restart_timeout()
+        return _after(hooks, contexts, await run(payload, context))
+
+    return run_hooked
+
+
+def _before(hooks: Hooks, payload: dict[str, Any], context: Context | None, timeout: float | None) -> list[Context]:
+    assert isinstance(context, CallContext)
+    contexts = context.of_members(payload)
+    for each in contexts:
+        hooks.call("before", each)
+    if timeout is not None:
+        context.limit(timeout)
+    return contexts
+
+
+def _after(hooks: Hooks, contexts: Sequence[Context], outcomes: MemberOutcomes) -> MemberOutcomes:
+    for context, outcome in zip(contexts, outcomes, strict=True):
+        if outcome.error is None:
+            hooks.call("after", context, outcome.result)
+    return outcomes

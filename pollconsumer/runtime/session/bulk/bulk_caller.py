@@ -1,0 +1,268 @@
+"""Gathers reserved messages of bulk handlers, and calls these with several at a time.
+
+Gathered messages are reserved and not begun: `Exchange.gathered` has them, and releases them with what else was not
+started. A call begins once it has all messages that it may have, or its wait for more is over; meanwhile the launch
+handles other messages. A message whose process died is called alone, so that no neighbour is blamed for the next death.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from math import inf
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.choices import Loop
+from pollconsumer.core.message import Malformed
+from pollconsumer.core.retry import NotBegun, ProcessDied, Yield
+from pollconsumer.runtime.handling.bulk.bulk_call import MESSAGES, CallContext, MemberOutcomes
+from pollconsumer.runtime.handling.context import Delivery
+from pollconsumer.runtime.handling.executors.executor import Attempt, Executor, Handled
+from pollconsumer.runtime.handling.handler import Bulk, Handler
+from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.session.attempt_opener import AttemptOpener
+from pollconsumer.runtime.session.bulk.bulk_pace import BulkPace
+from pollconsumer.runtime.session.call_starter import CallStarter
+from pollconsumer.runtime.session.consumer_options import ConsumerOptions
+from pollconsumer.runtime.session.exchange import Exchange
+from pollconsumer.runtime.session.pace import MAX_PAGE_MESSAGES, Pace
+from pollconsumer.store.records.reservations import Reservation
+
+if TYPE_CHECKING:
+    from collections import deque
+
+    Kind = tuple[str, str]
+    """A handler and a queue: their messages go together."""
+
+MOST_BYTES = 8 * 1024**2
+"""Bytes of the payloads of a call, at most, unless its first one is larger."""
+
+
+class BulkAttempt(Attempt):
+    """A call with several messages. ``reservation`` and ``handler`` are those of the first of its ``members``."""
+
+    members: Sequence[Attempt]
+
+
+class BulkCaller:
+    def __init__(
+        self,
+        options: ConsumerOptions,
+        launch: Launch,
+        handlers: Mapping[str, Handler],
+        executor: Executor,
+        exchange: Exchange,
+        pace: Pace,
+        opening: AttemptOpener,
+        starter: CallStarter,
+        context_of_call: Callable[[Sequence[Reservation]], tuple[CallContext, list[Delivery]]],
+    ) -> None:
+        self._options, self._launch, self._executor = options, launch, executor
+        self._exchange, self._pace, self._opening, self._starter = exchange, pace, opening, starter
+        self._flight, self._stops = launch.progress.flight, launch.progress.stops
+        self._context_of_call = context_of_call
+        self._bulks = {name: each.bulk for name, each in handlers.items() if each.bulk is not None}
+        most = {name: bulk.most for name, bulk in self._bulks.items()}
+        self._sized = BulkPace(launch.window, options, executor.slots, pace.durations, most)
+        self._due: dict[Kind, float] = {}
+        """When the next call of each kind begins, on the launch's clock, if messages are gathered for it."""
+        self._alone: set[bytes] = set()
+        """Ids of messages of which one has killed the process of an isolated handler: they are called alone."""
+        self._calls: dict[Reservation, BulkAttempt] = {}
+        """The call in hand of each message that is not called alone."""
+
+    def is_due(self) -> bool:
+        """Whether a call is to begin, for which messages are gathered."""
+        return self.due_in() == 0
+
+    def due_in(self) -> float:
+        """Seconds until a call is to begin; infinity if no messages are gathered, or none more may be in hand."""
+        gathered = {_kind_of(each) for each in self._exchange.gathered}
+        self._due = {kind: at for kind, at in self._due.items() if kind in gathered}
+        if not self._due or self._room() <= 0:
+            return inf
+        return max(0.0, min(self._due.values()) - self._launch.clock())
+
+    def handle(self) -> bool:
+        """Begin the call that is due, else gather the next reserved message. False if there is no such call, and the
+        message is no bulk handler's."""
+        if self.is_due():
+            self._begin_due()
+            return True
+        with self._exchange.passing:
+            first = self._exchange.reserved[0] if self._exchange.reserved else None
+        if first is None or first.handler not in self._bulks:
+            return False
+        if self._joins(first):
+            self._gather(_kind_of(first))
+            return True
+        self._starter.settle_before(first.handler)
+        if (reservation := self._exchange.next()) is not None:
+            self._begin([reservation])
+        return True
+
+    def members_of(self, handled: Handled) -> Iterable[Handled]:
+        """What became of each message of a call that has ended."""
+        call, outcome = handled.attempt, handled.outcome
+        assert isinstance(call, BulkAttempt)
+        for each in call.members:
+            self._calls.pop(each.reservation, None)
+        if isinstance(outcome.error, ProcessDied) and len(call.members) > 1 and not call.handler.at_most_once:
+            self._call_alone([each.reservation for each in call.members])
+            return []
+        if not isinstance(outcome.error, Yield | NotBegun):
+            self._sized.add(call.handler.name, len(call.members), handled.ended - handled.started)
+        outcomes = outcome.result if outcome.error is None else [outcome] * len(call.members)
+        assert outcome.error is not None or isinstance(outcomes, MemberOutcomes)
+        return [handled._replace(attempt=each, outcome=of) for each, of in zip(call.members, outcomes, strict=True)]
+
+    def stoppable(self, reservation: Reservation) -> Reservation | None:
+        """The message by which the executor knows the call of ``reservation``; None while the call has messages that
+        are not to stop."""
+        call = self._calls.get(reservation)
+        if call is None:
+            return reservation
+        return call.reservation if all(self._stops.asked(each.reservation) for each in call.members) else None
+
+    def _begin_due(self) -> None:
+        kind = min(self._due, key=self._due.__getitem__)
+        if self._due[kind] > -inf:
+            self._gather(kind)  # more may have come
+        self._starter.settle_before(kind[0])
+        self._begin(self._take(kind))
+
+    def _gather(self, kind: Kind) -> None:
+        """Gather messages for the next call of ``kind``, reserving more while it is not full."""
+        handler, queue = kind
+        bulk, exchange = self._bulks[handler], self._exchange
+        if not self._count(kind):
+            self._due.pop(kind, None)  # what was gathered before was released
+        wanted = self._most(bulk) - self._count(kind)
+        wanted -= self._move(kind, wanted)
+        while wanted > 0 and not self._pace.suspects and len(exchange.reserved) < MAX_PAGE_MESSAGES:
+            if not exchange.reserve(queue, wanted) or not (moved := self._move(kind, wanted)):
+                break
+            wanted -= moved
+        count, now = self._count(kind), self._launch.clock()
+        if count >= self._most(bulk) or not self._may_wait(handler, count, bulk.wait, now):
+            self._due[kind] = -inf
+        elif kind not in self._due:
+            self._due[kind] = now + bulk.wait
+
+    def _move(self, kind: Kind, wanted: int) -> int:
+        """Move up to ``wanted`` of the reserved messages to those gathered, in their order. Returns how many."""
+
+        def joins(each: Reservation, moved: int) -> bool:
+            return moved < wanted and _kind_of(each) == kind and self._joins(each)
+
+        moved = self._taken_from(self._exchange.reserved, joins)
+        self._exchange.gathered.extend(moved)
+        return len(moved)
+
+    def _taken_from(self, held: deque[Reservation], is_wanted: Callable[[Reservation, int], bool]) -> list[Reservation]:
+        """Take messages from those ``held``. ``is_wanted`` is asked of each, and told how many are taken before."""
+        taken: list[Reservation] = []
+        with self._exchange.passing:
+            everything = [*held]
+            held.clear()
+            for each in everything:
+                (taken if is_wanted(each, len(taken)) else held).append(each)
+        return taken
+
+    def _joins(self, reservation: Reservation) -> bool:
+        """Whether a message may share a call."""
+        return not reservation.crashes and reservation.id not in self._alone and _shares_call(reservation.options)
+
+    def _most(self, bulk: Bulk) -> int:
+        limit = self._options.max_messages
+        return bulk.most if limit is None else min(bulk.most, limit - self._pace.begun)
+
+    def _count(self, kind: Kind) -> int:
+        return sum(_kind_of(each) == kind for each in self._exchange.gathered)
+
+    def _may_wait(self, handler: str, count: int, wait: float, now: float) -> bool:
+        """Whether a call may wait for more: the window has time for that, and more may come."""
+        exchange, options = self._exchange, self._options
+        held_back = exchange.held_back and (exchange.more_in is None or exchange.more_in >= wait)
+        if options.until_empty or held_back:
+            return False
+        margin = max(self._pace.margin(), self._sized.margin(handler, count))
+        if options.loop is Loop.ARTICLE:
+            margin = max(margin, options.idle_time)
+        return wait > 0 and self._launch.window.has_time(now + wait, margin)
+
+    def _room(self) -> int:
+        """How many messages may begin, so that each other slot has a place for one."""
+        return self._flight.free() - self._executor.slots
+
+    def _take(self, kind: Kind) -> list[Reservation]:
+        """Take the messages of the next call from those gathered: as many as fit into what is left of the window."""
+        left, length = self._launch.window.left(self._launch.clock()), 0
+        most = min(self._most(self._bulks[kind[0]]), self._count(kind), self._room())
+        size = self._sized.fitting(kind[0], most, left)
+
+        def fits(each: Reservation, taken: int) -> bool:
+            nonlocal length
+            if _kind_of(each) != kind:
+                return False
+            length += len(each.payload)
+            return taken < size and (length <= MOST_BYTES or not taken)
+
+        messages = self._taken_from(self._exchange.gathered, fits)
+        if not self._count(kind):
+            del self._due[kind]
+        return messages
+
+    def _begin(self, reservations: Sequence[Reservation]) -> None:
+        """Begin a call with those of ``reservations`` that are to be handled, if any."""
+        opened = [self._opening.attempt(each) for each in reservations]
+        members = [each for each in opened if each is not None]
+        if members and members[0].handler.at_most_once:
+            members = self._recorded(members)
+        if members:
+            self._starter.begin(self._call(members), members)
+
+    def _call(self, members: Sequence[Attempt]) -> BulkAttempt:
+        first, reservations = members[0], [each.reservation for each in members]
+        context, deliveries = self._context_of_call(reservations)
+        payload = {MESSAGES: [*zip(deliveries, (each.payload for each in members), strict=True)]}
+        call = BulkAttempt(first.reservation, first.handler, payload, context)
+        call.members = members
+        if len(members) > 1:
+            self._calls |= dict.fromkeys(reservations, call)
+        return call
+
+    def _recorded(self, attempts: Sequence[Attempt]) -> list[Attempt]:
+        """Record that ``attempts``, which are handled at most once, begin. Returns those that are recorded."""
+        for place, attempt in enumerate(attempts):
+            if not attempt.reservation.begun:
+                left = [each.reservation for each in attempts[place:] if not each.reservation.begun]
+                self._exchange.begin(left)
+        return [each for each in attempts if each.reservation.begun]
+
+    def _call_alone(self, reservations: Sequence[Reservation]) -> None:
+        """Have messages called one after the other, in the same attempt: one of them killed the handler's process."""
+        self._alone.update(each.id for each in reservations)
+        self._pace.begun -= len(reservations)
+        for each in reservations:
+            self._flight.leave(each)
+        with self._exchange.passing:
+            self._exchange.reserved.extendleft(reversed(reservations))
+
+
+def _kind_of(reservation: Reservation) -> Kind:
+    return reservation.handler, reservation.queue
+
+
+@lru_cache
+def _shares_call(options: bytes) -> bool:
+    """Whether a message with these options may share a call: it has no timeout and no monitor of its own."""
+    if not options:
+        return True
+    from pollconsumer.core.message_options import decoded
+
+    try:
+        own, newer = decoded(options)
+    except Malformed:
+        return False
+    return not newer and own.timeout is None and own.ping is None
