@@ -188,7 +188,7 @@ class Consumer:
     def nothing_left(self) -> StopReason | None:
         """EMPTY if no message is ready, due, in hand or in an outbox, HELD_BACK if all ready ones are held back. None
         until that has been the case for ``linger`` seconds, and while the node of a queue is lost."""
-        if self.executor.busy or not self._exhausted or self._exchange.lost:
+        if self.executor.busy or not self._exhausted or self._exchange.lost or self._exchange.gathered:
             return None
         if self._exchange.to_repair:
             brought = self._exchange.brought

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer import BulkContext, Context, Fatal, Item, Partial, PollConsumer, RetryIn, Yield
-from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.errors import BadData, ConfigurationError
+from pollconsumer.interface.api.known import check_arguments
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.testing import Launched, Sandbox, StopReason
 
@@ -450,6 +451,15 @@ def test_hooks_of_a_call_enqueue_nothing_with_a_completion(
     assert "context.enqueue in a bulk call: index; nothing is sent with the completion" in caplog.text
 
 
+def test_a_command_refuses_a_payload_that_does_not_fit(app: PollConsumer) -> None:
+    @app.handler("index", bulk=3)
+    def index(messages: list[Item[Entry]]) -> None: ...
+
+    check_arguments(index, {"path": "a", "size": 1})
+    with pytest.raises(BadData, match=re.escape("arguments of index: payload.size: ")):
+        check_arguments(index, {"path": "a", "size": "many"})
+
+
 def test_a_handler_is_called_directly(app: PollConsumer) -> None:
     @app.handler("index", bulk=3)
     def index(messages: list[Item[Entry]]) -> int:
@@ -579,3 +589,52 @@ def test_each_message_ends_in_exactly_one_way(
         assert launched.handled == wanted.count("completed")
         assert launched.failed == wanted.count("dead") + wanted.count("scheduled")
         assert launched.released == wanted.count("ready")
+
+
+class Arrival(NamedTuple):
+    """A message that is due ``at`` a second, and takes its call ``lasts`` seconds."""
+
+    at: int
+    lasts: float
+    is_bulk: bool
+
+
+@given(
+    arrivals=st.lists(
+        st.builds(Arrival, st.integers(0, 40), st.sampled_from([0.0, 0.5, 3.0]), st.booleans()), max_size=20
+    ),
+    bulk=st.integers(2, 6),
+    wait=st.sampled_from([0, 2, 100]),
+    max_messages=st.none() | st.integers(1, 10),
+)
+def test_each_message_is_handled_once_in_order_or_released_uncharged(
+    arrivals: list[Arrival], bulk: int, wait: int, max_messages: int | None
+) -> None:
+    with registry.afresh():
+        app = PollConsumer()
+    calls: list[list[int]] = []
+
+    def handle(*numbers: int) -> None:
+        calls.append([*numbers])
+        box.advance(sum(arrivals[n].lasts for n in numbers))
+
+    @app.handler("index", bulk=bulk, bulk_wait=wait)
+    def index(messages: list[Item]) -> None:
+        handle(*(each.payload["n"] for each in messages))
+
+    @app.handler
+    def plain(n: int) -> None:
+        handle(n)
+
+    with Sandbox(app) as box:
+        for n, each in enumerate(arrivals):
+            (index if each.is_bulk else plain).using(in_=each.at).enqueue(n=n)
+        box.run(until_empty=False, max_messages=max_messages)
+        handled = [n for numbers in calls for n in numbers]
+        assert len(handled) == len({*handled}) <= (max_messages or len(arrivals))
+        assert all(len(numbers) <= bulk for numbers in calls)
+        of_bulk = [n for n in handled if arrivals[n].is_bulk]
+        assert of_bulk == sorted(of_bulk, key=lambda n: (arrivals[n].at, n))
+        for message in box.messages():
+            ended = str(message.state) == "completed"
+            assert (number(message) in handled, message.attempts) == (ended, int(ended))

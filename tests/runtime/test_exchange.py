@@ -64,7 +64,7 @@ class Exchanging:
         self.settling = Settlements(launch, context_of, {}, self.predecessors)
         turns = Turns(QUEUES, {})
         durations = SimpleNamespace(overall=Average())
-        pace = SimpleNamespace(page_size=lambda _: 9, measure=lambda _: None, margin=lambda: 0.0, durations=durations)
+        pace = SimpleNamespace(page_size=lambda *_: 9, measure=lambda _: None, margin=lambda: 0.0, durations=durations)
         self.exchange = exchange(launch, self.settling, turns, limits or {}, pace, self.reporting, reserved, keeping)
         for queue in QUEUES:
             launch.store.upkeep.announce(launch.holder, queue)

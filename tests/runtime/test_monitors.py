@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from pollconsumer.core.choices import Dialect
 from pollconsumer.core.news.events import Event, PingFailed
 from pollconsumer.core.news.pings import Ping
+from pollconsumer.runtime.handling.bulk.bulk_call import MemberOutcomes
+from pollconsumer.runtime.handling.handler import Bulk, Handler
+from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.runtime.pings import monitors
 from pollconsumer.runtime.pings.monitors import AT_A_TIME, MOST_WAITING, Monitors
 from pollconsumer.runtime.pings.pinger import NO_ANSWER
+from pollconsumer.store.records.reservations import Reservation
 
 LONG = 60.0
 
@@ -65,3 +71,17 @@ def test_a_monitor_that_does_not_answer_is_waited_for_no_longer_than_there_is_ti
     of_all.wait(lambda: 0.2, said.append)
     answer.set()
     assert said == [PingFailed("h", NO_ANSWER)]
+
+
+@pytest.mark.parametrize(("error", "told"), [(None, ["/start", "/0"]), (ValueError("no"), ["/start"])])
+def test_a_bulk_handlers_occurrence_ends_for_its_monitor_when_it_is_completed(
+    error: Exception | None, told: list[str]
+) -> None:
+    heard: list[str] = []
+    of_all = Monitors(Dialect.HEALTHCHECKS, at_rest, lambda ping: heard.append(ping.url.partition("?")[0]))
+    outcomes = MemberOutcomes([Outcome(error)])
+    handler = Handler("index", lambda *_: outcomes, bulk=Bulk(2, 0.0))
+    reservation = Reservation.alone("mail", b"a", bytes(62), b"A" + bytes(10) + b"index\n{}")
+    assert of_all.watching(handler, reservation, "https://h").run({}, None) == outcomes
+    of_all.wait(lambda: LONG, lambda _: None)
+    assert heard == [f"https://h{each}" for each in told]

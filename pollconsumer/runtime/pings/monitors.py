@@ -10,6 +10,7 @@ from pollconsumer.core.choices import Dialect
 from pollconsumer.core.news.events import Event, PingFailed
 from pollconsumer.core.news.pings import Ping, RunEnd, dialect_of, first, last
 from pollconsumer.core.notation.digests import sha256
+from pollconsumer.runtime.handling.bulk.bulk_call import MemberOutcomes
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.hooks import Hooks
@@ -102,7 +103,8 @@ class _AttemptWatch:
 
     def _completed(self, result: Any) -> Any:
         result = done_result(result)
-        self._end(0, "completed")
+        if not isinstance(result, MemberOutcomes) or all(each.error is None for each in result):
+            self._end(0, "completed")
         return result
 
     def _died(self, _: Context, error: BaseException) -> None:

@@ -60,17 +60,25 @@ class BulkArguments(Arguments):
 
     def given(self, delivery: Delivery, payload: dict[str, Any]) -> Any:
         """What the function is given for a message. BadArguments if ``payload`` does not fit."""
-        form = self._form or self._get_form()
-        converted: Any = payload
-        if form.convert is not None:
-            try:
-                converted = form.convert(payload)
-            except Mismatch as mismatch:
-                raise bad_arguments([f"payload{problem}" for problem in mismatch.problems]) from None
-        if not form.of_items:
+        converted = self._converted(payload)
+        if not (self._form or self._get_form()).of_items:
             return converted
         headers: Mapping[str, str] = MappingProxyType(delivery.headers or {})
         return Item(converted, delivery.id, headers, delivery.attempt)
+
+    def bind(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``payload``. BadArguments if it does not fit."""
+        self._converted(payload)
+        return payload
+
+    def _converted(self, payload: dict[str, Any]) -> Any:
+        form = self._form or self._get_form()
+        if form.convert is None:
+            return payload
+        try:
+            return form.convert(payload)
+        except Mismatch as mismatch:
+            raise bad_arguments([f"payload{problem}" for problem in mismatch.problems]) from None
 
     def problems(self) -> tuple[dict[str, str], dict[str, str]]:
         name, element = self._messages.name, self._element()

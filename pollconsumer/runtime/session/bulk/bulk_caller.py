@@ -107,6 +107,7 @@ class BulkCaller:
         assert isinstance(call, BulkAttempt)
         for each in call.members:
             self._calls.pop(each.reservation, None)
+            self._alone.discard(each.reservation.id)
         if isinstance(outcome.error, ProcessDied) and len(call.members) > 1 and not call.handler.at_most_once:
             self._call_alone([each.reservation for each in call.members])
             return []
