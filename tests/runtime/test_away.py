@@ -261,3 +261,18 @@ def test_the_end_waits_for_a_node_that_outcomes_wait_for_unless_a_successor_wait
     with pytest.raises(StoreUnreachable, match="queues unreachable"):
         parted.exchange.give_back()
     assert asked == ([] if successor else ["mail"])
+
+
+def test_what_was_gathered_for_a_bulk_call_waits_for_its_node(parted: Parted) -> None:
+    parted.enqueue("a", "mail")
+    parted.exchange.reserve()
+    parted.exchange.gathered.append(parted.exchange.reserved.popleft())
+    parted.lose("mail")
+    parted.enqueue("b", "other")
+    parted.exchange.promote_next()
+    parted.exchange.reserve()
+    assert [each.id for each in parted.exchange.reserved] == [b"b"]
+    assert (len(parted.exchange.gathered), parted.exchange.held("mail")) == (0, {b"a"})
+    parted.find()
+    parted.exchange.reserve()
+    assert [each.id for each in parted.exchange.reserved] == [b"b", b"a"]
