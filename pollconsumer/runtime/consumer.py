@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from math import inf
+from typing import TYPE_CHECKING
 
 from pollconsumer.core import durations
 from pollconsumer.core.choices import Loop
@@ -33,6 +34,9 @@ from pollconsumer.runtime.session.settlements import Settlements
 from pollconsumer.runtime.session.wake import Wake
 from pollconsumer.runtime.system.process import resident_bytes
 from pollconsumer.store.records.reservations import Reservation
+
+if TYPE_CHECKING:
+    from pollconsumer.runtime.session.bulk.bulk_caller import BulkCaller
 
 SERVER_LATE = 0.1
 NEVER_ANY_TIME_WITHIN = 0.5
@@ -82,28 +86,26 @@ class Consumer:
         self._starter = CallStarter(
             launch, executor, learned, self._exchange, self._settling, self._collecting, self._pace
         )
-        self._bulks: BulkCaller | None = None
-        if any(each.bulk is not None for each in handlers.values()):
-            from pollconsumer.runtime.session.bulk.bulk_caller import BulkCaller  # few launches have any
-
-            self._bulks = BulkCaller(
-                options,
-                launch,
-                handlers,
-                executor,
-                self._exchange,
-                self._pace,
-                self._opening,
-                self._starter,
-                deliveries.context_of_call,
-            )
-            self._collecting.members_of, self._stopping.stoppable = self._bulks.members_of, self._bulks.stoppable
+        self._bulks = self._bulk_caller(deliveries)
         self._asked: StopReason | None = None
         """The first reason to stop; it may be transient."""
         self._exhausted = False
         """Whether the last attempt to dequeue found no message, in any queue."""
         self._empty_since: float | None = None
         self._memory_checked = self.window.start
+
+    def _bulk_caller(self, deliveries: Deliveries) -> BulkCaller | None:
+        """What calls bulk handlers, if there are any."""
+        if all(each.bulk is None for each in self._handlers.values()):
+            return None
+        from pollconsumer.runtime.session.bulk.bulk_caller import BulkCaller  # few launches have any
+
+        parts = self._exchange, self._pace, self._opening, self._starter
+        bulks = BulkCaller(
+            self.options, self._launch, self._handlers, self.executor, *parts, deliveries.context_of_call
+        )
+        self._collecting.members_of, self._stopping.stoppable = bulks.members_of, bulks.stoppable
+        return bulks
 
     def run(self) -> StopReason:
         """Handle messages until the window closes. Raises LeaseLost, StoreUnreachable."""
