@@ -55,7 +55,12 @@ QUEUE_KEYS = {
         "vr", "zset", "instant of settlement, and ids, by the time at which their results are forgotten"
     ),
     "result_ends": Key("vx", "zset", "of an earlier version: ids by the time at which their result is forgotten"),
-    "checkpoints": Key("y", "hash", "id → checkpoint"),
+    "checkpoints": Key(
+        "y",
+        "hash",
+        "id → checkpoint; id and a line feed → number of steps, signal awaited; with a number behind it → step; with 0 "
+        "→ signals",
+    ),
     "progress": Key("yp", "hash", "id → instant, and how far its handler has come"),
     "stops": Key("kz", "hash", "id → instant at which a person asked a message in hand to stop"),
     "stop_marker": Key("kx", "list", "by fence, which follows: one element while a launch is to look for these"),

@@ -73,7 +73,7 @@ ROW_FLAGS = {
     "CONCURRENCY_KEY": "it has a concurrency key",
     "WAITING": "it waits in line for a place of its concurrency key",
     "BEGUN": "delivered at most once, and its handler is about to be called",
-    "CHECKPOINT": "it has a checkpoint",
+    "CHECKPOINT": "it has a checkpoint, or steps",
     "BOOKED": "its rate was used up, and it has an instant at which it may be handed out",
 }
 RECORD_FLAGS = {

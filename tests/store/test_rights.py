@@ -41,7 +41,7 @@ ROLES = {
     "keeper": rights.KEEPER.split(),
 }
 SCRIPTS = {
-    "producer": {"register", "rights", "enqueue", "enqueue_new"},
+    "producer": {"register", "rights", "enqueue", "enqueue_new", "signal"},
     "launch": {
         "acquire", "announce", "audit", "begin", "checkpoint", "define", "due", "learn", "nudge", "offer",
         "progress",

@@ -75,7 +75,7 @@ def test_what_was_redriven_is_not_redriven_again(store: RedisStore, person: Inte
 
 def test_what_died_again_is_not_redriven_by_a_repeated_call(store: RedisStore, look: Looking) -> None:
     brought_to(store, BECOMES["dead"])
-    repeated = partial(store.wire.run, "redrive", store.keys, QUEUE, ["a", 0])
+    repeated = partial(store.wire.run, "redrive", store.keys, QUEUE, [0, "a", 0])
     assert repeated() == [b"a"]
     launch = Launch(store)
     (again,) = launch.reserve()

@@ -1,7 +1,7 @@
 -- Forget dead letters, except their ids.
 -- KEYS records rows dead_letters errors checkpoints progress counters id_memory id_memory_before
 -- KEYS id_digests id_digests_before
--- NEEDS id_memory
+-- NEEDS id_memory message_steps
 -- ARGV ms to remember ids at least, most ids per generation; ids
 -- Returns ids forgotten
 
@@ -15,6 +15,7 @@ age_ids(now_ms(), tonumber(ARGV[1]), tonumber(ARGV[2]))
 if #forgotten > 0 then
   remember(forgotten)  -- GUARD ids remembered
   redis.call('ZREM', dead_letters, unpack(forgotten))
-  for _, key in ipairs({records, rows, errors, checkpoints, progress}) do redis.call('HDEL', key, unpack(forgotten)) end
+  for _, key in ipairs({records, rows, errors, progress}) do redis.call('HDEL', key, unpack(forgotten)) end
+  drop_checkpoints(forgotten)  -- GUARD steps of the purged
 end
 return forgotten

@@ -4,7 +4,7 @@
 -- KEYS checkpoints recurrence_counters expired stops cancelled rates totals successor_waits
 -- RARELY parked errors dead_letters schedule unique_keys checkpoints results result_runs outbox recurrence_counters expired
 -- RARELY cancelled stops rates counters handed_out waiting_for_place places_taken schedule_marker totals
--- NEEDS fences stops refunds place_counts schedule outbox
+-- NEEDS fences stops refunds place_counts schedule outbox message_steps
 -- ARGV lineage, fence, fence in 6 bytes, ms that a reservation lasts at most, messages to reserve, the queue's limits ('',
 --   or five optional numbers: most in flight, most handed out in a period, its ms, a rate: most with a rate key handed out in
 --   a period, its ms), messages completed, how many arguments these have, how many say what they leave;
@@ -15,7 +15,7 @@
 --     bytes, and the name of its recurrence (each '' for none); the results;
 --   for each settled otherwise: id, row as reserved, new row, kind, ms, text, ms that its handler took ('' if it
 --     was not handled)
---     (kinds: retry and park, with delay and error; dead, and cancel, with its error; expire; release, to the head, before
+--     (kinds: retry, park and asleep, with delay and error; dead, and cancel, with its error; expire; release, to the head, before
 --     those released earlier); a message that was to stop is cancelled, instead of any of these
 -- Returns now, ids whose reservation was no longer the caller's (unchanged), 1 to the one caller that hands over to a
 --   successor; of the messages reserved: their ids, their records, and their rows, each after the position of the first of

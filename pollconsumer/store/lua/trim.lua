@@ -2,7 +2,7 @@
 -- `begin.lua` has completed.
 -- KEYS records rows completed cancelled expired dead_letters errors checkpoints progress results result_runs result_ends
 -- KEYS counters id_memory id_memory_before id_digests id_digests_before stops uncounted totals
--- NEEDS id_memory totals
+-- NEEDS id_memory totals message_steps
 -- ARGV most of each kind to forget now, ms to remember their ids at least, most ids per generation; messages to keep at most
 --   of each kind, ms to keep them at most; the same of dead ones (each '' for no limit)
 -- Returns messages forgotten
@@ -13,9 +13,10 @@ local now, most, forgotten = now_ms(), tonumber(ARGV[1]), 0
 
 local function forget(ids)
   remember(ids)  -- GUARD ids remembered
-  for _, key in ipairs({rows, records, errors, checkpoints, progress, stops}) do
+  for _, key in ipairs({rows, records, errors, progress, stops}) do
     if redis.call('HLEN', key) > 0 then redis.call('HDEL', key, unpack(ids)) end
   end
+  drop_checkpoints(ids)  -- GUARD steps of the forgotten
   forgotten = forgotten + #ids
 end
 

@@ -69,8 +69,9 @@ class Interventions:
         """
         self._settle_with("reschedule", queue, message_id, f"+{delay}" if due is None else f"={due}")
 
-    def redrive(self, queue: str, ids: Sequence[str]) -> list[str]:
-        """Return dead letters to ``queue``. Returns the ids that were redriven.
+    def redrive(self, queue: str, ids: Sequence[str], *, from_start: bool = False) -> list[str]:
+        """Return dead letters to ``queue``; ``from_start``: without their checkpoints, steps and signals. Returns the
+        ids that were redriven.
 
         Each is redriven from the generation that it is in now, so that a repeated call redrives none that died again.
         """
@@ -78,7 +79,8 @@ class Interventions:
 
         def with_generations(page: list[bytes]) -> list[bytes | int]:
             found = self._wire.command("HMGET", rows_key, *page)
-            return [part for pair in zip(page, map(rows.generation, found), strict=True) for part in pair]
+            pairs = zip(page, map(rows.generation, found), strict=True)
+            return [int(from_start), *(part for pair in pairs for part in pair)]
 
         return self._in_pages("redrive", queue, list(dict.fromkeys(ids)), with_generations)
 

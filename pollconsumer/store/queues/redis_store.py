@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.message import NewMessage
+from pollconsumer.core.message_steps import Recorded, StepEntry, head_field, signals_field, step_fields
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Clocks
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.client.wire import Wire
@@ -253,8 +254,17 @@ class RedisStore:
         self, holder: Holder, reservation: Reservation, state: bytes, reports: Reports | None = None
     ) -> None:
         """Store a message's checkpoint, and ``reports`` with it. LeaseLost if it is no longer this holder's."""
+        self._keep(holder, reservation, (reservation.id, state), reports)
+
+    def record(
+        self, holder: Holder, reservation: Reservation, entry: StepEntry, reports: Reports | None = None
+    ) -> None:
+        """Record a step of a message, and ``reports`` with it. LeaseLost if it is no longer this holder's."""
+        self._keep(holder, reservation, entry.fields(reservation.id), reports)
+
+    def _keep(self, holder: Holder, reservation: Reservation, fields: Sequence[bytes], reports: Reports | None) -> None:
         row = rows.checkpointed(reservation.row)
-        args = [holder.lineage, holder.fence, reservation.id, reservation.row, row, state]
+        args = [holder.lineage, holder.fence, reservation.id, reservation.row, row, *fields]
         script = self.wire.scripts["checkpoint"]
         command = self.wire.script(script, self.keys.of_script(script, reservation.queue), args)
         before = self._reporting(holder, reports) if reports else []
@@ -276,6 +286,16 @@ class RedisStore:
         key = self.keys.queue(reservation.queue, "checkpoints")
         state: bytes | None = self.wire.all([("HGET", key, reservation.id)], parting=False)[0]
         return state
+
+    def recorded(self, reservation: Reservation) -> tuple[bytes | None, Recorded | None]:
+        """The last checkpoint of a message; its steps and signals, None if it has none."""
+        key, stored = self.keys.queue(reservation.queue, "checkpoints"), reservation.id
+        first = ("HMGET", key, stored, head_field(stored), signals_field(stored))
+        state, head, signals = self.wire.all([first], parting=False)[0]
+        fields, entries = step_fields(stored, head), list[bytes | None]()
+        if fields:
+            (entries,) = self.wire.all([("HMGET", key, *fields)], parting=False)
+        return state, None if head is None else Recorded.read(head, entries, signals or b"")
 
     def previous(self, queue: str, recurrences: Iterable[bytes]) -> list[PreviousOccurrence | None]:
         """The last completed occurrence of each of ``recurrences``; None for one without any."""

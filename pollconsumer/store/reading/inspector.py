@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.lifecycle import State, state_of
 from pollconsumer.core.message import Malformed, decode_payload
+from pollconsumer.core.message_steps import Recorded, head_field, signals_field, step_fields
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.reading.ledger import InHand, in_hand_of, launches_of, leases_of
@@ -106,6 +107,14 @@ class Inspector:
             return None if stored is None else decode_payload(stored)
         except Malformed:
             return None
+
+    def recorded(self, message: Message) -> Recorded:
+        """The steps of a message, and the signals sent to it."""
+        key, stored = self._keys.queue(message.queue, "checkpoints"), id_bytes(message.id)
+        head, signals = self._wire.command("HMGET", key, head_field(stored), signals_field(stored))
+        fields = step_fields(stored, head)
+        entries = self._wire.command("HMGET", key, *fields) if fields else []
+        return Recorded.read(head or b"", entries, signals or b"")
 
     def overview(self) -> Overview:
         control = self._keys.control

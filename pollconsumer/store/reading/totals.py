@@ -33,6 +33,7 @@ OUTCOMES = {
     "expire": "expired",
     "release": "released",
     "park": "parked",
+    "asleep": "asleep",
 }
 """The outcome that each kind of settlement counts for."""
 

@@ -36,9 +36,10 @@ class Lot:
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing must be looked at before the messages are begun: no options, no expiry, no death of a
-        process."""
-        return not (self.options or self.expires or self.row[rows.CRASHES])
+        """Whether nothing must be looked at before the messages are begun, or after they are completed: no options, no
+        expiry, no death of a process, no steps."""
+        row = self.row
+        return not (self.options or self.expires or row[rows.CRASHES] or row[rows.FLAGS] & rows.CHECKPOINT)
 
 
 class Reservation:

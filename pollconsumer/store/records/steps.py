@@ -81,6 +81,12 @@ class Settlement(NamedTuple):
         return cls(reservation.id, row, rows.parked(row), "park", offered_in_ms, problem)
 
     @classmethod
+    def asleep(cls, reservation: Reservation, *, wakes_in_ms: int, took: int) -> Settlement:
+        """The settlement of a message that gives its place back, uncharged, until a sleep ends or a signal comes."""
+        row = rows.set_aside(reservation.row)
+        return cls(reservation.id, reservation.row, row, "asleep", wakes_in_ms, "", took)
+
+    @classmethod
     def set_aside(cls, reservation: Reservation, *, offered_in_ms: int, problem: str = "") -> Settlement:
         """The settlement of a message that is left, uncharged, for later, perhaps for a newer version; counted as
         parked, too."""

@@ -41,7 +41,9 @@ if completions > 0 then
             taken[key] = (number or 0) - 1  -- GUARD places given back
           end
           if large then dropped[#dropped + 1] = id end
-          if checkpoint then redis.call('HDEL', checkpoints, id) end
+          if checkpoint then
+-- PART drop_checkpoint
+          end
         end
       else
         refused[i] = true

@@ -2,6 +2,11 @@
 
 local rated = nil  -- 1 if any rate has charges
 
+-- What a settlement has made of a row, whether the message is ready again by now or not.
+local function settled_as(row)
+  return sub(row, 1, ENQUEUED - 1) .. six(row, FAILED)
+end
+
 for at = others, #ARGV, 7 do
   local id, row, kind, ms, text = ARGV[at], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4]), ARGV[at + 5]
   local held = redis.call('HGET', rows, id)
@@ -25,20 +30,22 @@ for at = others, #ARGV, 7 do
       end_as_cancelled(id, row, record, now)
     elseif kind == 'expire' then
       end_as_expired(id, row, record, now)
-      -- GUARD expired drops its checkpoint
-      if has_flag(byte(row, FLAGS), CHECKPOINT) then redis.call('HDEL', checkpoints, id) end
+      if has_flag(byte(row, FLAGS), CHECKPOINT) then drop_checkpoints({id}) end  -- GUARD expired drops its checkpoint
     elseif kind == 'dead' then
       end_as_dead(id, row, record, now)
     elseif kind == 'release' then
       released[#released + 1], released[#released + 2] = id, row
     else
+      local awaited, sent = nil, nil
+      if kind == 'asleep' then awaited, sent = awaited_and_sent(id) end
+      if awaited and is_sent(sent, awaited) then ms = 0 end  -- GUARD a signal that came before the sleep
       local due = now + ms
       redis.call('HSET', rows, id, set(row, NEXT_ATTEMPT, be6(due)))
       put_in_schedule(id, due)
       if has_flag(byte(row, FLAGS), PARKED) then redis.call('SADD', parked, id) end  -- GUARD set aside is not parked
     end
   -- GUARD a repeated failure is not stale
-  elseif not held or sub(held, 1, NEXT_ATTEMPT - 1) ~= sub(row, 1, NEXT_ATTEMPT - 1) then
+  elseif not held or settled_as(held) ~= settled_as(row) then
     stale[#stale + 1] = id
   end
 end

@@ -22,8 +22,9 @@ local function count_settled(row, kind, times, took)
     count_span(kind .. '\n' .. name .. '\n', took, times)
     local reserved, ready = number6(row, RESERVED), number6(row, ENQUEUED)
     count_span('waiting\n\n', reserved - ready, times)
-    -- A later attempt is late by design.
-    if six(row, DUE) ~= NEVER and attempts_of(row) == 1 and byte(row, GENERATION) == 0 then
+    -- A later attempt is late by design, and so is one after a sleep, which is not charged.
+    if six(row, DUE) ~= NEVER and attempts_of(row) == 1 and byte(row, GENERATION) == 0
+      and not has_flag(byte(row, FLAGS), CHECKPOINT) then
       count_span('lateness\n\n', ready - number6(row, DUE), times)
     end
   else

@@ -1,0 +1,149 @@
+"""Steps of a message, and signals sent to it: what is stored of them, beside the message's checkpoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
+
+from pollconsumer.core.errors import BadData
+from pollconsumer.core.message import quick
+
+MOST_STEPS = 1000
+MOST_BYTES = 1024**2
+"""Bytes of JSON that the steps of a message have at most, and its signals."""
+MOST_RESULT_BYTES = 64 * 1024
+"""Bytes of JSON that a result of a step has at most, and the value of a signal."""
+MOST_NAME = 100
+
+
+class Step(NamedTuple):
+    """What is recorded of a step. ``at``: when it was recorded; ``until``: when its sleep or its wait ends, None for
+    what has a result; both in epoch ms of the server's clock."""
+
+    name: str
+    at: int
+    result: Any = None
+    until: int | None = None
+
+
+class Signal(NamedTuple):
+    """A value that was sent to a message. ``at``: when, in epoch ms of the server's clock."""
+
+    name: str
+    at: int
+    value: Any = None
+
+
+class Recorded(NamedTuple):
+    """What a message has: its steps in the order in which they were recorded, the bytes of their JSON, the name of the
+    signal that it awaits, "" for none, and the signals sent to it, the first of each name."""
+
+    steps: Sequence[Step] = ()
+    size: int = 0
+    awaited: str = ""
+    signals: Sequence[Signal] = ()
+
+    @classmethod
+    def of(cls, given: Sequence[Any] | None) -> Self:
+        """The same, of what JSON made of it on its way to another process."""
+        if given is None:
+            return cls()
+        steps, size, awaited, signals = given
+        return cls([Step(*each) for each in steps], size, awaited, [Signal(*each) for each in signals])
+
+    @classmethod
+    def read(cls, head: bytes, entries: Sequence[bytes | None], signals: bytes) -> Self:
+        """The same, of what is stored. A corrupt entry has no name: its step is taken again."""
+        _, _, awaited = head.partition(b" ")
+        steps = [_step_in(entry) for entry in entries]
+        size = sum(len(entry) for entry in entries if entry is not None)
+        return cls(steps, size, awaited.decode("utf-8", "replace"), _signals(signals))
+
+
+class StepEntry(NamedTuple):
+    """A step as it is stored: its number, from 1, how many steps the message then has, its JSON, and the name of the
+    signal that the message awaits, "" for none."""
+
+    number: int
+    total: int
+    json: str
+    awaited: str = ""
+
+    def fields(self, message_id: bytes) -> tuple[bytes, bytes, bytes, bytes]:
+        """The fields of the store's hash that say the same, each before its value."""
+        head = f"{self.total} {self.awaited}".encode()
+        return head_field(message_id), head, b"%b\n%d" % (message_id, self.number), self.json.encode()
+
+
+def head_field(message_id: bytes) -> bytes:
+    """The field that says how many steps a message has, and which signal it awaits."""
+    return message_id + b"\n"
+
+
+def signals_field(message_id: bytes) -> bytes:
+    """The field that has the signals sent to a message."""
+    return message_id + b"\n0"
+
+
+def step_fields(message_id: bytes, head: bytes | None) -> list[bytes]:
+    """The fields that have the steps of a message."""
+    count, _, _ = (head or b"0").partition(b" ")
+    most = min(MOST_STEPS, int(count)) if count.isdigit() else 0
+    return [b"%b\n%d" % (message_id, number) for number in range(1, most + 1)]
+
+
+def signal_line(name: str, value: Any) -> tuple[bytes, bytes]:
+    """A signal as `signal.lua` stores it: what its line begins with, and its value. BadData for an invalid one."""
+    return f"\n{check_step_name(name, 'signal name')}\t".encode(), as_json(value, f"signal {name}").encode()
+
+
+def _signals(stored: bytes) -> list[Signal]:
+    found: dict[str, Signal] = {}
+    for line in stored.decode("utf-8", "replace").split("\n"):
+        name, _, rest = line.partition("\t")
+        at, _, value = rest.partition(" ")
+        if at.isdecimal() and name not in found and (each := _array(f"[{value}]".encode(), 1, 1)):
+            found[name] = Signal(name, int(at), each[0])
+    return [*found.values()]
+
+
+def _step_in(entry: bytes | None) -> Step:
+    match _array(entry, 3, 4):
+        case [str(), int(), _] | [str(), int(), _, int()] as each:
+            return Step(*each)
+    return Step("", 0)
+
+
+def _array(stored: bytes | None, least: int, most: int) -> list[Any] | None:
+    try:
+        value = json.loads(stored or b"")
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, list) and least <= len(value) <= most else None
+
+
+def check_step_name(name: object, what: str = "step name") -> str:
+    """``name``, if it is valid for a step or a signal; # counts those of one name."""
+    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= MOST_NAME or "#" in name:
+        raise BadData(what, repr(name), f"1 to {MOST_NAME} printable characters, # is not one of them")
+    return name
+
+
+def as_json(value: Any, what: str) -> str:
+    """``value`` as JSON. BadData if it is too long or invalid; TypeError for a type without JSON form."""
+    try:
+        text = "".join(quick(value, 0))
+        size = len(text.encode())
+    except (TypeError, ValueError, RecursionError):
+        from pollconsumer.core.json_values import explain
+
+        explain(value, what, "return what JSON has")
+    if size > MOST_RESULT_BYTES:
+        raise BadData(what, f"{size} bytes of JSON", f"at most {MOST_RESULT_BYTES}; store it elsewhere")
+    return text
+
+
+def as_recorded(step: Step) -> str:
+    """The JSON of a step, whose result has a JSON form."""
+    return "".join(quick([*step] if step.until is not None else [*step[:3]], 0))

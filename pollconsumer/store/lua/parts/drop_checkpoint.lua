@@ -1,0 +1,3 @@
+-- Of a completion, in a step.
+
+drop_checkpoints({id})

@@ -1,0 +1,23 @@
+-- Keep a value that is sent to a message, the first of its name, and wake the message if it awaits that.
+-- KEYS records rows checkpoints schedule schedule_marker
+-- NEEDS rows schedule message_steps
+-- ARGV id, a line feed, the name and a tab, value, most bytes of the signals of a message
+-- Returns '' when it is kept; 'sent' when one of that name was before; 'full' when the message has too many; its state when
+--   it has ended; 'newer' when its record is of a newer version; nil when there is no such message
+
+local id = ARGV[1]
+local row, state = message_of(id)
+if state ~= 'scheduled' and state ~= 'ready' and state ~= 'reserved' then return state end  -- GUARD state
+local now = now_ms()
+local awaited, sent, head = awaited_and_sent(id)
+local line = ARGV[2] .. decimal(now) .. ' ' .. ARGV[3]
+if find(sent, ARGV[2], 1, true) then return 'sent' end  -- GUARD the first signal of a name
+if #sent + #line > tonumber(ARGV[4]) then return 'full' end
+-- EXPECT schedule schedule_marker
+redis.call('HSET', checkpoints, id .. '\n', head or '0 ', id .. '\n0', sent .. line)
+-- One that waits for its rate has its turn later: it knows of the signal by then.
+if state == 'scheduled' and awaited == sub(ARGV[2], 2, -2) and not has_flag(byte(row, FLAGS), BOOKED) then
+  redis.call('HSET', rows, id, set(row, NEXT_ATTEMPT, be6(now)))
+  put_in_schedule(id, now)  -- GUARD a signal wakes its message
+end
+return ''
