@@ -45,6 +45,16 @@ class Yield(Exception):
     """Raised by a handler: continue in the next launch, uncharged."""
 
 
+class Asleep(BaseException):
+    """Raised in a handler by ``context.sleep`` and ``context.wait_for``: the message gives its place back, uncharged,
+    until ``until``, in epoch ms, or until a signal comes. Not an Exception, so that ``except Exception`` does not catch
+    it."""
+
+    def __init__(self, until: int) -> None:
+        self.until = until
+        super().__init__("asleep")
+
+
 class HandlerTimeout(TimeoutError):
     """The handler exceeded its ``timeout`` and was stopped. A failure like any other."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.message import encode_payload
+from pollconsumer.core.message_steps import Step, StepEntry, as_recorded
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.dashboard.guard import HEADERS
 from pollconsumer.dashboard.page_actions import SWEEP_WITHIN, PageActions
@@ -19,6 +20,7 @@ from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.queues.signal_sender import SignalSender
 from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from tests.conftest import NAMESPACE
 from tests.dashboard.pages import HOST, TOKEN, Document, admitted, browser, reading, seen
@@ -230,6 +232,22 @@ def test_a_message_id_that_two_queues_have_asks_for_the_queue(wire: Wire) -> Non
     answer = browser(wire).get("/message?id=a")
     assert answer.status_code == 400
     assert "mail and reports" in Document(answer.text).text
+
+
+def test_the_page_of_a_message_shows_its_steps_and_signals(wire: Wire) -> None:
+    store = RedisStore(wire, NAMESPACE)
+    store.enqueue([message("a")])
+    launch = Launch(store)
+    (reservation,) = launch.reserve()
+    for entry in (
+        StepEntry(1, 1, as_recorded(Step("charge", 1, {"receipt": "<7>"}))),
+        StepEntry(2, 2, as_recorded(Step("approved", 1, None, HOUR)), "approved"),
+    ):
+        store.record(launch.holder, reservation, entry)
+    SignalSender(wire, NAMESPACE).send(reservation.queue, "a", "other", "value")
+    text = Document(browser(wire).get("/message?id=a").text).text
+    for shown in ('{"receipt": "<7>"}', "until 1970-01-01 01:00:00", "awaits", "signal other"):
+        assert shown in text
 
 
 def test_a_store_that_is_away_is_a_page_not_a_crash(wire: Wire) -> None:

@@ -39,6 +39,18 @@ durations                   object
 durations.waited_seconds    seconds or null           0.004                          ready, until it was reserved
 durations.handled_seconds   seconds or null           0.1
 """
+_WORK = """checkpoint                  object or null            null
+steps                       list of objects                                          see [long work](../long-work.md)
+steps.name                  text                      "charge"
+steps.at                    instant                   "2026-11-27T08:00:00.050Z"     recorded
+steps.result                any                       {"paid": true}
+steps.until                 instant or null           null                           of a sleep or a wait: its end
+awaits                      text or null              null                           the name of a signal
+signals                     list of objects
+signals.name                text                      "approved"
+signals.at                  instant                   "2026-11-27T08:00:00.060Z"     sent
+signals.value               any                       {"by": "ann"}
+"""
 _QUEUE = """
 name                        text                      "default"
 ready                       whole number              3
@@ -132,7 +144,7 @@ TEXTS = {
 id                          text                      "a"
 duplicate                   true or false             false
 """,
-    "status a": f"{_MESSAGE}checkpoint                  object or null            null\n",
+    "status a": f"{_MESSAGE}{_WORK}",
     "status": _below("queues", "list of object", _QUEUE)
     + """
 overdue                     whole number              0

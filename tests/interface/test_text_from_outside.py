@@ -56,6 +56,7 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["--running", "done" + LINE],
     ],
     "reschedule": [[LINE, "--in", "1s"], ["dead" + LINE, "--in", "1s"]],
+    "signal": [[LINE, "name"], ["done" + LINE, LINE], ["done" + LINE, "name"], ["done" + LINE, "name", LINE]],
     "dead list": [[], ["--json"]],
     "dead show": [["dead" + LINE], ["dead" + LINE, "--json"], [LINE]],
     "dead redrive": [[LINE], ["--all", "--handler", LINE], ["--all", "--json"]],

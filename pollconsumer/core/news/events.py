@@ -136,6 +136,14 @@ class ResultDropped(Event):
     reason: str
 
 
+class StepsUnasked(Event):
+    """The message is completed, and its handler has not asked for ``steps`` that an earlier attempt recorded."""
+
+    id: str
+    handler: str
+    steps: tuple[str, ...]
+
+
 class MessageExpired(Event):
     """The message was not begun before its expiry, and is not handled."""
 

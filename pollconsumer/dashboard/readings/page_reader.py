@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.message_steps import Recorded
 from pollconsumer.dashboard.readings.excerpts import Completions, Excerpts
 from pollconsumer.dashboard.readings.letters import Letter, LetterGroup, Letters, Wanted, groups_of
 from pollconsumer.interface.settings.model import Settings
@@ -69,11 +70,13 @@ class Front(NamedTuple):
 
 
 class OfMessage(NamedTuple):
-    """The page of a message. ``checkpoint``: None if there is none, or it was not read."""
+    """The page of a message. ``checkpoint``: None if there is none, or it was not read, as ``recorded`` has nothing
+    then."""
 
     now: int
     message: Message
     checkpoint: Mapping[str, Any] | None = None
+    recorded: Recorded = Recorded()
 
 
 class OfQueue(NamedTuple):
@@ -148,7 +151,8 @@ class PageReader:
     def message(self, message_id: str, queue: str | None) -> OfMessage:
         """The page of a message. NotFound if there is none, UsageError if two queues have one."""
         message = self._inspector.message(message_id, queue)
-        return OfMessage(self._inspector.now(), message, self._inspector.checkpoint(message))
+        kept = self._inspector.checkpoint(message), self._inspector.recorded(message)
+        return OfMessage(self._inspector.now(), message, *kept)
 
     def queue(self, name: str, state: State, skip: int) -> OfQueue:
         """The page of the queue ``name``. NotFound if there is none."""

@@ -6,12 +6,19 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
 
 from pollconsumer.core.errors import NotCompleted, WaitRefused
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.timespan import parse_duration
-from pollconsumer.interface.api.handle_actions import cancelling, redriving, rescheduling, serve_others, stopping
+from pollconsumer.interface.api.handle_actions import (
+    cancelling,
+    redriving,
+    rescheduling,
+    serve_others,
+    signalling,
+    stopping,
+)
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.runtime.handling.waits import slot_waits
 from pollconsumer.store.client.wire import Wire
@@ -104,10 +111,17 @@ class Handle(Generic[R]):
         TypeError for a naive one, or for both; NotFound, StoreUnreachable."""
         self._app.ask(rescheduling(self.queue, self.id, in_, at))
 
-    def redrive(self) -> None:
-        """Return a dead letter to its queue with all attempts again. BadData if the message is none, or if another
-        message has its unique key by now; NotFound, StoreUnreachable."""
-        self._app.ask(redriving(self.queue, self.id))
+    def redrive(self, *, from_start: bool = False) -> None:
+        """Return a dead letter to its queue with all attempts again; ``from_start``: without its checkpoint, steps and
+        signals. BadData if the message is none, or if another message has its unique key by now; NotFound,
+        StoreUnreachable."""
+        self._app.ask(redriving(self.queue, self.id, from_start=from_start))
+
+    def signal(self, name: str, value: Any = None) -> bool:
+        """Send a value of at most 64 KiB of JSON to the message, whose handler waits for it by ``context.wait_for``, or
+        will. False if a signal of that name was sent before: the first one holds. BadData if the message has ended, has
+        signals of 1 MiB, or for an invalid name or value; NotFound, StoreUnreachable."""
+        return self._app.ask(signalling(self.queue, self.id, name, value))
 
     async def status_async(self) -> Message:
         """`status` without blocking the event loop."""
@@ -125,9 +139,13 @@ class Handle(Generic[R]):
         """`reschedule` without blocking the event loop."""
         await self._app.ask_async(rescheduling(self.queue, self.id, in_, at))
 
-    async def redrive_async(self) -> None:
+    async def redrive_async(self, *, from_start: bool = False) -> None:
         """`redrive` without blocking the event loop."""
-        await self._app.ask_async(redriving(self.queue, self.id))
+        await self._app.ask_async(redriving(self.queue, self.id, from_start=from_start))
+
+    async def signal_async(self, name: str, value: Any = None) -> bool:
+        """`signal` without blocking the event loop."""
+        return await self._app.ask_async(signalling(self.queue, self.id, name, value))
 
     async def state_async(self) -> State:
         """`state` without blocking the event loop."""

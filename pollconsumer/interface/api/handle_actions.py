@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.lifecycle import State
@@ -34,11 +34,20 @@ def rescheduling(queue: str, message_id: str, in_: str | float | None, at: datet
     return lambda *store: _interventions(*store).reschedule(queue, message_id, due=due, delay=delay)
 
 
-def redriving(queue: str, message_id: str) -> Act:
+def signalling(queue: str, message_id: str, name: str, value: Any) -> Callable[[Wire, str], bool]:
+    def signal(wire: Wire, namespace: str) -> bool:
+        from pollconsumer.store.queues.signal_sender import SignalSender
+
+        return SignalSender(wire, namespace).send(queue, message_id, name, value)
+
+    return signal
+
+
+def redriving(queue: str, message_id: str, *, from_start: bool) -> Act:
     def redrive(wire: Wire, namespace: str) -> None:
         from pollconsumer.store.reading.inspector import Inspector
 
-        if not _interventions(wire, namespace).redrive(queue, [message_id]):
+        if not _interventions(wire, namespace).redrive(queue, [message_id], from_start=from_start):
             state = Inspector(wire, namespace).message(message_id, queue).state
             reason = "another message has its unique key" if state is State.DEAD else f"it is {state}, no dead letter"
             raise BadData("cannot redrive", message_id, reason)

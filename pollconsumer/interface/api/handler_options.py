@@ -8,7 +8,7 @@ from inspect import isasyncgenfunction, isclass, iscoroutinefunction, isgenerato
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Required, TypedDict, cast
 
 from pollconsumer.core.choices import Missed, Overlap
-from pollconsumer.core.errors import ConfigurationError, unknown_options
+from pollconsumer.core.errors import ConfigurationError, UsageError, unknown_options
 from pollconsumer.core.message import MOST_ATTEMPTS, check_queue
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.core.retry import Backoff, RetryPolicy
@@ -188,6 +188,12 @@ def handler_of(name: str, function: Callable[..., Any], arguments: Arguments, ch
     """The handler ``name`` that calls ``function``, with the fields ``checked``."""
     if (argument := checked["rate_key"]) is not None and not arguments.takes(argument):
         raise ConfigurationError("rate_key", repr(argument), f"the handler {name} has no parameter of that name")
+    if checked["at_most_once"] and arguments.takes_context:
+        from pollconsumer.runtime.handling.steps_seen import step_seen  # few handlers are called at most once
+
+        if (seen := step_seen(function)) is not None:
+            fix = f"{seen} goes on in another attempt, and at most once there is none: leave out delivery"
+            raise UsageError("delivery", f"at_most_once of {name}", fix)
     asynchronous = is_asynchronous(f"handler {name}", function)
     if checked["bulk"] is None:
         run = calling(function, arguments)

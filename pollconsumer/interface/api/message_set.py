@@ -58,11 +58,12 @@ class Messages:
         chosen = self._app.ask(lambda *store: unreserved(MessageSelector(*store), self._selection))
         return self._act(chosen, lambda each, queue, ids: each.cancel_all(queue, ids))
 
-    def redrive_all(self) -> int:
-        """Return the dead letters among them to their queues, with all attempts again. Returns how many were returned:
-        one is left if another message has its unique key by now."""
+    def redrive_all(self, *, from_start: bool = False) -> int:
+        """Return the dead letters among them to their queues, with all attempts again; ``from_start``: without their
+        checkpoints, steps and signals. Returns how many were returned: one is left if another message has its unique
+        key by now."""
         chosen = self._app.ask(lambda *store: dead_letters(MessageSelector(*store), self._selection))
-        return self._act(chosen, lambda each, queue, ids: each.redrive(queue, ids))
+        return self._act(chosen, lambda each, queue, ids: each.redrive(queue, ids, from_start=from_start))
 
     def _act(self, chosen: Chosen, act: Callable[[Interventions, str, list[str]], list[str]]) -> int:
         return sum(

@@ -33,6 +33,7 @@ COMMANDS = {
     "list": ("interface.cli.messages.list:list_", "Messages by state."),
     "cancel": ("interface.cli.messages.cancel:cancel", "End messages that are not reserved yet."),
     "reschedule": ("interface.cli.messages.cancel:reschedule", "Give such a message another due time."),
+    "signal": ("interface.cli.messages.signal:signal", "Send a value to a message that waits for it."),
     "dead": ("interface.cli.messages.dead:dead", "Dead letters: list, show, redrive, purge."),
     "recurrences": (
         "interface.cli.messages.recurrences:recurrences",

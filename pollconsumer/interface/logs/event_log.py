@@ -35,6 +35,10 @@ WARNINGS: dict[type, tuple[str, str]] = {
         "retry policy of {handler} failed, the default delays hold: {reason}",
     ),
     events.ResultDropped: ("result dropped: {handler}", "result of {id} ({handler}) is not kept: {reason}"),
+    events.StepsUnasked: (
+        "steps unasked: {handler}",
+        "{handler} no longer asks for steps recorded of {id}: {steps}; were they renamed while it slept?",
+    ),
     events.QueueUnserved: (
         "queue unserved: {queue}",
         "queue {queue}: {messages} ready, and no launch serves it, though it is that of {handlers}; add it to "
@@ -96,6 +100,7 @@ ONCE: dict[type, str] = {
     events.MessageNotBegun: "handler",
     events.NewerMessagesFound: "queue",
     events.MessageExpired: "queue",
+    events.StepsUnasked: "handler",
 }
 """Event that is a warning once for each value of a field → that field."""
 

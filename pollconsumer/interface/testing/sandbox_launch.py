@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from mmap import mmap
 
 from pollconsumer.core.news.events import Event, LaunchEnded
-from pollconsumer.core.retry import Fatal, RetryIn, Yield
+from pollconsumer.core.retry import Asleep, Fatal, RetryIn, Yield
 from pollconsumer.core.window import StopReason, Window
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
@@ -25,8 +25,8 @@ from pollconsumer.store.leases import Acquired, Group, Leases
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.reservations import Reservation
 
-FORESEEN = (Fatal, RetryIn, Yield)
-ENDS_A_HANDLER = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
+FORESEEN = (Asleep, Fatal, RetryIn, Yield)
+ENDS_A_HANDLER = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError, Asleep)
 """Other exceptions of a handler (Ctrl-C, pytest's outcomes) are raised in the test."""
 
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from threading import Lock
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack, cast
 
 from pollconsumer.core.errors import BadData, UsageError
 from pollconsumer.core.message import NewMessage, encode_payload
+from pollconsumer.core.message_steps import Recorded, StepEntry
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.runtime.handling.shield import Shield
 from pollconsumer.runtime.new_messages import Defaults, SendOptions, new_message
@@ -18,6 +19,9 @@ from pollconsumer.runtime.new_messages import Defaults, SendOptions, new_message
 if TYPE_CHECKING:
     from pollconsumer.core.news.progress import Progress
     from pollconsumer.runtime.drafts import BeforeEnqueue
+    from pollconsumer.runtime.handling.journal import Journal
+
+T = TypeVar("T")
 
 MOST_ENQUEUED, MOST_BYTES = 1000, 16 * 1024**2
 """Limits per completion, so that its script does not block the server for long."""
@@ -28,7 +32,8 @@ class Delivery(NamedTuple):
 
     ``attempt`` counts from 1, ``generation`` counts redrives. ``state`` is the last checkpoint. ``occurrence``: the
     instant of an occurrence, in epoch ms; ``previous``: of the last one that was completed the instant, when it was
-    completed, both in epoch ms, and its result.
+    completed, both in epoch ms, and its result. ``recorded``: the message's steps and signals, None for none.
+    ``shown``: when the server's clock showed an instant, in epoch ms, on the monotonic clock of this host.
     """
 
     namespace: str
@@ -42,6 +47,8 @@ class Delivery(NamedTuple):
     headers: dict[str, str] | None = None
     occurrence: int | None = None
     previous: tuple[int, int, Any] | None = None
+    recorded: Recorded | None = None
+    shown: tuple[int, float] = (0, 0.0)
 
 
 class Previous(NamedTuple):
@@ -63,7 +70,8 @@ class Situation(NamedTuple):
     ``save`` stores a message's checkpoint, ``report`` its progress, soon; ``stop_asked`` tells whether it is to stop.
     Their first argument is the message, as the context was given it. ``defaults_of`` gives those of a handler.
     ``send`` enqueues a message immediately and returns its id; only hooks that are called after the settlement need it.
-    ``before_enqueue``: the hooks of the handler's application.
+    ``before_enqueue``: the hooks of the handler's application. ``record`` records a step; None if that cannot be, since
+    the handler is called at most once.
     """
 
     stop_before: float
@@ -75,6 +83,7 @@ class Situation(NamedTuple):
     report: Callable[[Any, Progress], None] = lambda *_: None
     before_enqueue: Sequence[BeforeEnqueue] = ()
     stop_asked: Callable[[Any], bool] = bool
+    record: Callable[[Any, StepEntry], None] | None = None
 
 
 class Context:
@@ -98,6 +107,9 @@ class Context:
         self._situation = situation
         self._settled = settled
         self._adding, self._ended = Lock(), False
+        self._own_journal: Journal | None = None
+        self.unasked: Sequence[str] | None = None
+        """Recorded steps for which the handler has not asked, once the attempt has ended; None where nothing was."""
 
     def after_settlement(self) -> Context:
         """A separate context for hooks after the settlement, which a thread left by the handler cannot use."""
@@ -107,6 +119,8 @@ class Context:
         """The attempt has ended: refuse messages of threads that it left behind, which would be lost."""
         with self._adding:
             self._ended = True
+        if self.unasked is None and isinstance(self._delivery, Delivery) and self._delivery.recorded is not None:
+            self.unasked = self._opened_journal().unasked()
 
     def limit(self, seconds: float) -> None:
         """Start the handler's timeout."""
@@ -262,3 +276,58 @@ class Context:
         with Shield():
             self._situation.save(self._message, encoded)
         self._delivery = self.delivery._replace(state=state)
+
+    def step(self, name: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """The result of ``function(*args, **kwargs)``, recorded under ``name``: later attempts get it without a call.
+
+        A result is the JSON of what the function returned, at most 64 KiB: a tuple becomes a list, in this attempt,
+        too. The second step of a name is ``name#2``. The function is called at least once; a result is recorded at most
+        once. BadData for a result without JSON form, or for more than 1000 steps or 1 MiB of a message; LeaseLost if
+        the message is no longer this launch's; UsageError where a message is handled at most once, for a coroutine
+        function, and after the attempt.
+        """
+        return cast("T", self._journal("context.step").step(name, function, *args, **kwargs))
+
+    async def step_async(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """`step` of a coroutine function, or of another."""
+        return await self._journal("context.step_async").step_async(name, function, *args, **kwargs)
+
+    def sleep(self, duration: str | float, name: str = "sleep") -> None:
+        """Give the message's place back, uncharged, and go on in a launch after ``duration``: seconds, or text such as
+        ``3d``. The handler is called again then; its recorded steps return at once. Errors as of `step`.
+
+        It raises, to end the attempt; do not catch BaseException around it.
+        """
+        self._journal("context.sleep").sleep(duration, name)
+
+    def wait_for(self, signal: str, timeout: str | float | None = None) -> Any:
+        """The value of the first signal of that name sent to this message: see ``message.signal``. None if none came
+        within ``timeout``, seconds or text such as ``7d``, counted from the first call.
+
+        Meanwhile the place is given back, as by `sleep`. A signal that came before is there at once. Errors as of
+        `step`.
+        """
+        return self._journal("context.wait_for").wait_for(signal, timeout)
+
+    def record(self, entry: StepEntry) -> None:
+        """Record a step: the journal asks for it, or the handler's own process."""
+        assert self._situation.record is not None
+        self._situation.record(self._message, entry)
+
+    def _journal(self, what: str) -> Journal:
+        if self._settled or self._ended:
+            raise UsageError(what, "after the attempt", "take steps in the handler, before that ends")
+        if self._situation.record is None:
+            raise UsageError(what, "delivered at most once", "let the handler be delivered at least once, the default")
+        return self._opened_journal()
+
+    def _opened_journal(self) -> Journal:
+        if self._own_journal is None:
+            from pollconsumer.runtime.handling.journal import Journal  # few handlers take steps
+
+            self._own_journal = Journal(Recorded.of(self.delivery.recorded), self.record, self._server_ms)
+        return self._own_journal
+
+    def _server_ms(self) -> int:
+        at, shown_at = self.delivery.shown
+        return at + int((self._situation.clock() - shown_at) * 1000)

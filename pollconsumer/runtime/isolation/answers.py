@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.core.message_steps import StepEntry
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.in_hand import InHand
 from pollconsumer.runtime.handling.waits import slot_waits
@@ -15,7 +17,9 @@ def answer_to(frame: dict[str, Any], message: InHand, context: Context) -> dict[
     """Do what the handler of ``message`` asks for in ``frame``. Returns what its process is to be answered, if it waits
     for an answer."""
     if "checkpoint" in frame:
-        return _keep(context, frame["checkpoint"])
+        return _kept(context.checkpoint, frame["checkpoint"])
+    if "step" in frame:
+        return _kept(context.record, StepEntry(*frame["step"]))
     if "waits" in frame:
         return _wait_known(message, *frame["waits"])
     if "progress" in frame:
@@ -29,10 +33,10 @@ def report(context: Context, frame: dict[str, Any]) -> None:
         context.progress(*frame["progress"])
 
 
-def _keep(context: Context, state: dict[str, Any]) -> dict[str, Any]:
-    """Keep a checkpoint. Returns the answer to the handler's process: kept, or why it was refused."""
+def _kept(keep: Callable[[Any], None], what: Any) -> dict[str, Any]:
+    """Keep a checkpoint or a step. Returns the answer to the handler's process: kept, or why it was refused."""
     try:
-        context.checkpoint(state)
+        keep(what)
     except PollConsumerError as error:
         return {"refused": encode_refusal(error)}
     return {"kept": True}

@@ -246,6 +246,7 @@ class _ChildProcess:
             if frame is not None:
                 if "enqueued" in frame:
                     report(context, frame["last"])
+                    context.unasked = frame["unasked"]
                     context.enqueued += decode_messages(frame["enqueued"])
                     return frame
                 self.began = self.began or "began" in frame

@@ -12,12 +12,13 @@ from typing import Any
 from pollconsumer.core import errors
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.message import NewMessage, quick
-from pollconsumer.core.retry import Fatal, RetryIn, Yield
+from pollconsumer.core.retry import Asleep, Fatal, RetryIn, Yield
 from pollconsumer.runtime.handling.argument_errors import BadArguments
 from pollconsumer.runtime.handling.bulk.bulk_call import MemberOutcomes
 from pollconsumer.runtime.handling.outcome import Dropped, Outcome, text_of, trace, why_dropped
 
-KINDS: dict[str, type[Exception]] = {
+KINDS: dict[str, type[BaseException]] = {
+    "asleep": Asleep,
     "bad_arguments": BadArguments,
     "fatal": Fatal,
     "retry": RetryIn,
@@ -57,6 +58,7 @@ def encode_error(error: BaseException, fatal: tuple[type[BaseException], ...] = 
         "text": text_of(error)[:MOST_TEXT],
         "trace": trace(error),
         "seconds": error.seconds if isinstance(error, RetryIn) else None,
+        "until": error.until if isinstance(error, Asleep) else None,
     }
 
 
@@ -75,6 +77,8 @@ def decode_error(fields: dict[str, Any]) -> BaseException:
     error: BaseException = kind.__new__(kind, fields["text"])
     if isinstance(error, RetryIn):
         error.seconds = fields["seconds"]
+    if isinstance(error, Asleep):
+        error.until = fields["until"]
     error.trace = fields["trace"]  # type: ignore[attr-defined]  # for `outcome.trace`
     return error
 

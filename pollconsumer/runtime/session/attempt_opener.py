@@ -44,7 +44,7 @@ class AttemptOpener:
         handler = self._handlers.get(reservation.handler)
         if self._stops.asked(reservation):
             self._settling.stop_unstarted(reservation)
-        elif reservation.expires and reservation.has_expired(self._clock()):
+        elif reservation.expires and reservation.has_expired(self._clock()) and not self._took_steps(reservation):
             self._settling.expire(reservation, reservation.server_ms(self._clock()))
             self._call_hooks()
         elif handler is None:
@@ -61,6 +61,13 @@ class AttemptOpener:
                 self._settling.dead_letter(reservation, handler, error, reservation.server_ms(self._clock()))
                 self._call_hooks()
         return None
+
+    def _took_steps(self, reservation: Reservation) -> bool:
+        """Whether an earlier attempt took steps: from then on the message does not expire."""
+        if not reservation.has_checkpoint:
+            return False
+        recorded = self._context_of(reservation).delivery.recorded
+        return recorded is not None and len(recorded.steps) > 0
 
     def _opened(self, reservation: Reservation, handler: Handler) -> Attempt:
         if reservation.crashes:

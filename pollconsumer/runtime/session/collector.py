@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.durations import Durations
 from pollconsumer.core.news.events import DescriptorsClosed, DescriptorsUsedUp
-from pollconsumer.core.retry import NotBegun, Yield
+from pollconsumer.core.retry import Asleep, NotBegun, Yield
 from pollconsumer.runtime.handling.executors.executor import Executor, Handled
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.session.consumer_options import LONGEST_WAIT
@@ -74,10 +74,13 @@ class Collector:
             self._durations.add(attempt.handler.name, handled.ended - handled.started)
 
     def _end(self, handled: Handled) -> bool:
-        """Have a message settled. Returns whether its attempt ended, instead of being put off."""
+        """Have a message settled. Returns whether its duration counts: its attempt was not put off."""
         reservation, error, progress = handled.attempt.reservation, handled.outcome.error, self._launch.progress
-        if isinstance(error, Yield | NotBegun) and not progress.stops.asked(reservation):
+        if isinstance(error, Yield | NotBegun | Asleep) and not progress.stops.asked(reservation):
             progress.flight.leave(reservation)
+            if isinstance(error, Asleep):
+                self._settling.sleep(handled, error)
+                return True
             if isinstance(error, Yield):
                 self._exchange.put_off(reservation)
             else:

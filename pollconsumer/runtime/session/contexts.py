@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from pollconsumer.core.message import Malformed, NewMessage, decode_payload
+from pollconsumer.core.message_steps import StepEntry
 from pollconsumer.runtime.handling.context import Context, Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
 from pollconsumer.runtime.launch.held import Launch
@@ -40,18 +41,21 @@ class Deliveries:
         """What the last context had in common with others of its lot."""
 
     def context_of(self, reservation: Reservation) -> Context:
-        shared, state = self._shared, None
+        shared, state, recorded = self._shared, None, None
         if shared is None or shared.lot is not reservation.lot:
             shared = self._shared = self._shared_by(reservation.lot)
         if not reservation.row[rows.FLAGS] & rows.CHECKPOINT and reservation.id[-1:] != b"Z":  # quicker than by name
             return Context(partial(shared.delivery_of, reservation), shared.situation, reservation)
         if reservation.has_checkpoint:
+            stored, recorded = self._store.recorded(reservation)
             with suppress(Malformed):  # corrupt
-                state = decode_payload(self._store.last_checkpoint(reservation) or b"")
+                state = decode_payload(stored or b"")
         instant = previous = None
         if (occurrence := reservation.occurrence) is not None:
             instant, previous = occurrence.instant, self._predecessors.of(reservation)
-        delivery = shared.delivery_of(reservation)._replace(state=state, occurrence=instant, previous=previous)
+        delivery = shared.delivery_of(reservation)._replace(
+            state=state, occurrence=instant, previous=previous, recorded=recorded
+        )
         return Context(delivery, shared.situation, reservation)
 
     def context_of_call(self, reservations: Sequence[Reservation]) -> tuple[CallContext, list[Delivery]]:
@@ -71,7 +75,7 @@ class Deliveries:
 
             with suppress(Malformed):
                 headers = dict(decoded(lot.options)[0].headers)
-        launch = self._launch
+        launch, handler = self._launch, self._handlers.get(lot.handler)
         situation = Situation(
             launch.window.stop_before,
             self._cancelled,
@@ -80,8 +84,9 @@ class Deliveries:
             launch.clock,
             self._send,
             self._reporting.report,
-            hooks_before_enqueue(self._handlers.get(lot.handler)),
+            hooks_before_enqueue(handler),
             launch.progress.stops.asked,
+            None if handler is not None and handler.at_most_once else self._record,
         )
         numbers = rows.attempts(lot.row), rows.generation(lot.row), rows.fence(lot.row)
         return _Shared(lot, self._namespace, numbers, headers, situation)
@@ -89,6 +94,10 @@ class Deliveries:
     def _save(self, reservation: Reservation, state: bytes) -> None:
         with self._store_of_handlers() as store, self._reporting.carried() as reports:
             store.checkpoint(self._launch.holder, reservation, state, reports)
+
+    def _record(self, reservation: Reservation, entry: StepEntry) -> None:
+        with self._store_of_handlers() as store, self._reporting.carried() as reports:
+            store.record(self._launch.holder, reservation, entry, reports)
 
     def _send(self, message: NewMessage) -> str:
         with self._store_of_handlers() as store:
@@ -123,4 +132,7 @@ class _Shared(NamedTuple):
         """The delivery of a message without a checkpoint that is no occurrence: the store need not be asked for
         anything."""
         lot = self.lot
-        return Delivery(self.namespace, lot.queue, reservation.name, lot.handler, *self.numbers, None, self.headers)
+        shown = lot.reserved_at, lot.shown_at
+        return Delivery(
+            self.namespace, lot.queue, reservation.name, lot.handler, *self.numbers, None, self.headers, shown=shown
+        )

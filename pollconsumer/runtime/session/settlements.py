@@ -17,9 +17,10 @@ from pollconsumer.core.news.events import (
     NewerMessagesFound,
     ResultDropped,
     RetryPolicyFailed,
+    StepsUnasked,
 )
 from pollconsumer.core.notation.timespan import YEAR
-from pollconsumer.core.retry import NotBegun, Stopped, TimeIsUp, after_failure
+from pollconsumer.core.retry import Asleep, NotBegun, Stopped, TimeIsUp, after_failure
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.executors.executor import Handled
 from pollconsumer.runtime.handling.handler import Handler
@@ -74,6 +75,8 @@ class Settlements:
         if error is None:
             extra = self.extra_of(reservation, handler.result_ms, context, outcome.result, ended)
             self.complete([(reservation, started, ended, extra)])
+            if context is not None and context.unasked:
+                self._emit(StepsUnasked(reservation.name, reservation.handler, tuple(context.unasked)))
         else:
             if self.since is None:
                 self.since = ended
@@ -237,6 +240,15 @@ class Settlements:
         """Release a message, uncharged, whose handler yielded."""
         self.yielded += 1
         self._add(reservation, Settlement.released(reservation))
+
+    def sleep(self, handled: Handled, error: Asleep) -> None:
+        """Give the place of a message back, uncharged, until its sleep is over or the signal that it awaits comes."""
+        self.yielded += 1
+        reservation, ended = handled.attempt.reservation, handled.attempt.reservation.server_ms(handled.ended)
+        if self.since is None:
+            self.since = handled.ended
+        took = ended - reservation.server_ms(handled.started)
+        self._add(reservation, Settlement.asleep(reservation, wakes_in_ms=max(0, error.until - ended), took=took))
 
     def pass_over(self, stale: Collection[bytes]) -> None:
         """Call no hook of ``stale`` reservations."""

@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.core.message_steps import StepEntry
 from pollconsumer.core.news.progress import Progress
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.log_direction import direct_log
@@ -185,6 +186,7 @@ class _ChildServer:
             self._defaults_of,
             report=reports.report,
             before_enqueue=hooks_before_enqueue(handler),
+            record=None if handler.at_most_once else self._record,
         )
         kind = Context if handler.bulk is None else CallContext
         context = kind(Delivery(*given["delivery"]), situation)
@@ -192,11 +194,18 @@ class _ChildServer:
         outcome = handler._replace(timeout=None).handle(given["payload"], context)
         end_stray(self._pid, outcome.error)
         context.end()
-        ended = {"enqueued": encode_messages(context.enqueued), "last": reports.take()}
+        enqueued = encode_messages(context.enqueued)
+        ended = {"enqueued": enqueued, "last": reports.take(), "unasked": [*(context.unasked or ())]}
         return encode_outcome(outcome, handler.fatal) | ended
 
     def _save(self, _message: object, state: bytes) -> None:
-        reply = self._ask({"checkpoint": json.loads(state)})
+        self._keep({"checkpoint": json.loads(state)})
+
+    def _record(self, _message: object, entry: StepEntry) -> None:
+        self._keep({"step": entry})
+
+    def _keep(self, frame: dict[str, Any]) -> None:
+        reply = self._ask(frame)
         if "refused" in reply:
             raise decode_refusal(reply["refused"])
 

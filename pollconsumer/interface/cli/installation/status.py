@@ -12,6 +12,7 @@ import click
 
 from pollconsumer.core.errors import UsageError
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.message_steps import Recorded
 from pollconsumer.core.news.progress import Progress
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.interface.cli.installation.launches import launch_as_json, ledger_table
@@ -62,10 +63,11 @@ def status(message_id: str | None, queue: str | None, watch: bool, as_json: bool
         lift()
     if message_id is not None:
         changes = _changes(reading, message_id, queue)
-        for number, (message, checkpoint) in enumerate(changes if watch else islice(changes, 1)):
+        for number, (message, checkpoint, recorded) in enumerate(changes if watch else islice(changes, 1)):
             if number and not as_json:
                 print_line()
-            print_message(describe(message) | {"checkpoint": checkpoint}, as_json=as_json)
+            kept = {"checkpoint": checkpoint, **recorded_as_json(recorded)}
+            print_message(describe(message) | kept, as_json=as_json)
         return
     _show_overview(reading, as_json)
     while watch:
@@ -84,12 +86,12 @@ def _show_overview(reading: Inspector, as_json: bool, *, again: bool = False) ->
     _print_overview(overview, launches)
 
 
-def _changes(inspector: Inspector, message_id: str, queue: str | None) -> Iterator[tuple[Message, Any]]:
-    """The message with its checkpoint, and again whenever they have changed, until it has ended."""
+def _changes(inspector: Inspector, message_id: str, queue: str | None) -> Iterator[tuple[Message, Any, Recorded]]:
+    """The message with its checkpoint and its steps, and again whenever they have changed, until it has ended."""
     before = None
     while True:
         message = inspector.message(message_id, queue)
-        seen, queue = (message, inspector.checkpoint(message)), message.queue
+        seen, queue = (message, inspector.checkpoint(message), inspector.recorded(message)), message.queue
         if seen != before:
             yield seen
         if message.state.has_ended:
@@ -124,6 +126,23 @@ def describe(message: Message) -> dict[str, Any]:
     }
 
 
+def recorded_as_json(recorded: Recorded) -> dict[str, Any]:
+    """The steps of a message, the signal that it awaits, and those sent to it, as ``--json`` shows them."""
+    return {
+        "steps": [
+            {"name": each.name, "at": iso(each.at), "result": each.result, "until": each.until and iso(each.until)}
+            for each in recorded.steps
+        ],
+        "awaits": recorded.awaited or None,
+        "signals": [each._asdict() | {"at": iso(each.at)} for each in recorded.signals],
+    }
+
+
+def _shown_step(step: dict[str, Any]) -> str:
+    ends = f"until {step['until']}" if step["until"] else json_text(step["result"])
+    return f"{step['name']}: {ends}, at {step['at']}"
+
+
 def progress_as_json(progress: Progress) -> dict[str, Any]:
     return progress._asdict() | {"at": iso(progress.at)}
 
@@ -154,6 +173,12 @@ def print_message(details: dict[str, Any], *, as_json: bool) -> None:
         *given_row("result", _json(details["result"])),
         *given_row("progress", details["progress"] and _shown(details["progress"])),
         *given_row("checkpoint", _json(details.get("checkpoint"))),
+        *(("step", _shown_step(each)) for each in details.get("steps", ())),
+        *given_row("awaits", details.get("awaits")),
+        *(
+            ("signal", f"{each['name']}: {json_text(each['value'])}, at {each['at']}")
+            for each in details.get("signals", ())
+        ),
         *given_row("stop asked", details["stop_asked_at"] and _stop(details)),
         *given_row("waits for", details["waits_for_concurrency_key"] and "its concurrency key"),
         *given_row("waits for", details["waits_for_rate_key"] and "the rate of its key, until its next attempt"),

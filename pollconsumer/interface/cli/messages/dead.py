@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import click
 
@@ -64,11 +65,15 @@ def show(message_id: str, queue: str | None, as_json: bool) -> None:
 
 @dead.command(epilog="pollconsumer dead redrive ID\npollconsumer dead redrive --all --queue mail")
 @chosen
+@click.option("--from-start", is_flag=True, help="Without their checkpoints, steps and signals.")
 @JSON_OBJECT
-def redrive(ids: tuple[str, ...], every: bool, handler: str | None, queue: str | None, as_json: bool) -> None:
+def redrive(
+    ids: tuple[str, ...], every: bool, handler: str | None, queue: str | None, from_start: bool, as_json: bool
+) -> None:
     """Return dead letters to their queue, in a new generation with all attempts again."""
     letters = _chosen(ids, every, handler, queue)
-    returned = each_queue("redriven", (letters, opened(Interventions).redrive))
+    act = partial(opened(Interventions).redrive, from_start=from_start)
+    returned = each_queue("redriven", (letters, act))
     report("redriven", returned, letters, WHY_LEFT, as_json)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from pollconsumer.core.retry import Fatal, NotBegun, RetryIn, TimeIsUp, Yield
+from pollconsumer.core.retry import Asleep, Fatal, NotBegun, RetryIn, TimeIsUp, Yield
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Run
 from pollconsumer.runtime.handling.interrupts.alarm import (
@@ -33,7 +33,7 @@ from pollconsumer.runtime.handling.shield import in_force
 from pollconsumer.runtime.system.own_threads import start_thread
 from pollconsumer.runtime.system.system_limits import start_refused
 
-VERDICTS = (Fatal, RetryIn, Yield)
+VERDICTS = (Asleep, Fatal, RetryIn, Yield)
 """Exceptions by which a stopped handler may still decide about the next attempt."""
 
 

@@ -1,0 +1,28 @@
+"""``pollconsumer signal``: a value for a message that waits for it, or will."""
+
+from __future__ import annotations
+
+import click
+
+from pollconsumer.core.errors import BadData
+from pollconsumer.core.notation.strict_json import parse
+from pollconsumer.interface.cli.opened import opened
+from pollconsumer.interface.cli.types import QUEUE_NAME, Once
+from pollconsumer.store.queues.signal_sender import SignalSender
+from pollconsumer.store.reading.inspector import Inspector
+
+
+@click.command(epilog='pollconsumer signal ID approved \'{"by":"admin"}\'')
+@click.argument("message_id", metavar="ID")
+@click.argument("name", metavar="NAME")
+@click.argument("value", metavar="[VALUE]", default="null")
+@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Its queue, where two have a message of that id.")
+def signal(message_id: str, name: str, value: str, queue: str | None) -> None:
+    """Send VALUE, as JSON, to a message whose handler waits for the signal NAME, or will; the first of a name holds."""
+    try:
+        given = parse(value)
+    except (ValueError, RecursionError):
+        raise BadData("VALUE", value, 'JSON, as in true or \'{"by":"admin"}\'') from None
+    queue = opened(Inspector).message(message_id, queue).queue
+    if not opened(SignalSender).send(queue, message_id, name, given):
+        raise BadData("signal sent before", name, "the first one holds; send it under another name")

@@ -1,0 +1,122 @@
+"""The journal of a message in hand: which steps earlier attempts recorded, and what this one records."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable, iscoroutine
+from threading import Lock
+from typing import Any
+
+from pollconsumer.core.errors import BadData, UsageError
+from pollconsumer.core.message_steps import (
+    MOST_BYTES,
+    MOST_STEPS,
+    Recorded,
+    Step,
+    StepEntry,
+    as_json,
+    as_recorded,
+    check_step_name,
+)
+from pollconsumer.core.notation.timespan import YEAR, parse_duration
+from pollconsumer.core.retry import Asleep
+from pollconsumer.runtime.handling.shield import Shield
+
+LONGEST_WAIT = 10 * YEAR
+
+
+class Journal:
+    """``store`` records a step; ``now`` tells the server's clock, in epoch ms, never later than it is there."""
+
+    def __init__(self, recorded: Recorded, store: Callable[[StepEntry], None], now: Callable[[], int]) -> None:
+        self._store, self._now = store, now
+        self._signals = {sent.name: sent.value for sent in recorded.signals}
+        self._numbers = {step.name: (number, step) for number, step in enumerate(recorded.steps, 1)}
+        self._count, self._size, self._awaited = len(recorded.steps), recorded.size, recorded.awaited
+        self._asked: dict[str, int] = {}
+        self._lock = Lock()
+        self._unasked = {step.name for step in recorded.steps} - {""}
+
+    def unasked(self) -> list[str]:
+        """The steps of earlier attempts that this attempt has not asked for, in their order."""
+        return [name for name in self._numbers if name in self._unasked]
+
+    def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        name, known = self._ask(name)
+        if known is not None and known.until is None:
+            return known.result
+        result = function(*args, **kwargs)
+        if isawaitable(result):
+            if iscoroutine(result):
+                result.close()  # else the interpreter warns that it was never awaited
+            raise UsageError("context.step", name, "its function must be awaited: use await context.step_async")
+        return self._recorded(name, result)
+
+    async def step_async(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        name, known = self._ask(name)
+        if known is not None and known.until is None:
+            return known.result
+        result: Any | Awaitable[Any] = function(*args, **kwargs)
+        return self._recorded(name, await result if isawaitable(result) else result)
+
+    def sleep(self, duration: str | float, name: str) -> None:
+        ends_in = _milliseconds("context.sleep", duration)
+        name, known = self._ask(name)
+        if known is None:
+            now = self._now()
+            known = self._record(Step(name, now, None, now + ends_in))
+        if known.until is not None and known.until > self._now():
+            raise Asleep(known.until)
+
+    def wait_for(self, signal: str, timeout: str | float | None) -> Any:
+        ends_in = _milliseconds("context.wait_for", LONGEST_WAIT if timeout is None else timeout)
+        name, known = self._ask(signal)
+        if known is not None and known.until is None:
+            return known.result
+        now = self._now()
+        if signal in self._signals:
+            return self._record(Step(name, now, self._signals[signal])).result
+        if known is not None and known.until is not None and known.until <= now:
+            return self._record(Step(name, now)).result
+        until = known.until if known is not None and known.until is not None else now + ends_in
+        if known is None or self._awaited != signal:
+            self._record(Step(name, now, None, until), awaited=signal)
+        raise Asleep(until)
+
+    def _ask(self, name: str) -> tuple[str, Step | None]:
+        """The step's name, with the number of its repetition, and what is recorded of the step."""
+        check_step_name(name)
+        with self._lock:
+            times = self._asked[name] = self._asked.get(name, 0) + 1
+        name = name if times == 1 else f"{name}#{times}"
+        self._unasked.discard(name)
+        _, known = self._numbers.get(name, (0, None))
+        return name, known
+
+    def _recorded(self, name: str, result: Any) -> Any:
+        """Record a result. Returns what later attempts get: what JSON makes of it."""
+        from json import loads
+
+        text = as_json(result, f"result of step {name}")
+        return self._record(Step(name, self._now(), loads(text))).result
+
+    def _record(self, step: Step, awaited: str = "") -> Step:
+        entry = as_recorded(step)
+        with Shield(), self._lock:
+            number, _ = self._numbers.get(step.name, (self._count + 1, None))
+            size = self._size + len(entry.encode())
+            if number > MOST_STEPS or size > MOST_BYTES:
+                rule = f"at most {MOST_STEPS} steps, and {MOST_BYTES} bytes, are recorded of a message"
+                raise BadData("step", f"{step.name}, number {number}, {size} bytes", rule)
+            count = max(self._count, number)
+            self._store(StepEntry(number, count, entry, awaited))
+            self._numbers[step.name] = number, step
+            self._count, self._size, self._awaited = count, size, awaited
+        return step
+
+
+def _milliseconds(what: str, duration: str | float) -> int:
+    try:
+        return int(min(parse_duration(duration), LONGEST_WAIT) * 1000)
+    except (TypeError, ValueError) as error:
+        raise BadData(what, repr(duration), str(error)) from None

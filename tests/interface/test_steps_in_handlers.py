@@ -1,0 +1,370 @@
+"""Steps, sleeps and signals, as handlers and producers use them."""
+
+from __future__ import annotations
+
+import logging
+import re
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pollconsumer import Context, Fatal, PollConsumer
+from pollconsumer.core.durations import Durations
+from pollconsumer.core.errors import BadData, UsageError
+from pollconsumer.core.lifecycle import State
+from pollconsumer.core.message_steps import MOST_STEPS
+from pollconsumer.testing import Sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pollconsumer.interface.api.handle import Handle
+
+
+PAGE = (Path(__file__).parents[2] / "docs/long-work.md").read_text("utf-8")
+
+
+@pytest.fixture
+def app() -> PollConsumer:
+    return PollConsumer()
+
+
+@pytest.fixture
+def sandbox(app: PollConsumer) -> Iterator[Sandbox]:
+    with Sandbox(app) as sandbox:
+        yield sandbox
+
+
+class Calls(list[str]):
+    """Which bodies of steps were called, in their order; each returns its name and its number."""
+
+    def do(self, what: str) -> tuple[str, int]:
+        self.append(what)
+        return what, len(self)
+
+    async def do_soon(self, what: str) -> tuple[str, int]:
+        return self.do(what)
+
+
+@pytest.fixture
+def calls() -> Calls:
+    return Calls()
+
+
+def sent(app: PollConsumer, function: Callable[..., Any], **options: Any) -> Handle[Any]:
+    """A message for a handler that calls ``function`` with its context."""
+
+    @app.handler("flow", **options)
+    def flow(context: Context) -> Any:
+        return function(context)
+
+    return app.enqueue("flow", {})
+
+
+def test_a_later_attempt_gets_the_recorded_results(app: PollConsumer, sandbox: Sandbox, calls: Calls) -> None:
+    def flow(context: Context) -> Any:
+        found = [context.step("charge", calls.do, "charge"), context.step("mail", calls.do, "mail")]
+        if context.attempt == 1:
+            raise ValueError
+        return found
+
+    message = sent(app, flow)
+    sandbox.run_for("10m")
+    assert (message.state, calls) == (State.COMPLETED, ["charge", "mail"])
+    assert message.status().result == [["charge", 1], ["mail", 2]]
+
+
+def test_the_first_attempt_gets_what_later_ones_get(app: PollConsumer, sandbox: Sandbox) -> None:
+    found: list[Any] = []
+    sent(app, lambda context: found.append(context.step("pair", lambda: (1, {"a": (2,)}))))
+    sandbox.run()
+    assert found == [[1, {"a": [2]}]]
+
+
+def test_steps_of_one_name_are_counted(app: PollConsumer, sandbox: Sandbox, calls: Calls) -> None:
+    def flow(context: Context) -> Any:
+        found = [context.step("page", calls.do, f"{number}") for number in range(3)]
+        if context.attempt == 1:
+            raise ValueError
+        return found
+
+    message = sent(app, flow)
+    sandbox.run_for("10m")
+    assert message.status().result == [["0", 1], ["1", 2], ["2", 3]]
+    assert calls == ["0", "1", "2"]
+
+
+def test_a_step_that_raises_is_taken_again(app: PollConsumer, sandbox: Sandbox, calls: Calls) -> None:
+    def charge() -> None:
+        calls.do("charge")
+        if len(calls) == 1:
+            raise ValueError
+
+    message = sent(app, lambda context: context.step("charge", charge))
+    sandbox.run_for("10m")
+    assert (message.state, len(calls)) == (State.COMPLETED, 2)
+
+
+def test_it_sleeps_for_days_without_an_attempt(app: PollConsumer, sandbox: Sandbox, calls: Calls) -> None:
+    def flow(context: Context) -> int:
+        context.step("charge", calls.do, "charge")
+        context.sleep("3d")
+        context.step("remind", calls.do, "remind")
+        return context.attempt
+
+    message = sent(app, flow, max_attempts=1)
+    launched = sandbox.run()
+    assert (launched.handled, launched.failed) == (0, 0)
+    assert (message.state, message.status().attempts, calls) == (State.SCHEDULED, 0, ["charge"])
+    sandbox.advance("2d 23h".replace(" ", ""))
+    assert sandbox.run().handled == 0
+    sandbox.advance("1h")
+    assert sandbox.run().handled == 1
+    assert (message.status().result, calls) == (1, ["charge", "remind"])
+
+
+def test_a_broad_except_does_not_swallow_a_sleep(app: PollConsumer, sandbox: Sandbox) -> None:
+    def flow(context: Context) -> None:
+        try:
+            context.sleep("1h")
+        except Exception:
+            raise Fatal from None
+
+    message = sent(app, flow)
+    sandbox.run_for("2h")
+    assert message.state is State.COMPLETED
+
+
+def test_one_that_is_woken_too_early_sleeps_on(app: PollConsumer, sandbox: Sandbox) -> None:
+    message = sent(app, lambda context: context.sleep("1h"))
+    sandbox.run()
+    message.reschedule(in_=0)
+    assert sandbox.run().handled == 0
+    sandbox.advance("1h")
+    assert sandbox.run().handled == 1
+
+
+def test_it_waits_for_a_signal(app: PollConsumer, sandbox: Sandbox) -> None:
+    message = sent(app, lambda context: context.wait_for("approved", timeout="7d"))
+    sandbox.run()
+    sandbox.advance("1d")
+    assert sandbox.run().handled == 0
+    assert message.signal("approved", {"by": "admin"})
+    assert not message.signal("approved", {"by": "somebody"})
+    assert sandbox.run().handled == 1
+    assert message.status().result == {"by": "admin"}
+
+
+def test_a_signal_that_came_before_is_there_at_once(app: PollConsumer, sandbox: Sandbox) -> None:
+    message = sent(app, lambda context: context.wait_for("approved"))
+    message.signal("approved", 7)
+    sandbox.run_for("1m")
+    assert message.status().result == 7
+
+
+def test_no_signal_in_time_is_none(app: PollConsumer, sandbox: Sandbox) -> None:
+    found: list[Any] = []
+
+    def flow(context: Context) -> None:
+        found.append(context.wait_for("approved", timeout="7d"))
+        if context.attempt == 1:
+            raise ValueError
+
+    message = sent(app, flow)
+    sandbox.run_for("6d", every="1h")
+    assert found == []
+    sandbox.advance("1d")
+    sandbox.run()
+    message.signal("approved", "too late")
+    sandbox.run_for("10m")
+    assert (found, message.state) == ([None, None], State.COMPLETED)
+
+
+def test_the_value_stays_what_it_was(app: PollConsumer, sandbox: Sandbox) -> None:
+    found: list[Any] = []
+
+    def flow(context: Context) -> None:
+        found.append(context.wait_for("approved"))
+        if context.attempt == 1:
+            raise ValueError
+
+    message = sent(app, flow)
+    message.signal("approved", {"n": 1})
+    sandbox.run_for("1h")
+    assert (found, message.state) == ([{"n": 1}] * 2, State.COMPLETED)
+
+
+@pytest.mark.parametrize("from_start", [False, True])
+def test_a_redrive_goes_on_where_it_was_or_from_the_start(
+    app: PollConsumer, sandbox: Sandbox, calls: Calls, *, from_start: bool
+) -> None:
+    def flow(context: Context) -> None:
+        context.step("charge", calls.do, "charge")
+        if context.generation == 0:
+            raise Fatal
+
+    message = sent(app, flow)
+    sandbox.run()
+    message.redrive(from_start=from_start)
+    sandbox.run()
+    assert (message.state, len(calls)) == (State.COMPLETED, 1 + from_start)
+
+
+async def _async_flow(context: Context, calls: Calls) -> Any:
+    found = [
+        await context.step_async("charge", calls.do_soon, "charge"),
+        await context.step_async("plain", calls.do, "plain"),
+    ]
+    context.sleep("1h")
+    return found
+
+
+def test_coroutines_take_steps(app: PollConsumer, sandbox: Sandbox, calls: Calls) -> None:
+    @app.handler("flow")
+    async def flow(context: Context) -> Any:
+        return await _async_flow(context, calls)
+
+    message = app.enqueue("flow", {})
+    sandbox.run_for("2h")
+    assert (message.status().result, calls) == ([["charge", 1], ["plain", 2]], ["charge", "plain"])
+
+
+def test_a_coroutine_function_is_no_step_of_a_plain_handler(app: PollConsumer, sandbox: Sandbox, calls: Calls) -> None:
+    message = sent(app, lambda context: context.step("charge", calls.do_soon, "charge"), max_attempts=1)
+    sandbox.run()
+    assert "use await context.step_async" in (message.status().last_error or "")
+
+
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        (lambda context: context.step("x", lambda: "x" * 65_536), "result of step x: 65538 bytes of JSON"),
+        (lambda context: context.step("x", object), "result of step x: a object has no JSON form"),
+        (lambda context: context.step("a#2", int), "step name: 'a#2'"),
+        (lambda context: context.sleep("soon"), "context.sleep: 'soon'; units are"),
+        (lambda context: [context.step("x", int) for _ in range(MOST_STEPS + 1)], "x#1001, number 1001"),
+        (
+            lambda context: [context.step("x", lambda: "x" * 60_000) for _ in range(18)],
+            "x#18, number 18, 1080439 bytes",
+        ),
+    ],
+)
+def test_limits(app: PollConsumer, sandbox: Sandbox, act: Callable[[Context], Any], said: str) -> None:
+    message = sent(app, act, max_attempts=1)
+    sandbox.run()
+    assert said in (message.status().last_error or "")
+
+
+def test_at_most_once_is_refused_at_registration(app: PollConsumer) -> None:
+    with pytest.raises(UsageError, match=r"context\.sleep goes on in another attempt"):
+
+        @app.handler("once", delivery="at_most_once")
+        def once(context: Context) -> None:
+            context.sleep("1h")
+
+
+def test_at_most_once_is_refused_at_the_call(app: PollConsumer, sandbox: Sandbox, calls: Calls) -> None:
+    message = sent(app, lambda context: context.step("a", calls.do, "a"), delivery="at_most_once")
+    sandbox.run()
+    assert "UsageError: context.step: delivered at most once" in (message.status().last_error or "")
+    assert calls == []
+
+
+def test_another_sleep_than_the_contexts_is_not(app: PollConsumer) -> None:
+    import time
+
+    @app.handler("once", delivery="at_most_once")
+    def once(context: Context, time: Any = time) -> None:
+        time.sleep(context.time_left() * 0)
+
+
+def test_names_that_are_no_longer_asked_for_are_warned_of_once(
+    app: PollConsumer, sandbox: Sandbox, calls: Calls, caplog: pytest.LogCaptureFixture
+) -> None:
+    def flow(context: Context) -> None:
+        context.step(f"charge{context.generation}", calls.do, "charge")
+        context.step("mail", calls.do, "mail")
+        if context.generation == 0:
+            raise Fatal
+
+    messages = [sent(app, flow), app.enqueue("flow", {})]
+    sandbox.run()
+    for message in messages:
+        message.redrive()
+    with caplog.at_level(logging.WARNING):
+        sandbox.run()
+    said = [record.getMessage() for record in caplog.records if "no longer asks" in record.getMessage()]
+    assert said == [
+        f"flow no longer asks for steps recorded of {messages[0].id}: charge0; were they renamed while it slept?"
+    ]
+
+
+def test_a_sleeper_is_warned_of_nothing(
+    app: PollConsumer, sandbox: Sandbox, calls: Calls, caplog: pytest.LogCaptureFixture
+) -> None:
+    def flow(context: Context) -> None:
+        context.sleep("1h")
+        context.step("mail", calls.do, "mail")
+        context.sleep("1h")
+
+    message = sent(app, flow)
+    with caplog.at_level(logging.WARNING):
+        sandbox.run_for("3h")
+    assert message.state is State.COMPLETED
+    assert "no longer asks" not in caplog.text
+
+
+def test_no_step_is_taken_after_the_attempt(app: PollConsumer, sandbox: Sandbox) -> None:
+    kept: list[Context] = []
+    sent(app, kept.append)
+    sandbox.run()
+    with pytest.raises(UsageError, match="after the attempt"):
+        kept[0].step("late", int)
+
+
+def test_the_end_takes_no_signal(app: PollConsumer, sandbox: Sandbox) -> None:
+    message = sent(app, lambda _: None)
+    sandbox.run()
+    with pytest.raises(BadData, match="it is completed already"):
+        message.signal("approved")
+
+
+def test_what_has_taken_a_step_does_not_expire(app: PollConsumer, sandbox: Sandbox) -> None:
+    @app.handler("flow")
+    def flow(context: Context) -> None:
+        context.sleep("2h")
+
+    message = app.enqueue("flow", {}, expires="1h")
+    sandbox.run_for("3h")
+    assert message.state is State.COMPLETED
+
+
+def test_each_slice_feeds_the_margin(app: PollConsumer, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flow(context: Context) -> None:
+        sandbox.advance(1)
+        context.sleep("1d")
+        sandbox.advance(2)
+
+    measured: list[float] = []
+    monkeypatch.setattr(Durations, "add", lambda _self, _name, seconds: measured.append(seconds))
+    sent(app, flow)
+    sandbox.run_for("2d", every="1h")
+    assert measured == [1, 3]  # what stands before the sleep is run again
+
+
+def test_the_guide_says_what_works() -> None:
+    handler, enqueueing, testing = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    calls: list[str] = []
+    names: dict[str, Any] = {
+        name: partial(lambda name, _: calls.append(name), name)
+        for name in ("charge", "pack", "refund", "ship", "remind")
+    }
+    exec(handler, names)
+    with Sandbox(names["app"]) as own:
+        exec(enqueueing, names)
+        own.run_for("4d", every="1h")
+        assert names["message"].state is State.COMPLETED
+    exec(testing, names)
+    assert calls == ["charge", "pack", "ship", "remind"] * 2
