@@ -40,7 +40,7 @@ durations.waited_seconds    seconds or null           0.004                     
 durations.handled_seconds   seconds or null           0.1
 """
 _WORK = """checkpoint                  object or null            null
-steps                       list of objects                                          see [long work](../long-work.md)
+steps                       list of object                                           see [long work](../long-work.md)
 steps.name                  text                      "charge"
 steps.at                    instant                   "2026-11-27T08:00:00.050Z"     recorded
 steps.result                any                       {"paid": true}

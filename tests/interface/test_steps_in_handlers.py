@@ -15,6 +15,7 @@ from pollconsumer.core.durations import Durations
 from pollconsumer.core.errors import BadData, UsageError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.message_steps import MOST_STEPS
+from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.testing import Sandbox
 
 if TYPE_CHECKING:
@@ -339,6 +340,34 @@ def test_what_has_taken_a_step_does_not_expire(app: PollConsumer, sandbox: Sandb
     message = app.enqueue("flow", {}, expires="1h")
     sandbox.run_for("3h")
     assert message.state is State.COMPLETED
+
+
+def test_a_step_costs_one_round_trip_and_a_recorded_one_none(
+    app: PollConsumer, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, original = [0], ServerWire.all
+    costs: list[list[int]] = []
+
+    def counting(wire: ServerWire, *arguments: Any, **options: Any) -> Any:
+        made[0] += 1
+        return original(wire, *arguments, **options)
+
+    def flow(context: Context) -> None:
+        costs.append([])
+        for number in range(3):
+            before = made[0]
+            context.step(f"step {number}", int)
+            costs[-1].append(made[0] - before)
+        before = made[0]
+        try:
+            context.sleep("1h")
+        finally:
+            costs[-1].append(made[0] - before)
+
+    monkeypatch.setattr(ServerWire, "all", counting)
+    sent(app, flow)
+    sandbox.run_for("2h")
+    assert costs == [[1, 1, 1, 1], [0, 0, 0, 0]]
 
 
 def test_each_slice_feeds_the_margin(app: PollConsumer, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:

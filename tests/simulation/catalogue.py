@@ -15,6 +15,7 @@ from tests.simulation.exploring import explore
 from tests.simulation.forgetting import FORGETTING
 from tests.simulation.leasing import LEASING
 from tests.simulation.scene import GROUP, MOVERS, NAMESPACE, OTHER_MOVERS, QUEUE, Scene
+from tests.simulation.sleeping import SLEEPING
 from tests.simulation.taking_over import TAKING_OVER
 from tests.store.acting import message
 
@@ -147,6 +148,7 @@ CATALOGUE = (
     *DEFINING,
     *TAKING_OVER,
     *LEASING,
+    *SLEEPING,
     two_launches_and_one_message,
     a_message_at_most_once,
     a_retry,

@@ -52,6 +52,7 @@ class Scene:
         """What was wrong at once."""
         self._announced: dict[str, int] = {}
         """By lineage, the highest fence that was announced."""
+        self.flow: Callable[[RedisStore, Holder, Reservation], tuple[str, Settlement | None]] | None = None
         self.claims, self.promotes, self.idles = 1, True, False
         """What a launch reserves at once; whether it promotes what is due, and takes its first message as one that was
         idle."""
@@ -315,6 +316,8 @@ class Scene:
             child = message(f"{name}-{reservation.fence}-{reservation.attempt}", handler="plain")
             follow_ups = ({"id": child.id, "queue": QUEUE, "handler": "plain", "digest": PAYLOAD},)
             extra = 0, b"", outbox.pack([child], at)
+        elif self.flow is not None:
+            outcome, settlement = self.flow(store, holder, reservation)
         elif reservation.handler == "answers":
             extra = RESULT_LASTS_MS, b'"an answer"', b""
         ended = self.stage.happens(who, "ends", name, outcome)

@@ -133,7 +133,7 @@ class Base(RuleBasedStateMachine):
             assert reservation.generation == held.generation
             assert decoded(reservation.options)[0].headers == (held.headers or {})
             assert reservation.expires == held.expires
-            assert reservation.has_checkpoint == (held.checkpoint is not None)
+            assert reservation.has_checkpoint == held.has_kept
         quota = None if self.limits is None else self.limits.quota
         used_up = most > 0 and quota is not None and self.model.spent >= quota
         assert (stepped.more_in is not None) == used_up

@@ -35,6 +35,7 @@ SETTLE: dict[str, Callable[[Reservation], Settlement | Done]] = {
     "expire": expire,
     "release": release,
     "park": lambda r: park(r, HOUR),
+    "asleep": lambda r: Settlement.asleep(r, wakes_in_ms=HOUR, took=0),
     "cancel": lambda r: Settlement.stopped(r, r.reserved_at, r.reserved_at, error="stopped on request"),
     "finish": lambda r: finish(r, f"{r.attempt}", ALWAYS),
 }
@@ -48,6 +49,7 @@ OUTCOMES = {
     "expire": "expired",
     "release": "released",
     "park": "parked",
+    "asleep": "asleep",
 }
 
 
@@ -106,7 +108,7 @@ class Handling(Producing):
             stopped = way == "cancel" or (held.to_stop and way not in ("complete", "finish"))
             self.model.settled["stopped" if stopped else OUTCOMES[way]] += 1
             if stopped:
-                held.attempts -= way in ("release", "park", "expire")
+                held.attempts -= way in ("release", "park", "expire", "asleep")
                 held.to_stop = True
                 self.model.end(held, State.CANCELLED)
                 left.append(held)
@@ -131,14 +133,13 @@ class Handling(Producing):
                 held.begun = False
                 self.model.end(held, State.EXPIRED)
             else:
-                delay = 0 if way == "retry" else HOUR
+                delay = 0 if way == "retry" or (way == "asleep" and held.awaited in held.signals) else HOUR
                 due = self.look.due(name)
                 assert due is not None
                 assert before + delay <= due <= after + delay
                 held.state, held.due, held.reservation = State.SCHEDULED, due, None
-                if way == "park":
-                    held.attempts -= 1
-                    held.parked = True
+                held.attempts -= way in ("park", "asleep")
+                held.parked = held.parked or way == "park"
                 held.begun = False
         self.model.leave(left, returned)
 
@@ -166,7 +167,7 @@ class Handling(Producing):
     def keep_how_far_one_has_come(self, data: st.DataObject, state: bytes) -> None:
         name = data.draw(st.sampled_from(sorted(self.in_hand())))
         self.store.checkpoint(self.launch.holder, self.reservation(name), state)
-        self.model.messages[name].checkpoint = state
+        self.model.messages[name].checkpoint, self.model.messages[name].has_kept = state, True
         assert self.store.last_checkpoint(self.reservation(name)) == state
 
     @precondition(lambda self: self.in_hand())
@@ -181,7 +182,7 @@ class Handling(Producing):
         else:
             name = sorted(self.in_hand())[0]
             self.store.checkpoint(self.launch.holder, self.reservation(name), b"3", reports)
-            self.model.messages[name].checkpoint = b"3"
+            self.model.messages[name].checkpoint, self.model.messages[name].has_kept = b"3", True
         for name in told:
             self.model.messages[name].progress = Progress(done, 9)
 

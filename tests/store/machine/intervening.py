@@ -87,10 +87,10 @@ class Intervening(Handling):
             self.model.make_ready(held)
 
     @precondition(lambda self: self.model.having(State.DEAD))
-    @rule(data=st.data())
-    def redrive(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), from_start=st.booleans())
+    def redrive(self, data: st.DataObject, *, from_start: bool) -> None:
         chosen = self.some_of(data)
-        returned = self.person.redrive(QUEUE, chosen)
+        returned = self.person.redrive(QUEUE, chosen, from_start=from_start)
         expected = []
         for name in chosen:
             held = self.model.messages[name]
@@ -98,6 +98,9 @@ class Intervening(Handling):
                 continue
             expected.append(name)
             held.attempts, held.begun = 0, False
+            if from_start:
+                held.drop_kept()
+                held.has_kept = False
             held.generation += 1
             if held.key:
                 self.model.keys[held.key] = (name, float("inf"))

@@ -42,6 +42,12 @@ class Held:
     booked: bool = False
     begun: bool = False
     checkpoint: bytes | None = None
+    steps: list[bytes] = field(default_factory=list)
+    awaited: str = ""
+    """The signal that it awaits, by its last step."""
+    signals: dict[str, int] = field(default_factory=dict)
+    has_kept: bool = False
+    """Whether its row says that it has a checkpoint, or steps."""
     progress: Progress | None = None
     to_stop: bool = False
     reservation: Reservation | None = None
@@ -51,6 +57,10 @@ class Held:
     headers: Mapping[str, str] | None = None
     expires: int = 0
     """In epoch ms, 0 for never."""
+
+    def drop_kept(self) -> None:
+        """Forget its checkpoint, steps and signals."""
+        self.checkpoint, self.steps, self.awaited, self.signals = None, [], "", {}
 
 
 @dataclass
@@ -283,8 +293,8 @@ class Model:
         """End it as ``state``, from any other."""
         if held.to_stop and state is State.CANCELLED:
             held.to_stop = False
-        elif state is not State.DEAD:
-            held.checkpoint = None
+        elif state is not State.DEAD and (state is State.CANCELLED or held.has_kept):
+            held.drop_kept()
         held.state, held.reservation, held.waiting, held.booked = state, None, False, False
         if held.key and self.keys.get(held.key, ("", 0))[0] == held.name:
             del self.keys[held.key]

@@ -1,0 +1,135 @@
+"""Orders of five steps, two sleeps and a signal, while launches are killed: ``python -m tests.faults.orders``.
+
+Each step must have one result, whatever is killed: what any attempt was given for it is the same. Says how often a body
+was run again, since its process died before the record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import defaultdict
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.site import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+STEPS = ("charge", "pack", "ship", "thank", "remind")
+HANDLERS = """
+import secrets
+from pollconsumer import Context
+
+def do(order, name):
+    token = secrets.token_hex(4)
+    note(f"body {order} {name} {token}")
+    time.sleep(0.15)
+    return token
+
+@app.handler(max_attempts=50, retry=Backoff(first="10ms", factor=1, most="10ms"))
+def order(order: str, context: Context) -> dict:
+    found = {}
+
+    def step(name):
+        found[name] = context.step(name, do, order, name)
+        note(f"given {order} {name} {found[name]}")
+
+    step("charge")
+    step("pack")
+    context.sleep("300ms")
+    found["approved"] = context.wait_for("approved", timeout="1h")
+    note(f"given {order} approved {found['approved']}")
+    step("ship")
+    step("thank")
+    context.sleep("300ms")
+    step("remind")
+    return found
+"""
+
+
+class Orders:
+    def __init__(self, seconds: float, kill_every: float, at_once: int, chance: Random) -> None:
+        self._site = Site(forks_launches=False)
+        with (self._site.directory / "handlers.py").open("a") as handlers:
+            handlers.write(HANDLERS)
+        self._seconds, self._kill_every, self._at_once, self._chance = seconds, kill_every, at_once, chance
+        self._ids: list[str] = []
+        self.kills = 0
+
+    def run(self) -> list[str]:
+        """Enqueue, signal and kill until the time is over, then let all of it end. Returns what was wrong, and last a
+        summary."""
+        try:
+            self._site.keep_settings()
+            until, number = time.monotonic() + self._seconds, 0
+            while time.monotonic() < until:
+                launch = self._site.start("run", "--timeout", "30s", "--concurrency", "4")
+                for _ in range(self._at_once):
+                    number += 1
+                    self._ids.append(self._site.enqueue("order", "--id", f"o{number}", order=f"o{number}"))
+                for name in self._chance.sample(self._ids[-3 * self._at_once :], self._at_once):
+                    self._site.command("signal", name, "approved", f'"{name}"')
+                self._site.await_holder(launch.pid)
+                time.sleep(self._kill_every * (0.5 + self._chance.random()))
+                launch.kill()
+                launch.wait()
+                self.kills += 1
+            for name in self._ids:
+                self._site.command("signal", name, "approved", f'"{name}"')
+            return [*self._ended(), *self._wrong(), self._summary()]
+        finally:
+            self._site.close()
+
+    def _ended(self) -> Iterator[str]:
+        """Launches without faults, with dead letters redriven, until all orders are completed."""
+        for _ in range(10):
+            self._site.command("dead", "redrive", "--all")
+            self._site.drain("--linger", "2s")
+            (queue,) = self._site.json("status")["queues"]
+            if queue["completed"] == len(self._ids):
+                return
+        yield f"{len(self._ids)} orders, {queue['completed']} are completed: {queue}"
+
+    def _wrong(self) -> Iterator[str]:
+        given: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for what, order, step, token in self._noted():
+            if what == "given":
+                given[order, step].add(token)
+        for order in self._ids:
+            for step in STEPS:
+                if len(given[order, step]) != 1:
+                    yield f"{order} was given {len(given[order, step])} results of {step}: {given[order, step]}"
+            if given[order, "approved"] != {order}:
+                yield f"{order} was given {given[order, 'approved']} as its signal"
+
+    def _noted(self) -> Iterator[Sequence[str]]:
+        for note in self._site.notes():
+            if note.startswith(("body", "given")):
+                yield note.split(" ")
+
+    def _summary(self) -> str:
+        bodies: dict[tuple[str, str], int] = defaultdict(int)
+        for what, order, step, _ in self._noted():
+            bodies[order, step] += what == "body"
+        again = sum(times - 1 for times in bodies.values() if times)
+        return f"{len(self._ids)} orders, {self.kills} kills, {again} bodies run again"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests.faults.orders", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--kill-every", type=float, default=2, metavar="SECONDS", help="on average")
+    parser.add_argument("--at-once", type=int, default=6, help="orders that are enqueued with each launch")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    orders = Orders(given.seconds, given.kill_every, given.at_once, Random(given.seed))
+    *wrong, summary = orders.run()
+    print("\n".join([*wrong, summary]))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

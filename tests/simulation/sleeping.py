@@ -1,0 +1,123 @@
+"""Scenarios of a message that takes a step, waits for a signal, and goes on."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.errors import BadData, StoreUnreachable
+from pollconsumer.core.message_steps import Step, StepEntry, as_recorded
+from pollconsumer.store.queues.signal_sender import SignalSender
+from pollconsumer.store.records.steps import Settlement
+from tests.simulation.scene import MOVERS, NAMESPACE, QUEUE, Scene
+from tests.store.acting import message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.store.queues.redis_store import RedisStore
+    from pollconsumer.store.records.reservations import Holder, Reservation
+    from tests.simulation.exploring import Actor, Judge, Stage
+
+WAITS_MS = 100_000
+
+
+class SleepingScene(Scene):
+    """Its handler charges, waits for an approval, and ends; a value is found or recorded once."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage)
+        self.flow = self._take_steps
+        self._bodies = count(1)
+        self._results: dict[str, list[Any]] = {}
+        """By step, what attempts were given as its result."""
+        self._approved = False
+
+    def _take_steps(self, store: RedisStore, holder: Holder, reservation: Reservation) -> tuple[str, Settlement | None]:
+        found = store.recorded(reservation)[1] if reservation.has_checkpoint else None
+        known = {step.name: step for step in found.steps} if found else {}
+        if "charge" not in known:
+            known["charge"] = Step("charge", 0, next(self._bodies))
+            store.record(holder, reservation, StepEntry(1, 1, as_recorded(known["charge"])))
+        self._results.setdefault("charge", []).append(known["charge"].result)
+        now_ms = int(self.stage.clock.now * 1000)
+        wait = known.get("approved")
+        if wait is None or wait.until is not None:
+            values = [sent.value for sent in found.signals if sent.name == "approved"] if found else []
+            if not values and (wait is None or (wait.until or 0) > now_ms):
+                until = now_ms + WAITS_MS if wait is None or wait.until is None else wait.until
+                asleep = as_recorded(Step("approved", 0, None, until))
+                if wait is None:
+                    store.record(holder, reservation, StepEntry(2, 2, asleep, "approved"))
+                return "Yield", Settlement.asleep(reservation, wakes_in_ms=until - now_ms, took=0)
+            wait = Step("approved", 0, values[0] if values else None)
+            store.record(holder, reservation, StepEntry(2, 2, as_recorded(wait)))
+        self._results.setdefault("approved", []).append(wait.result)
+        return "ok", None
+
+    def approves(self) -> Callable[[Actor], None]:
+        """Who sends the signal."""
+
+        def act(actor: Actor) -> None:
+            sender = SignalSender(actor.wire(), NAMESPACE)
+            with suppress(BadData, StoreUnreachable):
+                self._approved = sender.send(QUEUE, "m", "approved", "yes")
+
+        return act
+
+    def judge(self) -> list[str]:
+        problems = super().judge()
+        for step, found in self._results.items():
+            if len({*map(str, found)}) > 1:
+                problems.append(f"attempts were given several results of {step}: {found}")
+        ended = self._results.get("approved", [])
+        if self._approved and "yes" not in ended and not self._is_cancelled():
+            problems.append(f"the signal was kept, and the message was given {ended}")
+        left = self.store.wire.command("HGETALL", self.store.keys.queue(QUEUE, "checkpoints"))
+        if left:
+            problems.append(f"steps or signals outlive their message: {left}")
+        return problems
+
+    def _is_cancelled(self) -> bool:
+        return bool(self.store.wire.command("LLEN", self.store.keys.queue(QUEUE, "cancelled")))
+
+
+def a_signal_to_a_message_that_takes_steps(stage: Stage) -> Judge:
+    scene = SleepingScene(stage)
+    first, second = scene.announced(1), scene.holder(2)
+    scene.there_is(message("m", handler="flow"))
+    stage.actor("launch A", scene.launch(first), mortal=True)
+    stage.actor("launch B", scene.launch(second, announces=True))
+    stage.actor("person", scene.approves())
+    return scene.judge
+
+
+def a_signal_to_a_message_that_sleeps(stage: Stage) -> Judge:
+    """While a mover promotes, and a launch handles what it has promoted."""
+    scene = SleepingScene(stage)
+    consumer, mover = scene.announced(1), scene.announced(2, MOVERS)
+    scene.there_is(message("m", handler="flow"))
+    scene.handle_all(consumer)
+    stage.actor("launch", scene.launch(consumer), mortal=True)
+    stage.actor("mover", scene.mover(mover))
+    stage.actor("person", scene.approves(), mortal=True)
+    return scene.judge
+
+
+def a_cancellation_of_a_message_that_sleeps(stage: Stage) -> Judge:
+    scene = SleepingScene(stage)
+    consumer = scene.announced(1)
+    scene.there_is(message("m", handler="flow"))
+    scene.handle_all(consumer)
+    stage.actor("person A", scene.approves())
+    stage.actor("person B", scene.person("cancel", "m"), mortal=True)
+    stage.actor("launch", scene.launch(consumer))
+    return scene.judge
+
+
+SLEEPING = (
+    a_signal_to_a_message_that_takes_steps,
+    a_signal_to_a_message_that_sleeps,
+    a_cancellation_of_a_message_that_sleeps,
+)
