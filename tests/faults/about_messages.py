@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.recurrence import MOST_CAUGHT_UP
 from pollconsumer.store.records.rows import SPENT
-from tests.faults.handlers_known import AT_MOST_ONCE, BACKOFF_MS, MAX_ATTEMPTS, RECURRING
+from tests.faults.handlers_known import AT_MOST_ONCE, BACKOFF_MS, MAX_ATTEMPTS, RECURRING, UNCHARGED
 from tests.faults.history import ENDED
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def nothing_follows_an_end(history: History) -> Iterator[str]:
         ours = executions.get((message.queue, message.id), [])
         completing = _completing(message, executions)
         for each in ours:
-            charged = each.outcome != "Yield"
+            charged = each.outcome not in UNCHARGED
             if charged and each.generation == message.generation and each.attempt > message.attempts:
                 yield f"{message.id} ended at attempt {message.attempts}, and was begun at {each.attempt}"
             if completing is None or completing.ended is None or each.started < completing.ended:
@@ -181,7 +181,7 @@ def attempts_count_calls(history: History) -> Iterator[str]:
         ours = [
             each for each in executions.get((message.queue, message.id), []) if each.generation == message.generation
         ]
-        begun = Counter(each.attempt for each in ours if each.outcome != "Yield")
+        begun = Counter(each.attempt for each in ours if each.outcome not in UNCHARGED)
         for attempt, times in begun.items():
             if times > 1:
                 yield f"attempt {attempt} of {message.id} was begun {times} times"
@@ -241,6 +241,16 @@ def checkpoints_are_kept(history: History) -> Iterator[str]:
             kept = max(kept, each.kept or 0)
 
 
+def each_step_has_one_result(history: History) -> Iterator[str]:
+    """27. Whatever attempts of a message were given as the result of a step is the same."""
+    for (_, name), executions in history.of_message().items():
+        results: dict[str, str] = {}
+        for each in executions:
+            for step, result in each.given.items():
+                if results.setdefault(step, result) != result:
+                    yield f"{name} was given {results[step]}, then {result}, as the result of {step}"
+
+
 def what_was_cancelled_stays_so(history: History) -> Iterator[str]:
     """20. A message whose cancelling was confirmed is cancelled, and no call of it begins after that."""
     stored = {(each.queue, each.id): each for each in history.stored}
@@ -267,7 +277,7 @@ def ends_have_their_reasons(history: History) -> Iterator[str]:
             continue
         every = executions.get((message.queue, message.id), [])
         ours = [each for each in every if each.generation == message.generation]
-        failures = sum(each.outcome not in ("ok", "Yield", None) for each in ours)
+        failures = sum(each.outcome not in ("ok", *UNCHARGED, None) for each in ours)
         fatal = any(each.outcome == "Fatal" for each in ours)
         crashed = message.crashes == MOST_CRASHES or _spent(message)
         reasons = (fatal, failures > 0 and message.attempts >= MAX_ATTEMPTS, crashed)

@@ -33,6 +33,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     about_messages.at_most_once_never_begins_twice,
     about_messages.follow_ups_come_with_the_completion,
     about_messages.checkpoints_are_kept,
+    about_messages.each_step_has_one_result,
     about_messages.what_was_cancelled_stays_so,
     about_messages.ends_have_their_reasons,
     about_queues.places_are_not_exceeded,

@@ -94,16 +94,20 @@ def parent(context: Context, n: int, ms: float, fails: int, pad: str) -> dict[st
 
 @app.handler(max_attempts=MAX_ATTEMPTS, retry=SOON)
 def steps(context: Context, n: int, ms: float, fails: int, pad: str) -> None:
-    """Four steps with a checkpoint after each; once, after the second, it yields."""
+    """Four steps with a checkpoint after each; once, after the second, it yields, and after the third it sleeps."""
     done = (context.state or {"done": 0})["done"]
     with executing(context, {"n": n, "ms": ms, "fails": fails, "pad": pad}, found=done) as end:
         behave(context, ms, fails)
-        while done < 4:
-            done += 1
-            context.checkpoint({"done": done})
-            end["kept"] = done
-            if done == 2:
-                raise Yield
+        end["given"] = {}
+        for number in range(1, 5):
+            end["given"][f"{number}"] = context.step(f"{number}", lambda: uuid.uuid4().hex)
+            if number > done:
+                context.checkpoint({"done": number})
+                end["kept"] = number
+                if number == 2:
+                    raise Yield
+            if number == 3:
+                context.sleep("50ms")
 
 
 @app.handler(max_attempts=MAX_ATTEMPTS, retry=SOON, isolation="process", timeout="20s")

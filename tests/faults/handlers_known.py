@@ -5,5 +5,7 @@ from __future__ import annotations
 MAX_ATTEMPTS = 4
 AT_MOST_ONCE = ("once",)
 RECURRING = ("each_second", "some_seconds", "hourly", "hourly_too")
+UNCHARGED = ("Yield", "Asleep")
+"""Outcomes of calls that cost no attempt."""
 BACKOFF_MS = {"ValueError": 50, "RetryIn": 100, "exit 3": 50}
 """After which a call that ended so is tried again."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.lifecycle import State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
 ENDED = frozenset(state for state in State if state.has_ended)
@@ -19,7 +20,8 @@ class Execution(NamedTuple):
     """One call of a handler. Instants are epoch µs; ``ended`` is None where its process died first.
 
     ``follow_ups`` are what it gave to ``context.enqueue``, ``found`` the checkpoint it began with, ``kept`` the last
-    one that it kept, ``occurrence`` the instant in epoch ms that it was called for.
+    one that it kept, ``occurrence`` the instant in epoch ms that it was called for, ``given`` the results of its steps,
+    by their names.
     """
 
     id: str
@@ -37,6 +39,7 @@ class Execution(NamedTuple):
     found: int = 0
     kept: int | None = None
     occurrence: int | None = None
+    given: Mapping[str, str] = MappingProxyType({})
 
 
 class Operation(NamedTuple):

@@ -10,14 +10,22 @@ import argparse
 import sys
 import time
 from collections import defaultdict
+from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING
 
+from pollconsumer.core.errors import BadData
+from pollconsumer.core.message import NewMessage, encode_payload
+from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.queues.producer import Producer
+from pollconsumer.store.queues.signal_sender import SignalSender
 from tests.site import Site
+from tests.store.servers import Impatient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+NAMESPACE = "pollconsumer"
 STEPS = ("charge", "pack", "ship", "thank", "remind")
 HANDLERS = """
 import secrets
@@ -64,24 +72,37 @@ class Orders:
         summary."""
         try:
             self._site.keep_settings()
-            until, number = time.monotonic() + self._seconds, 0
+            self._site.command("store", "start")
+            wire = ServerWire(f"unix://{self._site.socket}", Impatient)
+            producer, signals = Producer(wire, NAMESPACE), SignalSender(wire, NAMESPACE)
+            until = time.monotonic() + self._seconds
             while time.monotonic() < until:
                 launch = self._site.start("run", "--timeout", "30s", "--concurrency", "4")
-                for _ in range(self._at_once):
-                    number += 1
-                    self._ids.append(self._site.enqueue("order", "--id", f"o{number}", order=f"o{number}"))
-                for name in self._chance.sample(self._ids[-3 * self._at_once :], self._at_once):
-                    self._site.command("signal", name, "approved", f'"{name}"')
                 self._site.await_holder(launch.pid)
+                self._enqueue(producer)
+                for name in self._chance.sample(self._ids[-2 * self._at_once :], self._at_once):
+                    self._signal(signals, name)
                 time.sleep(self._kill_every * (0.5 + self._chance.random()))
                 launch.kill()
                 launch.wait()
                 self.kills += 1
             for name in self._ids:
-                self._site.command("signal", name, "approved", f'"{name}"')
+                self._signal(signals, name)
+            wire.close()
             return [*self._ended(), *self._wrong(), self._summary()]
         finally:
             self._site.close()
+
+    def _enqueue(self, producer: Producer) -> None:
+        for _ in range(self._at_once):
+            name = f"o{len(self._ids) + 1}"
+            producer.enqueue_one(NewMessage(name, "default", "order", encode_payload({"order": name})))
+            self._ids.append(name)
+
+    @staticmethod
+    def _signal(signals: SignalSender, name: str) -> None:
+        with suppress(BadData):  # it is completed
+            signals.send("default", name, "approved", name)
 
     def _ended(self) -> Iterator[str]:
         """Launches without faults, with dead letters redriven, until all orders are completed."""

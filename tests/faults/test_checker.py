@@ -152,6 +152,7 @@ DOCTORED: list[tuple[str, dict[str, Any]]] = [
         },
     ),
     ("checkpoints_are_kept", two({"kept": 2}, {"found": 1})),
+    ("each_step_has_one_result", two({"given": {"1": "a"}}, {"given": {"1": "b"}})),
     ("what_was_cancelled_stays_so", {"operations": [ASKED, ASKED._replace(what="cancel")]}),
     ("what_was_cancelled_stays_so", {"stored": [HELD._replace(state="cancelled", places=("cancelled",))]}),
     ("ends_have_their_reasons", {"stored": [BURIED]}),

@@ -370,6 +370,16 @@ def test_a_step_costs_one_round_trip_and_a_recorded_one_none(
     assert costs == [[1, 1, 1, 1], [0, 0, 0, 0]]
 
 
+def test_one_that_is_to_stop_is_cancelled_where_it_would_sleep(app: PollConsumer, sandbox: Sandbox) -> None:
+    def flow(context: Context) -> None:
+        app.message(context.id).stop()
+        context.sleep("1h")
+
+    message = sent(app, flow)
+    sandbox.run()
+    assert (message.state, message.status().last_error) == (State.CANCELLED, "stopped on request")
+
+
 def test_each_slice_feeds_the_margin(app: PollConsumer, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     def flow(context: Context) -> None:
         sandbox.advance(1)

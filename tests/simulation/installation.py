@@ -374,17 +374,20 @@ def have_children(queues: Sequence[str], process: Process, context: Context, pay
 
 
 def take_steps(process: Process, context: Context, payload: dict[str, Any]) -> dict[str, Any]:
-    """Four steps with a checkpoint after each; once, after the second, it yields."""
-    done, kept = (context.state or {"done": 0})["done"], None
+    """Four steps with a checkpoint after each; once, after the second, it yields, and after the third it sleeps."""
+    done, kept, given = (context.state or {"done": 0})["done"], None, dict[str, str]()
     try:
         behave(process, context, payload)
-        while done < 4:
-            done += 1
-            context.checkpoint({"done": done})
-            kept = done
-            if done == 2:
-                raise Yield
+        for number in range(1, 5):
+            given[f"{number}"] = context.step(f"{number}", lambda: f"{id(given)} at {process.world.now}")
+            if number > done:
+                context.checkpoint({"done": number})
+                kept = number
+                if number == 2:
+                    raise Yield
+            if number == 3:
+                context.sleep("50ms")
     except BaseException as error:
-        error.more = {"kept": kept}  # type: ignore[attr-defined]  # for `_execute`
+        error.more = {"kept": kept, "given": given}  # type: ignore[attr-defined]  # for `_execute`
         raise
-    return {"kept": kept}
+    return {"kept": kept, "given": given}

@@ -51,5 +51,5 @@ def changed(queues: Sequence[str], before: Mapping[str, Any], now: Mapping[str, 
         for name in OF_ONE_MESSAGE:
             key = Keys(NAMESPACE).queue(queue, name)
             fields = before.get(key, {}).items() ^ now.get(key, {}).items()
-            found |= {(queue, field.decode()) for field, _ in fields}
+            found |= {(queue, field.decode().partition("\n")[0]) for field, _ in fields}
     return found

@@ -195,6 +195,29 @@ def test_a_signal_wakes_the_message_that_awaits_it(store: RedisStore, launch: La
     assert [(sent.name, sent.value) for sent in found(store, again).signals] == [("approved", {"by": "admin"})]
 
 
+def test_a_repeated_settlement_is_not_stale_though_a_signal_came_between(
+    store: RedisStore, launch: Launch, signals: SignalSender
+) -> None:
+    settlement = asleep(awaiting(store, launch))
+    assert launch.settle(settlement).stale == []
+    signals.send(QUEUE, "a", "approved", 1)
+    store.promote(launch.holder, QUEUE, 1)
+    assert launch.settle(settlement).stale == []
+    launch.reserve()
+    assert launch.settle(settlement).stale == [b"a"]
+
+
+def test_days_of_sleep_are_not_lateness(store: RedisStore, inspector: Inspector) -> None:
+    launch = Launch(store)
+    store.enqueue([message("a", due=1000)])
+    for _ in range(2):
+        store.promote(launch.holder, QUEUE, 1)
+        launch.settle(asleep(charged(store, launch), 0))
+    totals = inspector.totals()
+    assert totals.settled[QUEUE, "handler", "asleep"] == 2
+    assert not totals.lateness
+
+
 @pytest.mark.parametrize("name", ["other", "approve", "approved2"])
 def test_another_signal_does_not(store: RedisStore, launch: Launch, signals: SignalSender, name: str) -> None:
     launch.settle(asleep(awaiting(store, launch)))
@@ -216,7 +239,7 @@ def test_one_that_comes_before_the_wait_is_kept(store: RedisStore, launch: Launc
 
 def test_the_first_of_a_name_holds(store: RedisStore, launch: Launch, signals: SignalSender) -> None:
     reservation = awaiting(store, launch)
-    assert [signals.send(QUEUE, "a", "approved", n) for n in (1, 2)] == [True, False]
+    assert [signals.send(QUEUE, "a", "approved", n) for n in (1, 2, 1, 11)] == [True, False, True, False]
     assert [sent.value for sent in found(store, reservation).signals] == [1]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.errors import PermissionDenied
+from pollconsumer.core.message_steps import Step, StepEntry, as_recorded
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.moving.store_closer import StoreCloser
 from pollconsumer.store import rights
@@ -20,11 +21,13 @@ from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.queues.signal_sender import SignalSender
 from pollconsumer.store.reading.inspector import Inspector
+from pollconsumer.store.records.steps import Settlement
 from pollconsumer.store.safety.strict_producer import StrictProducer
 from pollconsumer.store.safety.suitability import Suitability
 from tests.conftest import NAMESPACE
-from tests.store.acting import QUEUE, AllRecurrences, Launch, die, message, names
+from tests.store.acting import HOUR, QUEUE, AllRecurrences, Launch, die, message, names
 from tests.store.commands_used import LUA, commands_of, plain_commands, scripts
 from tests.store.moving import exported, imported
 from tests.store.servers import snapshot
@@ -291,6 +294,32 @@ def test_what_a_right_taken_away_in_between_cuts_short_is_handled_once_by_the_ne
     assert consumer.store.upkeep.audit(QUEUE) == 1
     assert names(consumer.reserve(9)) == ["half"]
     assert consumer.store.upkeep.audit(QUEUE) == 0
+
+
+def put_to_sleep(wire: Wire) -> None:
+    """A message that awaits a signal."""
+    store = RedisStore(wire, NAMESPACE)
+    store.enqueue([message("a")])
+    launch = Launch(store)
+    (reservation,) = launch.reserve()
+    waits = StepEntry(1, 1, as_recorded(Step("approved", 1, None, HOUR)), "approved")
+    store.record(launch.holder, reservation, waits)
+    launch.settle(Settlement.asleep(reservation, wakes_in_ms=HOUR, took=0))
+
+
+def test_a_producer_with_its_rights_alone_wakes_a_message_by_a_signal(users: Users) -> None:
+    launching = users.wire("launch")
+    put_to_sleep(launching)
+    assert SignalSender(users.wire("producer"), NAMESPACE).send(QUEUE, "a", "approved", 1)
+    assert RedisStore(launching, NAMESPACE).promote(Launch(RedisStore(launching, NAMESPACE)).holder, QUEUE, 1).moved
+
+
+def test_a_producer_without_a_right_to_the_last_write_of_a_signal_makes_none(users: Users) -> None:
+    put_to_sleep(users.wire("launch"))
+    before = users.seen()
+    with pytest.raises(PermissionDenied, match="zadd"):
+        SignalSender(users.wire("producer", without="ZADD"), NAMESPACE).send(QUEUE, "a", "approved", 1)
+    assert users.seen() == before
 
 
 def test_a_store_is_moved_with_the_rights_for_that_alone(users: Users, valkey: Server) -> None:

@@ -147,8 +147,8 @@ class Settlements:
         """Settle a message that a person asked to stop, and that has not completed: no hook is called, and no attempt
         follows."""
         self.failed += 1
-        interrupted = isinstance(error, Stopped | TimeIsUp)
-        error = Stopped() if isinstance(error, TimeIsUp) else error
+        interrupted = isinstance(error, Stopped | TimeIsUp | Asleep)
+        error = Stopped() if isinstance(error, TimeIsUp | Asleep) else error
         problem = text_of(error) if interrupted else f"stopped on request: {describe(error)}"
         problem = problem[:MAX_ERROR_CHARACTERS]
         kept = _kept(problem, "" if interrupted else trace(error))

@@ -2,8 +2,9 @@
 -- KEYS records rows checkpoints schedule schedule_marker
 -- NEEDS rows schedule message_steps
 -- ARGV id, a line feed, the name and a tab, value, most bytes of the signals of a message
--- Returns '' when it is kept; 'sent' when one of that name was before; 'full' when the message has too many; its state when
---   it has ended; 'newer' when its record is of a newer version; nil when there is no such message
+-- Returns '' when it is kept, by this call or an earlier one; 'sent' when another value of that name is; 'full' when the
+--   message has too many; its state when it has ended; 'newer' when its record is of a newer version; nil when there is no
+--   such message
 
 local id = ARGV[1]
 local row, state = message_of(id)
@@ -11,7 +12,10 @@ if state ~= 'scheduled' and state ~= 'ready' and state ~= 'reserved' then return
 local now = now_ms()
 local awaited, sent, head = awaited_and_sent(id)
 local line = ARGV[2] .. decimal(now) .. ' ' .. ARGV[3]
-if find(sent, ARGV[2], 1, true) then return 'sent' end  -- GUARD the first signal of a name
+local _, ends = find(sent, ARGV[2], 1, true)
+if ends then  -- GUARD the first signal of a name
+  return string.match(sent, '^%d+ ([^\n]*)', ends + 1) == ARGV[3] and '' or 'sent'
+end
 if #sent + #line > tonumber(ARGV[4]) then return 'full' end
 -- EXPECT schedule schedule_marker
 redis.call('HSET', checkpoints, id .. '\n', head or '0 ', id .. '\n0', sent .. line)

@@ -17,12 +17,14 @@ class SignalSender:
         self._wire, self._keys = wire, Keys(namespace)
 
     def send(self, queue: str, message_id: str, name: str, value: Any) -> bool:
-        """Send ``value``, of at most 64 KiB of JSON, to a message. False if a signal of that name was sent before: the
-        first one holds. NotFound if there is no such message, BadData if it has ended, has signals of 1 MiB, or for an
-        invalid name or value."""
+        """Send ``value``, of at most 64 KiB of JSON, to a message. False if another value was sent before by that
+        name: the first one holds. NotFound if there is no such message, BadData if it has ended, has signals of 1 MiB,
+        or for an invalid name or value."""
         begins, encoded = signal_line(name, value)
         demand(self._wire, PRODUCER, self._keys.queue(queue, "rows"))  # GUARD rights
-        said = self._wire.run("signal", self._keys, queue, [id_bytes(message_id), begins, encoded, MOST_BYTES])
+        said: bytes | None = self._wire.run(
+            "signal", self._keys, queue, [id_bytes(message_id), begins, encoded, MOST_BYTES]
+        )
         if said is None:
             raise NotFound("no such message", message_id, "list shows those that are kept")
         if said == b"newer":
@@ -31,5 +33,4 @@ class SignalSender:
             raise BadData("cannot signal", message_id, f"its signals have {MOST_BYTES} bytes; store values elsewhere")
         if said not in (b"", b"sent"):
             raise BadData("cannot signal", message_id, f"it is {said.decode()} already")
-        # GUARD a repeated signal is its own
-        return bool(said == b"" or self._wire.repeated)
+        return said == b""

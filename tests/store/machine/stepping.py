@@ -54,7 +54,7 @@ class Stepping(Intervening):
                 sender.send(QUEUE, held.name, signal, value)
             return
         before = server_ms(self.wire)
-        assert sender.send(QUEUE, held.name, signal, value) == (signal not in held.signals)
+        assert sender.send(QUEUE, held.name, signal, value) == (held.signals.get(signal, value) == value)
         if signal in held.signals:
             return
         held.signals[signal] = value
