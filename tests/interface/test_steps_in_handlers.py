@@ -12,10 +12,11 @@ import pytest
 
 from pollconsumer import Context, Fatal, PollConsumer
 from pollconsumer.core.durations import Durations
-from pollconsumer.core.errors import BadData, UsageError
+from pollconsumer.core.errors import BadData, StoreUnreachable, UsageError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.message_steps import MOST_STEPS
 from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.testing import Sandbox
 
 if TYPE_CHECKING:
@@ -106,6 +107,31 @@ def test_a_step_that_raises_is_taken_again(app: PollConsumer, sandbox: Sandbox, 
     message = sent(app, lambda context: context.step("charge", charge))
     sandbox.run_for("10m")
     assert (message.state, len(calls)) == (State.COMPLETED, 2)
+
+
+def test_what_the_store_may_have_is_not_written_over(app: PollConsumer, sandbox: Sandbox, calls: Calls) -> None:
+    original = RedisStore.record
+
+    def losing(store: RedisStore, *arguments: Any) -> None:
+        original(store, *arguments)
+        if len(calls) == 1:
+            raise StoreUnreachable("store unreachable")
+
+    def flow(context: Context) -> Any:
+        try:
+            found = [context.step("charge", calls.do, "charge")]
+        except StoreUnreachable:
+            found = []
+        found.append(context.step("mail", calls.do, "mail"))
+        if context.attempt == 1:
+            raise ValueError
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RedisStore, "record", losing)
+        message = sent(app, flow)
+        sandbox.run_for("10m")
+    assert message.status().result == [["charge", 1], ["mail", 2]]
 
 
 def test_it_sleeps_for_days_without_an_attempt(app: PollConsumer, sandbox: Sandbox, calls: Calls) -> None:

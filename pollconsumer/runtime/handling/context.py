@@ -277,7 +277,7 @@ class Context:
             self._situation.save(self._message, encoded)
         self._delivery = self.delivery._replace(state=state)
 
-    def step(self, name: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    def step(self, name: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """The result of ``function(*args, **kwargs)``, recorded under ``name``: later attempts get it without a call.
 
         A result is the JSON of what the function returned, at most 64 KiB: a tuple becomes a list, in this attempt,
@@ -288,7 +288,7 @@ class Context:
         """
         return cast("T", self._journal("context.step").step(name, function, *args, **kwargs))
 
-    async def step_async(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    async def step_async(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """`step` of a coroutine function, or of another."""
         return await self._journal("context.step_async").step_async(name, function, *args, **kwargs)
 

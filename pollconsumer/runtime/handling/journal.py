@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from inspect import isawaitable, iscoroutine
 from threading import Lock
 from typing import Any
@@ -41,7 +41,7 @@ class Journal:
         """The steps of earlier attempts that this attempt has not asked for, in their order."""
         return [name for name in self._numbers if name in self._unasked]
 
-    def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         name, known = self._ask(name)
         if known is not None and known.until is None:
             return known.result
@@ -52,11 +52,11 @@ class Journal:
             raise UsageError("context.step", name, "its function must be awaited: use await context.step_async")
         return self._recorded(name, result)
 
-    async def step_async(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    async def step_async(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         name, known = self._ask(name)
         if known is not None and known.until is None:
             return known.result
-        result: Any | Awaitable[Any] = function(*args, **kwargs)
+        result = function(*args, **kwargs)
         return self._recorded(name, await result if isawaitable(result) else result)
 
     def sleep(self, duration: str | float, name: str) -> None:
@@ -76,9 +76,9 @@ class Journal:
         now = self._now()
         if signal in self._signals:
             return self._record(Step(name, now, self._signals[signal])).result
-        if known is not None and known.until is not None and known.until <= now:
+        until = (known and known.until) or now + ends_in
+        if known is not None and until <= now:
             return self._record(Step(name, now)).result
-        until = known.until if known is not None and known.until is not None else now + ends_in
         if known is None or self._awaited != signal:
             self._record(Step(name, now, None, until), awaited=signal)
         raise Asleep(until)
@@ -108,10 +108,10 @@ class Journal:
             if number > MOST_STEPS or size > MOST_BYTES:
                 rule = f"at most {MOST_STEPS} steps, and {MOST_BYTES} bytes, are recorded of a message"
                 raise BadData("step", f"{step.name}, number {number}, {size} bytes", rule)
-            count = max(self._count, number)
-            self._store(StepEntry(number, count, entry, awaited))
+            self._count = max(self._count, number)  # even if it is unknown whether the store has it
+            self._store(StepEntry(number, self._count, entry, awaited))
             self._numbers[step.name] = number, step
-            self._count, self._size, self._awaited = count, size, awaited
+            self._size, self._awaited = size, awaited
         return step
 
 
