@@ -58,7 +58,7 @@ def calls() -> Calls:
 def sent(app: PollConsumer, function: Callable[..., Any], **options: Any) -> Handle[Any]:
     """A message for a handler that calls ``function`` with its context."""
 
-    @app.handler("flow", **options)
+    @app.handler("flow", **options)  # type: ignore[untyped-decorator]
     def flow(context: Context) -> Any:
         return function(context)
 
@@ -271,10 +271,13 @@ def test_a_coroutine_function_is_no_step_of_a_plain_handler(app: PollConsumer, s
         (lambda context: context.step("x", object), "result of step x: a object has no JSON form"),
         (lambda context: context.step("a#2", int), "step name: 'a#2'"),
         (lambda context: context.sleep("soon"), "context.sleep: 'soon'; units are"),
-        (lambda context: [context.step("x", int) for _ in range(MOST_STEPS + 1)], "x#1001, number 1001"),
+        (
+            lambda context: [context.step("x", int) for _ in range(MOST_STEPS + 1)],
+            "step: x#1001; a message has at most 1000",
+        ),
         (
             lambda context: [context.step("x", lambda: "x" * 60_000) for _ in range(18)],
-            "x#18, number 18, 1080439 bytes",
+            "step: x#18, 1080439 bytes in all",
         ),
     ],
 )
@@ -282,6 +285,12 @@ def test_limits(app: PollConsumer, sandbox: Sandbox, act: Callable[[Context], An
     message = sent(app, act, max_attempts=1)
     sandbox.run()
     assert said in (message.status().last_error or "")
+
+
+def test_the_function_of_a_step_too_many_is_not_called(app: PollConsumer, sandbox: Sandbox, calls: Calls) -> None:
+    sent(app, lambda context: [context.step("x", calls.do, "x") for _ in range(MOST_STEPS + 1)], max_attempts=1)
+    sandbox.run()
+    assert len(calls) == MOST_STEPS
 
 
 def test_at_most_once_is_refused_at_registration(app: PollConsumer) -> None:

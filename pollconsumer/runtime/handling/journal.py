@@ -91,6 +91,8 @@ class Journal:
         name = name if times == 1 else f"{name}#{times}"
         self._unasked.discard(name)
         _, known = self._numbers.get(name, (0, None))
+        if known is None and self._count >= MOST_STEPS:  # before its function is called
+            raise BadData("step", name, f"a message has at most {MOST_STEPS}; divide its work among messages")
         return name, known
 
     def _recorded(self, name: str, result: Any) -> Any:
@@ -105,9 +107,9 @@ class Journal:
         with Shield(), self._lock:
             number, _ = self._numbers.get(step.name, (self._count + 1, None))
             size = self._size + len(entry.encode())
-            if number > MOST_STEPS or size > MOST_BYTES:
-                rule = f"at most {MOST_STEPS} steps, and {MOST_BYTES} bytes, are recorded of a message"
-                raise BadData("step", f"{step.name}, number {number}, {size} bytes", rule)
+            if size > MOST_BYTES:
+                rule = f"the steps of a message have at most {MOST_BYTES} bytes; store results elsewhere"
+                raise BadData("step", f"{step.name}, {size} bytes in all", rule)
             self._count = max(self._count, number)  # even if it is unknown whether the store has it
             self._store(StepEntry(number, self._count, entry, awaited))
             self._numbers[step.name] = number, step
