@@ -278,7 +278,7 @@ class Scene:
             if reservation.id in stale:
                 return
         index = len(executions)
-        found = int(store.last_checkpoint(reservation) or b"0") if reservation.has_checkpoint else 0
+        found = int(store.recorded(reservation)[0] or b"0") if reservation.has_checkpoint else 0
         began = self.stage.happens(who, "begins", name, str(reservation.attempt))
         executions.append(
             Execution(

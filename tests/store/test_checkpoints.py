@@ -36,13 +36,13 @@ def test_the_next_attempt_finds_the_last_one(store: RedisStore, launch: Launch) 
     launch.settle(release(reservation))
     (again,) = launch.reserve()
     assert again.has_checkpoint
-    assert store.last_checkpoint(again) == b"8"
+    assert store.recorded(again)[0] == b"8"
 
 
 def test_there_is_none_to_begin_with(store: RedisStore, launch: Launch) -> None:
     (reservation,) = launch.reserve()
     assert not reservation.has_checkpoint
-    assert store.last_checkpoint(reservation) is None
+    assert store.recorded(reservation)[0] is None
 
 
 @pytest.mark.parametrize("way", ["death of the process", "retry", "redrive"])
@@ -58,7 +58,7 @@ def test_it_outlives_an_attempt_that_fails(store: RedisStore, launch: Launch, pe
         assert person.redrive(QUEUE, ["a"]) == ["a"]
     (again,) = launch.reserve()
     assert again.has_checkpoint
-    assert store.last_checkpoint(again) == b"7"
+    assert store.recorded(again)[0] == b"7"
 
 
 @pytest.mark.parametrize("end", ["complete", "finish", "cancel", "purge"])
@@ -127,5 +127,5 @@ def test_writing_it_again_after_a_lost_reply_is_no_loss(store: RedisStore, launc
     reserved = bytes([reservation.row[0] & ~rows.CHECKPOINT]) + reservation.row[1:]
     reservation.row = reserved
     store.checkpoint(launch.holder, reservation, b"7")
-    assert store.last_checkpoint(reservation) == b"7"
+    assert store.recorded(reservation)[0] == b"7"
     assert launch.complete(reservation).stale == []

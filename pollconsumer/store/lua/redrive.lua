@@ -1,7 +1,8 @@
 -- Return dead letters to their queue, in a new generation with all attempts again.
 -- KEYS records rows ready ready_by_priority dead_letters unique_keys counters ready_marker checkpoints
 -- NEEDS ready unique_keys markers message_steps
--- ARGV 1 if they begin from the start, without checkpoints, steps and signals, else 0; for each: id, generation it was in when this was asked for
+-- ARGV 1 if they begin from the start, without checkpoints, steps and signals, else 0; for each: id, generation it was in
+--   when this was asked for
 -- Returns ids redriven since then. Skipped: ids that are no dead letters, have lost their record, or whose unique key
 --   another message holds by now
 

@@ -282,11 +282,6 @@ class RedisStore:
 
         return report_commands(self.wire, self.keys, holder, reports)
 
-    def last_checkpoint(self, reservation: Reservation) -> bytes | None:
-        key = self.keys.queue(reservation.queue, "checkpoints")
-        state: bytes | None = self.wire.all([("HGET", key, reservation.id)], parting=False)[0]
-        return state
-
     def recorded(self, reservation: Reservation) -> tuple[bytes | None, Recorded | None]:
         """The last checkpoint of a message; its steps and signals, None if it has none."""
         key, stored = self.keys.queue(reservation.queue, "checkpoints"), reservation.id

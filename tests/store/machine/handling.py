@@ -168,7 +168,7 @@ class Handling(Producing):
         name = data.draw(st.sampled_from(sorted(self.in_hand())))
         self.store.checkpoint(self.launch.holder, self.reservation(name), state)
         self.model.messages[name].checkpoint, self.model.messages[name].has_kept = state, True
-        assert self.store.last_checkpoint(self.reservation(name)) == state
+        assert self.store.recorded(self.reservation(name))[0] == state
 
     @precondition(lambda self: self.in_hand())
     @rule(data=st.data(), done=st.integers(0, 9), way=st.sampled_from(["alone", "step", "checkpoint"]))

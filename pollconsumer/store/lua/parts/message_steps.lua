@@ -19,12 +19,8 @@ local function drop_checkpoints(ids)
   end
 end
 
--- The name of the signal that a message awaits, and the signals sent to it.
+-- The name of the signal that a message awaits, the signals sent to it, and the field that says how many steps it has.
 local function awaited_and_sent(id)
   local head, sent = unpack(redis.call('HMGET', checkpoints, id .. '\n', id .. '\n0'))
   return string.match(head or '', '^%d+ (.+)$'), sent or '', head
-end
-
-local function is_sent(sent, name)
-  return find(sent, '\n' .. name .. '\t', 1, true) ~= nil
 end

@@ -36,9 +36,11 @@ for at = others, #ARGV, 7 do
     elseif kind == 'release' then
       released[#released + 1], released[#released + 2] = id, row
     else
-      local awaited, sent = nil, nil
-      if kind == 'asleep' then awaited, sent = awaited_and_sent(id) end
-      if awaited and is_sent(sent, awaited) then ms = 0 end  -- GUARD a signal that came before the sleep
+      if kind == 'asleep' then
+        local awaited, sent = awaited_and_sent(id)
+        -- GUARD a signal that came before the sleep
+        if awaited and find(sent, '\n' .. awaited .. '\t', 1, true) then ms = 0 end
+      end
       local due = now + ms
       redis.call('HSET', rows, id, set(row, NEXT_ATTEMPT, be6(due)))
       put_in_schedule(id, due)
