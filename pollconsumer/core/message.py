@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, overload
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, NoReturn
 
 from pollconsumer.core.errors import BadData, PayloadTooLarge
 
@@ -53,33 +53,14 @@ class NewMessage(NamedTuple):
     """The URL of the monitor that is told how an occurrence begins and ends."""
     rate_key: str = ""
     rate: str = ""
+    sequel: str = ""
+    """What its end brings about, encoded: see `sequel.py`."""
 
 
 OPTIONS, EXTENSION = slice(4, None), slice(11, None)
 """The fields that have defaults, `NO_OPTIONS`; among them the fields for which records of version 1 have no place."""
 NO_OPTIONS = NewMessage("", "", "", b"")[OPTIONS]
 NO_EXTENSION = NewMessage("", "", "", b"")[EXTENSION]
-
-
-class Alike(Sequence[NewMessage]):
-    """Messages without options that differ in id and payload alone, each made when it is asked for. The ids are new."""
-
-    def __init__(self, queue: str, handler: str, ids: Sequence[str], payloads: Sequence[bytes]) -> None:
-        self.queue, self.handler, self.ids, self.payloads = queue, handler, ids, payloads
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    @overload
-    def __getitem__(self, at: int) -> NewMessage: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> Alike: ...
-
-    def __getitem__(self, at: int | slice) -> NewMessage | Alike:
-        if isinstance(at, slice):
-            return Alike(self.queue, self.handler, self.ids[at], self.payloads[at])
-        return NewMessage(self.ids[at], self.queue, self.handler, self.payloads[at])
 
 
 def _is_text(text: str) -> bool:

@@ -7,9 +7,9 @@ import os
 import time
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypedDict, Unpack
 
-from pollconsumer.core.errors import BadData, unknown_options
+from pollconsumer.core.errors import BadData, UsageError, unknown_options
 from pollconsumer.core.message import (
     SCOPED_BY,
     NewMessage,
@@ -25,6 +25,7 @@ from pollconsumer.core.notation.instants import ceil_ms, exact_epoch_ms
 from pollconsumer.core.notation.timespan import YEAR, parse_duration
 
 if TYPE_CHECKING:
+    from pollconsumer.core.packed_message import Packed
     from pollconsumer.core.recurrence import Recurrence
 
 LONGEST_DELAY = 1000 * YEAR
@@ -59,6 +60,13 @@ _identifiers = _Identifiers()
 new_id, new_ids = _identifiers.next, _identifiers.run
 
 
+class Sendable(Protocol):
+    """What can be enqueued: arguments of a handler with the options of one message, or a chain."""
+
+    def new_message(self) -> NewMessage:
+        """A new message, of a chain the first. TypeError or ValueError if it is invalid."""
+
+
 class SendOptions(TypedDict, total=False):
     """Options of a message, in addition to handler and payload.
 
@@ -75,7 +83,8 @@ class SendOptions(TypedDict, total=False):
     ``headers``: names and text, 4 KiB at most, that travel with the message apart from its payload. ``timeout``,
     ``max_attempts`` and ``retry``, the name of a policy that ``PollConsumer.retry_policy`` registered, take the place
     of its handler's. ``expires``: how long after it was enqueued or, if that is later, due, it may still be begun;
-    after that it is not handled, and ends as expired.
+    after that it is not handled, and ends as expired. ``then``, as ``handler.args(…)``: a message that is enqueued when
+    it is completed; ``failed``: one when it ends otherwise.
     """
 
     queue: str | None
@@ -95,6 +104,8 @@ class SendOptions(TypedDict, total=False):
     timeout: str | float | None
     max_attempts: int | None
     retry: str | None
+    then: Sendable | None
+    failed: Sendable | None
 
 
 class Defaults(NamedTuple):
@@ -168,7 +179,42 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
     )
     if given and (travelling := given.keys() & _TRAVELLING):
         message = _travelling(message, {name: given[name] for name in travelling})
+    if "then" in given or "failed" in given:
+        message = _with_callbacks(message, given)
     return checked(message)
+
+
+def _with_callbacks(message: NewMessage, given: dict[str, Any]) -> NewMessage:
+    """``message`` with its callbacks as its sequel."""
+    from pollconsumer.core.sequel import Sequel, encoded, identified
+
+    callbacks: dict[str, Any] = {
+        name: callback_of(given[name], message.id, name) for name in ("then", "failed") if name in given
+    }
+    return identified(message._replace(sequel=encoded(Sequel(**callbacks))), message.id)
+
+
+def callback_of(sendable: Sendable, owner: str, name: str, called_by: str = "") -> Packed:
+    """A callback of the message, or of the batch with this home, whose id is ``owner``, as it is stored. TypeError for
+    what is none; UsageError for one that has an id, a key or callbacks of its own."""
+    from pollconsumer.core.packed_message import packed
+    from pollconsumer.core.sequel import Sequel, encoded
+
+    if not hasattr(sendable, "new_message"):
+        raise TypeError(f"{name} must be arguments of a handler, as handler.args(…), not {type(sendable).__name__}")
+    message = sendable.new_message()
+    refuse_own_identity(message, f"the callback {name}")
+    if message.sequel:
+        raise UsageError(f"the callback {name}", "with callbacks, or a chain", "a callback is one message")
+    sequel = encoded(Sequel(called_by=called_by)) if called_by else ""
+    return packed(message._replace(id=f"{owner}:{name}", sequel=sequel))
+
+
+def refuse_own_identity(message: NewMessage, what: str) -> None:
+    """Raise UsageError for a message of which it depends on others whether it is enqueued: who waits for it would wait
+    for ever."""
+    if message.digest or message.key:
+        raise UsageError(what, "with an id or a key of its own", "leave it out: it has an id by its place")
 
 
 def _check_together(given: dict[str, Any]) -> None:

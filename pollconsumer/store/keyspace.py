@@ -49,7 +49,7 @@ QUEUE_KEYS = {
     "waiting_for_place": Key("w", "zset", "messages in line for a place, by concurrency key and rank"),
     "handed_out": Key("h", "hash", "sixtieth of the quota's period → messages handed out"),
     "rates": Key("j", "hash", "rate and rate key → instants of messages handed out, and booked for waiting ones"),
-    "outbox": Key("o", "list", "follow-ups to other queues, not sent yet"),
+    "outbox": Key("o", "list", "follow-ups to other queues, and ends that are told, not sent yet"),
     "results": Key("v", "hash", "id → result; id and a line feed → in how many runs it is left"),
     "result_runs": Key(
         "vr", "zset", "instant of settlement, and ids, by the time at which their results are forgotten"
@@ -92,6 +92,14 @@ QUEUE_KEYS = {
         "uncounted", "list", "start, end and row as reserved of completed messages that are not in the totals yet"
     ),
     "totals": Key("totals", "hash", "what was settled → how often: see store/reading/totals.py"),
+    "batches": Key(
+        "batches",
+        "hash",
+        "batch → flags, total, how many members have ended and how, instants, next number of a member",
+    ),
+    "batch_members": Key("batch_members", "hash", "batch and number of a chunk → two bits for each of 512 members"),
+    "batch_callbacks": Key("batch_callbacks", "hash", "batch and callback → its message, as an entry of the outbox"),
+    "batch_instants": Key("batch_instants", "zset", "batches by when they are abandoned, expire or are forgotten"),
     "successor_waits": Key(
         "sw",
         "string",

@@ -35,7 +35,7 @@ _BLANK = re.compile(r"\n\s*\n")
 
 _SIZE = {"list": "LLEN", "hash": "HLEN", "set": "SCARD", "zset": "ZCARD"}
 # All others free memory, or need next to none: they must work on a full server.
-_MAY_GROW = {"enqueue", "enqueue_new", "checkpoint", "fill"}
+_MAY_GROW = {"enqueue", "enqueue_new", "checkpoint", "fill", "open_batch"}
 # A server whose disk is full carries out no other ones.
 _ONLY_READS = {"rights"}
 

@@ -52,7 +52,7 @@ def kept(result: Any) -> tuple[Extra | None, list[Event]]:
 @given(VALUES)
 def test_a_result_is_kept_as_the_encoder_of_the_standard_library_has_it(result: Any) -> None:
     encoded = json.dumps(result, ensure_ascii=False, separators=(",", ":")).encode()
-    assert kept(result) == (None if result is None else (1000, encoded, b""), [])
+    assert kept(result) == (None if result is None else (1000, encoded, b"", b""), [])
 
 
 @pytest.mark.parametrize(

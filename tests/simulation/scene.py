@@ -315,11 +315,11 @@ class Scene:
         elif reservation.handler == "parent":
             child = message(f"{name}-{reservation.fence}-{reservation.attempt}", handler="plain")
             follow_ups = ({"id": child.id, "queue": QUEUE, "handler": "plain", "digest": PAYLOAD},)
-            extra = 0, b"", outbox.pack([child], at)
+            extra = 0, b"", outbox.pack([child], at), b""
         elif self.flow is not None:
             outcome, settlement = self.flow(store, holder, reservation)
         elif reservation.handler == "answers":
-            extra = RESULT_LASTS_MS, b'"an answer"', b""
+            extra = RESULT_LASTS_MS, b'"an answer"', b"", b""
         ended = self.stage.happens(who, "ends", name, outcome)
         executions[index] = executions[index]._replace(ended=ended, outcome=outcome, follow_ups=follow_ups)
         if settlement is None:

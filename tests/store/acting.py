@@ -147,7 +147,7 @@ def park(r: Reservation, delay_ms: int = 0) -> Settlement:
 
 def finish(r: Reservation, result: str = "", ttl_ms: int = HOUR, outgoing: bytes = b"") -> Done:
     """Complete, perhaps with a result, or with what is to be sent on."""
-    return r, 0.0, 0.0, (ttl_ms, result.encode(), outgoing) if result or outgoing else None
+    return r, 0.0, 0.0, (ttl_ms, result.encode(), outgoing, b"") if result or outgoing else None
 
 
 def complete_ago(store: RedisStore, ages_ms: dict[str, int], queue: str = QUEUE) -> None:

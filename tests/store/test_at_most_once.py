@@ -97,7 +97,7 @@ def test_a_completion_is_bare_if_it_leaves_and_frees_nothing(store: RedisStore) 
     launch.begin(a)
     occurrence = Reservation.alone(QUEUE, b"x@2026-01-01T00:00:00Z", a.row, rows.bare_record(a.row))
     bare: list[Done] = [(a, 0.0, 0.001, None), (c, 0.001, 1.5, None)]
-    others: list[Done] = [(b, 0.0, 0.0, None), (c, 0.0, 0.0, (HOUR, b"1", b"")), (occurrence, 0.0, 0.0, None)]
+    others: list[Done] = [(b, 0.0, 0.0, None), (c, 0.0, 0.0, (HOUR, b"1", b"", b"")), (occurrence, 0.0, 0.0, None)]
     for done in (*bare, *others):
         share = Share(QUEUE)
         share.complete([done])

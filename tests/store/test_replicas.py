@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from pollconsumer.core.alike import Alike
 from pollconsumer.core.errors import Conflict, NotReplicated, OutcomeUnknown, StoreRefused, StoreUnreachable
-from pollconsumer.core.message import Alike
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.client.confirmation import confirmed
 from pollconsumer.store.client.connection import Command

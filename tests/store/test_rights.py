@@ -44,10 +44,10 @@ ROLES = {
     "keeper": rights.KEEPER.split(),
 }
 SCRIPTS = {
-    "producer": {"register", "rights", "enqueue", "enqueue_new", "signal"},
+    "producer": {"register", "rights", "enqueue", "enqueue_new", "signal", "open_batch", "close_batch"},
     "launch": {
-        "acquire", "announce", "audit", "begin", "checkpoint", "define", "due", "learn", "nudge", "offer",
-        "progress",
+        "acquire", "announce", "arrive", "audit", "begin", "checkpoint", "define", "due", "learn", "nudge", "offer",
+        "number_members", "progress",
         "promote", "recover", "recur", "release", "renew", "retire", "reserve_one", "set_aside",
         "step", "trim", "try_again", "unreserve", "withdraw",
     },

@@ -152,7 +152,7 @@ def test_each_of_those_completed_at_once_has_its_own_instants_result_and_follow_
     launch = Launch(store)
     reserved = launch.reserve(9)
     took = [0.001, 0.001, 0.002, 0.002] * 2
-    extras = {1: (HOUR, b"1", b""), 3: (HOUR, b"3", b"follow-ups of 3"), 6: (HOUR, b"6", b"")}
+    extras = {1: (HOUR, b"1", b"", b""), 3: (HOUR, b"3", b"follow-ups of 3", b""), 6: (HOUR, b"6", b"", b"")}
     launch.settle(*((each, 0.0, took[n], extras.get(n)) for n, each in enumerate(reserved)))
     ended = [look.row(f"m{n}").timestamps.completed_at for n in range(8)]
     assert ended == [each.server_ms(took[n]) for n, each in enumerate(reserved)]
@@ -180,7 +180,7 @@ def test_one_of_those_completed_at_once_that_is_no_longer_the_callers_leaves_the
     launch = Launch(store)
     reserved = launch.reserve(9)
     launch.settle(release(reserved[2]))
-    done = [(each, 0.0, 0.0, (HOUR, each.id, b"")) for each in reserved]
+    done = [(each, 0.0, 0.0, (HOUR, each.id, b"", b"")) for each in reserved]
     assert launch.settle(*done).stale == [b"m2"]
     assert look.listed("completed") == ["m0", "m1", "m3", "m4"]
     assert look.hash("results") == {name: name.encode() for name in look.listed("completed")}

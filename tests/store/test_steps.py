@@ -14,12 +14,16 @@ from pollconsumer.store.records.steps import Done, Extra, Share
 IDS = ["a", "Z", "aZ", "a@Z", "daily@2026-01-01T00:00:00Z", "a@b@1999-12-31T23:59:59.500Z", "old@1969-01-01T00:00:00Z"]
 EXTRAS: list[Extra | None] = [
     None,
-    (1000, b"1", b""),
-    (1000, b"[]", b""),
-    (2000, b"1", b""),
-    (2000, b"", b"follow-ups"),
-    (0, b"", b"follow-ups"),
-    (1000, b"1", b"follow-ups"),
+    (1000, b"1", b"", b""),
+    (1000, b"[]", b"", b""),
+    (2000, b"1", b"", b""),
+    (2000, b"", b"follow-ups", b""),
+    (0, b"", b"follow-ups", b""),
+    (1000, b"1", b"follow-ups", b""),
+    (1000, b"1", b"", b"end"),
+    (1000, b"", b"", b"end"),
+    (1000, b"2", b"", b"another end"),
+    (1000, b"1", b"follow-ups", b"end"),
 ]
 LOTS = [
     Lot("default", bytes([flags]) + bytes(rows.HANDLER - 1) + handler, "", b"", 0, 1_700_000_000_000, 100.0)
@@ -60,10 +64,10 @@ def test_together_as_alone(parts: list[list[Done]]) -> None:
 
 def test_results_of_messages_in_a_row_are_one_entry() -> None:
     share, results = Share("default"), [b"1", b"2", b"3", b"4"]
-    each = [(KeyedReservation.of(LOTS[0], result, b"{}"), 100.0, 100.0, (1000, result, b"")) for result in results]
+    each = [(KeyedReservation.of(LOTS[0], result, b"{}"), 100.0, 100.0, (1000, result, b"", b"")) for result in results]
     share.complete(each[:3])
     share.complete(each[3:])
-    assert share.left == [(1, 1000, b"", b"", results)]
+    assert share.left == [(1, 1000, b"", b"", results, 0, b"")]
 
 
 def _told(share: Share) -> list[Any]:
@@ -71,11 +75,14 @@ def _told(share: Share) -> list[Any]:
     told = list[Any]()
     for row, new_row, ids, keys in share.runs:
         kinds = [keys[at : at + len(ids)] for at in range(0, len(keys), len(ids))]
-        told += [[row, new_row, *each, None, None] for each in zip(ids, *kinds, strict=True)]
-    for first, ms, outgoing, which, results in share.left:
-        told[first - 1][-1] = outgoing, which
+        told += [[row, new_row, *each, None, None, b""] for each in zip(ids, *kinds, strict=True)]
+    for first, ms, outgoing, which, results, members, end in share.left:
+        told[first - 1][-2] = outgoing, which
         assert len(results) <= 1 or not (outgoing or which)
+        assert not members or len(results) in (0, members)
         for number, result in enumerate(results, first):
-            told[number - 1][-2] = ms, result
+            told[number - 1][-3] = ms, result
+        for number in range(first, first + members):
+            told[number - 1][-1] = end
     assert share.completed == len(told)
-    return [[*each[:-1], each[-1] or (b"", b"")] for each in told]
+    return [[*each[:-2], each[-2] or (b"", b""), each[-1]] for each in told]

@@ -10,6 +10,7 @@ from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.message import NewMessage, check_handler
 from pollconsumer.core.retry import RetryPolicy
+from pollconsumer.interface.api.batches.batch_calls import BatchCalls
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.handler_function import HandlerFunction
 from pollconsumer.interface.api.handler_options import (
@@ -25,7 +26,6 @@ from pollconsumer.interface.api.handler_options import (
 from pollconsumer.interface.api.hook_registration import HookRegistration
 from pollconsumer.interface.api.register import BulkRegister, Register
 from pollconsumer.interface.api.registry import Application, RegisteredHandler, registry
-from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.model import RecurrenceSettings
 from pollconsumer.interface.settings.values import parse_timeout, parse_word
@@ -47,7 +47,7 @@ PATIENCE = 5.0
 """Seconds for which a call is repeated while the store does not answer."""
 
 
-class PollConsumer(StoreCalls, HookRegistration, Application):
+class PollConsumer(BatchCalls, HookRegistration, Application):
     """Handlers, and the store of their messages.
 
     Settings are those of the command that imports the module, else read like the command line's from the environment,

@@ -166,7 +166,7 @@ class Handle(Generic[R]):
         with _LookTimes(timeout, self._app) as waiting:
             while True:
                 message = self.status()
-                pause = waiting.pause_after(message)
+                pause = waiting.pause_after(message, goes_on=self._goes_on(message))
                 if pause is None:
                     return cast("R | None", message.result)
                 if waiting.may_be_stuck(message) and not self._app.ask(waiting.serve_others(message)):
@@ -178,12 +178,16 @@ class Handle(Generic[R]):
         with _LookTimes(timeout, self._app) as waiting:
             while True:
                 message = await self.status_async()
-                pause = waiting.pause_after(message)
+                pause = waiting.pause_after(message, goes_on=self._goes_on(message))
                 if pause is None:
                     return cast("R | None", message.result)
                 if waiting.may_be_stuck(message) and not await self._app.ask_async(waiting.serve_others(message)):
                     waiting.give_up(message)
                 await self._app.pause_async(pause)
+
+    def _goes_on(self, _message: Message) -> bool:
+        """Whether, when the message is completed, another is awaited."""
+        return False
 
 
 class _LookTimes:
@@ -205,12 +209,12 @@ class _LookTimes:
         if self._slots is not None:
             self._slots.end(self._for)
 
-    def pause_after(self, message: Message) -> float | None:
-        """Seconds until the next look; None if the message is completed. NotCompleted, TimeoutError or WaitRefused if
-        it will not be completed, or not in time."""
-        if message.state is State.COMPLETED:
+    def pause_after(self, message: Message, *, goes_on: bool) -> float | None:
+        """Seconds until the next look; None if the message is completed, unless it ``goes_on`` with another.
+        NotCompleted, TimeoutError or WaitRefused if it will not be completed, or not in time."""
+        if message.state is State.COMPLETED and not goes_on:
             return None
-        if message.state.has_ended:
+        if message.state.has_ended and not goes_on:
             raise NotCompleted(message.id, message.state, message.last_error)
         pause = self._pause
         left = pause if self._until is None else self._until - time.monotonic()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, repeat
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
 
-from pollconsumer.core.message import NO_OPTIONS, OPTIONS, Alike, NewMessage, digest_of, encode_named
+from pollconsumer.core.alike import Alike
+from pollconsumer.core.message import NO_OPTIONS, OPTIONS, NewMessage, digest_of, encode_named
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import RegisteredHandler
 from pollconsumer.interface.api.store_calls import StoreCalls
@@ -38,15 +39,27 @@ OF_OTHERS = {
 
 
 class Args(Generic[P]):
-    """Arguments of a handler whose parameters are P, already checked against them. For `enqueue_many`."""
+    """Arguments of a handler whose parameters are P, already checked against them, and the options of one message. For
+    `enqueue_many`, for callbacks, members of batches and links of chains."""
 
-    __slots__ = ("arguments", "payload")
+    __slots__ = ("handler", "options", "payload")
 
-    def __init__(self, arguments: Arguments, payload: dict[str, Any]) -> None:
-        self.arguments, self.payload = arguments, payload
+    def __init__(
+        self, handler: HandlerFunction[P, ..., Any, Any], payload: dict[str, Any], options: SendOptions | None = None
+    ) -> None:
+        self.handler, self.payload, self.options = handler, payload, options
 
     def __repr__(self) -> str:
         return f"Args({self.payload!r})"
+
+    def using(self, **options: Unpack[SendOptions]) -> Args[P]:
+        """The same arguments with options for their message, in addition to those before."""
+        both: SendOptions = {**(self.options or {}), **options}
+        return Args(self.handler, self.payload, both)
+
+    def new_message(self) -> NewMessage:
+        """A new message with these arguments. ValueError or TypeError if an option is invalid."""
+        return self.handler.bound(self.options).message_of(self.payload)
 
 
 class HandlerFunction(RegisteredHandler, Generic[P, Q, C, R]):
@@ -108,11 +121,20 @@ class HandlerFunction(RegisteredHandler, Generic[P, Q, C, R]):
         return await self.using().enqueue_many_async(payloads)
 
     def args(self, *args: P.args, **kwargs: P.kwargs) -> Args[P]:
-        """Arguments of one message, for ``enqueue_many``. TypeError if they do not fit."""
-        return Args(self.arguments, self.arguments.of_call(args, kwargs))
+        """Arguments of one message, for ``enqueue_many``, callbacks, batches and chains; their ``using(…)`` gives the
+        message's own options. TypeError if they do not fit."""
+        return Args(self, self.arguments.of_call(args, kwargs))
 
     def using(self, **options: Unpack[SendOptions]) -> BoundHandler[P, R]:
         """This handler with options for its messages."""
+        return self.bound(options)
+
+    def bound(self, options: SendOptions | None) -> BoundHandler[P, R]:
+        """`using`, for options that are given together; None for none."""
+        if options is None:
+            plain = self._plain = self._plain or self.bound({})
+            return plain
+        options = {**options}
         options["queue"] = options.get("queue") or self.definition.queue
         return BoundHandler(self, options)
 
@@ -125,7 +147,8 @@ class BoundHandler(Generic[P, R]):
         self._app, self._arguments = handler.app, handler.arguments  # a handler's attributes are found slowly
         self._first = new_message(handler.definition.name, {}, **options)
         self._defaults = handler.definition.defaults
-        self._is_plain = self._defaults[1:] == (None, None) and self._first.retry is None and not self._first.digest
+        first = self._first
+        self._is_plain = self._defaults[1:] == (None, None) and not (first.retry or first.digest or first.sequel)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue a message. TypeError if the arguments do not fit."""
@@ -143,15 +166,20 @@ class BoundHandler(Generic[P, R]):
         """`enqueue_many` without blocking the event loop."""
         from asyncio import sleep
 
-        encoded, left = list[bytes](), iter(payloads)
+        encoded, left = list[bytes | NewMessage](), iter(payloads)
         while part := self._encoded(islice(left, ENCODED_AT_ONCE)):
             encoded += part
             await sleep(0)
         return await self._app.enqueue_messages_async(self._messages(encoded))
 
-    def _encoded(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[bytes]:
-        arguments, encoded = self._arguments, list[bytes]()
+    def _encoded(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[bytes | NewMessage]:
+        """The encoded arguments of each message; those with options of their own as messages."""
+        arguments, encoded = self._arguments, list[bytes | NewMessage]()
         for given in payloads:
+            if isinstance(given, Args) and given.options:
+                payload, both = self._checked(given), {**self._options, **given.options}
+                encoded.append(BoundHandler(self._handler, cast("SendOptions", both)).message_of(payload))
+                continue
             payload = arguments.of_call((), given) if isinstance(given, dict) else self._checked(given)
             try:
                 encoded.append(encode_named(payload))
@@ -159,7 +187,15 @@ class BoundHandler(Generic[P, R]):
                 encoded.append(arguments.encoded(payload))
         return encoded
 
-    def _messages(self, encoded: list[bytes]) -> Sequence[NewMessage]:
+    def _messages(self, given: list[bytes | NewMessage]) -> Sequence[NewMessage]:
+        encoded = [each for each in given if isinstance(each, bytes)]
+        if len(encoded) < len(given):
+            alike = iter(self._alike(encoded))
+            return [next(alike) if isinstance(each, bytes) else each for each in given]
+        return self._alike(encoded)
+
+    def _alike(self, encoded: list[bytes]) -> Sequence[NewMessage]:
+        """Messages that have these options alone."""
         if not self._is_plain:
             return [self._with_options(payload) for payload in encoded]
         (_, queue, handler, _, *options), ids = self._first, new_ids(len(encoded))
@@ -169,7 +205,7 @@ class BoundHandler(Generic[P, R]):
 
     def _checked(self, given: Args[P] | Mapping[str, Any]) -> dict[str, Any]:
         arguments = self._arguments
-        if isinstance(given, Args) and given.arguments is arguments:
+        if isinstance(given, Args) and given.handler is self._handler:
             return given.payload
         if isinstance(given, Mapping):
             return arguments.of_call((), given)
@@ -178,19 +214,22 @@ class BoundHandler(Generic[P, R]):
 
     def message(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewMessage:
         """A new message with these arguments. TypeError if they do not fit."""
-        arguments, first = self._arguments, self._first
-        payload = arguments.of_call(args, kwargs)
+        return self.message_of(self._arguments.of_call(args, kwargs))
+
+    def message_of(self, payload: dict[str, Any]) -> NewMessage:
+        """A new message with arguments that fit."""
+        first = self._first
         try:
             encoded = encode_named(payload)
         except TypeError:
-            encoded = arguments.encoded(payload)
+            encoded = self._arguments.encoded(payload)
         if not self._is_plain:
             return self._with_options(encoded)
         # Does what _make does, without a call, and takes a third of the time of _replace.
         return tuple.__new__(NewMessage, (new_id(), first.queue, first.handler, encoded, *first[4:]))
 
     def _with_options(self, encoded: bytes) -> NewMessage:
-        """A new message, with an id of the user, a rate or a policy."""
+        """A new message, with an id of the user, a rate, a policy or callbacks."""
         first = self._first
         if first.retry is not None:
             from pollconsumer.interface.api.known import check_retry
@@ -199,4 +238,8 @@ class BoundHandler(Generic[P, R]):
         first = self._defaults.rated(first._replace(payload=encoded))
         if first.digest:
             return first._replace(digest=digest_of(first.handler, encoded))
-        return first._replace(id=new_id())
+        if not first.sequel:
+            return first._replace(id=new_id())
+        from pollconsumer.core.sequel import identified
+
+        return identified(first, new_id())

@@ -10,16 +10,20 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack, cast
 
 from pollconsumer.core.errors import BadData, UsageError
+from pollconsumer.core.lifecycle import State
 from pollconsumer.core.message import NewMessage, encode_payload
 from pollconsumer.core.message_steps import Recorded, StepEntry
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.runtime.handling.shield import Shield
-from pollconsumer.runtime.new_messages import Defaults, SendOptions, new_message
+from pollconsumer.runtime.new_messages import Defaults, Sendable, SendOptions, new_message
+from pollconsumer.store.queues.batches import NewBatch
 
 if TYPE_CHECKING:
     from pollconsumer.core.news.progress import Progress
     from pollconsumer.runtime.drafts import BeforeEnqueue
+    from pollconsumer.runtime.handling.batch_in_hand import BatchInHand
     from pollconsumer.runtime.handling.journal import Journal
+    from pollconsumer.runtime.new_batches import StartedBatch
 
 T = TypeVar("T")
 
@@ -32,8 +36,10 @@ class Delivery(NamedTuple):
 
     ``attempt`` counts from 1, ``generation`` counts redrives. ``state`` is the last checkpoint. ``occurrence``: the
     instant of an occurrence, in epoch ms; ``previous``: of the last one that was completed the instant, when it was
-    completed, both in epoch ms, and its result. ``recorded``: the message's steps and signals, None for none.
-    ``shown``: when the server's clock showed an instant, in epoch ms, on the monotonic clock of this host.
+    completed, both in epoch ms, and its result; of a message that another brought about the same of that one, its id,
+    its state. ``batch``: home and id of the message's batch, and its number there, None for a callback. ``recorded``:
+    the message's steps and signals, None for none. ``shown``: when the server's clock showed an instant, in epoch ms, on
+    the monotonic clock of this host.
     """
 
     namespace: str
@@ -46,22 +52,30 @@ class Delivery(NamedTuple):
     state: dict[str, Any] | None = None
     headers: dict[str, str] | None = None
     occurrence: int | None = None
-    previous: tuple[int, int, Any] | None = None
+    previous: tuple[Any, ...] | None = None
     recorded: Recorded | None = None
     shown: tuple[int, float] = (0, 0.0)
+    batch: tuple[str, str, int | None] | None = None
 
 
 class Previous(NamedTuple):
-    """The last occurrence of a recurrence that was completed.
+    """The last occurrence of a recurrence that was completed, by its instant. Of a link of a chain the one before, and
+    of a callback of one message that message: ``instant`` and ``completed`` are when it ended. Both may be None in a
+    later version.
 
-    ``instant``: its own; ``completed``: when it was completed. Today both are there; a later version may give the
-    result of what has no instant, with None for them. ``result``: what its handler returned; None if that was None, or
-    could not be kept.
+    ``result``: what its handler returned; None if that was None, or could not be kept. ``id`` is empty, and ``state``
+    completed, of an occurrence.
     """
 
     instant: datetime | None
     completed: datetime | None
     result: Any
+    id: str = ""
+    state: State = State.COMPLETED
+
+
+def _no_batches(*_: object) -> Any:
+    raise UsageError("a batch", "here", "ask about batches in a handler of a launch")
 
 
 class Situation(NamedTuple):
@@ -71,7 +85,7 @@ class Situation(NamedTuple):
     Their first argument is the message, as the context was given it. ``defaults_of`` gives those of a handler.
     ``send`` enqueues a message immediately and returns its id; only hooks that are called after the settlement need it.
     ``before_enqueue``: the hooks of the handler's application. ``record`` records a step; None if that cannot be, since
-    the handler is called at most once.
+    the handler is called at most once. ``ask_batch`` asks the store about a batch.
     """
 
     stop_before: float
@@ -84,6 +98,7 @@ class Situation(NamedTuple):
     before_enqueue: Sequence[BeforeEnqueue] = ()
     stop_asked: Callable[[Any], bool] = bool
     record: Callable[[Any, StepEntry], None] | None = None
+    ask_batch: Callable[..., Any] = _no_batches
 
 
 class Context:
@@ -104,8 +119,16 @@ class Context:
         """Instant of the monotonic clock: the end of the window or, before that, of the handler's timeout."""
         self.enqueued: list[NewMessage] = []
         """Messages to enqueue with the completion."""
-        self._situation = situation
+        self._started: list[StartedBatch] = []
+        self.opened: list[NewBatch] = []
+        """Batches to open with the completion, that a handler in another process has started."""
+        self.leaves = False
+        """Whether there are any messages or batches of these."""
+        self.added = 0
+        """How many of the messages are members that are added to this message's batch."""
+        self._situation, self.ask_batch = situation, situation.ask_batch
         self._settled = settled
+        self._batch: BatchInHand | None = None
         self._adding, self._ended = Lock(), False
         self._own_journal: Journal | None = None
         self.unasked: Sequence[str] | None = None
@@ -188,12 +211,23 @@ class Context:
 
     @property
     def previous(self) -> Previous | None:
-        """The last occurrence of the same recurrence that was completed before this attempt began; None if there is
-        none, or if the message is no occurrence. Its ``instant`` and ``completed`` may be None in a later version."""
+        """The last occurrence of the same recurrence that was completed before this attempt began; the link before in
+        a chain; the message that a callback is of. None if there is none. Its ``instant`` and ``completed`` may be None
+        in a later version."""
         if self.delivery.previous is None:
             return None
-        instant, completed, result = self.delivery.previous
-        return Previous(datetime_of(instant), datetime_of(completed), result)
+        instant, completed, result, *named = self.delivery.previous
+        message_id, state = named or ("", State.COMPLETED)
+        return Previous(datetime_of(instant), datetime_of(completed), result, message_id, State(state))
+
+    @property
+    def batch(self) -> BatchInHand | None:
+        """The batch that the message is a member of, or a callback; None if it is neither."""
+        if self._batch is None and self.delivery.batch is not None:
+            from pollconsumer.runtime.handling.batch_in_hand import BatchInHand  # few messages are of a batch
+
+            self._batch = BatchInHand(*self.delivery.batch, self.ask_batch, self._add_of_batch)
+        return self._batch
 
     def time_left(self) -> float:
         """Seconds until the window or the handler's timeout ends, at least 0."""
@@ -229,11 +263,7 @@ class Context:
         options["queue"] = options.get("queue") or defaults.queue
         if copy_headers:
             options["headers"] = {**self.headers, **(options.get("headers") or {})}
-        message = defaults.rated(new_message(handler, payload or {}, **options))
-        if self._situation.before_enqueue:
-            from pollconsumer.runtime.drafts import drafted
-
-            message = drafted(message, self._situation.before_enqueue)
+        message = self._drafted(defaults.rated(new_message(handler, payload or {}, **options)))
         if self._settled and self._situation.send is not None:
             with Shield():
                 return self._situation.send(message)
@@ -241,7 +271,44 @@ class Context:
             self._add(message)
         return message.id
 
+    def start_batch(
+        self,
+        id: str,  # noqa: A002  as in PollConsumer.batch
+        *,
+        then: Sendable | None = None,
+        failed: Sendable | None = None,
+        ended: Sendable | None = None,
+        expires: str | float | None = None,
+    ) -> StartedBatch:
+        """Start a batch, which is accepted with the completion of this message, or not at all. Its ``add`` adds
+        members, of which a completion takes as many as of `enqueue`. See ``PollConsumer.batch`` for the rest."""
+        from pollconsumer.runtime.new_batches import StartedBatch, new_batch
+
+        with Shield(), self._adding:
+            batch = StartedBatch(new_batch(id, then, failed, ended, expires), self._add_of_batch)
+            self._started.append(batch)
+            self.leaves = True
+        return batch
+
+    def batches(self) -> list[NewBatch]:
+        """Batches to open with the completion."""
+        return [*self.opened, *(batch.closed() for batch in self._started)]
+
+    def _add_of_batch(self, message: NewMessage, added: int = 0) -> None:
+        with Shield(), self._adding:
+            self._add(self._drafted(message))
+            self.added += added
+
+    def _drafted(self, message: NewMessage) -> NewMessage:
+        if not self._situation.before_enqueue:
+            return message
+        from pollconsumer.runtime.drafts import drafted
+
+        return drafted(message, self._situation.before_enqueue)
+
     def _add(self, message: NewMessage) -> None:
+        if self._settled:
+            raise UsageError("a batch", "after the attempt", "enqueue what follows by itself")
         if self._ended:
             raise UsageError("context.enqueue", "after the attempt", "enqueue in the handler, before that ends")
         size = sum(len(each.payload) for each in self.enqueued) + len(message.payload)
@@ -249,6 +316,7 @@ class Context:
             rule = f"at most {MOST_ENQUEUED} messages and {MOST_BYTES} bytes go with one completion"
             raise BadData("context.enqueue", f"message {len(self.enqueued) + 1}, {size} bytes", rule)
         self.enqueued.append(message)
+        self.leaves = True
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Say how far the message has come: ``done`` of ``total``, and a note of at most 200 characters.

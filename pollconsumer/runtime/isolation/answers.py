@@ -22,6 +22,8 @@ def answer_to(frame: dict[str, Any], message: InHand, context: Context) -> dict[
         return _kept(context.record, StepEntry(*frame["step"]))
     if "waits" in frame:
         return _wait_known(message, *frame["waits"])
+    if "batch" in frame:
+        return _ask_batch(context, frame["batch"])
     if "progress" in frame:
         report(context, frame)
     return None
@@ -40,6 +42,14 @@ def _kept(keep: Callable[[Any], None], what: Any) -> dict[str, Any]:
     except PollConsumerError as error:
         return {"refused": encode_refusal(error)}
     return {"kept": True}
+
+
+def _ask_batch(context: Context, question: list[Any]) -> dict[str, Any]:
+    """Ask the store about a batch. Returns the answer to the handler's process, or why there is none."""
+    try:
+        return {"answer": context.ask_batch(*question)}
+    except PollConsumerError as error:
+        return {"refused": encode_refusal(error)}
 
 
 def _wait_known(message: InHand, what: str, *awaited: str) -> dict[str, bool]:

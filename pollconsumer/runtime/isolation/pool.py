@@ -29,6 +29,7 @@ from pollconsumer.runtime.handling.outcome import Outcome, signal_name
 from pollconsumer.runtime.isolation.answers import answer_to, forget_waits, report
 from pollconsumer.runtime.isolation.protocol import FrameConnection, decode_messages, decode_outcome
 from pollconsumer.runtime.system.system_limits import limits, start_refused
+from pollconsumer.store.queues.batches import NewBatch
 
 READY_WITHIN = 60.0
 """Seconds in which a process must have imported the handlers' modules."""
@@ -248,6 +249,8 @@ class _ChildProcess:
                     report(context, frame["last"])
                     context.unasked = frame["unasked"]
                     context.enqueued += decode_messages(frame["enqueued"])
+                    context.opened += [NewBatch(**each) for each in frame["opened"]]
+                    context.added, context.leaves = frame["added"], bool(frame["enqueued"] or frame["opened"])
                     return frame
                 self.began = self.began or "began" in frame
                 if (answer := answer_to(frame, message, context)) is not None:

@@ -51,6 +51,9 @@ class AttemptOpener:
             self._settling.park(reservation)
         else:
             try:
+                if reservation.lot.sequel and _has_newer_sequel(reservation):
+                    self._settling.set_aside(reservation)
+                    return None
                 if not reservation.options:
                     return self._opened(reservation, handler)
                 if (with_options := self._with_options(handler, reservation)) is not None:
@@ -96,6 +99,13 @@ class AttemptOpener:
     def _call_hooks(self) -> None:
         if self._settling.watched:
             self._settle()
+
+
+def _has_newer_sequel(reservation: Reservation) -> bool:
+    """Whether a newer version wrote the message's sequel. Malformed if it is corrupt."""
+    from pollconsumer.core.sequel import decoded  # few messages have one
+
+    return decoded(reservation.lot.sequel)[1]
 
 
 def refuse_crashed(reservation: Reservation) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.message import Malformed, NewMessage, decode_payload
 from pollconsumer.core.message_steps import StepEntry
@@ -50,12 +50,10 @@ class Deliveries:
             stored, recorded = self._store.recorded(reservation)
             with suppress(Malformed):  # corrupt
                 state = decode_payload(stored or b"")
-        instant = previous = None
+        delivery = shared.delivery_of(reservation)._replace(state=state, recorded=recorded)
         if (occurrence := reservation.occurrence) is not None:
-            instant, previous = occurrence.instant, self._predecessors.of(reservation)
-        delivery = shared.delivery_of(reservation)._replace(
-            state=state, occurrence=instant, previous=previous, recorded=recorded
-        )
+            previous = self._predecessors.of(reservation)
+            delivery = delivery._replace(occurrence=occurrence.instant, previous=previous)
         return Context(delivery, shared.situation, reservation)
 
     def context_of_call(self, reservations: Sequence[Reservation]) -> tuple[CallContext, list[Delivery]]:
@@ -87,9 +85,16 @@ class Deliveries:
             hooks_before_enqueue(handler),
             launch.progress.stops.asked,
             None if handler is not None and handler.at_most_once else self._record,
+            self._ask_batch,
         )
         numbers = rows.attempts(lot.row), rows.generation(lot.row), rows.fence(lot.row)
         return _Shared(lot, self._namespace, numbers, headers, situation)
+
+    def _ask_batch(self, what: str, *of_batch: Any) -> Any:
+        from pollconsumer.runtime.session.batch_answers import answer_about  # few handlers ask
+
+        with self._store_of_handlers() as store:
+            return answer_about(store.producer, what, *of_batch)
 
     def _save(self, reservation: Reservation, state: bytes) -> None:
         with self._store_of_handlers() as store, self._reporting.carried() as reports:
@@ -133,6 +138,23 @@ class _Shared(NamedTuple):
         anything."""
         lot = self.lot
         shown = lot.reserved_at, lot.shown_at
-        return Delivery(
+        delivery = Delivery(
             self.namespace, lot.queue, reservation.name, lot.handler, *self.numbers, None, self.headers, shown=shown
         )
+        return _brought_about(delivery, lot.sequel) if lot.sequel else delivery
+
+
+def _brought_about(delivery: Delivery, stored: bytes) -> Delivery:
+    """The delivery with what the message's sequel says of its batch, or of the message before."""
+    from pollconsumer.core.sequel import decoded, member_of
+
+    sequel, _ = decoded(stored)
+    batch: tuple[str, str, int | None] | None = None
+    previous = None
+    if sequel.called_by:
+        batch = sequel.called_by, delivery.id.rpartition(":")[0], None
+    elif sequel.batch and (member := member_of(delivery.id)):
+        batch = sequel.batch, *member
+    if before := sequel.previous:
+        previous = before["at"], before["at"], before["result"], before["id"], before["state"]
+    return delivery._replace(batch=batch, previous=previous)

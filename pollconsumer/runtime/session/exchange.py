@@ -287,7 +287,7 @@ class Exchange:
     def _settled(self, shares: list[Share]) -> None:
         for share in shares:
             self._untrimmed += share.completed
-            if share.left and share.has_outgoing():
+            if (share.left or share.tells_ends) and share.has_outgoing():
                 self._send_outgoing(share.queue)
         if self._untrimmed >= TRIM_EVERY:
             self._untrimmed = 0

@@ -27,7 +27,6 @@ from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.hooks import Crashed, Hooks
 from pollconsumer.runtime.handling.outcome import describe, text_of, trace, why_dropped
 from pollconsumer.runtime.launch.held import Launch
-from pollconsumer.store.queues import outbox
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import DeadLetter, Reservation
 from pollconsumer.store.records.steps import Done, Extra, Settlement, Share
@@ -97,8 +96,8 @@ class Settlements:
         self, reservation: Reservation, kept_for_ms: int, context: Context | None, result: Any, ended: float
     ) -> Extra | None:
         """What the message's completion leaves, if anything."""
-        encoded = b""
-        if result is not None and kept_for_ms > 0:
+        encoded, sequel = b"", reservation.lot.sequel
+        if result is not None and (kept_for_ms > 0 or sequel):
             try:
                 scalar = _SCALARS.get(type(result))
                 encoded = (scalar(result) if scalar else "".join(quick(result, 0))).encode()
@@ -107,9 +106,11 @@ class Settlements:
             if len(encoded) > MAX_RESULT_BYTES:
                 self._drop(reservation, f"{len(encoded)} bytes of JSON, {MAX_RESULT_BYTES} at most")
                 encoded = b""
-        if context is not None and context.enqueued:
-            return kept_for_ms, encoded, outbox.pack(context.enqueued, reservation.server_ms(ended))
-        return (kept_for_ms, encoded, b"") if encoded else None
+        if sequel or (context is not None and context.leaves):
+            from pollconsumer.runtime.session.ended_messages import Completion  # few messages bring about others
+
+            return Completion(reservation, context, encoded, reservation.server_ms(ended)).extra(kept_for_ms)
+        return (kept_for_ms, encoded, b"", b"") if encoded else None
 
     def _drop(self, reservation: Reservation, reason: str) -> None:
         self._emit(ResultDropped(reservation.name, reservation.handler, reason))
@@ -283,7 +284,10 @@ class Settlements:
         return share
 
     def _add(self, reservation: Reservation, settlement: Settlement) -> None:
-        self._share(reservation.queue).settlements.append(settlement)
+        share = self._share(reservation.queue)
+        share.settlements.append(settlement)
+        if reservation.lot.sequel and settlement.kind in ("dead", "expire", "cancel"):
+            share.tells_ends = True
 
 
 def death_of(dead_letter: DeadLetter) -> AttemptFailed:

@@ -4,15 +4,16 @@
 -- KEYS checkpoints recurrence_counters expired stops cancelled rates totals successor_waits
 -- RARELY parked errors dead_letters schedule unique_keys checkpoints results result_runs outbox recurrence_counters expired
 -- RARELY cancelled stops rates counters handed_out waiting_for_place places_taken schedule_marker totals
--- NEEDS fences stops refunds place_counts schedule outbox message_steps
+-- NEEDS fences stops refunds place_counts schedule ends message_steps
 -- ARGV lineage, fence, fence in 6 bytes, ms that a reservation lasts at most, messages to reserve, the queue's limits ('',
 --   or five optional numbers: most in flight, most handed out in a period, its ms, a rate: most with a rate key handed out in
 --   a period, its ms), messages completed, how many arguments these have, how many say what they leave;
 --   their ids; for each run: its messages, their row as reserved, their new row, their unique keys and their concurrency
 --     keys, if its flags say that they have any;
---   for each run of messages with results, and for each message with follow-ups, and each occurrence: the position above of
---     the first, from 1, how many results, ms to keep them; of the first, follow-ups, and its instant, its end, each in six
---     bytes, and the name of its recurrence (each '' for none); the results;
+--   for each run of messages with results, or of members of a batch, and for each message with follow-ups, and each
+--     occurrence: the position above of the first, from 1, how many results, ms to keep them; of the first, follow-ups, and
+--     its instant, its end, each in six bytes, and the name of its recurrence (each '' for none); how many are members, and
+--     what is told of their ends ('' for nothing); the results;
 --   for each settled otherwise: id, row as reserved, new row, kind, ms, text, ms that its handler took ('' if it
 --     was not handled)
 --     (kinds: retry, park and asleep, with delay and error; dead, and cancel, with its error; expire; release, to the head, before

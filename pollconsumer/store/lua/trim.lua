@@ -1,8 +1,9 @@
 -- Forget completed, cancelled, expired and dead messages beyond the limits, oldest first; and expired results. Count what
--- `begin.lua` has completed.
+-- `begin.lua` has completed. End batches that are abandoned or have expired, and forget those that have ended.
 -- KEYS records rows completed cancelled expired dead_letters errors checkpoints progress results result_runs result_ends
 -- KEYS counters id_memory id_memory_before id_digests id_digests_before stops uncounted totals
--- NEEDS id_memory totals message_steps
+-- KEYS batches batch_members batch_callbacks batch_instants outbox schedule_marker
+-- NEEDS id_memory totals batches message_steps
 -- ARGV most of each kind to forget now, ms to remember their ids at least, most ids per generation; messages to keep at most
 --   of each kind, ms to keep them at most; the same of dead ones (each '' for no limit)
 -- Returns messages forgotten
@@ -87,6 +88,12 @@ if #lapsed > 0 then
     end
   end
   if #gone > 0 then redis.call('HDEL', results, unpack(gone)) end
+end
+
+local BATCHES = 20  -- batches that are looked at in one trim
+local batches_due = redis.call('ZRANGEBYSCORE', batch_instants, '-inf', now, 'LIMIT', 0, BATCHES)
+if #batches_due > 0 then
+-- PART batches_due
 end
 
 local is_list, waiting = pcall(redis.call, 'LRANGE', uncounted, 0, most - 1)

@@ -7,8 +7,9 @@ from functools import partial
 from itertools import chain, repeat
 from typing import Any, NamedTuple
 
+from pollconsumer.core.alike import Alike
 from pollconsumer.core.errors import Conflict, NodeLost, OutcomeUnknown, StoreUnreachable
-from pollconsumer.core.message import NO_OPTIONS, OPTIONS, Alike, NewMessage
+from pollconsumer.core.message import NO_OPTIONS, OPTIONS, NewMessage
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Clocks
 from pollconsumer.store.client.replies import refuse_without
 from pollconsumer.store.client.wire import Wire

@@ -7,6 +7,7 @@ from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from pollconsumer.core import sequel as sequels
 from pollconsumer.core.lifecycle import State, Timestamps, durations_of, state_of
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.core.message_options import decoded
@@ -44,6 +45,8 @@ class Message(NamedTuple):
     found: State | None = None
     """The index in which the message was found, if its row does not say it: the row is of a newer version, or there is
     none."""
+    links: int = 0
+    """How many links follow it in its chain."""
 
     @property
     def handler(self) -> str:
@@ -135,6 +138,7 @@ def _message(queue: str, message_id: str, parts: _Parts, in_hand: Callable[[], I
         progress=read_progress(parts.progress),
         expires_at=sent.expires_at,
         stop_asked_at=None if parts.stops is None else int.from_bytes(parts.stops, "big"),
+        links=sent.links,
     )
 
 
@@ -159,14 +163,16 @@ class _Sent(NamedTuple):
     expires_at: int | None = None
     newer: bool = False
     raw: str | None = None
+    links: int = 0
 
 
 def _sent(record: bytes) -> _Sent:
-    _, stored, options, expires = rows.content(record)
+    _, stored, options, expires, sequel = rows.content(record)
     sent = _Sent(expires_at=expires or None)
     try:
         known, newer = decoded(options)
-        sent = sent._replace(headers=known.headers, newer=newer)
+        follows, newer_sequel = sequels.decoded(sequel)
+        sent = sent._replace(headers=known.headers, newer=newer or newer_sequel, links=len(follows.links))
         return sent._replace(payload=decode_payload(stored))
     except Malformed:
         return sent._replace(raw=repr((options + stored)[:RAW_BYTES]))

@@ -20,26 +20,36 @@ class Holder(NamedTuple):
 
 
 class Lot:
-    """What messages of one reply have in common: all but id and payload. ``options`` are encoded.
+    """What messages of one reply have in common: all but id and payload. ``options`` and ``sequel`` are encoded.
 
     ``reserved_at`` is the server's, in epoch ms, and ``shown_at`` when its clock showed that, on the monotonic clock of
     this host; later instants are computed from these, without its wall clock.
     """
 
-    __slots__ = ("expires", "handler", "options", "queue", "reserved_at", "row", "shown_at")
+    __slots__ = ("expires", "handler", "options", "queue", "reserved_at", "row", "sequel", "shown_at")
 
     def __init__(
-        self, queue: str, row: bytes, handler: str, options: bytes, expires: int, reserved_at: int, shown_at: float
+        self,
+        queue: str,
+        row: bytes,
+        handler: str,
+        options: bytes,
+        expires: int,
+        reserved_at: int,
+        shown_at: float,
+        sequel: bytes = b"",
     ) -> None:
         self.queue, self.row, self.handler, self.options, self.expires = queue, row, handler, options, expires
-        self.reserved_at, self.shown_at = reserved_at, shown_at
+        self.reserved_at, self.shown_at, self.sequel = reserved_at, shown_at, sequel
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing must be looked at before the messages are begun, or after they are completed: no options, no
-        expiry, no death of a process, no steps."""
+        """Whether nothing must be looked at before the messages are begun, or written of their ends: no options, no
+        expiry, no sequel, no death of a process, no steps."""
         row = self.row
-        return not (self.options or self.expires or row[rows.CRASHES] or row[rows.FLAGS] & rows.CHECKPOINT)
+        if self.options or self.expires or self.sequel:
+            return False
+        return not (row[rows.CRASHES] or row[rows.FLAGS] & rows.CHECKPOINT)
 
 
 class Reservation:
@@ -66,8 +76,8 @@ class Reservation:
         cls, queue: str, message_id: bytes, row: bytes, record: bytes, reserved_at: int = 0, shown_at: float = 0.0
     ) -> Reservation:
         """A reservation that is the only one of its lot."""
-        handler, payload, options, expires = rows.content(record)
-        return cls.of(Lot(queue, row, handler, options, expires, reserved_at, shown_at), message_id, payload)
+        handler, payload, options, expires, sequel = rows.content(record)
+        return cls.of(Lot(queue, row, handler, options, expires, reserved_at, shown_at, sequel), message_id, payload)
 
     @property
     def queue(self) -> str:
@@ -191,12 +201,12 @@ def _with_row(
                 keys_end += 2 + record[key_end + 1]
             size = keys_end + len(rest)
             if record[1] != flags or record[keys_end:size] != rest:
-                handler, payload, options, expires = rows.content(record)
+                handler, payload, options, expires, sequel = rows.content(record)
                 size, flags = len(record) - len(payload), record[1]
                 rest, with_keys = record[keys_end:size], flags & KEYED > 0
-                if common != (handler, options, expires):
-                    common = handler, options, expires
-                    lot = Lot(queue, row, handler, options, expires, reserved_at, shown_at)
+                if common != (handler, options, expires, sequel):
+                    common = handler, options, expires, sequel
+                    lot = Lot(queue, row, handler, options, expires, reserved_at, shown_at, sequel)
             if not with_keys:
                 head = record[:size]
         if with_keys:

@@ -32,8 +32,8 @@ accepted."""
 RECORD_KEYS = 11
 _RATE, _EXPIRY, _DIGEST, _OPTIONS, DIGEST_BYTES = 16, 32, 64, 128, 8
 """Flags that only records have, and the size of a digest."""
-_NO_MORE_FLAGS = b"\0"
-"""The second byte of flags, which a record of letter C has: none are known yet."""
+_SEQUEL = 1
+"""The one flag of the second byte, which a record of letter C has."""
 _HEAD = struct.Struct(">cBHB")
 _PLAIN_HEAD = _HEAD.pack(b"A", 0, 32768, 0)
 
@@ -46,7 +46,7 @@ def is_newer(record: bytes) -> bool:
     """Whether a newer version wrote a record: its letter comes after C, or it has flags that are not known here."""
     if record[:1] == b"C" and len(record) > RECORD_KEYS:
         at = _after_keys(record)
-        return not record[1] & _OPTIONS or record[at - 1 : at] != _NO_MORE_FLAGS
+        return not record[1] & _OPTIONS or not b"" < record[at - 1 : at] <= bytes([_SEQUEL])
     return b"C" <= record[:1] <= b"Z"
 
 
@@ -73,12 +73,16 @@ def _extension(message: NewMessage) -> tuple[bytes, int, bytes]:
 
     rate = _rate(message.rate, message.rate_key.encode()) if message.rate_key else b""
     given, digest = options_of(message), bytes.fromhex(message.digest)
-    version, options = b"B", encoded(given)
-    flags = _RATE * bool(rate) | _DIGEST * bool(digest) | _EXPIRY * bool(message.lifetime) | _OPTIONS * bool(options)
-    if has_later(given):
-        version, rate = b"C", rate + _NO_MORE_FLAGS
+    version, options, sequel = b"B", encoded(given), message.sequel.encode()
+    flags = _RATE * bool(rate) | _DIGEST * bool(digest) | _EXPIRY * bool(message.lifetime)
+    if sequel or has_later(given):
+        version, rate = b"C", rate + bytes([_SEQUEL * bool(sequel)])
     expiry = pack6(message.lifetime) if message.lifetime else b""
-    return version, flags, rate + digest + expiry + (len(options).to_bytes(2, "big") + options if options else b"")
+    tail = b""
+    if options or version == b"C":
+        flags |= _OPTIONS
+        tail = len(options).to_bytes(2, "big") + options
+    return version, flags, rate + digest + expiry + tail + (pack6(len(sequel)) + sequel if sequel else b"")
 
 
 def _rate(rate: str, key: bytes) -> bytes:
@@ -98,20 +102,28 @@ def _handler_in(row: bytes) -> bytes:
     return row[HANDLER:].partition(b"\0")[0]
 
 
-def content(record: bytes) -> tuple[str, bytes, bytes, int]:
-    """Handler name, payload, encoded options, and expiry of a record: in epoch ms, 0 for never."""
-    at, options, expires = RECORD_KEYS, b"", 0
+def content(record: bytes) -> tuple[str, bytes, bytes, int, bytes]:
+    """Handler name, payload, encoded options, expiry and encoded sequel of a record: the expiry in epoch ms, 0 for
+    never."""
+    at, options, expires, sequel = RECORD_KEYS, b"", 0, b""
     if record[1:2] != b"\0":  # most have neither key
-        at = _after_keys(record)
+        at = keys_end = _after_keys(record)
         if record[1] & _DIGEST:
             at += DIGEST_BYTES
         if record[1] & _EXPIRY:
             expires, at = int.from_bytes(record[at : at + 6], "big"), at + 6
         if record[1] & _OPTIONS:
-            begin, at = at + 2, at + 2 + int.from_bytes(record[at : at + 2], "big")
-            options = record[begin:at]
+            options, at = _sized(record, at, 2)
+        if record[:1] == b"C" and record[keys_end - 1 : keys_end] == bytes([_SEQUEL]):
+            sequel, at = _sized(record, at, 6)
     handler, _, payload = record[at:].partition(b"\n")
-    return handler.decode("utf-8", "replace"), payload, options, expires
+    return handler.decode("utf-8", "replace"), payload, options, expires, sequel
+
+
+def _sized(record: bytes, at: int, size: int) -> tuple[bytes, int]:
+    """What follows its own length in ``size`` bytes, and where it ends."""
+    begin, end = at + size, at + size + int.from_bytes(record[at : at + size], "big")
+    return record[begin:end], end
 
 
 def _after_keys(record: bytes) -> int:

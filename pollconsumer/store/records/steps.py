@@ -13,10 +13,10 @@ from pollconsumer.store.records.reservations import DeadLetter, Reservation
 _FREEING = ~rows.BEGUN & 255
 """The flags of rows whose completion frees or drops something."""
 
-Extra = tuple[int, bytes, bytes]
-"""What a completion leaves in addition to its row: a result, with the ms to keep it before it, and follow-ups; each b""
-for none."""
-_NOTHING: Extra = 0, b"", b""
+Extra = tuple[int, bytes, bytes, bytes]
+"""What a completion leaves in addition to its row: a result, with the ms to keep it before it; follow-ups; and, of a
+member of a batch, what is told of its end; each b"" for none."""
+_NOTHING: Extra = 0, b"", b"", b""
 
 Done = tuple[Reservation, float, float, Extra | None]
 """A reservation whose handler has returned, and when it started and ended, on the monotonic clock."""
@@ -26,9 +26,10 @@ Run = tuple[bytes, bytes, list[bytes], list[bytes]]
 """Completed messages that are alike: their row, their new row, their ids, and their unique keys and concurrency keys,
 if the flags of the row say that they have any."""
 
-Left = tuple[int, int, bytes, bytes, list[bytes]]
+Left = tuple[int, int, bytes, bytes, list[bytes], int, bytes]
 """What a run of completed messages leaves: the position of the first in the share, from 1; the ms to keep their
-results; follow-ups of the first, and which occurrence it is, each b"" for none; the results, one of each message."""
+results; follow-ups of the first, and which occurrence it is, each b"" for none; the results, one of each message, or
+none; how many are members of a batch, and what is told of their ends."""
 
 
 class Settlement(NamedTuple):
@@ -97,7 +98,19 @@ class Settlement(NamedTuple):
 class Share:
     """One queue's part of a step: settlements, and how many messages to reserve within which limits."""
 
-    __slots__ = ("claim", "completed", "left", "limits", "occurred", "plain", "queue", "runs", "settlements", "trims")
+    __slots__ = (
+        "claim",
+        "completed",
+        "left",
+        "limits",
+        "occurred",
+        "plain",
+        "queue",
+        "runs",
+        "settlements",
+        "tells_ends",
+        "trims",
+    )
 
     def __init__(self, queue: str, claim: int = 0, limits: str = "") -> None:
         self.queue, self.claim, self.limits = queue, claim, limits
@@ -112,6 +125,8 @@ class Share:
         self.settlements: list[Settlement] = []
         self.occurred: set[bytes] = set()
         """Recurrences of which an occurrence is completed."""
+        self.tells_ends = False
+        """Whether a settlement may tell the end of a message with a sequel."""
 
     def complete(self, done: Sequence[Done]) -> None:
         """Add completed messages, in the order in which they ended. Hot path: brief messages that were enqueued
@@ -142,26 +157,30 @@ class Share:
     def _leave(self, done: Sequence[Done], *, occurs: bool) -> None:
         """Add what completed messages leave. Mostly it is a result of each."""
         first = self.completed + 1
-        ms, results, outgoing = zip(*[each[3] or _NOTHING for each in done], strict=True)
-        if all(results) and len(set(ms)) == 1 and not (occurs or any(outgoing)):
-            self._keep(first, ms[0], results)
+        ms, results, outgoing, told = zip(*[each[3] or _NOTHING for each in done], strict=True)
+        if len(set(ms)) == len(set(told)) == 1 and (all(results) or not any(results)) and not (occurs or any(outgoing)):
+            self._keep(first, ms[0], results, told[0])
             return
         for number, (reservation, _, ended, extra) in enumerate(done, first):
-            kept_ms, result, sent = extra or _NOTHING
+            kept_ms, result, sent, end = extra or _NOTHING
             which = self._occurred(reservation, ended) if reservation.id[-1:] == b"Z" else b""
             if sent or which:
-                self.left.append((number, kept_ms, sent, which, [result] if result else []))
-            elif result:
-                self._keep(number, kept_ms, [result])
+                self.left.append((number, kept_ms, sent, which, [result] if result else [], 1 if end else 0, end))
+            elif result or end:
+                self._keep(number, kept_ms, [result], end)
 
-    def _keep(self, first: int, ms: int, results: Sequence[bytes]) -> None:
-        """Add the results of messages that follow each other. Results kept for the same time are one entry."""
+    def _keep(self, first: int, ms: int, results: Sequence[bytes], told: bytes) -> None:
+        """Add the results of messages that follow each other, and what is told of their ends: all have a result, or
+        none. Results kept for the same time are one entry."""
+        kept, members = [*results] if results[0] else [], len(results) if told else 0
         if self.left:
-            first_before, ms_before, outgoing, which, before = self.left[-1]
-            if first_before + len(before) == first and ms_before == ms and not (outgoing or which):
-                before += results
+            first_before, ms_before, outgoing, which, before, members_before, told_before = self.left[-1]
+            follow = first_before + (members_before or len(before)) == first and bool(before) == bool(kept)
+            if follow and (ms_before, told_before) == (ms, told) and not (outgoing or which):
+                before += kept
+                self.left[-1] = first_before, ms, b"", b"", before, members_before + members, told
                 return
-        self.left.append((first, ms, b"", b"", [*results]))
+        self.left.append((first, ms, b"", b"", kept, members, told))
 
     def _occurred(self, reservation: Reservation, ended: float) -> bytes:
         """Which occurrence ``reservation`` completes; b"" if it is none."""
@@ -181,8 +200,8 @@ class Share:
                 keys += [each[0].concurrency_key for each in of_run]
 
     def has_outgoing(self) -> bool:
-        """Whether a completion leaves follow-ups."""
-        return any(outgoing for _, _, outgoing, *_ in self.left)
+        """Whether it leaves anything in the outbox: follow-ups, or ends that are told."""
+        return self.tells_ends or any(outgoing or told for _, _, outgoing, _, _, _, told in self.left)
 
     def is_bare(self) -> bool:
         """Whether the share has only completions that leave and free nothing, as `RedisStore.begin` takes them."""
@@ -199,8 +218,8 @@ class Share:
             packed += keys
         ends = len(packed)
         packed[1] = b"%d" % (ends - 3)
-        for first, ms, outgoing, which, results in self.left:
-            packed += (b"%d" % first, b"%d" % len(results), b"%d" % ms, outgoing, which)
+        for first, ms, outgoing, which, results, members, told in self.left:
+            packed += (b"%d" % first, b"%d" % len(results), b"%d" % ms, outgoing, which, b"%d" % members, told)
             packed += results
         packed[2] = b"%d" % (len(packed) - ends)
         packed += chain.from_iterable(self.settlements)

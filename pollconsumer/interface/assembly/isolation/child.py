@@ -187,6 +187,7 @@ class _ChildServer:
             report=reports.report,
             before_enqueue=hooks_before_enqueue(handler),
             record=None if handler.at_most_once else self._record,
+            ask_batch=self._ask_batch,
         )
         kind = Context if handler.bulk is None else CallContext
         context = kind(Delivery(*given["delivery"]), situation)
@@ -194,8 +195,8 @@ class _ChildServer:
         outcome = handler._replace(timeout=None).handle(given["payload"], context)
         end_stray(self._pid, outcome.error)
         context.end()
-        enqueued = encode_messages(context.enqueued)
-        ended = {"enqueued": enqueued, "last": reports.take(), "unasked": [*(context.unasked or ())]}
+        ended = {"enqueued": encode_messages(context.enqueued), "last": reports.take(), "added": context.added}
+        ended |= {"opened": [batch._asdict() for batch in context.batches()], "unasked": [*(context.unasked or ())]}
         return encode_outcome(outcome, handler.fatal) | ended
 
     def _save(self, _message: object, state: bytes) -> None:
@@ -208,6 +209,12 @@ class _ChildServer:
         reply = self._ask(frame)
         if "refused" in reply:
             raise decode_refusal(reply["refused"])
+
+    def _ask_batch(self, *question: Any) -> Any:
+        reply = self._ask({"batch": question})
+        if "refused" in reply:
+            raise decode_refusal(reply["refused"])
+        return reply["answer"]
 
     def _tell_of_wait(self, *what: str) -> bool:
         stuck: bool = self._ask({"waits": what})["stuck"]

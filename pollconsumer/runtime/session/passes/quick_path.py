@@ -156,7 +156,7 @@ class QuickPath:
             lasted.append(ended - started)
             if context is not None:
                 context.end()
-            if outcome is DONE and (context is None or not context.enqueued):
+            if outcome is DONE and (context is None or not context.leaves):
                 done.append((reservation, started, ended, None))
             else:
                 extra = self._settling.extra_of(reservation, way.result_ms, context, outcome.result, ended)

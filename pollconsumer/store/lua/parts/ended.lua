@@ -1,4 +1,4 @@
--- NEEDS unique_keys
+-- NEEDS unique_keys ends
 -- How a message ends that is not completed; `settle.lua` and `begin.lua` complete messages together.
 -- docs/reference/internals.md has a table of what each end frees and keeps. A message enters its list first: if that
 -- fails, it has not ended.
@@ -20,6 +20,8 @@ local function ended(id, row, record, ending, now)
     if six(row, RESERVED) == NEVER then row = set(row, NUMBER_IN_LINE, NEVER) end  -- GUARD no start while it is in line
     row = set(row, FLAGS, char(still) .. ending, ENDED, instant)
   end
+  local sequel = sequel_of(readable(record or redis.call('HGET', records, id)))
+  if sequel then tell_end(id, ending, sequel, now) end  -- GUARD an end is told
   redis.call('HSET', rows, id, row)
   if record and has_flag(flags, UNIQUE) then free_keys({id}, {unique_key(record)}) end  -- GUARD the unique key is freed
   -- GUARD a large record is dropped; a dead letter keeps its record

@@ -1,9 +1,10 @@
--- What completions leave: results, follow-ups, and which occurrence of its recurrence was the last to be completed.
+-- What completions leave: results, ends of members of a batch, follow-ups, and which occurrence of its recurrence was the
+-- last to be completed.
 
 local kept, size, runs, at = {}, 0, {}, extras
 while at < others do
   local first, count, follow_ups = tonumber(argv[at]), tonumber(argv[at + 1]), argv[at + 3]
-  local shift, before = at + 5 - first, size
+  local shift, before = at + 7 - first, size
   for i = first, first + count - 1 do
     if not refused[i] then  -- GUARD results of what is stale
       kept[size + 1], kept[size + 2] = ids[i], argv[shift + i]
@@ -19,6 +20,14 @@ while at < others do
     -- GUARD runs differ
     runs[#runs + 1], runs[#runs + 2] = decimal(now + argv[at + 2]), be6(now) .. table.concat(run, '\n', from, to)
   end
+  if argv[at + 6] ~= '' then
+    local told = {}
+    for i = first, first + tonumber(argv[at + 5]) - 1 do
+      if not refused[i] then told[#told + 1] = ids[i] end  -- GUARD ends of what is stale
+    end
+    -- Before the follow-ups, of which some may be members that are added to the batch.
+    if #told > 0 then tell(argv[at + 6] .. '"as":"c","ids":"' .. table.concat(told, ' ') .. '"', now) end
+  end
   if follow_ups ~= '' and not refused[first] then send_on(follow_ups, now) end
   -- Unless its recurrence was removed meanwhile.
   local instants, name = sub(argv[at + 4], 1, 12), sub(argv[at + 4], 13)
@@ -29,7 +38,7 @@ while at < others do
       redis.call('HSET', recurrence_counters, name .. ':previous', instants .. (from <= to and kept[size] or ''))
     end
   end
-  at = at + 5 + count
+  at = at + 7 + count
 end
 if size > 0 then
   redis.call('HSET', results, unpack(kept))

@@ -14,12 +14,14 @@ local SPENT = 255  -- CRASHES of a message whose process died in its last attemp
 -- the unique key, that key. With a concurrency key: its limit, its length, the key. With a rate key: how many in two bytes
 -- and ms of the period in six, zeros for the queue's rate, its length, the key. If the user chose the id: the digest of
 -- handler and payload. With an expiry: its instant; on its way here, the ms from acceptance or due time. With options:
--- their length in two bytes, and they as JSON. Then the handler's name, a line feed, the payload. A rate key, a digest, an
--- expiry or options make it a record of EXTENDED_VERSION; options that earlier versions of these do not know one of
--- FLAGGED_VERSION, with a second byte of flags, of which none are known yet, after the keys.
+-- their length in two bytes, and they as JSON. With a sequel: its length in six bytes, and it as JSON. Then the handler's
+-- name, a line feed, the payload. A rate key, a digest, an expiry or options make it a record of EXTENDED_VERSION; a sequel,
+-- and options that earlier versions of these do not know, one of FLAGGED_VERSION, which has options, if only of no length, and
+-- a second byte of flags after the keys.
 local RECORD_VERSION, RECORD_FLAGS, RECORD_PRIORITY, RECORD_SCHEDULED, RECORD_UNIQUE_KEY = 1, 2, 3, 5, 11
 local VERSION, EXTENDED_VERSION, FLAGGED_VERSION, LAST_VERSION = 65, 66, 67, 90
 local RECORD_ALONE, RATE, EXPIRY, DIGEST, OPTIONS = 16, 16, 32, 64, 128  -- flags; from RECORD_ALONE on, of records alone
+local SEQUEL = 1  -- the one flag of the second byte
 local DIGEST_BYTES = 8
 
 local function has_flag(flags, flag)
@@ -85,22 +87,26 @@ local function rate_and_key(record)
   return sub(record, at, at + 7) .. sub(record, at + 9, at + 8 + byte(record, at + 8))
 end
 
--- Offset of the handler's name in a record; beyond its end if it is truncated.
+-- Offset of the handler's name in a record; beyond its end if it is truncated. And that of its sequel, if it has one.
 local function handler_at(record)
-  local at, flags = after_keys(record), byte(record, RECORD_FLAGS)
+  local keys_end, flags = after_keys(record), byte(record, RECORD_FLAGS)
+  local at = keys_end
   if flags < RECORD_ALONE then return at end
   if has_flag(flags, DIGEST) then at = at + DIGEST_BYTES end
   if has_flag(flags, EXPIRY) then at = at + 6 end
   if not has_flag(flags, OPTIONS) then return at end
   local high, low = byte(record, at, at + 1)
-  return at + 2 + (low and high * 256 + low or #record)
+  at = at + 2 + (low and high * 256 + low or #record)
+  if byte(record, RECORD_VERSION) < FLAGGED_VERSION or byte(record, keys_end - 1) ~= SEQUEL then return at end
+  local sequel_at = at + 6
+  return sequel_at + (#record < sequel_at and #record or number6(record, at)), sequel_at
 end
 
 -- Whether a later version wrote the record: nothing else of it can be interpreted.
 local function newer(record)
   local version, flags = byte(record or '', RECORD_VERSION, RECORD_FLAGS)
   if version == FLAGGED_VERSION and #record > RECORD_UNIQUE_KEY and has_flag(flags, OPTIONS) then
-    return byte(record, after_keys(record) - 1) ~= 0  -- GUARD flags of a newer version
+    return (byte(record, after_keys(record) - 1) or 255) > SEQUEL  -- GUARD flags of a newer version
   end
   return version and version > EXTENDED_VERSION and version <= LAST_VERSION
 end
@@ -113,6 +119,13 @@ local function readable(record)
   local at = flags < CONCURRENCY and RECORD_UNIQUE_KEY + 1 + byte(record, RECORD_UNIQUE_KEY) or handler_at(record)
   local ends = find(record, '\n', at, true)
   if ends then return record, ends, at end
+end
+
+-- The sequel of a record, as JSON: what the message's end brings about. nil if it has none.
+local function sequel_of(record)
+  if not record or byte(record, RECORD_VERSION) ~= FLAGGED_VERSION then return nil end
+  local at, sequel_at = handler_at(record)
+  return sequel_at and sub(record, sequel_at, at - 1)
 end
 
 -- The digest of handler and payload of a message whose id the user chose; nil if there is none. That of a large record,

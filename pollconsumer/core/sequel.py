@@ -1,0 +1,120 @@
+"""A message's sequel: what its end brings about. It travels with the message, and the script that ends it tells of it.
+
+A member of a batch has its batch and its number in its id: ``import-42.7``. The links of a chain have the id of the
+first one, and their number: ``import-42.7+2``. So a batch or a chain that is enqueued again has the same ids, and all
+members of a batch the same sequel.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from pollconsumer.core.lifecycle import State
+from pollconsumer.core.message import Malformed, NewMessage, check_id
+from pollconsumer.core.notation import strict_json
+from pollconsumer.core.packed_message import Packed, unpacked
+
+MOST_ADDED_AT_ONCE = 256
+"""Numbers of members that a member takes at once, to add as many."""
+_MEMBER = re.compile(r"(.+)\.(\d{1,8})(?:\+\d{1,3})?")
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class Sequel(NamedTuple):
+    """What the end of a message brings about.
+
+    ``then`` is enqueued if it is completed, ``failed`` if it ends otherwise, and the first of ``links``, which has the
+    others, if it is completed. ``batch``: the home of the batch that it is a member of. Of a callback of a batch
+    ``called_by``: its home; of other callbacks and of links ``previous``: the message before.
+    """
+
+    batch: str = ""
+    called_by: str = ""
+    then: Packed | None = None
+    failed: Packed | None = None
+    links: list[Packed] = []  # noqa: RUF012  it is never changed
+    previous: Packed | None = None
+
+    @property
+    def wants_result(self) -> bool:
+        """Whether what is enqueued next is told the result."""
+        return bool(self.links or self.then)
+
+    def following(self, message_id: str, queue: str, state: State, at: int, result: Any = None) -> list[NewMessage]:
+        """The messages to enqueue at the end, at an instant in epoch ms, of the message that has this sequel."""
+        previous = {"id": message_id, "queue": queue, "state": str(state), "at": at, "result": result}
+        if state is not State.COMPLETED:
+            return [] if self.failed is None else [_told(self.failed, Sequel(previous=previous))]
+        if self.links:
+            link, *rest = self.links
+            return [_told(link, self._replace(links=rest, previous=previous))]
+        return [] if self.then is None else [_told(self.then, Sequel(previous=previous))]
+
+    def ends_member(self, state: State) -> bool:
+        """Whether the end of the message is that of a member: a chain is one, which goes on after a completed link."""
+        return bool(self.batch) and not (state is State.COMPLETED and self.links)
+
+
+def _told(message: Packed, sequel: Sequel) -> NewMessage:
+    return unpacked(message)._replace(sequel=encoded(sequel))
+
+
+def encoded(sequel: Sequel) -> str:
+    """The sequel as a JSON object; empty if it has nothing."""
+    given = {name: value for name, value in sequel._asdict().items() if value}
+    return _encode(given) if given else ""
+
+
+@lru_cache(maxsize=64)
+def decoded(stored: bytes) -> tuple[Sequel, bool]:
+    """The inverse of `encoded`, and whether it has anything unknown, which a newer version wrote. Malformed for
+    anything else."""
+    if not stored:
+        return Sequel(), False
+    try:
+        return sequel_of(dict(**strict_json.parse(stored)))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise Malformed(f"malformed: its sequel: {error}"[:300]) from None
+
+
+def sequel_of(given: dict[str, Any]) -> tuple[Sequel, bool]:
+    known = {name: given[name] for name in given.keys() & set(Sequel._fields)}
+    sequel = Sequel(**known)
+    for name, kind in (("batch", str), ("called_by", str), ("links", list)):
+        if not isinstance(getattr(sequel, name), kind):
+            raise TypeError(name)
+    for message in (sequel.then, sequel.failed, *sequel.links):
+        if message is not None:
+            unpacked(message)
+    return sequel, len(known) < len(given)
+
+
+def member_of(message_id: str) -> tuple[str, int] | None:
+    """The batch that a message is a member of, and its number, by its id; None if it is none."""
+    found = _MEMBER.fullmatch(message_id)
+    return (found[1], int(found[2])) if found else None
+
+
+def identified(message: NewMessage, message_id: str, batch: str = "") -> NewMessage:
+    """``message`` with this id, and what its sequel has with the ids that follow from it; ``batch`` is the home of the
+    batch that it is a member of. BadData if an id is too long."""
+    if not message.sequel:
+        return message._replace(id=message_id, sequel=_of_member(batch))
+    sequel, _ = decoded(message.sequel.encode())
+    links = [link | {"id": check_id(f"{message_id}+{number}")} for number, link in enumerate(sequel.links, 2)]
+    callbacks = {
+        name: callback | {"id": check_id(f"{message_id}:{name}")}
+        for name in ("then", "failed")
+        if (callback := getattr(sequel, name)) is not None
+    }
+    return message._replace(
+        id=message_id, sequel=encoded(sequel._replace(batch=batch, links=links, previous=None, **callbacks))
+    )
+
+
+@lru_cache(maxsize=8)
+def _of_member(batch: str) -> str:
+    return encoded(Sequel(batch=batch))

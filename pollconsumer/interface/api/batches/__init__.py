@@ -1,0 +1,1 @@
+"""Batches and chains, as producers see them."""

@@ -1,0 +1,161 @@
+"""``app.batches``: batches that anybody has enqueued."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from time import monotonic
+from typing import Any, TypeVar
+
+from pollconsumer.core.errors import BadData, NotFound, UsageError
+from pollconsumer.core.lifecycle import State
+from pollconsumer.core.notation.timespan import parse_duration
+from pollconsumer.interface.api.handle import Handle
+from pollconsumer.interface.api.store_calls import StoreCalls
+from pollconsumer.interface.settings.values import parse_word
+from pollconsumer.runtime.handling.waits import slot_waits
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.reading.batch_reader import BatchReader, BatchStatus
+from pollconsumer.store.reading.messages import Message
+
+T = TypeVar("T")
+FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.5
+_WHICH: Mapping[State | None, str] = {State.COMPLETED: "completed", State.DEAD: "dead"}
+"""Which members to read for those of a state; for others all are read."""
+
+
+class AppBatches:
+    """An application's batches, iterable. ``get`` raises NotFound, all raise StoreUnreachable."""
+
+    def __init__(self, app: StoreCalls) -> None:
+        self._app = app
+
+    def get(self, id: str) -> BatchHandle:  # noqa: A002  as in PollConsumer.batch
+        """A handle to a batch that anybody has enqueued, and that is kept: until two days after its end."""
+        return BatchHandle(self._app, self._app.ask(lambda *store: BatchReader(*store).batch(id)))
+
+    async def get_async(self, id: str) -> BatchHandle:  # noqa: A002  as in PollConsumer.batch
+        """`get` without blocking the event loop."""
+        return BatchHandle(self._app, await self._app.ask_async(lambda *store: BatchReader(*store).batch(id)))
+
+    def __iter__(self) -> Iterator[BatchHandle]:
+        for found in self._app.ask_for_each(lambda *store: BatchReader(*store).batches()):
+            yield BatchHandle(self._app, found)
+
+
+class BatchHandle:
+    """A batch. ``listed``: as it was when it was read. All methods raise NotFound once it is no longer kept, and
+    StoreUnreachable."""
+
+    def __init__(self, app: StoreCalls, listed: BatchStatus) -> None:
+        self._app, self.listed = app, listed
+        self.id = listed.id
+
+    def __repr__(self) -> str:
+        return f"BatchHandle(id={self.id!r})"
+
+    @property
+    def state(self) -> str:
+        """How the batch is now: open, closed, ended, abandoned or expired."""
+        return self.status().state
+
+    def status(self) -> BatchStatus:
+        """All that is known of the batch, as it is now."""
+        return self._app.ask(self._read)
+
+    async def status_async(self) -> BatchStatus:
+        """`status` without blocking the event loop."""
+        return await self._app.ask_async(self._read)
+
+    def members(self, state: State | str | None = None) -> Iterator[Handle[Any]]:
+        """Handles to the members that are kept, or to those in ``state``, in the order of their numbers; read a page at
+        a time. Of a chain the link that came last. ``listed`` is the message as it was read."""
+        wanted = None if state is None else parse_word(State, "state", state)
+        for message in self._members(_WHICH.get(wanted)):
+            if wanted is None or message.state is wanted:
+                yield self._app.handle_of(message)
+
+    def results(self) -> Iterator[tuple[str, Any]]:
+        """The id and the result of each completed member, in the order of their numbers; read a page at a time."""
+        return ((message.id, message.result) for message in self._members("completed"))
+
+    def wait(self, timeout: str | float | None = None) -> BatchStatus:
+        """Wait until the batch has ended, is abandoned or has expired. Returns how it is then. TimeoutError after
+        ``timeout``, in seconds or as text such as ``5m``; UsageError in a handler of a launch, whose place the members
+        may need. Polls the store, at intervals up to half a second."""
+        waiting = _BatchWait(self.id, timeout)
+        while (pause := waiting.pause_after(status := self.status())) is not None:
+            self._app.pause(pause)
+        return status
+
+    async def wait_async(self, timeout: str | float | None = None) -> BatchStatus:
+        """`wait` without blocking the event loop."""
+        waiting = _BatchWait(self.id, timeout)
+        while (pause := waiting.pause_after(status := await self.status_async())) is not None:
+            await self._app.pause_async(pause)
+        return status
+
+    def cancel(self) -> int:
+        """Cancel all members that have not ended: those in hand are asked to stop, as by ``message.stop()``. Returns
+        how many were cancelled at once. A batch that is open takes members all the same."""
+        cancelled = 0
+        for queue, ids in self._pages("outstanding", lambda message: not message.state.has_ended):
+            done = self._app.ask(lambda *store: Interventions(*store).cancel_all(queue, ids))  # noqa: B023  at once
+            cancelled += len(done)
+            for each in set(ids) - set(done):
+                with suppress(BadData, NotFound):  # it has ended meanwhile
+                    self._app.ask(lambda *store: Interventions(*store).stop(queue, each))  # noqa: B023  at once
+        return cancelled
+
+    def redrive(self) -> int:
+        """Return the members that are dead letters to their queues, with all attempts again. Returns how many."""
+        pages = self._pages("dead", lambda message: message.state is State.DEAD)
+        return sum(
+            len(self._app.ask(lambda *store: Interventions(*store).redrive(queue, ids)))  # noqa: B023  at once
+            for queue, ids in pages
+        )
+
+    def _members(self, which: str | None) -> Iterator[Message]:
+        batch = self.status()
+        return self._app.ask_for_each(lambda *store: BatchReader(*store).members(batch, which))
+
+    def _pages(self, which: str, wanted: Callable[[Message], bool]) -> Iterator[tuple[str, list[str]]]:
+        """The ids of members, by queue, a chunk of the batch at a time: what is done to them changes which they are."""
+        batch, chunk = self.status(), 0
+        while chunk is not None:
+
+            def page(wire: Wire, namespace: str, at: int = chunk) -> tuple[list[Message], int | None]:
+                return BatchReader(wire, namespace).page(batch, which, at)
+
+            found, chunk = self._app.ask(page)  # type: ignore[assignment]
+            by_queue = dict[str, list[str]]()
+            for message in found:
+                if wanted(message):
+                    by_queue.setdefault(message.queue, []).append(message.id)
+            yield from by_queue.items()
+
+    def _read(self, wire: Wire, namespace: str) -> BatchStatus:
+        return BatchReader(wire, namespace).batch(self.id, self.listed.home)
+
+
+class _BatchWait:
+    """Says when to look at an awaited batch again."""
+
+    def __init__(self, batch: str, timeout: str | float | None) -> None:
+        if slot_waits() is not None:
+            raise UsageError("batch.wait", "in a handler", "give the batch a callback: then=, failed=, ended=")
+        self._batch, self._timeout, self._pause = batch, timeout, FIRST_PAUSE
+        self._until = None if timeout is None else monotonic() + parse_duration(timeout)
+
+    def pause_after(self, status: BatchStatus) -> float | None:
+        """Seconds until the next look; None if the batch has ended."""
+        if status.state not in ("open", "closed"):
+            return None
+        pause = self._pause
+        if self._until is not None and (left := self._until - monotonic()) < pause:
+            if left <= 0:
+                raise TimeoutError(f"batch {self._batch} is still {status.state} after {self._timeout}")
+            pause = left
+        self._pause = min(LONGEST_PAUSE, pause * 2)
+        return pause

@@ -1,0 +1,146 @@
+"""A batch while its producer adds members."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from types import TracebackType
+from typing import Self
+
+from pollconsumer.core.alike import Alike, may_be_alike
+from pollconsumer.core.errors import UsageError
+from pollconsumer.core.message import NewMessage
+from pollconsumer.interface.api.store_calls import StoreCalls
+from pollconsumer.runtime.new_batches import MOST_MEMBERS, member_of
+from pollconsumer.runtime.new_messages import Sendable
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.queues.batches import Batches, NewBatch
+from pollconsumer.store.queues.producer import ENQUEUE_PAGE, ENQUEUE_PAGES, Producer
+from pollconsumer.store.reading.batch_reader import PER_CHUNK, BatchReader
+
+PAGE = ENQUEUE_PAGE * ENQUEUE_PAGES
+"""Members that are sent at once."""
+MOST_RUNS = 4
+"""Runs of members that are alike in a page that are sent one by one, which is quicker for the server."""
+HEARD_EVERY = 60.0
+"""Seconds after which the store is told that the producer lives."""
+
+
+class OpenBatch:
+    """A batch that takes members until its ``with`` block ends: then it is closed. If the block raises, it stays open,
+    and is abandoned an hour later; until then the same batch, with the same members in the same order, can be enqueued
+    again: those that are there already count once.
+
+    Of a batch that is closed already, nothing is enqueued: ``duplicate`` is true.
+    """
+
+    def __init__(self, app: StoreCalls, batch: NewBatch) -> None:
+        self._app, self._batch = app, batch
+        self.id = batch.id
+        self.duplicate = False
+        self._resumes = False
+        self._members = 0
+        self._page: list[NewMessage] = []
+        self._heard = 0.0
+        self._ended = -1, frozenset[int]()
+        """Of a batch that is resumed: a chunk of its members, and the numbers in it that have ended."""
+
+    def __enter__(self) -> Self:
+        self._hear(self._app.ask(self._open))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if kind is None and not self.duplicate:
+            self._flush()
+            self._app.ask(self._close)
+
+    async def __aenter__(self) -> Self:
+        self._hear(await self._app.ask_async(self._open))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if kind is None and not self.duplicate:
+            await self._flush_async()
+            await self._app.ask_async(self._close)
+
+    def add(self, member: Sendable) -> str:
+        """Add a member: ``handler.args(…)``, of any handler and queue, or a chain. Returns its id. It is sent with
+        others, a few hundred in a round trip: errors of enqueueing may come with a later one, or with the end of the
+        block. UsageError for one that has an id or a key of its own, or if the batch was abandoned meanwhile."""
+        message = self._new(member)
+        if len(self._page) >= PAGE:
+            self._flush()
+        return message.id
+
+    async def add_async(self, member: Sendable) -> str:
+        """`add` without blocking the event loop."""
+        message = self._new(member)
+        if len(self._page) >= PAGE:
+            await self._flush_async()
+        return message.id
+
+    def _new(self, member: Sendable) -> NewMessage:
+        if self._members == MOST_MEMBERS:
+            raise UsageError("batch", self.id, f"it has {MOST_MEMBERS} members, the most: begin another")
+        message = member_of(member, self._batch.home, self.id, self._members)
+        if not self.duplicate and not (self._resumes and self._has_ended(self._members)):
+            self._page.append(message)
+        self._members += 1
+        return message
+
+    def _flush(self) -> None:
+        if self._page and self._is_unheard():
+            self._hear(self._app.ask(self._open))
+        for part in self._parts():
+            self._app.enqueue_messages(part)
+
+    async def _flush_async(self) -> None:
+        if self._page and self._is_unheard():
+            self._hear(await self._app.ask_async(self._open))
+        for part in self._parts():
+            await self._app.enqueue_messages_async(part)
+
+    def _parts(self) -> Iterator[Sequence[NewMessage]]:
+        """The members of a page, as they are sent."""
+        page, self._page = self._page, []
+        runs = [[*run] for _, run in groupby(page, lambda message: (message[1:3], message[4:]))]
+        if self._resumes or len(runs) > MOST_RUNS or not all(may_be_alike(run[0]) for run in runs):
+            yield page
+            return
+        for run in runs:
+            _, queue, handler, _, *options = run[0]
+            yield Alike(queue, handler, [each.id for each in run], [each.payload for each in run], tuple(options))
+
+    def _is_unheard(self) -> bool:
+        return time.monotonic() - self._heard > HEARD_EVERY
+
+    def _hear(self, shut: str) -> None:
+        """Take in how the batch was as it was opened, or as its producer was heard of."""
+        if self._heard and shut != "open":
+            raise UsageError("batch", self.id, f"it is {shut}: enqueue the rest as another batch")
+        if shut in ("abandoned", "expired"):
+            raise UsageError("batch", self.id, f"it is {shut}: choose another id")
+        self.duplicate = shut in ("closed", "ended")
+        self._resumes = self._resumes or (shut == "open" and not self._heard)
+        self._heard = time.monotonic()
+
+    def _open(self, wire: Wire, namespace: str) -> str:
+        producer = Producer(wire, namespace)
+        producer.register(self._batch.home)
+        return Batches(producer).open(self._batch)
+
+    def _close(self, wire: Wire, namespace: str) -> None:
+        shut = Batches(Producer(wire, namespace)).close(self._batch.home, self.id, self._members)
+        if shut not in ("", "closed", "ended"):
+            raise UsageError("batch", self.id, f"it is {shut}: enqueue it again under another id")
+
+    def _has_ended(self, number: int) -> bool:
+        """Whether a member of a batch that is resumed has ended: forgotten by now, it would be enqueued again."""
+        chunk = number // PER_CHUNK
+        if self._ended[0] != chunk:
+            batch = self._batch
+            self._ended = chunk, self._app.ask(lambda *store: BatchReader(*store).ended(batch.home, batch.id, chunk))
+        return number in self._ended[1]

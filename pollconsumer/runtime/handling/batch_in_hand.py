@@ -1,0 +1,112 @@
+"""The batch of a message in hand: as a member of it, or as its callback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from pollconsumer.core.errors import NotFound, UsageError
+from pollconsumer.core.lifecycle import State
+from pollconsumer.core.message import NewMessage
+from pollconsumer.core.sequel import MOST_ADDED_AT_ONCE
+from pollconsumer.runtime.new_batches import member_of
+from pollconsumer.runtime.new_messages import Sendable
+
+
+class MemberOutcome(NamedTuple):
+    """How a member ended. ``error``: the last one, if it is not completed; ``result``: that of a completed one."""
+
+    id: str
+    number: int
+    handler: str
+    state: State
+    result: Any
+    error: str | None
+
+
+class BatchInHand:
+    """The batch that a message is a member of, of that ``index``; or whose callback it is, with None for an index.
+
+    Its counts are those of when the first of them is read. They raise NotFound if the batch is no longer kept.
+    ``ask`` asks the store ``status``, ``number`` or ``members``, given the batch's home and id, and more, in values of
+    JSON.
+    """
+
+    def __init__(
+        self,
+        home: str,
+        batch_id: str,
+        index: int | None,
+        ask: Callable[..., Any],
+        add: Callable[[NewMessage, int], None],
+    ) -> None:
+        self._home, self.id, self.index = home, batch_id, index
+        self._ask, self._add = ask, add
+        self._numbers = iter(range(0))
+        self._next_size = 1
+
+    @cached_property
+    def _counts(self) -> dict[str, Any]:
+        found: dict[str, Any] | None = self._ask("status", self._home, self.id)
+        if found is None:
+            raise NotFound("no such batch", self.id, "an ended batch is kept for two days")
+        return found
+
+    @property
+    def state(self) -> str:
+        """How the batch is: open, closed, ended, abandoned or expired."""
+        return str(self._counts["state"])
+
+    @property
+    def total(self) -> int:
+        """How many members the batch has; of one that is open, how many its members have added."""
+        return int(self._counts["total"])
+
+    @property
+    def completed(self) -> int:
+        return int(self._counts["completed"])
+
+    @property
+    def dead(self) -> int:
+        return int(self._counts["dead"])
+
+    @property
+    def cancelled(self) -> int:
+        return int(self._counts["cancelled"])
+
+    @property
+    def expired(self) -> int:
+        return int(self._counts["expired"])
+
+    def results(self) -> Iterator[MemberOutcome]:
+        """The completed members with their results, in the order of their numbers; read a page at a time."""
+        return self._outcomes("completed")
+
+    def failures(self) -> Iterator[MemberOutcome]:
+        """The members that are dead, cancelled or expired, in the order of their numbers."""
+        return self._outcomes("failed")
+
+    def add(self, member: Sendable) -> str:
+        """Add a member, ``handler.args(…)`` or a chain, with the completion of this one, or not at all. Returns its id.
+        UsageError in a callback, NotFound if the batch is no longer kept."""
+        if self.index is None:
+            raise UsageError("batch.add", f"in a callback of {self.id}", "start another batch: context.start_batch")
+        number = next(self._numbers, None)
+        if number is None:
+            first = self._ask("number", self._home, self.id, self._next_size)
+            if first is None:
+                raise NotFound("no such batch", self.id, "it has ended, and is no longer kept")
+            self._numbers = iter(range(first, first + self._next_size))
+            self._next_size = min(2 * self._next_size, MOST_ADDED_AT_ONCE)
+            number = next(self._numbers)
+        message = member_of(member, self._home, self.id, number)
+        self._add(message, 1)
+        return message.id
+
+    def _outcomes(self, which: str) -> Iterator[MemberOutcome]:
+        at: int | None = 0
+        while at is not None:
+            found, at = self._ask("members", self._home, self.id, which, at)
+            for message_id, number, handler, state, result, error in found:
+                yield MemberOutcome(message_id, number, handler, State(state), result, error)

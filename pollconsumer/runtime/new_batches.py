@@ -1,0 +1,59 @@
+"""Makes batches and their members of producers' arguments, and validates them before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pollconsumer.core.errors import BadData
+from pollconsumer.core.message import NewMessage, check_id
+from pollconsumer.core.sequel import identified
+from pollconsumer.runtime.new_messages import Sendable, callback_of, milliseconds, refuse_own_identity
+from pollconsumer.store.queues.batches import NewBatch
+
+MOST_MEMBERS = 1_000_000
+"""Members that a producer adds to a batch."""
+LONGEST_ID = 100
+"""Characters of a batch's id: members and callbacks have ids that begin with it."""
+
+
+def new_batch(
+    batch_id: str,
+    then: Sendable | None,
+    failed: Sendable | None,
+    ended: Sendable | None,
+    expires: str | float | None,
+) -> NewBatch:
+    """A batch with these callbacks. Its home is the queue of the first of them. BadData for an invalid id or expiry."""
+    if len(check_id(batch_id)) > LONGEST_ID:
+        raise BadData("batch id", repr(batch_id), f"at most {LONGEST_ID} characters")
+    given = {"then": then, "failed": failed, "ended": ended}
+    called = {name: callback for name, callback in given.items() if callback is not None}
+    home = next((callback_of(called[name], batch_id, name)["queue"] for name in called), "default")
+    callbacks = {name: callback_of(callback, batch_id, name, home) for name, callback in called.items()}
+    return NewBatch(home, batch_id, callbacks, 0 if expires is None else max(1, milliseconds("expires", expires)))
+
+
+def member_of(sendable: Sendable, home: str, batch: str, number: int) -> NewMessage:
+    """The member of that number."""
+    message = sendable.new_message()
+    refuse_own_identity(message, "a member of a batch")
+    return identified(message, f"{batch}.{number}", home)
+
+
+class StartedBatch:
+    """A batch that a handler starts; ``add`` its members. It is closed with the handler's completion."""
+
+    def __init__(self, batch: NewBatch, add: Callable[[NewMessage], None]) -> None:
+        self._batch, self._add, self._members = batch, add, 0
+        self.id = batch.id
+
+    def add(self, member: Sendable) -> str:
+        """Add a member: ``handler.args(…)``, or a chain. Returns its id."""
+        message = member_of(member, self._batch.home, self.id, self._members)
+        self._add(message)
+        self._members += 1
+        return message.id
+
+    def closed(self) -> NewBatch:
+        """The batch with its total."""
+        return self._batch._replace(total=self._members)

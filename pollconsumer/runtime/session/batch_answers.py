@@ -1,0 +1,35 @@
+"""What a handler is answered about a batch, in values of JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pollconsumer.core.errors import NotFound
+from pollconsumer.core.sequel import member_of
+from pollconsumer.store.queues.batches import Batches
+from pollconsumer.store.queues.producer import Producer
+from pollconsumer.store.reading.batch_reader import BatchReader
+from pollconsumer.store.reading.messages import Message
+
+
+def answer_about(producer: Producer, what: str, home: str, batch_id: str, *more: Any) -> Any:
+    """The answer to a handler's question about a batch. ``number``, with how many: the first of these numbers, for
+    members to be added. ``status``: its counts. Both None if there is no such batch. ``members``, with which ones and a
+    chunk: a page of them, and the next chunk, None if there is none."""
+    if what == "number":
+        return Batches(producer).number_members(home, batch_id, more[0])
+    reader = BatchReader(producer.wire, producer.keys.namespace)
+    try:
+        batch = reader.batch(batch_id, home)
+    except NotFound:
+        return None if what == "status" else ([], None)
+    if what == "status":
+        return batch._asdict()
+    found, after = reader.page(batch, *more)
+    return [_outcome(each) for each in found], after
+
+
+def _outcome(message: Message) -> tuple[Any, ...]:
+    member = member_of(message.id)
+    number = member[1] if member else None
+    return message.id, number, message.handler, str(message.state), message.result, message.last_error

@@ -1,0 +1,11 @@
+-- Give numbers to members that a member will add to its batch. Some may never be used.
+-- KEYS batches
+-- NEEDS batches
+-- ARGV batch, how many
+-- Returns the first number; nil if there is no such batch
+
+local state = redis.call('HGET', batches, ARGV[1])
+if not state then return nil end
+local number = number6(state, NEXT_NUMBER)
+redis.call('HSET', batches, ARGV[1], with_number(state, NEXT_NUMBER, number + tonumber(ARGV[2])))
+return number

@@ -1,0 +1,63 @@
+-- NEEDS outbox markers
+-- Batches at their home. A batch's state: flags; then in six bytes each its total, how many members are completed, dead,
+-- cancelled and expired, the instants of its opening and of its end, its expiry as an instant (0 for none), and the first
+-- number that no member has been given. Callbacks stand apart, each as an entry of the outbox.
+
+local BATCH_FLAGS, TOTAL, MEMBERS_COMPLETED, MEMBERS_DEAD, MEMBERS_CANCELLED, MEMBERS_EXPIRED = 1, 2, 8, 14, 20, 26
+local OPENED_AT, BATCH_ENDED_AT, BATCH_EXPIRES, NEXT_NUMBER = 32, 38, 44, 50
+local BATCH_CLOSED, BATCH_ENDED, TOLD_THEN, TOLD_FAILED, BATCH_ABANDONED, BATCH_EXPIRED = 1, 2, 4, 8, 16, 32
+local PER_CHUNK = 512  -- members of which a field of batch_members tells
+local FIRST_ADDED = 1048576  -- numbers from here on are of members that members have added
+local ENDED_KEPT_MS = 172800000  -- an ended batch is kept for two days
+
+local function with_batch_flag(state, flag)
+  return char(byte(state, BATCH_FLAGS) + flag) .. sub(state, TOTAL)
+end
+
+local function has_batch_flag(state, flag)
+  return byte(state, BATCH_FLAGS) % (2 * flag) >= flag
+end
+
+local function with_number(state, field, number)
+  return sub(state, 1, field - 1) .. be6(number) .. sub(state, field + 6)
+end
+
+-- Enqueue a callback, once: the flag says that it was. Returns the new state.
+local function call_back(batch, state, callback, flag, now)
+  local message = redis.call('HGET', batch_callbacks, batch .. '\n' .. callback)
+  if message then
+    send_on(message, now)
+    wake(schedule_marker)  -- whoever serves the queue promotes, and sends on what the outbox has
+  end
+  return with_batch_flag(state, flag)
+end
+
+-- End a batch, for whatever reason. Returns the new state.
+local function end_batch(batch, state, now)
+  redis.call('ZADD', batch_instants, now + ENDED_KEPT_MS, batch)
+  return call_back(batch, with_number(state, BATCH_ENDED_AT, now), 'ended', BATCH_ENDED, now)
+end
+
+-- Store the state of a batch, and call back as it says.
+local function conclude(batch, state, now)
+  local total, completed = number6(state, TOTAL), number6(state, MEMBERS_COMPLETED)
+  local others = number6(state, MEMBERS_DEAD) + number6(state, MEMBERS_CANCELLED) + number6(state, MEMBERS_EXPIRED)
+  if others > 0 and not has_batch_flag(state, TOLD_FAILED) then  -- GUARD failed once
+    state = call_back(batch, state, 'failed', TOLD_FAILED, now)
+  end
+  if has_batch_flag(state, BATCH_CLOSED) and completed + others >= total then  -- GUARD closed before it ends; all have ended
+    if completed >= total and not has_batch_flag(state, TOLD_THEN) then  -- GUARD all completed; then once
+      state = call_back(batch, state, 'then', TOLD_THEN, now)
+    end
+    if not has_batch_flag(state, BATCH_ENDED) then state = end_batch(batch, state, now) end  -- GUARD ended once
+  end
+  redis.call('HSET', batches, batch, state)
+end
+
+-- How a batch is that takes no more members; nil if it does.
+local function why_shut(state)
+  if has_batch_flag(state, BATCH_ABANDONED) then return 'abandoned' end
+  if has_batch_flag(state, BATCH_EXPIRED) then return 'expired' end
+  if has_batch_flag(state, BATCH_ENDED) then return 'ended' end
+  if has_batch_flag(state, BATCH_CLOSED) then return 'closed' end
+end

@@ -1,0 +1,32 @@
+-- In a trim: batches whose instant has come. One that is open is abandoned; one that is closed has expired; one that has ended
+-- is forgotten.
+
+local CHUNKS = 500  -- chunks that are removed at once
+
+local function forget_chunks(batch, from, to)
+  for first = from, to, CHUNKS do
+    local fields = {}
+    for chunk = first, math.min(to, first + CHUNKS - 1) do fields[#fields + 1] = batch .. '\n' .. chunk end
+    redis.call('HDEL', batch_members, unpack(fields))
+  end
+end
+
+for i = 1, #batches_due do
+  local batch = batches_due[i]
+  local state = redis.call('HGET', batches, batch)
+  if not state or has_batch_flag(state, BATCH_ENDED) then
+    redis.call('ZREM', batch_instants, batch)
+    if state then
+      forget_chunks(batch, 0, floor(math.min(number6(state, TOTAL), FIRST_ADDED) / PER_CHUNK))
+      forget_chunks(batch, FIRST_ADDED / PER_CHUNK, floor(number6(state, NEXT_NUMBER) / PER_CHUNK))
+    end
+    for _, callback in ipairs({'then', 'failed', 'ended'}) do
+      redis.call('HDEL', batch_callbacks, batch .. '\n' .. callback)
+    end
+    redis.call('HDEL', batches, batch)
+  else
+    state = with_batch_flag(state, has_batch_flag(state, BATCH_CLOSED) and BATCH_EXPIRED or BATCH_ABANDONED)
+    if not has_batch_flag(state, TOLD_FAILED) then state = call_back(batch, state, 'failed', TOLD_FAILED, now) end
+    redis.call('HSET', batches, batch, end_batch(batch, state, now))
+  end
+end

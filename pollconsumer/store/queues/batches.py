@@ -1,0 +1,84 @@
+"""Batches: what is written at their home, the queue of their first callback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from pollconsumer.core.packed_message import Packed
+from pollconsumer.store.queues.producer import Producer
+
+OPEN_FOR_MS = 3600 * 1000
+"""Time without a word of its producer after which an open batch is abandoned."""
+
+
+class NewBatch(NamedTuple):
+    """A batch to be opened. ``expires`` in ms, 0 for never; ``callbacks`` by name; ``total`` if it is closed at
+    once."""
+
+    home: str
+    id: str
+    callbacks: Mapping[str, Packed]
+    expires: int = 0
+    total: int | None = None
+
+
+class Ends(NamedTuple):
+    """Members of a batch that have ended: their ending as in a row, their numbers, and how many members they have
+    added."""
+
+    home: str
+    batch: str
+    ending: str
+    numbers: Iterable[int]
+    added: int = 0
+
+
+class Batches:
+    def __init__(self, producer: Producer) -> None:
+        """``producer`` makes queues known."""
+        self._wire, self._keys, self._register = producer.wire, producer.keys, producer.register
+
+    def open(self, batch: NewBatch) -> str:
+        """Open a batch, or say that its producer lives. Returns how it was: "" if it is new, else ``open``, or why it
+        takes no more members."""
+        return str(self._wire.all([self._opening(batch)])[0].decode())
+
+    def close(self, home: str, batch: str, members: int) -> str:
+        """Close a batch to which its producer has added so many members. Returns how it was, if it took no more; else
+        ""."""
+        shut = self._wire.run("close_batch", self._keys, home, [batch, members])
+        return "gone" if shut is None else str(shut.decode())
+
+    def number_members(self, home: str, batch: str, count: int) -> int | None:
+        """Reserve ``count`` numbers for members that a member adds. Returns the first; None if there is no such
+        batch."""
+        number: int | None = self._wire.run("number_members", self._keys, home, [batch, count])
+        return number
+
+    def take_in(self, opened: Iterable[NewBatch], ends: Iterable[Ends]) -> list[str]:
+        """Open batches, and count members that have ended. Returns the homes whose outbox has got something."""
+        for batch in opened:
+            self._register(batch.home)
+        by_home = dict[str, list[Any]]()
+        for each in ends:
+            self._register(each.home)
+            arguments = by_home.setdefault(each.home, [])
+            arguments += (each.batch, each.ending, each.added, " ".join(map(str, each.numbers)))
+        openings = [self._opening(batch) for batch in opened]
+        script = self._wire.scripts["arrive"]
+        arrivals = [
+            self._wire.script(script, self._keys.of_script(script, home), arguments)
+            for home, arguments in by_home.items()
+        ]
+        answers = self._wire.all([*openings, *arrivals])[len(openings) :] if openings or arrivals else []
+        homes = [home for home, sent_on in zip(by_home, answers, strict=True) if sent_on]
+        return [*homes, *(batch.home for batch in opened if batch.total == 0)]
+
+    def _opening(self, batch: NewBatch) -> tuple[Any, ...]:
+        script = self._wire.scripts["open_batch"]
+        arguments: list[Any] = [batch.id, OPEN_FOR_MS, batch.expires, "" if batch.total is None else batch.total]
+        for name, message in batch.callbacks.items():
+            arguments += (name, json.dumps([message]))
+        return self._wire.script(script, self._keys.of_script(script, batch.home), arguments)

@@ -1,0 +1,112 @@
+"""An entry of an outbox: messages for other queues, and what their queues or the homes of batches are to be told."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pollconsumer.core.lifecycle import State
+from pollconsumer.core.message import NewMessage
+from pollconsumer.core.packed_message import FIRST, REQUIRED, Packed, packed, unpacked
+from pollconsumer.core.sequel import member_of, sequel_of
+from pollconsumer.store.queues.batches import Ends, NewBatch
+
+_NUMBERED = rb"(\d{1,16})\n"
+_STATES = {"c": State.COMPLETED, "d": State.DEAD, "x": State.CANCELLED, "e": State.EXPIRED}
+"""The states by their letters in rows."""
+_ENDED = {"as", "ids", "sequel", "home", "added"}
+"""What is told of ends: see ``lua/parts/ends.lua``."""
+
+
+class Entry(NamedTuple):
+    """What an entry of the outbox of ``queue`` has; its ``number`` is 0 if it has none."""
+
+    queue: str
+    number: int
+    messages: Sequence[NewMessage] = ()
+    ends: Sequence[Ends] = ()
+    opened: Sequence[NewBatch] = ()
+
+
+def pack(messages: Sequence[NewMessage], now_ms: int, opened: Sequence[NewBatch] = ()) -> bytes:
+    """``messages`` as one entry of the outbox, and batches to be opened before them; delays count from ``now_ms``, the
+    server's."""
+    entries = [_noted(opens=batch._asdict()) for batch in opened]
+    for message in messages:
+        due = message.due if message.delay is None else now_ms + message.delay
+        entries.append(packed(message._replace(due=due, delay=None)))
+    return json.dumps(entries).encode()
+
+
+def told_of_member(home: str, added: int = 0) -> bytes:
+    """What a step tells of the completion of members of a batch, before their ids."""
+    return b'"home":"%b","added":%d,' % (home.encode(), added)
+
+
+def read_entry(queue: str, entry: bytes) -> Entry | None:
+    """An entry; None if a newer version wrote it. A corrupt one has nothing."""
+    found = re.match(_NUMBERED, entry)
+    number, content = (int(found[1]), entry[found.end() :]) if found else (0, entry)
+    try:
+        given = json.loads(content)
+        if _is_newer(given):  # GUARD entries of a newer version
+            return None
+        messages, ends, opened = list[NewMessage](), list[Ends](), list[NewBatch]()
+        for each in given:
+            if "ended" in each:
+                more, end = _ended(queue, number, each["ended"])
+                messages += more
+                ends += end
+            elif "opens" in each:
+                opened.append(NewBatch(**each["opens"]))
+            else:
+                messages.append(_message(each, number))
+        return Entry(queue, number, messages, ends, opened)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return Entry(queue, number)
+
+
+def _noted(**note: Packed) -> Packed:
+    """A note beside messages. Versions before leave it: it looks like a message with a field that they do not know."""
+    return dict.fromkeys(FIRST) | dict.fromkeys(REQUIRED, "") | note
+
+
+def _is_newer(given: list[Packed]) -> bool:
+    """Whether anything in an entry is not known to this version."""
+    if not all(each.keys() >= set(REQUIRED) for each in given):
+        return False
+    known = {*NewMessage._fields, "ended", "opens"}
+    return any(
+        each.keys() - known
+        or each.get("ended", {}).keys() - _ENDED
+        or each.get("opens", {}).keys() - set(NewBatch._fields)
+        or sequel_of(each.get("ended", {}).get("sequel", {}))[1]
+        for each in given
+    )
+
+
+def _ended(queue: str, number: int, told: Packed) -> tuple[list[NewMessage], list[Ends]]:
+    """The messages to enqueue for messages that have ended, and what their batches are told."""
+    letter, ids = told["as"], told["ids"].split(" ")
+    if "sequel" not in told:
+        return [], [_ends(told["home"], letter, ids, told["added"])]
+    sequel, state = sequel_of(told["sequel"])[0], _STATES[letter]
+    messages = sequel.following(ids[0], queue, state, number // 1000)
+    return messages, [_ends(sequel.batch, letter, ids)] if sequel.ends_member(state) else []
+
+
+def _ends(home: str, letter: str, ids: Sequence[str], added: int = 0) -> Ends:
+    members = [found for each in ids if (found := member_of(each)) is not None]
+    return Ends(home, members[0][0], letter, [number for _, number in members], int(added))
+
+
+def _message(given: dict[str, Any], number: int) -> NewMessage:
+    """A message that `enqueue` accepts. The delay of one that was written before the entry counts from that."""
+    message = unpacked(given)
+    if message.delay is None:
+        return message
+    if not number:
+        raise ValueError(message)
+    return message._replace(due=number // 1000 + message.delay, delay=None)

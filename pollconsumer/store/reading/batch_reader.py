@@ -1,0 +1,154 @@
+"""Batches as people see them: counts, and members, which are found by their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from pollconsumer.core.errors import NotFound
+from pollconsumer.core.lifecycle import State
+from pollconsumer.core.notation import strict_json
+from pollconsumer.core.packed_message import Packed
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.reading.messages import Message, read_messages
+from pollconsumer.store.records.id_text import id_bytes, id_text
+from pollconsumer.store.server import readable_queues
+
+CALLBACKS = ("then", "failed", "ended")
+PER_CHUNK, FIRST_ADDED = 512, 1 << 20
+"""As in ``lua/parts/batches.lua``: members in a field of ``batch_members``, and the first number of added ones."""
+OUTSTANDING, COMPLETED, DEAD, OTHERWISE = range(4)
+"""Codes of members."""
+_CLOSED, _ENDED, _ABANDONED, _EXPIRED = 1, 2, 16, 32
+_WANTED = {
+    "completed": {COMPLETED},
+    "failed": {DEAD, OTHERWISE},
+    "dead": {DEAD},
+    "outstanding": {OUTSTANDING},
+    "ended": {COMPLETED, DEAD, OTHERWISE},
+}
+
+
+class BatchStatus(NamedTuple):
+    """A batch. ``state``: open, closed, ended, abandoned or expired; instants in epoch ms, None for none. Of one that
+    is open, ``total`` counts what its members have added; ``callbacks`` are their messages, by name."""
+
+    id: str
+    home: str
+    state: str
+    total: int
+    completed: int
+    dead: int
+    cancelled: int
+    expired: int
+    created_at: int
+    ended_at: int | None
+    expires_at: int | None
+    callbacks: dict[str, Packed]
+    next_number: int = FIRST_ADDED
+
+    @property
+    def outstanding(self) -> int:
+        """How many members have not ended, as far as the total is known."""
+        return max(0, self.total - self.completed - self.dead - self.cancelled - self.expired)
+
+
+class BatchReader:
+    def __init__(self, wire: Wire, namespace: str) -> None:
+        self._wire, self._keys = wire, Keys(namespace)
+
+    def batch(self, batch_id: str, home: str | None = None) -> BatchStatus:
+        """The batch of that id, at ``home``, or wherever it is. NotFound if there is none."""
+        for queue in readable_queues(self._wire, self._keys) if home is None else [home]:
+            if (found := self._read(queue, [batch_id])) and found[0] is not None:
+                return found[0]
+        raise NotFound("no such batch", batch_id, "an ended batch is kept for two days")
+
+    def batches(self) -> Iterator[BatchStatus]:
+        """All batches, by their homes."""
+        for queue in readable_queues(self._wire, self._keys):
+            stored = self._wire.command("ZRANGE", self._keys.queue(queue, "batch_instants"), 0, -1)
+            for at in range(0, len(stored), 100):
+                found = self._read(queue, [id_text(each) for each in stored[at : at + 100]])
+                yield from (each for each in found if each is not None)
+
+    def members(self, batch: BatchStatus, which: str | None = None) -> Iterator[Message]:
+        """The members of a batch: all, or ``completed``, ``failed``, ``dead`` or ``outstanding`` ones, in the order of
+        their numbers. Of a chain the link that came last. Members that are no longer kept are passed over."""
+        at: int | None = 0
+        while at is not None:
+            found, at = self.page(batch, which, at)
+            yield from found
+
+    def page(self, batch: BatchStatus, which: str | None, chunk: int) -> tuple[list[Message], int | None]:
+        """The members of a chunk, and the number of the next chunk; None if there is none."""
+        numbers = self._numbers(batch.home, batch.id, which, chunk)
+        ids = [f"{batch.id}.{number}" for number in numbers]
+        return self._find(ids), self._next_chunk(batch, chunk)
+
+    def ended(self, home: str, batch: str, chunk: int) -> frozenset[int]:
+        """The numbers of a chunk whose members have ended."""
+        return frozenset(self._numbers(home, batch, "ended", chunk))
+
+    @staticmethod
+    def _next_chunk(batch: BatchStatus, chunk: int) -> int | None:
+        first_added = FIRST_ADDED // PER_CHUNK
+        if chunk < first_added and (batch.state == "open" or (chunk + 1) * PER_CHUNK < batch.total):
+            return chunk + 1
+        after = max(chunk + 1, first_added)
+        return after if after * PER_CHUNK < batch.next_number else None
+
+    def _numbers(self, home: str, batch: str, which: str | None, chunk: int) -> list[int]:
+        first = chunk * PER_CHUNK
+        if which is None:
+            return [*range(first, first + PER_CHUNK)]
+        held = self._wire.command("HGET", self._keys.queue(home, "batch_members"), f"{batch}\n{chunk}") or b""
+        codes = held.ljust(PER_CHUNK // 4, b"\0")
+        return [first + n for n in range(PER_CHUNK) if codes[n // 4] >> 2 * (n % 4) & 3 in _WANTED[which]]
+
+    def _find(self, ids: Sequence[str]) -> list[Message]:
+        """The messages of these ids, in their order, in whatever queues they are; of a chain the last link."""
+        found, left = dict[str, Message](), [*ids]
+        for queue in readable_queues(self._wire, self._keys):
+            for message in read_messages(self._wire, self._keys, queue, [id_bytes(each) for each in left]):
+                found[message.id] = message
+            left = [each for each in left if each not in found]
+            if not left:
+                break
+        return [self._last_link(found[each]) for each in ids if each in found]
+
+    def _last_link(self, message: Message) -> Message:
+        base, link = message.id, 1
+        while message.links and message.state is State.COMPLETED:
+            link += 1
+            after = self._find([f"{base}+{link}"])
+            if not after:
+                break
+            message = after[0]
+        return message
+
+    def _read(self, home: str, ids: Sequence[str]) -> list[BatchStatus | None]:
+        fields = [f"{each}\n{name}" for each in ids for name in CALLBACKS]
+        if not ids:
+            return []
+        states, callbacks = self._wire.all(
+            [
+                ("HMGET", self._keys.queue(home, "batches"), *ids),
+                ("HMGET", self._keys.queue(home, "batch_callbacks"), *fields),
+            ]
+        )
+        return [
+            None if state is None else _status(home, each, state, callbacks[3 * at : 3 * at + 3])
+            for at, (each, state) in enumerate(zip(ids, states, strict=True))
+        ]
+
+
+def _status(home: str, batch_id: str, state: bytes, callbacks: Sequence[bytes | None]) -> BatchStatus:
+    flags, numbers = state[0], [int.from_bytes(state[at : at + 6], "big") for at in range(1, len(state), 6)]
+    total, completed, dead, cancelled, expired, created, ended, expires, next_number = numbers
+    known = {name: strict_json.parse(each)[0] for name, each in zip(CALLBACKS, callbacks, strict=True) if each}
+    how = (("abandoned", _ABANDONED), ("expired", _EXPIRED), ("ended", _ENDED), ("closed", _CLOSED))
+    name = next((word for word, flag in how if flags & flag), "open")
+    counts = (total, completed, dead, cancelled, expired)
+    return BatchStatus(batch_id, home, name, *counts, created, ended or None, expires or None, known, next_number)

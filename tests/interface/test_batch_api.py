@@ -1,0 +1,299 @@
+"""Batches, chains and callbacks as programs use them, in a sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from pollconsumer import Context, Fatal, NotCompleted, NotFound, PollConsumer
+from pollconsumer.core.errors import UsageError
+from pollconsumer.interface.api.batches.open_batch import OpenBatch
+from pollconsumer.testing import Sandbox
+
+app = PollConsumer()
+told: list[tuple[str, Any]] = []
+
+
+@app.handler("load", queue="load")
+def load(context: Context, number: int) -> int:
+    assert context.batch is None or context.batch.index is not None
+    if number < 0:
+        raise Fatal("no")
+    return 2 * number
+
+
+@app.handler("grow", queue="grow")
+def grow(context: Context, by: int) -> None:
+    assert context.batch is not None
+    for number in range(by):
+        context.batch.add(load.args(number))
+
+
+@app.handler("plain", queue="load")
+def plain(word: str) -> str:
+    return word
+
+
+@app.handler("start", queue="load")
+def start(context: Context, members: int, fails: bool = False) -> None:
+    batch = context.start_batch(f"of-{context.id}", ended=tell.args("started"))
+    for number in range(members):
+        batch.add(load.args(number))
+    if fails:
+        raise Fatal("no")
+
+
+@app.handler("tell", queue="tell")
+def tell(context: Context, word: str) -> None:
+    batch, previous = context.batch, context.previous
+    if batch is None:
+        told.append((word, previous and (previous.state, previous.result)))
+        return
+    counts = batch.total, batch.completed, batch.dead, batch.cancelled, batch.expired
+    results = [each.result for each in batch.results()]
+    told.append((word, (counts, results, [each.error for each in batch.failures()])))
+
+
+@app.handler("add", queue="add")
+def add(context: Context, number: int) -> int:
+    if number < 0:
+        raise Fatal("less than nothing")
+    return number + (context.previous.result if context.previous else 0)
+
+
+def a_batch(name: str | None = "import", expires: str | None = None) -> OpenBatch:
+    return app.batch(
+        name, then=tell.args("then"), failed=tell.args("failed"), ended=tell.args("ended"), expires=expires
+    )
+
+
+@pytest.fixture
+def sandbox() -> Any:
+    told.clear()
+    with Sandbox(app) as sandbox:
+        yield sandbox
+
+
+def words() -> list[str]:
+    return [word for word, _ in told]
+
+
+def test_a_batch_calls_back_when_all_members_are_completed(sandbox: Sandbox) -> None:
+    with a_batch() as batch:
+        ids = [batch.add(load.args(number)) for number in range(3)]
+        ids.append(batch.add(plain.args("x")))
+    assert ids == ["import.0", "import.1", "import.2", "import.3"]
+    assert app.batches.get("import").state == "closed"
+    sandbox.run()
+    counts: Any = ((4, 4, 0, 0, 0), [0, 2, 4, "x"], [])
+    assert told == [("then", counts), ("ended", counts)]
+    found = app.batches.get("import")
+    assert found.wait().state == "ended"
+    assert [*found.results()] == [("import.0", 0), ("import.1", 2), ("import.2", 4), ("import.3", "x")]
+    assert [each.id for each in app.batches] == ["import"]
+
+
+def test_a_batch_with_a_dead_member_calls_back_and_again_after_a_redrive(sandbox: Sandbox) -> None:
+    with a_batch() as batch:
+        batch.add(load.args(-1))
+        batch.add(load.args(1))
+    sandbox.run()
+    assert told[-1] == ("ended", ((2, 1, 1, 0, 0), [2], ["Fatal: no"]))
+    assert words() == ["failed", "ended"]
+    found = app.batches.get("import")
+    assert [each.id for each in found.members("dead")] == ["import.0"]
+    assert found.redrive() == 1
+    sandbox.run()
+    assert words() == ["failed", "ended"]
+
+
+def test_a_member_adds_members(sandbox: Sandbox) -> None:
+    with a_batch() as batch:
+        batch.add(grow.args(5))
+        batch.add(grow.args(0))
+    sandbox.run()
+    assert told[0] == ("then", ((7, 7, 0, 0, 0), [None, None, 0, 2, 4, 6, 8], []))
+    assert words() == ["then", "ended"]
+
+
+def test_a_batch_of_many_members_is_sent_as_it_grows(sandbox: Sandbox) -> None:
+    with a_batch() as batch:
+        for number in range(700):
+            batch.add(load.args(number))
+        assert sandbox.messages(queue="load")
+    assert app.batches.get("import").status().total == 700
+    assert app.batches.get("import").cancel() == 700
+    sandbox.run()
+    assert words() == ["failed", "ended"]
+    assert app.batches.get("import").status().cancelled == 700
+
+
+def test_a_batch_whose_producer_failed_goes_on_where_it_was_and_each_member_counts_once(sandbox: Sandbox) -> None:
+    def begin() -> None:
+        with a_batch() as batch:
+            for number in range(400):
+                batch.add(load.args(number))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        begin()
+    sandbox.run()
+    assert told == []
+    assert app.batches.get("import").state == "open"
+    for is_duplicate in (False, True):
+        with a_batch() as batch:
+            for number in range(400):
+                batch.add(load.args(number))
+        assert batch.duplicate is is_duplicate
+        sandbox.run()
+    assert words() == ["then", "ended"]
+    assert app.batches.get("import").status().completed == 400
+
+
+def test_a_batch_whose_producer_died_is_abandoned(sandbox: Sandbox) -> None:
+    a_batch().__enter__()
+    sandbox.advance("61m")
+    sandbox.run()
+    assert words() == ["failed", "ended"]
+    assert app.batches.get("import").state == "abandoned"
+    with pytest.raises(UsageError, match="abandoned"):
+        a_batch().__enter__()
+
+
+def test_a_batch_expires_with_members_that_nobody_has_handled(sandbox: Sandbox) -> None:
+    with a_batch(expires="1h") as batch:
+        batch.add(load.args(1).using(in_="2h"))
+    sandbox.advance("61m")
+    sandbox.run()
+    assert words() == ["failed", "ended"]
+    assert app.batches.get("import").state == "expired"
+
+
+def test_an_empty_batch_calls_back(sandbox: Sandbox) -> None:
+    with a_batch(None):
+        pass
+    sandbox.advance(1)
+    sandbox.run()
+    assert words() == ["then", "ended"]
+
+
+@pytest.mark.parametrize("option", [{"id": "a"}, {"key": "k"}])
+@pytest.mark.usefixtures("sandbox")
+def test_a_member_a_link_and_a_callback_have_no_id_and_no_key_of_their_own(option: dict[str, Any]) -> None:
+    with app.batch() as batch, pytest.raises(UsageError, match="a member of a batch"):
+        batch.add(plain.args("x").using(**option))
+    with pytest.raises(UsageError, match="the callback then"):
+        app.batch(then=plain.args("x").using(**option))
+    with pytest.raises(UsageError, match="a link of a chain"):
+        app.chain(plain.args("x"), plain.args("y").using(**option))
+
+
+def test_a_batch_that_a_handler_starts_is_accepted_with_its_completion_or_not_at_all(sandbox: Sandbox) -> None:
+    one, none, failed = start.enqueue(2), start.enqueue(0), start.enqueue(2, fails=True)
+    sandbox.run()
+    assert [word for word, _ in told] == ["started", "started"]
+    assert {app.batches.get(f"of-{each.id}").status().total for each in (one, none)} == {0, 2}
+    with pytest.raises(NotFound):
+        app.batches.get(f"of-{failed.id}")
+
+
+def test_a_chain_hands_results_on_and_its_handle_waits_for_the_last_link(sandbox: Sandbox) -> None:
+    handle = app.chain(add.args(1), add.args(2).using(in_="5m"), add.args(3), failed=tell.args("failed")).enqueue()
+    assert handle.state == "waiting"
+    sandbox.run()
+    assert handle.state == "waiting"
+    with pytest.raises(TimeoutError):
+        handle.wait(0)
+    sandbox.advance("5m")
+    sandbox.run()
+    assert (handle.state, handle.wait(), told) == ("completed", 6, [])
+
+
+def test_a_chain_ends_with_the_link_that_fails_and_says_so_and_goes_on_when_that_is_redriven(
+    sandbox: Sandbox,
+) -> None:
+    handle = app.chain(add.args(1), add.args(-1), add.args(3), failed=tell.args("failed")).enqueue()
+    sandbox.run()
+    assert told == [("failed", ("dead", None))]
+    with pytest.raises(NotCompleted, match="less than nothing") as ended:
+        handle.wait()
+    assert handle.status().id in str(ended.value)
+    assert handle.state == "waiting"
+    app.message(handle.status().id).redrive()
+    sandbox.run()
+    assert words() == ["failed"]
+
+
+def test_a_chain_in_a_batch_counts_as_one_member(sandbox: Sandbox) -> None:
+    with a_batch() as batch:
+        assert batch.add(app.chain(add.args(1), add.args(2))) == "import.0"
+        batch.add(app.chain(add.args(1), add.args(-2), add.args(3)))
+    sandbox.run()
+    assert told[-1] == ("ended", ((2, 1, 1, 0, 0), [3], ["Fatal: less than nothing"]))
+    assert [each.id for each in app.batches.get("import").members()] == ["import.0+2", "import.1+2"]
+    assert app.batches.get("import").redrive() == 1
+
+
+def test_callbacks_of_one_message(sandbox: Sandbox) -> None:
+    then, failed = tell.args("then"), tell.args("failed")
+    add.using(then=then, failed=failed).enqueue(3)
+    add.using(id="a", then=then, failed=failed).enqueue(-1)
+    app.enqueue("add", {"number": 4}, then=then, failed=failed)
+    handle = add.using(in_="1h", then=then, failed=failed).enqueue(5)
+    handle.cancel()
+    sandbox.run()
+    assert sorted(told) == [
+        ("failed", ("cancelled", None)),
+        ("failed", ("dead", None)),
+        ("then", ("completed", 3)),
+        ("then", ("completed", 4)),
+    ]
+    assert app.message("a:failed").state == "completed"
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_messages_enqueued_together_have_options_of_their_own() -> None:
+    handles = plain.using(priority=2).enqueue_many(
+        [
+            plain.args("a").using(id="8.a", in_="5m"),
+            plain.args("b"),
+            {"word": "c"},
+            plain.args("d").using(priority=-1),
+        ]
+    )
+    assert handles[0].id == "8.a"
+    assert [each.status().priority for each in handles] == [2, 2, 2, -1]
+    assert [str(each.state) for each in handles] == ["scheduled", "ready", "ready", "ready"]
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_a_batch_in_an_asyncio_program() -> None:
+    async def enqueue() -> None:
+        async with a_batch() as batch:
+            for number in range(400):
+                await batch.add_async(load.args(number))
+            batch.add(load.args(400))
+        found = await app.batches.get_async("import")
+        assert (await found.status_async()).total == 401
+
+    asyncio.run(enqueue())
+
+
+def test_nobody_waits_for_a_batch_in_a_handler_and_nothing_is_added_in_a_callback(sandbox: Sandbox) -> None:
+    problems = list[BaseException]()
+
+    @app.handler("waits", queue="tell")
+    def waits(context: Context) -> None:
+        assert context.batch is not None
+        with pytest.raises(UsageError) as refused:
+            context.batch.add(plain.args("x"))
+        problems.append(refused.value)
+
+    with app.batch("import", ended=waits.args()):
+        pass
+    sandbox.advance(1)
+    sandbox.run(raising=True)
+    assert "start_batch" in str(problems[0])
+    del app.handlers["waits"]

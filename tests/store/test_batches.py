@@ -1,0 +1,303 @@
+"""Batches: each end of a member counts once, and each callback is enqueued once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from pollconsumer.core.errors import NotFound
+from pollconsumer.store.queues import outbox
+from tests.store.acting import QUEUE, Launch, Looking, die, expire, release, retry, send_and_die
+from tests.store.batching import HOME, OTHER, OneBatch, complete_member, member, new_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.queues.redis_store import RedisStore
+
+
+@pytest.fixture
+def batch(store: RedisStore) -> OneBatch:
+    return OneBatch(store)
+
+
+def with_members(batch: OneBatch, *queues: str) -> None:
+    batch.add(*(member(number, queue) for number, queue in enumerate(queues)))
+    assert batch.close(len(queues)) == ""
+
+
+def complete_all(batch: OneBatch, queue: str = QUEUE) -> None:
+    launch = batch.launches[queue]
+    launch.settle(*(complete_member(each) for each in launch.reserve(99)))
+    batch.send()
+
+
+def test_then_and_ended_are_enqueued_when_the_last_member_of_any_queue_is_completed(batch: OneBatch) -> None:
+    with_members(batch, QUEUE, OTHER, QUEUE)
+    assert (batch.counts(), batch.called()) == (("closed", 3, 0, 0, 0, 0), [])
+    complete_all(batch)
+    assert (batch.counts(), batch.called()) == (("closed", 3, 2, 0, 0, 0), [])
+    complete_all(batch, OTHER)
+    assert (batch.counts(), batch.called()) == (("ended", 3, 3, 0, 0, 0), ["then", "ended"])
+
+
+def test_members_of_a_step_are_told_in_one_entry(batch: OneBatch) -> None:
+    with_members(batch, *[QUEUE] * 5)
+    launch = batch.launches[QUEUE]
+    launch.settle(*(complete_member(each) for each in launch.reserve(9)))
+    assert len(Looking(batch.store).listed("outbox")) == 1
+
+
+def test_members_that_all_end_before_their_producer_closes_the_batch_end_it_then(batch: OneBatch) -> None:
+    batch.add(member(0))
+    complete_all(batch)
+    assert (batch.counts(), batch.called()) == (("open", 0, 1, 0, 0, 0), [])
+    assert batch.close(1) == ""
+    batch.send()
+    assert batch.called() == ["then", "ended"]
+    assert batch.close(1) == "ended"
+
+
+def test_an_empty_batch_ends_when_it_is_closed(batch: OneBatch) -> None:
+    assert batch.close(0) == ""
+    batch.send()
+    assert (batch.counts(), batch.called()) == (("ended", 0, 0, 0, 0, 0), ["then", "ended"])
+
+
+def test_failed_is_enqueued_at_the_first_dead_member_and_not_again(batch: OneBatch) -> None:
+    with_members(batch, QUEUE, QUEUE, QUEUE)
+    launch = batch.launches[QUEUE]
+    first, *others = launch.reserve(9)
+    launch.settle(die(first))
+    batch.send()
+    assert (batch.counts(), batch.called()) == (("closed", 3, 0, 1, 0, 0), ["failed"])
+    launch.settle(*map(die, others))
+    batch.send()
+    assert (batch.counts(), batch.called()) == (("ended", 3, 0, 3, 0, 0), ["failed", "ended"])
+
+
+def test_then_is_enqueued_when_a_redrive_has_the_last_dead_member_completed(
+    batch: OneBatch, person: Interventions
+) -> None:
+    with_members(batch, QUEUE, QUEUE)
+    launch = batch.launches[QUEUE]
+    launch.settle(*(die(each) if each.id == b"b.0" else complete_member(each) for each in launch.reserve(9)))
+    batch.send()
+    assert batch.called() == ["failed", "ended"]
+    for _ in range(2):
+        assert person.redrive(QUEUE, ["b.0"]) == ["b.0"]
+        batch.send()
+        assert batch.counts() == ("ended", 2, 1, 1, 0, 0)
+        launch.settle(*map(die, launch.reserve()))  # and again
+        batch.send()
+        assert batch.counts() == ("ended", 2, 1, 1, 0, 0)
+    person.redrive(QUEUE, ["b.0"])
+    complete_all(batch)
+    assert (batch.counts(), batch.called()) == (("ended", 2, 2, 0, 0, 0), ["failed", "ended", "then"])
+
+
+def test_a_member_that_is_cancelled_expires_or_is_stopped_counts_as_that(
+    batch: OneBatch, person: Interventions
+) -> None:
+    with_members(batch, QUEUE, QUEUE, QUEUE)
+    person.cancel(QUEUE, "b.0")
+    launch = batch.launches[QUEUE]
+    expired, stopped = launch.reserve(9)
+    person.stop(QUEUE, "b.2")
+    launch.settle(expire(expired), retry(stopped))
+    batch.send()
+    assert (batch.counts(), batch.called()) == (("ended", 3, 0, 0, 2, 1), ["failed", "ended"])
+
+
+def test_a_member_whose_launch_died_ends_when_it_is_recovered_to_stop(batch: OneBatch, person: Interventions) -> None:
+    with_members(batch, QUEUE, QUEUE)
+    batch.launches[QUEUE].reserve(2)
+    person.stop(QUEUE, "b.0")
+    Launch(batch.store, fence=2)
+    batch.send()
+    assert batch.counts() == ("closed", 2, 0, 0, 1, 0)
+
+
+def test_a_member_that_is_delivered_at_most_once_and_whose_launch_died_is_dead(batch: OneBatch) -> None:
+    with_members(batch, QUEUE)
+    launch = batch.launches[QUEUE]
+    launch.begin(*launch.reserve())
+    Launch(batch.store, fence=2)
+    batch.send()
+    assert (batch.counts(), batch.called()) == (("ended", 1, 0, 1, 0, 0), ["failed", "ended"])
+
+
+def test_a_member_whose_row_is_corrupt_is_dead(batch: OneBatch) -> None:
+    with_members(batch, QUEUE)
+    batch.store.wire.command("HSET", Looking(batch.store).key("rows"), "b.0", "corrupt")
+    batch.launches[QUEUE].reserve()
+    batch.send()
+    assert batch.counts() == ("ended", 1, 0, 1, 0, 0)
+
+
+def test_a_retry_and_a_release_are_no_ends(batch: OneBatch) -> None:
+    with_members(batch, QUEUE, QUEUE)
+    launch = batch.launches[QUEUE]
+    one, other = launch.reserve(2)
+    launch.settle(retry(one), release(other))
+    assert Looking(batch.store).listed("outbox") == []
+    batch.send()
+    assert batch.counts() == ("closed", 2, 0, 0, 0, 0)
+
+
+def test_a_dead_member_that_is_purged_has_counted(batch: OneBatch, person: Interventions) -> None:
+    with_members(batch, QUEUE, QUEUE)
+    launch = batch.launches[QUEUE]
+    launch.settle(*(die(each) if each.id == b"b.0" else complete_member(each) for each in launch.reserve(9)))
+    person.purge(QUEUE, ["b.0"])
+    batch.send()
+    assert batch.counts() == ("ended", 2, 1, 1, 0, 0)
+
+
+def test_an_end_that_is_told_again_and_one_that_comes_late_change_nothing(
+    batch: OneBatch, person: Interventions
+) -> None:
+    with_members(batch, QUEUE, QUEUE)
+    launch, told = batch.launches[QUEUE], []
+    for settle in cast("list[Callable[..., Any]]", [die, complete_member]):
+        launch.settle(*map(settle, launch.reserve()))
+        told += batch.store.wire.command("LRANGE", Looking(batch.store).key("outbox"), 0, -1)
+        batch.send()
+        person.redrive(QUEUE, ["b.0"])
+    for entry in (*told, *told):
+        send_and_die(batch.store, entry, print)
+    assert (batch.counts(), batch.called()) == (("ended", 2, 1, 1, 0, 0), ["failed", "ended"])
+    complete_all(batch)
+    for entry in told:
+        send_and_die(batch.store, entry, print)
+    assert (batch.counts(), batch.called()) == (("ended", 2, 2, 0, 0, 0), ["failed", "ended", "then"])
+
+
+def test_a_stale_completion_is_not_told(batch: OneBatch) -> None:
+    with_members(batch, QUEUE, QUEUE)
+    launch = batch.launches[QUEUE]
+    reserved = launch.reserve(2)
+    batch.store.wire.command("HDEL", Looking(batch.store).key("rows"), "b.0")
+    launch.settle(*map(complete_member, reserved))
+    batch.send()
+    assert batch.counts() == ("closed", 2, 1, 0, 0, 0)
+
+
+def test_a_batch_grows_before_the_member_that_adds_to_it_has_ended(batch: OneBatch, store: RedisStore) -> None:
+    with_members(batch, QUEUE)
+    first = batch.batches.number_members(HOME, "b", 2)
+    assert first is not None
+    launch = batch.launches[QUEUE]
+    added = [member(first), member(first + 1, OTHER)]
+    launch.settle(*(complete_member(each, added=added) for each in launch.reserve()))
+    entries = store.wire.command("LRANGE", Looking(store).key("outbox"), 0, -1)
+    for _ in range(2):  # a sender that dies in between
+        send_and_die(store, entries[0], print)
+        assert (batch.counts(), batch.called()) == (("closed", 3, 1, 0, 0, 0), [])
+    batch.send()
+    assert batch.batches.number_members(HOME, "b", 1) == first + 2
+    complete_all(batch)
+    complete_all(batch, OTHER)
+    assert (batch.counts(), batch.called()) == (("ended", 3, 3, 0, 0, 0), ["then", "ended"])
+
+
+def test_members_are_there_only_after_their_batch_has_grown(
+    batch: OneBatch, store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_members(batch, QUEUE)
+    launch = batch.launches[QUEUE]
+    launch.settle(*(complete_member(each, added=[member(1 << 20)]) for each in launch.reserve()))
+    totals = list[int]()
+    enqueue = store.producer.enqueue_sent_on
+
+    def looking(entries: object) -> None:
+        totals.append(batch.status().total)
+        enqueue(entries)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store.producer, "enqueue_sent_on", looking)
+    outbox.send(store, QUEUE, print)
+    assert totals == [2]
+
+
+def test_a_batch_that_is_opened_again_is_the_same_until_it_is_closed(batch: OneBatch) -> None:
+    assert batch.batches.open(new_batch(expires=5)) == "open"
+    assert batch.status().expires_at is None
+    batch.add(member(0))
+    batch.close(1)
+    assert batch.batches.open(new_batch()) == "closed"
+    complete_all(batch)
+    assert batch.batches.open(new_batch()) == "ended"
+    assert batch.called() == ["then", "ended"]
+
+
+def test_a_batch_that_is_closed_as_it_is_opened_ends_with_its_members(store: RedisStore) -> None:
+    batch = OneBatch(store)
+    assert batch.batches.open(new_batch("empty", total=0)) == ""
+    batch.send()
+    assert Looking(store, HOME).listed("ready") == ["empty:then", "empty:ended"]
+
+
+def time_comes(batch: OneBatch, which: str = "b") -> None:
+    """The instant of the batch is there, and its home is trimmed."""
+    key = Looking(batch.store, HOME).key("batch_instants")
+    assert batch.store.wire.command("ZSCORE", key, which) is not None
+    batch.store.wire.command("ZADD", key, 1, which)
+    batch.store.upkeep.trim(HOME)
+    batch.send()
+
+
+def test_a_batch_whose_producer_is_not_heard_of_is_abandoned_and_says_so(batch: OneBatch) -> None:
+    batch.add(member(0))
+    time_comes(batch)
+    assert (batch.counts(), batch.called()) == (("abandoned", 0, 0, 0, 0, 0), ["failed", "ended"])
+    assert batch.close(1) == "abandoned"
+    assert batch.batches.open(new_batch()) == "abandoned"
+    complete_all(batch)
+    assert (batch.counts(), batch.called()) == (("abandoned", 0, 1, 0, 0, 0), ["failed", "ended"])
+
+
+def test_a_batch_that_expires_calls_back_without_its_last_members(store: RedisStore) -> None:
+    batch = OneBatch(store, expires=1000)
+    with_members(batch, QUEUE)
+    time_comes(batch)
+    assert (batch.counts(), batch.called()) == (("expired", 1, 0, 0, 0, 0), ["failed", "ended"])
+
+
+def test_an_ended_batch_is_forgotten_after_its_time_and_a_closed_one_is_not(batch: OneBatch) -> None:
+    with_members(batch, QUEUE)
+    key = Looking(batch.store, HOME).key("batch_instants")
+    assert batch.store.wire.command("ZSCORE", key, "b") in (b"inf", b"1.#INF")
+    complete_all(batch)
+    assert Looking(batch.store, HOME).hash("batch_members")
+    time_comes(batch)
+    with pytest.raises(NotFound):
+        batch.status()
+    look = Looking(batch.store, HOME)
+    assert [look.hash(name) for name in ("batches", "batch_members", "batch_callbacks")] == [{}, {}, {}]
+    assert look.ranked("batch_instants") == []
+
+
+def test_the_home_is_woken_when_a_callback_waits_in_its_outbox(batch: OneBatch) -> None:
+    look = Looking(batch.store, HOME)
+    look.take_marker("schedule_marker")
+    batch.close(0)
+    assert look.marker("schedule_marker") == 1
+    assert len(look.listed("outbox")) == 2
+
+
+def test_members_are_counted_wherever_their_numbers_are(batch: OneBatch) -> None:
+    numbers = [0, 3, 4, 511, 512, 1023, 99_999, 999_999]
+    batch.add(*map(member, numbers))
+    batch.close(len(numbers))
+    complete_all(batch)
+    assert batch.counts() == ("ended", 8, 8, 0, 0, 0)
+    assert len(Looking(batch.store, HOME).hash("batch_members")) == 4
+
+
+def test_what_ends_for_a_batch_that_is_forgotten_is_dropped(batch: OneBatch, store: RedisStore) -> None:
+    batch.add(member(0, batch="gone"))
+    complete_all(batch)
+    assert Looking(store).listed("outbox") == []
+    assert Looking(store, HOME).hash("batches").keys() == {"b"}
