@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.leases import Acquired, Leases
 from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
+from tests.simulation.batching import BATCHING
 from tests.simulation.defining import DEFINING
 from tests.simulation.exploring import explore
 from tests.simulation.forgetting import FORGETTING
@@ -144,6 +145,7 @@ def a_place_of_a_concurrency_key(stage: Stage) -> Judge:
 
 
 CATALOGUE = (
+    *BATCHING,
     *FORGETTING,
     *DEFINING,
     *TAKING_OVER,

@@ -38,8 +38,8 @@ class Delivery(NamedTuple):
     instant of an occurrence, in epoch ms; ``previous``: of the last one that was completed the instant, when it was
     completed, both in epoch ms, and its result; of a message that another brought about the same of that one, its id,
     its state. ``batch``: home and id of the message's batch, and its number there, None for a callback. ``recorded``:
-    the message's steps and signals, None for none. ``shown``: when the server's clock showed an instant, in epoch ms, on
-    the monotonic clock of this host.
+    the message's steps and signals, None for none. ``shown``: when the server's clock showed an instant, in epoch ms,
+    on the monotonic clock of this host.
     """
 
     namespace: str

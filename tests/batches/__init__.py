@@ -1,0 +1,1 @@
+"""Batches under real kills."""

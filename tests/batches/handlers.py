@@ -1,0 +1,40 @@
+"""Members that fail until they are redriven, some that add others, and callbacks that note that they were called."""
+
+from __future__ import annotations
+
+import os
+
+from pollconsumer import Context, Fatal, PollConsumer
+
+app = PollConsumer()
+QUEUES = ("one", "two", "three")
+
+
+def note(context: Context, what: str) -> None:
+    """Write down the attempt and what was found, in one write, as concurrent processes do."""
+    line = f"{context.id} {context.generation}.{context.attempt} {what}\n".encode()
+    notes = os.open(os.environ["NOTES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(notes, line)
+    os.close(notes)
+
+
+@app.handler("member", queue="one")
+def member(context: Context, fails: bool, grows: int = 0) -> int:
+    if fails and context.generation == 0:
+        raise Fatal("until it is redriven")
+    for _ in range(grows):
+        assert context.batch is not None
+        context.batch.add(member.args(fails=False).using(queue="two"))
+    return 1
+
+
+@app.handler("callback", queue="three")
+def callback(context: Context) -> None:
+    assert context.batch is not None
+    batch = context.batch
+    note(context, f"{batch.total} {batch.completed} {sum(1 for _ in batch.results())}")
+
+
+@app.handler("elsewhere", queue="one")
+def elsewhere(context: Context) -> None:
+    callback.function(context)
