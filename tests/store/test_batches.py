@@ -1,4 +1,24 @@
-"""Batches: each end of a member counts once, and each callback is enqueued once."""
+"""Batches: each end of a member counts once, and each callback is enqueued once.
+
+What went wrong elsewhere, and where it is tried:
+
+- a counter beside a set, so that a member that is repeated, recovered or redriven counts twice or never (sidekiq#6852,
+  #4361, #5524, #2879, #4818; huey's chords): an end that is told again; the scenarios of `tests.simulation.batching`
+- a member that ends before the others are there (breamware/sidekiq-batch#69, #90; rq#387, #739): members that all
+  end before their producer closes the batch; a batch grows before the member that adds to it has ended
+- several callbacks, or none after kills (good_job#832; celery#4207, #1662; laravel#39562; horizon#1512): ``python -m
+  tests.batches``
+- a parent that waits for ever when a member fails (bullmq#3122, #800, #1333, #3235; rq#1436), is revoked or expires
+  (huey 3.0.2, 3.3.0): a member that is cancelled expires or is stopped; one whose launch died; one whose row is corrupt
+- a callback of success that never comes after a redrive (good_job#1450, dramatiq#868): then is enqueued when a redrive
+- what was pruned or removed is missed (oban#722, bullmq#1752): a dead member that is purged; one that goes on, in
+  ``tests/interface/test_batch_api.py``
+- an iterable job that yields ends its batch (Sidekiq 7.3.9): a retry and a release are no ends
+- a callback that fails marks the last member failed (laravel#38139): callbacks are messages of their own
+- a batch within a chain or a chain within a batch is lost (laravel#39243): a chain in a batch counts as one member
+- empty batches, and members that leave no result (celery#5237): an empty batch ends when it is closed
+- results within the callback's payload (celery#5000, #10171, #7912): they are read by id, a page at a time
+"""
 
 from __future__ import annotations
 
@@ -48,6 +68,16 @@ def test_members_of_a_step_are_told_in_one_entry(batch: OneBatch) -> None:
     launch = batch.launches[QUEUE]
     launch.settle(*(complete_member(each) for each in launch.reserve(9)))
     assert len(Looking(batch.store).listed("outbox")) == 1
+
+
+def test_members_of_several_batches_with_one_home_may_end_in_one_step(batch: OneBatch, store: RedisStore) -> None:
+    assert batch.batches.open(new_batch("c")) == ""
+    batch.add(member(0), member(7, batch="c"), member(1), member(8, batch="c"))
+    batch.close(2)
+    batch.batches.close(HOME, "c", 2)
+    complete_all(batch)
+    assert batch.counts() == ("ended", 2, 2, 0, 0, 0)
+    assert sorted(Looking(store, HOME).listed("ready")) == ["b:ended", "b:then", "c:ended", "c:then"]
 
 
 def test_members_that_all_end_before_their_producer_closes_the_batch_end_it_then(batch: OneBatch) -> None:
@@ -173,6 +203,16 @@ def test_an_end_that_is_told_again_and_one_that_comes_late_change_nothing(
     for entry in told:
         send_and_die(batch.store, entry, print)
     assert (batch.counts(), batch.called()) == (("ended", 2, 2, 0, 0, 0), ["failed", "ended", "then"])
+
+
+def test_more_members_than_their_producer_counted_call_back_once(batch: OneBatch) -> None:
+    batch.add(member(0), member(1))
+    batch.close(1)
+    for _ in range(2):
+        launch = batch.launches[QUEUE]
+        launch.settle(*(complete_member(each) for each in launch.reserve()))
+        batch.send()
+    assert (batch.counts(), batch.called()) == (("ended", 1, 2, 0, 0, 0), ["then", "ended"])
 
 
 def test_a_stale_completion_is_not_told(batch: OneBatch) -> None:

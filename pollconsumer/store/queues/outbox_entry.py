@@ -91,15 +91,18 @@ def _ended(queue: str, number: int, told: Packed) -> tuple[list[NewMessage], lis
     """The messages to enqueue for messages that have ended, and what their batches are told."""
     letter, ids = told["as"], told["ids"].split(" ")
     if "sequel" not in told:
-        return [], [_ends(told["home"], letter, ids, told["added"])]
+        return [], _ends(told["home"], letter, ids, told["added"])
     sequel, state = sequel_of(told["sequel"])[0], _STATES[letter]
     messages = sequel.following(ids[0], queue, state, number // 1000)
-    return messages, [_ends(sequel.batch, letter, ids)] if sequel.ends_member(state) else []
+    return messages, _ends(sequel.batch, letter, ids) if sequel.ends_member(state) else []
 
 
-def _ends(home: str, letter: str, ids: Sequence[str], added: int = 0) -> Ends:
-    members = [found for each in ids if (found := member_of(each)) is not None]
-    return Ends(home, members[0][0], letter, [number for _, number in members], int(added))
+def _ends(home: str, letter: str, ids: Sequence[str], added: int = 0) -> list[Ends]:
+    """What each batch is told of the members with these ids."""
+    numbers = dict[str, list[int]]()
+    for batch, number in filter(None, map(member_of, ids)):
+        numbers.setdefault(batch, []).append(number)
+    return [Ends(home, batch, letter, of_batch, int(added)) for batch, of_batch in numbers.items()]
 
 
 def _message(given: dict[str, Any], number: int) -> NewMessage:
