@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypedDict, Unpack
 
 from pollconsumer.core.errors import BadData, UsageError, unknown_options
@@ -15,7 +16,9 @@ from pollconsumer.core.message import (
     NewMessage,
     check_concurrency,
     check_handler,
+    check_id,
     check_key,
+    check_priority,
     checked,
     digest_of,
     encode_payload,
@@ -215,6 +218,29 @@ def refuse_own_identity(message: NewMessage, what: str) -> None:
     for ever."""
     if message.digest or message.key:
         raise UsageError(what, "with an id or a key of its own", "leave it out: it has an id by its place")
+
+
+_QUICK = {"id", "in_", "priority"}
+"""Options that are looked at by themselves."""
+
+
+def with_quick(message: NewMessage, options: SendOptions) -> NewMessage | None:
+    """``message`` with options of its own that are looked at by themselves; None for others. Quicker than
+    `new_message`: messages that are enqueued together mostly differ in these. BadData for an invalid value."""
+    if not options.keys() <= _QUICK or message.due is not None or message.delay is not None or message.sequel:
+        return None
+    message_id, delay, priority = options.get("id"), options.get("in_"), options.get("priority")
+    return message._replace(
+        id=new_id() if message_id is None else check_id(message_id),
+        digest="" if message_id is None else digest_of(message.handler, message.payload),
+        delay=None if delay is None else _delay(delay),
+        priority=message.priority if priority is None else check_priority(priority),
+    )
+
+
+@lru_cache(maxsize=64)
+def _delay(span: str | float) -> int:
+    return milliseconds("in_", span)
 
 
 def _check_together(given: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from pollconsumer.interface.api.registry import RegisteredHandler
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.new_messages import SendOptions, new_id, new_ids, new_message
+from pollconsumer.runtime.new_messages import SendOptions, new_id, new_ids, new_message, with_quick
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -177,8 +177,7 @@ class BoundHandler(Generic[P, R]):
         arguments, encoded = self._arguments, list[bytes | NewMessage]()
         for given in payloads:
             if isinstance(given, Args) and given.options:
-                payload, both = self._checked(given), {**self._options, **given.options}
-                encoded.append(BoundHandler(self._handler, cast("SendOptions", both)).message_of(payload))
+                encoded.append(self._with_own(self._checked(given), given.options))
                 continue
             payload = arguments.of_call((), given) if isinstance(given, dict) else self._checked(given)
             try:
@@ -186,6 +185,13 @@ class BoundHandler(Generic[P, R]):
             except TypeError:
                 encoded.append(arguments.encoded(payload))
         return encoded
+
+    def _with_own(self, payload: dict[str, Any], options: SendOptions) -> NewMessage:
+        """A message with options of its own in addition to these."""
+        if self._is_plain and (quick := with_quick(self.message_of(payload), options)) is not None:
+            return quick
+        both = cast("SendOptions", {**self._options, **options})
+        return BoundHandler(self._handler, both).message_of(payload)
 
     def _messages(self, given: list[bytes | NewMessage]) -> Sequence[NewMessage]:
         encoded = [each for each in given if isinstance(each, bytes)]

@@ -1,0 +1,88 @@
+"""Batches in whole launches: handlers in processes of their own, a store that is moved, and rights of producers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.site import Site
+    from tests.store.servers import Server
+
+HANDLERS = """
+import os
+from pathlib import Path
+from pollconsumer import Context, PollConsumer
+
+app = PollConsumer()
+
+def note(what):
+    descriptor = os.open(Path(__file__).parent / "notes", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(descriptor, f"{what}\\n".encode())
+    os.close(descriptor)
+
+@app.handler("apart", isolation="process")
+def apart(context: Context, grows: int) -> int:
+    for _ in range(grows):
+        context.batch.add(apart.args(0))
+    return grows
+
+@app.handler("starts", isolation="process")
+def starts(context: Context) -> None:
+    batch = context.start_batch("started", ended=told.args())
+    batch.add(apart.args(0))
+
+@app.handler("told", isolation="process", queue="told")
+def told(context: Context) -> None:
+    batch = context.batch
+    note(f"{context.id} {batch.total} {batch.completed} {sum(each.result for each in batch.results())}")
+
+@app.handler("adds")
+def adds(context: Context, n: int) -> int:
+    return n + (context.previous.result if context.previous else 0)
+
+@app.handler("notes")
+def notes(context: Context) -> None:
+    note(f"{context.id} {context.previous.result}")
+"""
+PRODUCE = """
+from handlers import *
+with app.batch("b", then=told.args(), failed=told.args()) as batch:
+    batch.add(apart.args(2))
+    batch.add(apart.args(1))
+app.chain(adds.args(1), adds.args(2), notes.args()).enqueue()
+"""
+SERVED = '[consumer]\nqueues = ["default", "told"]\n'
+
+
+def produce(site: Site) -> None:
+    (site.directory / "handlers.py").write_text(HANDLERS)
+    with (site.directory / "config.toml").open("a") as config:
+        config.write(SERVED)
+    done = site.start_program([sys.executable, "-c", PRODUCE])
+    assert done.communicate() == ("", "")
+
+
+def test_members_and_callbacks_in_processes_of_their_own(site: Site) -> None:
+    produce(site)
+    site.enqueue("starts")
+    assert site.drain().returncode == 0
+    assert {"b:then 5 5 3", "started:ended 1 1 0"} < {*site.notes()}
+    (chained,) = (note for note in site.notes() if note.split()[0].endswith("+3"))
+    assert chained.split()[1] == "3"
+
+
+def test_a_batch_that_is_moved_to_another_server_goes_on_there(site: Site, valkey: Server) -> None:
+    produce(site)
+    assert site.command("run", "--until-empty", "--max-messages", "1").returncode == 0
+    assert site.command("store", "export", "moved").returncode == 0
+    assert site.command("--store", valkey.url, "store", "import", "moved").returncode == 0
+    assert site.drain("--store", valkey.url).returncode == 0
+    assert "b:then 5 5 3" in site.notes()
+
+
+def test_a_message_with_a_sequel_is_shown(site: Site) -> None:
+    produce(site)
+    found = json.loads(site.command("status", "b.0", "--json").stdout)
+    assert (found["state"], found["payload"]) == ("ready", {"grows": 2})
