@@ -40,6 +40,7 @@ class BatchMachine(RuleBasedStateMachine):
         self.added = 0
 
     def teardown(self) -> None:
+        self.all_is_told()
         self.server.clear()
 
     def ended(self, name: str, how: str) -> None:
@@ -139,7 +140,7 @@ def test_a_batch_agrees_with_its_model_whatever_happens(server: Server) -> None:
     run_state_machine_as_test(
         BatchMachine,
         settings=settings(
-            max_examples=max(5, settings().max_examples // 5),
+            max_examples=settings().max_examples,
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),
