@@ -17,7 +17,7 @@ from pollconsumer.interface.api.handler_options import HandlerOptions
 from pollconsumer.interface.api.message_set import Messages
 from pollconsumer.interface.api.recurrences.app_recurrences import AppRecurrences
 from pollconsumer.interface.api.recurrences.put_options import PutOptions
-from pollconsumer.runtime.handling.context import Previous
+from pollconsumer.runtime.handling.delivery import Previous
 from pollconsumer.runtime.new_messages import SendOptions
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.records.occurrences import PreviousOccurrence

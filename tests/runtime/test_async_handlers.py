@@ -12,7 +12,8 @@ import pytest
 
 from pollconsumer import HandlerTimeout, PollConsumer, RetryIn
 from pollconsumer.runtime.handling.argument_errors import BadArguments
-from pollconsumer.runtime.handling.context import Context, Delivery, Situation
+from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.executors.executor import Attempt
 from pollconsumer.runtime.handling.executors.inline import InlineExecutor
 from pollconsumer.runtime.handling.executors.threads import ThreadExecutor

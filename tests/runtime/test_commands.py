@@ -17,7 +17,8 @@ import pytest
 
 from pollconsumer.core.retry import Fatal, NotBegun
 from pollconsumer.interface.settings.load import ABOUT_MESSAGE, MESSAGE_VARIABLE
-from pollconsumer.runtime.handling.context import Context, Delivery, Situation
+from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.runtime.programs.command import Command, CommandFailed
 from pollconsumer.runtime.programs.notes import Programs

@@ -15,7 +15,8 @@ import pytest
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.runtime.handling import hooks as hooks_of_runtime
-from pollconsumer.runtime.handling.context import Context, Delivery, Situation
+from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.executors.executor import Attempt
 from pollconsumer.runtime.handling.executors.threads import ThreadExecutor
 from pollconsumer.runtime.handling.handler import Handler, with_hooks

@@ -11,7 +11,8 @@ import pytest
 
 from pollconsumer.core.errors import BadData, StoreUnreachable
 from pollconsumer.core.news.progress import Progress
-from pollconsumer.runtime.handling.context import Context, Delivery, Situation
+from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.runtime.session import progress_reporter
 from pollconsumer.runtime.session.progress_reporter import ProgressReporter

@@ -14,7 +14,8 @@ import pytest
 from pollconsumer import Fatal, HandlerTimeout, PollConsumer, RetryIn
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.retry import TimeIsUp
-from pollconsumer.runtime.handling.context import Context, Delivery, Situation
+from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.executors.executor import Attempt
 from pollconsumer.runtime.handling.executors.threads import ThreadExecutor
 from pollconsumer.runtime.handling.handler import Handler

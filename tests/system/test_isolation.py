@@ -24,7 +24,8 @@ from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.isolation.child import Handed
 from pollconsumer.interface.assembly.isolation.launch_side import isolating
 from pollconsumer.interface.settings.load import load_settings
-from pollconsumer.runtime.handling.context import Context, Delivery, Situation
+from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.outcome import Outcome, trace, why_dropped
 from pollconsumer.runtime.new_messages import Defaults

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pollconsumer.core.notation.digests import sha256
-from pollconsumer.runtime.handling.context import Delivery
+from pollconsumer.runtime.handling.delivery import Delivery
 from pollconsumer.runtime.system.own_files import is_ours, make_directory
 from pollconsumer.runtime.system.process import birth
 from pollconsumer.store.client.own_descriptors import above_standard

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.message import Malformed, NewMessage, decode_payload
 from pollconsumer.core.message_steps import StepEntry
-from pollconsumer.runtime.handling.context import Context, Delivery, Situation
+from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.new_messages import Defaults

@@ -23,7 +23,8 @@ from pollconsumer.interface.logs.log_records import identify
 from pollconsumer.interface.logs.streaks import LaunchStreaks
 from pollconsumer.interface.settings.model import settings_of
 from pollconsumer.runtime.handling.bulk.bulk_call import CallContext
-from pollconsumer.runtime.handling.context import Context, Delivery, Situation
+from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.waits import ServedQueues, SlotWaits, serve_here

@@ -19,7 +19,8 @@ from pollconsumer.runtime.handling.argument_errors import (
 )
 from pollconsumer.runtime.handling.arguments import Arguments, Convert
 from pollconsumer.runtime.handling.bulk.item import BulkContext, Item
-from pollconsumer.runtime.handling.context import Context, Delivery
+from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.delivery import Delivery
 
 FORMS = "annotate it: list[Item], list[dict], list[Item[Model]] or list[Model]"
 

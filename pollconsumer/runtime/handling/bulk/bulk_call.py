@@ -10,7 +10,8 @@ from pollconsumer.core.message import NewMessage
 from pollconsumer.core.retry import Partial
 from pollconsumer.runtime.handling.bulk.bulk_arguments import BulkArguments
 from pollconsumer.runtime.handling.bulk.item import BulkContext
-from pollconsumer.runtime.handling.context import Context, Delivery
+from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.delivery import Delivery
 from pollconsumer.runtime.handling.hooks import Hooks, Run, RunAsync
 from pollconsumer.runtime.handling.outcome import DONE, Outcome, done_result, returned
 

@@ -16,7 +16,7 @@ from pollconsumer.core.choices import Loop
 from pollconsumer.core.message import Malformed
 from pollconsumer.core.retry import NotBegun, ProcessDied, Yield
 from pollconsumer.runtime.handling.bulk.bulk_call import MESSAGES, CallContext, MemberOutcomes
-from pollconsumer.runtime.handling.context import Delivery
+from pollconsumer.runtime.handling.delivery import Delivery
 from pollconsumer.runtime.handling.executors.executor import Attempt, Executor, Handled
 from pollconsumer.runtime.handling.handler import Bulk, Handler
 from pollconsumer.runtime.launch.held import Launch

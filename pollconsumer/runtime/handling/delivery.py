@@ -1,0 +1,88 @@
+"""What a handler's context is made of: what is known of the message, and what the launch does for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pollconsumer.core.errors import UsageError
+from pollconsumer.core.lifecycle import State
+from pollconsumer.core.message import NewMessage
+from pollconsumer.core.message_steps import Recorded, StepEntry
+from pollconsumer.runtime.new_messages import Defaults
+
+if TYPE_CHECKING:
+    from pollconsumer.core.news.progress import Progress
+    from pollconsumer.runtime.drafts import BeforeEnqueue
+
+
+class Delivery(NamedTuple):
+    """One delivery of a message; JSON values only, to be sent to another process.
+
+    ``attempt`` counts from 1, ``generation`` counts redrives. ``state`` is the last checkpoint. ``occurrence``: the
+    instant of an occurrence, in epoch ms; ``previous``: of the last one that was completed the instant, when it was
+    completed, both in epoch ms, and its result; of a message that another brought about the same of that one, its id,
+    its state. ``batch``: home and id of the message's batch, and its number there, None for a callback. ``recorded``:
+    the message's steps and signals, None for none. ``shown``: when the server's clock showed an instant, in epoch ms,
+    on the monotonic clock of this host.
+    """
+
+    namespace: str
+    queue: str
+    id: str
+    handler: str
+    attempt: int
+    generation: int
+    fence: int
+    state: dict[str, Any] | None = None
+    headers: dict[str, str] | None = None
+    occurrence: int | None = None
+    previous: tuple[Any, ...] | None = None
+    recorded: Recorded | None = None
+    shown: tuple[int, float] = (0, 0.0)
+    batch: tuple[str, str, int | None] | None = None
+
+
+class Previous(NamedTuple):
+    """The last occurrence of a recurrence that was completed, by its instant. Of a link of a chain the one before, and
+    of a callback of one message that message: ``instant`` and ``completed`` are when it ended. Both may be None in a
+    later version.
+
+    ``result``: what its handler returned; None if that was None, or could not be kept. ``id`` is empty, and ``state``
+    completed, of an occurrence.
+    """
+
+    instant: datetime | None
+    completed: datetime | None
+    result: Any
+    id: str = ""
+    state: State = State.COMPLETED
+
+
+def _no_batches(*_: object) -> Any:
+    raise UsageError("a batch", "here", "ask about batches in a handler of a launch")
+
+
+class Situation(NamedTuple):
+    """What a launch offers its handlers. ``stop_before`` is an instant of the monotonic clock.
+
+    ``save`` stores a message's checkpoint, ``report`` its progress, soon; ``stop_asked`` tells whether it is to stop.
+    Their first argument is the message, as the context was given it. ``defaults_of`` gives those of a handler.
+    ``send`` enqueues a message immediately and returns its id; only hooks that are called after the settlement need it.
+    ``before_enqueue``: the hooks of the handler's application. ``record`` records a step; None if that cannot be, since
+    the handler is called at most once. ``ask_batch`` asks the store about a batch.
+    """
+
+    stop_before: float
+    cancelled: Callable[[], bool]
+    save: Callable[[Any, bytes], None]
+    defaults_of: Callable[[str], Defaults]
+    clock: Callable[[], float] = time.monotonic
+    send: Callable[[NewMessage], str] | None = None
+    report: Callable[[Any, Progress], None] = lambda *_: None
+    before_enqueue: Sequence[BeforeEnqueue] = ()
+    stop_asked: Callable[[Any], bool] = bool
+    record: Callable[[Any, StepEntry], None] | None = None
+    ask_batch: Callable[..., Any] = _no_batches
