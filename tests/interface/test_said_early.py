@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import sys
 from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -165,8 +166,10 @@ def test_a_wrong_key_of_a_line_is_refused_with_the_right_one(prepared: Site, lin
 
 
 @pytest.fixture
-def whole(tmp_path: Path) -> Any:
+def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """An application in a process that has imported its configuration whole, as launches and commands do."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "early_handlers", raising=False)  # what an earlier test has imported
     (tmp_path / "early_handlers.py").write_text(HANDLERS)
     (tmp_path / "config.toml").write_text(CONFIGURATION)
     app = PollConsumer()

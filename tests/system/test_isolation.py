@@ -399,6 +399,7 @@ def lease() -> FakeLease:
 def handlers(site: Site, lease: FakeLease, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[str, Handler]]:
     """Isolated handlers, called without a launch."""
     monkeypatch.setattr(sys, "path", [str(site.directory), *sys.path])
+    monkeypatch.delitem(sys.modules, "handlers", raising=False)  # what an earlier test has imported
     in_slot = IN_SLOT.set(Handed("id", "told", 2))
     settings = load_settings(site.directory / "config.toml")
     try:
