@@ -56,10 +56,10 @@ class BatchMachine(RuleBasedStateMachine):
 
     @rule(queue=WHICH)
     def repeat_a_member(self, queue: str) -> None:
-        if any(each == queue for each in self.queues.values()):
-            name = next(each for each, where in self.queues.items() if where == queue)
-            number = int(name.rpartition(".")[2])
-            assert self.store.enqueue([member(number, queue)])[0].duplicate
+        """As a producer does that begins again."""
+        for number in range(len(self.queues) - self.added):
+            if self.queues[f"b.{number}"] == queue:
+                assert self.store.enqueue([member(number, queue)])[0].duplicate
 
     @precondition(lambda self: not self.closed)
     @rule()

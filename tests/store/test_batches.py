@@ -22,11 +22,14 @@ What went wrong elsewhere, and where it is tried:
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from pollconsumer.core.errors import NotFound
+from pollconsumer.core.message import NewMessage
+from pollconsumer.core.packed_message import FIRST
 from pollconsumer.store.queues import outbox
 from tests.store.acting import QUEUE, Launch, Looking, die, expire, release, retry, send_and_die
 from tests.store.batching import HOME, OTHER, OneBatch, complete_member, member, new_batch
@@ -334,6 +337,20 @@ def test_members_are_counted_wherever_their_numbers_are(batch: OneBatch) -> None
     complete_all(batch)
     assert batch.counts() == ("ended", 8, 8, 0, 0, 0)
     assert len(Looking(batch.store, HOME).hash("batch_members")) == 4
+
+
+def test_what_is_told_looks_to_versions_before_like_a_message_of_a_newer_one(
+    batch: OneBatch, person: Interventions
+) -> None:
+    with_members(batch, QUEUE, QUEUE)
+    person.cancel(QUEUE, "b.0")
+    launch = batch.launches[QUEUE]
+    launch.settle(*(complete_member(each) for each in launch.reserve()))
+    told = [entry.partition("\n")[2] for entry in Looking(batch.store).listed("outbox")]
+    for entry in (*told, outbox.pack([], 0, [new_batch(total=0)])):
+        (note,) = json.loads(entry)
+        assert note.keys() > FIRST
+        assert note.keys() - {*NewMessage._fields}
 
 
 def test_what_ends_for_a_batch_that_is_forgotten_is_dropped(batch: OneBatch, store: RedisStore) -> None:
