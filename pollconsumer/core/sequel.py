@@ -12,6 +12,7 @@ import re
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from pollconsumer.core.errors import BadData
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.message import Malformed, NewMessage, check_id
 from pollconsumer.core.notation import strict_json
@@ -19,6 +20,8 @@ from pollconsumer.core.packed_message import Packed, unpacked
 
 MOST_ADDED_AT_ONCE = 256
 """Numbers of members that a member takes at once, to add as many."""
+MOST_CHARACTERS = 4 << 20
+"""Characters of what follows a message."""
 _MEMBER = re.compile(r"(.+)\.(\d{1,8})(?:\+\d{1,3})?")
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -100,7 +103,7 @@ def member_of(message_id: str) -> tuple[str, int] | None:
 
 def identified(message: NewMessage, message_id: str, batch: str = "") -> NewMessage:
     """``message`` with this id, and what its sequel has with the ids that follow from it; ``batch`` is the home of the
-    batch that it is a member of. BadData if an id is too long."""
+    batch that it is a member of. BadData if an id is too long, or all of it too large."""
     if not message.sequel:
         return message._replace(id=message_id, sequel=_of_member(batch))
     sequel, _ = decoded(message.sequel.encode())
@@ -110,9 +113,12 @@ def identified(message: NewMessage, message_id: str, batch: str = "") -> NewMess
         for name in ("then", "failed")
         if (callback := getattr(sequel, name)) is not None
     }
-    return message._replace(
-        id=message_id, sequel=encoded(sequel._replace(batch=batch, links=links, previous=None, **callbacks))
-    )
+    whole = encoded(sequel._replace(batch=batch, links=links, previous=None, **callbacks))
+    if len(whole) > MOST_CHARACTERS:
+        raise BadData(
+            "callbacks and links", f"{len(whole)} characters", f"at most {MOST_CHARACTERS}; store it elsewhere"
+        )
+    return message._replace(id=message_id, sequel=whole)
 
 
 @lru_cache(maxsize=8)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pollconsumer import Context, Fatal, NotCompleted, NotFound, PollConsumer
+from pollconsumer import BadData, Context, Fatal, NotCompleted, NotFound, PollConsumer
 from pollconsumer.core.errors import UsageError
 from pollconsumer.interface.api.batches.open_batch import OpenBatch
 from pollconsumer.testing import Sandbox
@@ -116,6 +116,33 @@ def test_a_member_adds_members(sandbox: Sandbox) -> None:
     sandbox.run()
     assert told[0] == ("then", ((7, 7, 0, 0, 0), [None, None, 0, 2, 4, 6, 8], []))
     assert words() == ["then", "ended"]
+
+
+def test_a_batch_whose_producer_takes_its_time_is_not_abandoned(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pollconsumer.interface.api.batches.open_batch.HEARD_EVERY", 0.0)
+    with a_batch() as batch:
+        for number in range(3):
+            batch.add(load.args(number))
+            sandbox.advance("40m")
+    sandbox.run()
+    assert words() == ["then", "ended"]
+
+
+def test_the_members_of_an_open_batch_are_found(sandbox: Sandbox) -> None:
+    with a_batch() as batch:
+        for number in range(600):
+            batch.add(load.args(number))
+        found = app.batches.get("import")
+        assert len([*found.members()]) == 600
+        assert found.cancel() == 600
+    assert sandbox.messages("cancelled")
+
+
+def test_a_chain_that_is_too_large_is_refused() -> None:
+    with pytest.raises(BadData, match="callbacks and links"):
+        app.chain(*[plain.args("x" * 1_000_000)] * 6)
 
 
 def test_a_batch_of_many_members_is_sent_as_it_grows(sandbox: Sandbox) -> None:

@@ -84,17 +84,19 @@ class BatchReader:
     def page(self, batch: BatchStatus, which: str | None, chunk: int) -> tuple[list[Message], int | None]:
         """The members of a chunk, and the number of the next chunk; None if there is none."""
         numbers = self._numbers(batch.home, batch.id, which, chunk)
-        ids = [f"{batch.id}.{number}" for number in numbers]
-        return self._find(ids), self._next_chunk(batch, chunk)
+        found = self._find([f"{batch.id}.{number}" for number in numbers])
+        # Of a batch that is open it is not known where its producer has come to.
+        is_open = batch.state == "open" and (bool(found) or which not in (None, "outstanding"))
+        return found, self._next_chunk(batch, chunk, is_open=is_open)
 
     def ended(self, home: str, batch: str, chunk: int) -> frozenset[int]:
         """The numbers of a chunk whose members have ended."""
         return frozenset(self._numbers(home, batch, "ended", chunk))
 
     @staticmethod
-    def _next_chunk(batch: BatchStatus, chunk: int) -> int | None:
+    def _next_chunk(batch: BatchStatus, chunk: int, *, is_open: bool) -> int | None:
         first_added = FIRST_ADDED // PER_CHUNK
-        if chunk < first_added and (batch.state == "open" or (chunk + 1) * PER_CHUNK < batch.total):
+        if chunk < first_added and (is_open or (chunk + 1) * PER_CHUNK < batch.total):
             return chunk + 1
         after = max(chunk + 1, first_added)
         return after if after * PER_CHUNK < batch.next_number else None

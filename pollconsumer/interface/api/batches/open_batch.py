@@ -68,17 +68,18 @@ class OpenBatch:
 
     def add(self, member: Sendable) -> str:
         """Add a member: ``handler.args(…)``, of any handler and queue, or a chain. Returns its id. It is sent with
-        others, a few hundred in a round trip: errors of enqueueing may come with a later one, or with the end of the
-        block. UsageError for one that has an id or a key of its own, or if the batch was abandoned meanwhile."""
+        others, a few hundred in a round trip, or a minute after those before: errors of enqueueing may come with a
+        later one, or with the end of the block. UsageError for one that has an id or a key of its own, or if the batch
+        was abandoned meanwhile."""
         message = self._new(member)
-        if len(self._page) >= PAGE:
+        if len(self._page) >= PAGE or self._is_unheard():
             self._flush()
         return message.id
 
     async def add_async(self, member: Sendable) -> str:
         """`add` without blocking the event loop."""
         message = self._new(member)
-        if len(self._page) >= PAGE:
+        if len(self._page) >= PAGE or self._is_unheard():
             await self._flush_async()
         return message.id
 
@@ -92,13 +93,13 @@ class OpenBatch:
         return message
 
     def _flush(self) -> None:
-        if self._page and self._is_unheard():
+        if self._is_unheard():
             self._hear(self._app.ask(self._open))
         for part in self._parts():
             self._app.enqueue_messages(part)
 
     async def _flush_async(self) -> None:
-        if self._page and self._is_unheard():
+        if self._is_unheard():
             self._hear(await self._app.ask_async(self._open))
         for part in self._parts():
             await self._app.enqueue_messages_async(part)
