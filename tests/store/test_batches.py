@@ -347,7 +347,7 @@ def test_what_is_told_looks_to_versions_before_like_a_message_of_a_newer_one(
     launch = batch.launches[QUEUE]
     launch.settle(*(complete_member(each) for each in launch.reserve()))
     told = [entry.partition("\n")[2] for entry in Looking(batch.store).listed("outbox")]
-    for entry in (*told, outbox.pack([], 0, [new_batch(total=0)])):
+    for entry in (*told, outbox.pack([], 0, [new_batch(total=0)]).decode()):
         (note,) = json.loads(entry)
         assert note.keys() > FIRST
         assert note.keys() - {*NewMessage._fields}
