@@ -34,12 +34,13 @@ WITHIN = 240.0
 class Trial:
     """Batches of ``members`` each, more of them until the time is over, in a store at ``url``."""
 
-    def __init__(self, url: str, place: Path, members: int, kill_every: float) -> None:
+    def __init__(self, url: str, place: Path, members: int, kill_every: float, slots: int) -> None:
         self._place, self._members, self._kill_every = place, members, kill_every
         queues = ", ".join(f'"{queue}"' for queue in QUEUES)
         (place / "config.toml").write_text(
             f'store = "{url}"\nhandlers = ["tests.batches.handlers"]\n'
-            f'[consumer]\nqueues = [{queues}]\ntimeout = "20s"\nconcurrency = 4\n[logs]\ntarget = "{place / "log"}"\n'
+            f'[consumer]\nqueues = [{queues}]\ntimeout = "20s"\nconcurrency = {slots}\n'
+            f'[logs]\ntarget = "{place / "log"}"\n'
         )
         self._environment = os.environ | {"NOTES": str(place / "notes")}
         self.app = PollConsumer(store=url)
@@ -140,11 +141,12 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--members", type=int, default=30, help="of each batch")
     parser.add_argument("--kill-every", type=float, default=2.0, help="seconds")
+    parser.add_argument("--concurrency", type=int, default=1, help="of each launch")
     given = parser.parse_args()
     with ExitStack() as stack:
         url = stack.enter_context(tcp_server())
         place = Path(stack.enter_context(TemporaryDirectory()))
-        trial = Trial(url, place, given.members, given.kill_every)
+        trial = Trial(url, place, given.members, given.kill_every, given.concurrency)
         wrong = trial.run(given.minutes * 60)
         print(f"{len(trial.batches)} batches; killed: {dict(trial.kills)}; redriven: {trial.redriven}")
         print(f"wrong: {len(wrong)}", *wrong[:20], sep="\n  ")

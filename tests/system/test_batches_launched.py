@@ -28,6 +28,9 @@ def apart(context: Context, grows: int) -> int:
         context.batch.add(apart.args(0))
     return grows
 
+@app.handler("brief")
+def brief() -> None: ...
+
 @app.handler("starts", isolation="process")
 def starts(context: Context) -> None:
     batch = context.start_batch("started", ended=told.args())
@@ -36,7 +39,7 @@ def starts(context: Context) -> None:
 @app.handler("told", isolation="process", queue="told")
 def told(context: Context) -> None:
     batch = context.batch
-    note(f"{context.id} {batch.total} {batch.completed} {sum(each.result for each in batch.results())}")
+    note(f"{context.id} {batch.total} {batch.completed} {sum(each.result or 0 for each in batch.results())}")
 
 @app.handler("adds")
 def adds(context: Context, n: int) -> int:
@@ -80,6 +83,14 @@ def test_a_batch_that_is_moved_to_another_server_goes_on_there(site: Site, valke
     assert site.command("--store", valkey.url, "store", "import", "moved").returncode == 0
     assert site.drain("--store", valkey.url).returncode == 0
     assert "b:then 5 5 3" in site.notes()
+
+
+def test_brief_members_that_are_handled_in_passes_are_told(site: Site) -> None:
+    produce(site)
+    many = "with app.batch('many', then=told.args()) as batch:\n    for _ in range(500): batch.add(brief.args())"
+    assert site.start_program([sys.executable, "-c", f"from handlers import *\n{many}"]).communicate() == ("", "")
+    assert site.drain().returncode == 0
+    assert any(note.startswith("many:then 500 500") for note in site.notes())
 
 
 def test_a_message_with_a_sequel_is_shown(site: Site) -> None:

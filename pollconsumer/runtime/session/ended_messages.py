@@ -6,7 +6,7 @@ import json
 from typing import NamedTuple
 
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.message import NewMessage
+from pollconsumer.core.message import Malformed, NewMessage
 from pollconsumer.core.sequel import Sequel, decoded
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.store.queues.outbox_entry import pack, told_of_member
@@ -45,3 +45,15 @@ class Completion(NamedTuple):
     def _next(self, sequel: Sequel) -> list[NewMessage]:
         reservation, result = self.reservation, json.loads(self.result) if self.result else None
         return sequel.following(reservation.name, reservation.queue, State.COMPLETED, self.at, result)
+
+
+def completion_of_member(stored: bytes) -> Extra | None:
+    """What the completion of a member without a result leaves, if it brings about nothing else; None for other
+    messages, and for those of a newer version."""
+    try:
+        sequel, newer = decoded(stored)
+    except Malformed:
+        return None
+    if newer or sequel != Sequel(batch=sequel.batch) or not sequel.batch:
+        return None
+    return 0, b"", b"", told_of_member(sequel.batch)

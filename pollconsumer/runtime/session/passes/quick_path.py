@@ -27,7 +27,7 @@ from pollconsumer.runtime.session.passes.beginnings import Beginnings, together
 from pollconsumer.runtime.session.settlements import Settlements
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import Lot, Reservation
-from pollconsumer.store.records.steps import Done
+from pollconsumer.store.records.steps import Done, Extra
 
 if TYPE_CHECKING:
     from collections import deque
@@ -157,7 +157,7 @@ class QuickPath:
             if context is not None:
                 context.end()
             if outcome is DONE and (context is None or not context.leaves):
-                done.append((reservation, started, ended, None))
+                done.append((reservation, started, ended, reservation.lot.completion))
             else:
                 extra = self._settling.extra_of(reservation, way.result_ms, context, outcome.result, ended)
                 done.append((reservation, started, ended, extra))
@@ -185,6 +185,8 @@ class QuickPath:
             message_id = reservation.id
             if reservation.lot is not lot:
                 lot, length = reservation.lot, -1
+                if lot.sequel:
+                    lot.completion = _completion_of_member(lot.sequel)
                 which = lot.handler, lot.queue
                 if which not in ways:
                     ways[which] = self._way_of(which, inline)
@@ -219,6 +221,13 @@ class QuickPath:
         if way.at_most_once:
             way.together = together(expected)
         return way
+
+
+def _completion_of_member(sequel: bytes) -> Extra | None:
+    """What the completion of a member leaves that brings about nothing else; None for other messages."""
+    from pollconsumer.runtime.session.ended_messages import completion_of_member  # few messages have a sequel
+
+    return completion_of_member(sequel)
 
 
 class _Pass(NamedTuple):
