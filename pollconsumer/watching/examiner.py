@@ -21,6 +21,7 @@ from pollconsumer.store.records import rows
 from pollconsumer.store.recurrences.recurrence_reader import RecurrenceReader
 from pollconsumer.store.rights import LAUNCH
 from pollconsumer.store.server import TIME, count_of, info_fields, to_ms
+from pollconsumer.watching.batch_examiner import BatchExaminer
 from pollconsumer.watching.health.facts import Expected, Facts, QueueFacts, RecurrenceFacts, ServerFacts
 
 LAUNCHES_READ = 1000
@@ -39,7 +40,7 @@ class Examiner:
     def __init__(self, wire: Wire, namespace: str) -> None:
         self._wire, self._keys = wire, Keys(namespace)
         self._inspector, self._recurring = Inspector(wire, namespace), RecurrenceReader(wire, namespace)
-        self._leases = Leases(wire, namespace)
+        self._leases, self._batches = Leases(wire, namespace), BatchExaminer(wire, namespace)
 
     def facts(self, expected: Expected, data: Path | None = None) -> Facts:
         """Read the facts. ``data``: the directory of the embedded server, None for another server. Errors as of every
@@ -66,6 +67,7 @@ class Examiner:
             others=[self._server(other, None)[1]._replace(place=other.place) for other in others],
             lost=[each.address for each in lost],
             unreachable=overview.unreachable,
+            batches=self._batches.facts([counts.name for counts in overview.queues], now),
         )
 
     def _with_rights(self, server: ServerFacts) -> ServerFacts:

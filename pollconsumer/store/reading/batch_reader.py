@@ -73,6 +73,25 @@ class BatchReader:
                 found = self._read(queue, [id_text(each) for each in stored[at : at + 100]])
                 yield from (each for each in found if each is not None)
 
+    def part(self, home: str, first: int, last: int) -> list[tuple[float, BatchStatus]]:
+        """The batches of ``home`` from one position to another, negative ones from the end, by the instant at which
+        each is abandoned, expires or is forgotten: in epoch ms, infinite for none."""
+        stored = self._wire.command("ZRANGE", self._keys.queue(home, "batch_instants"), first, last, "WITHSCORES")
+        found = self._read(home, [id_text(each) for each in stored[::2]])
+        return [(float(at), each) for at, each in zip(stored[1::2], found, strict=True) if each is not None]
+
+    def counts(self, homes: Sequence[str]) -> list[int]:
+        """How many batches each of ``homes`` keeps."""
+        keys = [self._keys.queue(home, "batch_instants") for home in homes]
+        return [int(each) for each in self._wire.all([("ZCARD", key) for key in keys])] if keys else []
+
+    def queues_ahead(self, batch: BatchStatus, most: int) -> list[str]:
+        """The queues of ``most`` outstanding members at most, of those that were added first and last."""
+        last = min(max(0, batch.total - 1), FIRST_ADDED - 1) // PER_CHUNK
+        chunks = [self._numbers(batch.home, batch.id, "outstanding", chunk) for chunk in sorted({0, last})]
+        numbers = [number for chunk in chunks for number in chunk[: most // len(chunks)]]
+        return [*dict.fromkeys(message.queue for message in self._find([f"{batch.id}.{each}" for each in numbers]))]
+
     def members(self, batch: BatchStatus, which: str | None = None) -> Iterator[Message]:
         """The members of a batch: all, or ``completed``, ``failed``, ``dead`` or ``outstanding`` ones, in the order of
         their numbers. Of a chain the link that came last. Members that are no longer kept are passed over."""

@@ -81,6 +81,20 @@ class RecurrenceFacts(NamedTuple):
     error: str | None = None
 
 
+class BatchFacts(NamedTuple):
+    """What is known of a batch that is open or closed. ``age``: since it was opened. ``overdue_by``: for how long it
+    should be abandoned or expired; None if it is not overdue. ``queues``: its home, then
+    those of some outstanding members."""
+
+    id: str
+    state: str
+    queues: tuple[str, ...]
+    total: int = 0
+    outstanding: int = 0
+    age: float = 0.0
+    overdue_by: float | None = None
+
+
 class Expected(NamedTuple):
     """What the settings say. ``queues``: those of ``consumer.queues``, none if that is unset. ``period``: seconds
     between launches by ``consumer.schedule``. ``window``: that of a launch. ``replicas``: how many producers wait for,
@@ -106,7 +120,7 @@ class Facts(NamedTuple):
     launches define, and some of those that launches could not read. ``launches``: the ledger's entries, newest first.
     ``slowest``: by group of launches, the longest remembered duration of each handler. ``server``: the one with the
     leases. ``others``: the other nodes of a cluster that answer. ``lost``: the addresses of those that do not.
-    ``unreachable``: the queues of the lost ones."""
+    ``unreachable``: the queues of the lost ones. ``batches``: some that have not ended."""
 
     now: int
     server: ServerFacts
@@ -118,3 +132,4 @@ class Facts(NamedTuple):
     others: Sequence[ServerFacts] = ()
     lost: Sequence[str] = ()
     unreachable: Sequence[str] = ()
+    batches: Sequence[BatchFacts] = ()

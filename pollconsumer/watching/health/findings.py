@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from pollconsumer.watching.health.facts import Expected, Facts, Finding, ServerFacts
 from pollconsumer.watching.health.groups import groups_of
+from pollconsumer.watching.health.of_batches import of_batches
 from pollconsumer.watching.health.of_launches import of_launches
 from pollconsumer.watching.health.of_queues import of_queues
 from pollconsumer.watching.health.of_server import of_server
@@ -15,7 +16,7 @@ def findings_of(facts: Facts) -> list[Finding]:
     groups = groups_of(facts.launches, facts.now, facts.expected)
     found = [*_of_lost(facts)]
     found += [each for server in (facts.server, *facts.others) for each in _of_server(server, facts.expected)]
-    found += [*of_queues(facts, groups), *of_launches(facts, groups)]
+    found += [*of_queues(facts, groups), *of_batches(facts, groups), *of_launches(facts, groups)]
     if facts.server.lacking and all(group.absent for group in groups):
         lacking = " ".join(each.lower() for each in facts.server.lacking)
         fix = "grant them (docs/reference/rights.md): a launch of this user cannot start"

@@ -1,0 +1,44 @@
+"""Reads for `doctor` what is known of batches that have not ended. Nothing here writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.reading.batch_reader import BatchReader, BatchStatus
+from pollconsumer.watching.health.facts import BatchFacts
+
+LOOKED_AT = 50
+"""Batches of a queue, from either end of their order."""
+OLDEST, MEMBERS = 10, 20
+"""How many closed batches of a queue, the oldest, are asked for the queues of outstanding members; and for how many
+members each."""
+
+
+class BatchExaminer:
+    def __init__(self, wire: Wire, namespace: str) -> None:
+        self._reader = BatchReader(wire, namespace)
+
+    def facts(self, queues: Sequence[str], now: int) -> list[BatchFacts]:
+        """Facts of batches of ``queues``. ``now``: in epoch ms of the server's clock."""
+        counts = zip(queues, self._reader.counts(queues), strict=True)
+        return [each for queue, count in counts if count for each in self._of_queue(queue, now)]
+
+    def _of_queue(self, queue: str, now: int) -> Iterator[BatchFacts]:
+        parts = [*self._reader.part(queue, 0, LOOKED_AT - 1), *self._reader.part(queue, -LOOKED_AT, -1)]
+        lasting = {each.id: (at, each) for at, each in parts if each.state in ("open", "closed")}
+        by_age = sorted(lasting.values(), key=lambda found: found[1].created_at)
+        asked = [each.id for _, each in by_age if each.state == "closed" and each.outstanding][:OLDEST]
+        for at, each in by_age:
+            yield self._fact(each, at, now, MEMBERS if each.id in asked else 0)
+
+    def _fact(self, batch: BatchStatus, at: float, now: int, members: int) -> BatchFacts:
+        return BatchFacts(
+            batch.id,
+            batch.state,
+            (batch.home, *(self._reader.queues_ahead(batch, members) if members else ())),
+            batch.total,
+            batch.outstanding,
+            age=(now - batch.created_at) / 1000,
+            overdue_by=(now - at) / 1000 if at < now else None,
+        )
