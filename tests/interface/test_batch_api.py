@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pollconsumer import BadData, Context, Fatal, NotCompleted, NotFound, PollConsumer
+from pollconsumer import BadData, Context, Fatal, NotCompleted, NotFound, PollConsumer, Yield
 from pollconsumer.core.errors import UsageError
 from pollconsumer.interface.api.batches.open_batch import OpenBatch
 from pollconsumer.testing import Sandbox
@@ -43,6 +43,24 @@ def start(context: Context, members: int, fails: bool = False) -> None:
         batch.add(load.args(number))
     if fails:
         raise Fatal("no")
+
+
+@app.handler("pauses", queue="load")
+def pauses(context: Context) -> None:
+    if context.state is None:
+        context.checkpoint({})
+        raise Yield
+    context.sleep("5m")
+
+
+@app.handler("silent", queue="load", result_ttl=0)
+def silent(number: int) -> int:
+    return number
+
+
+@app.handler("breaks", queue="tell")
+def breaks() -> None:
+    raise Fatal("a callback of no use")
 
 
 @app.handler("tell", queue="tell")
@@ -107,6 +125,46 @@ def test_a_batch_with_a_dead_member_calls_back_and_again_after_a_redrive(sandbox
     assert found.redrive() == 1
     sandbox.run()
     assert words() == ["failed", "ended"]
+
+
+def test_a_member_that_yields_and_sleeps_has_not_ended(sandbox: Sandbox) -> None:
+    with a_batch() as batch:
+        batch.add(pauses.args())
+    sandbox.run()
+    sandbox.run()
+    assert (app.message("import.0").state, words()) == ("scheduled", [])
+    sandbox.advance("5m")
+    sandbox.run()
+    assert words() == ["then", "ended"]
+
+
+def test_members_that_leave_no_result_are_counted(sandbox: Sandbox) -> None:
+    with a_batch() as batch:
+        batch.add(silent.args(1))
+        batch.add(silent.args(2))
+    sandbox.run()
+    assert told[0] == ("then", ((2, 2, 0, 0, 0), [None, None], []))
+
+
+def test_members_that_are_forgotten_are_passed_over_and_have_counted(sandbox: Sandbox) -> None:
+    with a_batch() as batch:
+        batch.add(load.args(1))
+        batch.add(load.args(2).using(in_="25h"))
+    sandbox.run()
+    sandbox.advance("25h")
+    sandbox.run()
+    sandbox.run()
+    assert (told[0][0], told[0][1][0]) == ("then", (2, 2, 0, 0, 0))
+    assert [*app.batches.get("import").results()] == [("import.1", 4)]
+
+
+def test_a_callback_that_fails_leaves_its_batch_and_the_members_as_they_are(sandbox: Sandbox) -> None:
+    with app.batch("import", then=breaks.args(), ended=tell.args("ended")) as batch:
+        batch.add(load.args(1))
+    sandbox.run()
+    found = app.batches.get("import")
+    assert (found.state, found.status().completed, words()) == ("ended", 1, ["ended"])
+    assert [app.message(each).state for each in ("import.0", "import:then")] == ["completed", "dead"]
 
 
 def test_a_member_adds_members(sandbox: Sandbox) -> None:
