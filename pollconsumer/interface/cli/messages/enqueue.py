@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
-import stat
 import sys
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Any, BinaryIO
+from typing import Any
 
 import click
 
 from pollconsumer.core.errors import (
     BadData,
-    ConfigurationError,
     Conflict,
     OutcomeUnknown,
     StoreUnreachable,
     UsageError,
     shown,
-    suggestion,
 )
 from pollconsumer.core.message import MAX_PRIORITY, MOST_ATTEMPTS, NewMessage
 from pollconsumer.core.notation.instants import datetime_of
@@ -28,6 +23,15 @@ from pollconsumer.interface.assembly.own_defaults import OwnDefaults
 from pollconsumer.interface.cli import discard
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.kinds import Text
+from pollconsumer.interface.cli.messages.message_lines import (
+    BULK,
+    line_message,
+    opened_lines,
+    own_message,
+    parse_object,
+    refuse_closed_input,
+    size_of,
+)
 from pollconsumer.interface.cli.opened import producer
 from pollconsumer.interface.cli.output import (
     is_terminal,
@@ -46,14 +50,9 @@ from pollconsumer.interface.cli.types import (
     Value,
     WordType,
 )
-from pollconsumer.runtime.new_messages import LONGEST_DELAY, SendOptions, milliseconds, new_message
+from pollconsumer.runtime.new_messages import LONGEST_DELAY
 from pollconsumer.runtime.system.start_limit import lift
 from pollconsumer.store.queues.producer import Enqueued, Producer
-
-BULK = 1000
-"""Lines per page."""
-NAMES = ("handler", "payload", *(name.removesuffix("_") for name in SendOptions.__annotations__))
-"""Keys of a line of --ndjson."""
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -128,22 +127,8 @@ def enqueue(
     given_payload = payload_of(payload)
     if options["at"] is not None:
         options["at"] = datetime_of(options["at"])
-    message = _new_message(handler, given_payload, options, OwnDefaults(current_settings()))
+    message = own_message(handler, given_payload, options, OwnDefaults(current_settings()))
     Report(as_json).show(producer().enqueue([message]))
-
-
-def _new_message(
-    handler: str, payload: dict[str, Any], options: dict[str, Any], own_defaults: OwnDefaults
-) -> NewMessage:
-    """A message with the queue and rate of its handler, after its hooks. If ``options`` give a queue, no module is
-    imported: it has neither the handler's rate nor its hooks."""
-    if options.get("queue"):
-        return new_message(handler, payload, **options)
-    defaults = own_defaults.of(handler)
-    message = new_message(handler, payload, **options | {"queue": defaults.queue})
-    own_defaults.checked(handler, payload, message.retry)
-    message = defaults.rated(message)
-    return own_defaults.drafted(message)
 
 
 def payload_of(text: str | None) -> dict[str, Any]:
@@ -152,26 +137,12 @@ def payload_of(text: str | None) -> dict[str, Any]:
     return {} if text is None else parse_object("payload", text)
 
 
-def parse_object(what: str, text: str) -> dict[str, Any]:
-    """The JSON object in ``text``. BadData names line and column."""
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        at = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno} column {error.colno}"
-        raise BadData(what, text or "empty", f"no JSON at {at}: {error.msg}") from None
-    except (RecursionError, ValueError) as error:
-        raise BadData(what, text, f"no JSON that can be read: {error}") from None
-    if not isinstance(value, dict):
-        raise BadData(what, text, 'must be a JSON object, as in \'{"name": "Ada"}\'')
-    return value
-
-
 def _enqueue_lines(source: str, skip: int, report: Report) -> None:
     """Enqueue the lines of ``source``. An error for a refused line says how many before it were accepted, and how to
     continue."""
     store, own_defaults = producer(), OwnDefaults(current_settings())
     lift()
-    with _opened(source) as file, progress_bar(size := _size_of(file), shown=report.shows_progress) as bar:
+    with opened_lines(source) as file, progress_bar(size := size_of(file), shown=report.shows_progress) as bar:
         given = ((number, line) for number, line in enumerate(file, 1) if number > skip and line.strip())
         while part := list(islice(given, BULK)):
             lines = [number for number, _ in part]
@@ -179,7 +150,7 @@ def _enqueue_lines(source: str, skip: int, report: Report) -> None:
             refused = None
             for _, line in part:
                 try:
-                    messages.append(_line_message(line, own_defaults))
+                    messages.append(line_message(line, own_defaults))
                 except BadData as error:
                     refused = error
                     break
@@ -216,30 +187,6 @@ def _cut_off(error: StoreUnreachable, lines: list[int], accepted: int) -> StoreU
     return StoreUnreachable(f"{error}; {accepted} accepted before that: go on with --skip {lines[0] - 1}")
 
 
-def _line_message(line: bytes, own_defaults: OwnDefaults) -> NewMessage:
-    try:
-        entry = parse_object("message", line.decode().strip())
-    except UnicodeDecodeError as error:
-        raise BadData("not UTF-8", error.reason, "write it as UTF-8") from None
-    unknown = [name for name in entry if name not in NAMES]
-    if unknown:
-        raise BadData("unknown key", unknown[0], suggestion(unknown[0], NAMES))
-    if not isinstance(entry.get("handler"), str):
-        raise BadData("handler", entry.get("handler"), "give one, as text")
-    options = {"in_" if name == "in" else name: value for name, value in entry.items()}
-    handler, payload = options.pop("handler"), options.pop("payload", {})
-    try:
-        if options.get("at") is not None:
-            options["at"] = datetime_of(DUE_TIME.read(str(options["at"])))
-        if options.get("in_") is not None:
-            milliseconds("in", options["in_"])  # so that the error has the name of the line's key
-        return _new_message(handler, payload, options, own_defaults)
-    except BadData:
-        raise
-    except (ValueError, TypeError, ConfigurationError) as error:
-        raise BadData(str(error)) from None
-
-
 def _standard_input() -> str:
     refuse_closed_input()
     lift()  # until the settings are read
@@ -249,26 +196,6 @@ def _standard_input() -> str:
         return sys.stdin.read()
     except UnicodeDecodeError as error:
         raise BadData("standard input", None, f"is not UTF-8: {error.reason} at byte {error.start}") from None
-
-
-def refuse_closed_input() -> None:
-    if sys.stdin is None:
-        raise BadData("standard input", None, "is closed: redirect it from a file, or a pipe")
-
-
-def _opened(source: str) -> BinaryIO:
-    if source == "-":
-        refuse_closed_input()
-    try:
-        return click.open_file(source, "rb")  # type: ignore[return-value]  # opened as bytes
-    except OSError as error:
-        raise BadData("--ndjson", source, f"cannot be read: {error.strerror}") from None
-
-
-def _size_of(file: BinaryIO) -> int | None:
-    """The size in bytes; None for a pipe."""
-    found = os.fstat(file.fileno())
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
 class Report:

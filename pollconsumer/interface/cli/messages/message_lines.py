@@ -1,0 +1,95 @@
+"""Messages as lines of a file, and as words of a command: each with what its handler has by default."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from typing import Any, BinaryIO
+
+import click
+
+from pollconsumer.core.errors import BadData, ConfigurationError, suggestion
+from pollconsumer.core.message import NewMessage
+from pollconsumer.core.notation.instants import datetime_of
+from pollconsumer.interface.assembly.own_defaults import OwnDefaults
+from pollconsumer.interface.cli.types import DUE_TIME
+from pollconsumer.runtime.new_messages import SendOptions, milliseconds, new_message
+
+BULK = 1000
+"""Lines per page."""
+NAMES = ("handler", "payload", *(name.removesuffix("_") for name in SendOptions.__annotations__))
+"""Keys of a line of --ndjson."""
+
+
+def own_message(
+    handler: str, payload: dict[str, Any], options: dict[str, Any], own_defaults: OwnDefaults
+) -> NewMessage:
+    """A message with the queue and rate of its handler, after its hooks. If ``options`` give a queue, no module is
+    imported: it has neither the handler's rate nor its hooks."""
+    if options.get("queue"):
+        return new_message(handler, payload, **options)
+    defaults = own_defaults.of(handler)
+    message = new_message(handler, payload, **options | {"queue": defaults.queue})
+    own_defaults.checked(handler, payload, message.retry)
+    message = defaults.rated(message)
+    return own_defaults.drafted(message)
+
+
+def line_message(line: bytes, own_defaults: OwnDefaults) -> NewMessage:
+    try:
+        entry = parse_object("message", line.decode().strip())
+    except UnicodeDecodeError as error:
+        raise BadData("not UTF-8", error.reason, "write it as UTF-8") from None
+    unknown = [name for name in entry if name not in NAMES]
+    if unknown:
+        raise BadData("unknown key", unknown[0], suggestion(unknown[0], NAMES))
+    if not isinstance(entry.get("handler"), str):
+        raise BadData("handler", entry.get("handler"), "give one, as text")
+    options = {"in_" if name == "in" else name: value for name, value in entry.items()}
+    handler, payload = options.pop("handler"), options.pop("payload", {})
+    try:
+        if options.get("at") is not None:
+            options["at"] = datetime_of(DUE_TIME.read(str(options["at"])))
+        if options.get("in_") is not None:
+            milliseconds("in", options["in_"])  # so that the error has the name of the line's key
+        return own_message(handler, payload, options, own_defaults)
+    except BadData:
+        raise
+    except (ValueError, TypeError, ConfigurationError) as error:
+        raise BadData(str(error)) from None
+
+
+def parse_object(what: str, text: str) -> dict[str, Any]:
+    """The JSON object in ``text``. BadData names line and column."""
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        at = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno} column {error.colno}"
+        raise BadData(what, text or "empty", f"no JSON at {at}: {error.msg}") from None
+    except (RecursionError, ValueError) as error:
+        raise BadData(what, text, f"no JSON that can be read: {error}") from None
+    if not isinstance(value, dict):
+        raise BadData(what, text, 'must be a JSON object, as in \'{"name": "Ada"}\'')
+    return value
+
+
+def opened_lines(source: str) -> BinaryIO:
+    if source == "-":
+        refuse_closed_input()
+    try:
+        return click.open_file(source, "rb")  # type: ignore[return-value]  # opened as bytes
+    except OSError as error:
+        raise BadData("--ndjson", source, f"cannot be read: {error.strerror}") from None
+
+
+def size_of(file: BinaryIO) -> int | None:
+    """The size in bytes; None for a pipe."""
+    found = os.fstat(file.fileno())
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def refuse_closed_input() -> None:
+    if sys.stdin is None:
+        raise BadData("standard input", None, "is closed: redirect it from a file, or a pipe")
