@@ -43,7 +43,7 @@ QUICK_LEASES = {"TTL": 4.5, "RENEW_EVERY": 1.5, "TRUSTED_FOR": 3.0, "THOUGHT_DEA
 IMPORTING = frozenset({"run", "move", "check"})
 """Commands that import the user's modules."""
 
-LOOKING = frozenset({"status", "list", "launches", "recurrences", "lease", "dead", "queue"})
+LOOKING = frozenset({"status", "list", "launches", "recurrences", "lease", "dead", "queue", "batch"})
 """Commands that import nothing of the user's, by which tests mostly look at what others have done."""
 
 KEEP_SETTINGS = "from pollconsumer.interface.settings.load import load_settings; load_settings()"

@@ -21,6 +21,7 @@ PRINTING = {
     "enqueue fatal --id g": None,
     'enqueue record \'{"name": "c"}\' --queue other --in 1h': None,
     'recurrences add hourly record \'{"name": "b"}\' --every 1h --first now': None,
+    "enqueue --ndjson rows --batch import-42 --then fatal": None,
     "run --until-empty": None,
     "run": None,
     "status a": "a message",
@@ -40,6 +41,11 @@ PRINTING = {
     "store path": "its directory",
     "recurrences next hourly": "an array of instants",
     "recurrences trigger hourly": "an occurrence that is accepted",
+    "batch list": "an array of batches",
+    "batch show import-42": "a batch",
+    "batch cancel import-42": "what would be done",
+    "batch cancel import-42 --yes": "what was done",
+    "batch redrive import-42": "what was done",
     "dead redrive f": "what was done",
     "dead purge --yes g": "what was done",
     "cancel --handler record --queue other": "what would be done",
@@ -108,6 +114,7 @@ def printed_at(site: Site) -> Iterator[tuple[str, Any]]:
     """Command line and what it prints, of each with a title, on a site where a message was completed, two are dead, and
     a recurrence is due."""
     beside = None
+    (site.directory / "rows").write_text('{"handler": "record", "payload": {"name": "d"}, "in": "1h"}')
     for line, title in PRINTING.items():
         words = shlex.split(line)
         if line == "run":

@@ -130,6 +130,19 @@ tolerance_factor            number                    5.0
 overrun_target              number                    0.1
 concurrency                 whole number              1
 """
+_BATCH = """
+id                          text                      "import-42"
+state                       text                      "open"                         closed, ended, abandoned, expired
+total                       whole number              0                              open: what members added
+outstanding                 whole number              0
+completed                   whole number              0
+dead                        whole number              0
+cancelled                   whole number              0
+expired                     whole number              0
+created_at                  instant                   "2026-11-27T08:00:00.000Z"
+ended_at                    instant or null           null
+expires_at                  instant or null           null
+"""
 
 
 def _below(key: str, kind: str, lines: str) -> str:
@@ -212,6 +225,22 @@ last_error                  text or null              null
 id                          text                      "hourly@2026-11-27T08:00:00Z"
 duplicate                   true or false             false
 """,
+    "batch list": _BATCH,
+    "batch show import-42": f"""{_BATCH.rstrip()}
+callbacks                   list of object
+callbacks.name              text                      "then"                         or failed, ended
+callbacks.handler           text                      "report"
+callbacks.message_id        text                      "import-42:then"
+callbacks.state             text or null              "waiting"                      null: not called, or no longer kept
+""",
+    "batch cancel import-42": """
+would_be_cancelled          whole number              2                              without `--yes`
+""",
+    "batch cancel import-42 --yes": """
+cancelled                   whole number              2
+asked_to_stop               whole number              0                              members in hand
+""",
+    "batch redrive import-42": f"redriven                    whole number              1\n{_LEFT}",
     "launches": _LAUNCH,
     "lease show": f"""{_LEASE}
 host                        text                      "web1"

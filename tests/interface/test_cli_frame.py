@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LINE = "pollconsumer: error: "
-GROUPS = ("store", "queue", "dead", "lease", "recurrences")
+GROUPS = ("store", "queue", "dead", "lease", "recurrences", "batch")
 
 
 @pytest.fixture(scope="module")

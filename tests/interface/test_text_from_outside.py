@@ -16,11 +16,14 @@ import pytest
 
 import pollconsumer
 from pollconsumer.core.message import encode_payload
+from pollconsumer.core.packed_message import packed
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.interface import cli
 from pollconsumer.interface.cli.group import group
 from pollconsumer.interface.logs import logs
 from pollconsumer.store.leases import Group, Leases
+from pollconsumer.store.queues.batches import Batches, NewBatch
+from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.ledger import _BLANK
 from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
@@ -44,7 +47,15 @@ ESCAPED = ("\\x1b", "\\u001b")
 COMMANDS: dict[str, list[list[str]]] = {
     "run": [["-v", "run", "--until-empty"]],
     "move": [["-v", "move", "--timeout", "1s"]],
-    "enqueue": [[LINE], ["record", LINE], ["record", "{}", "--id", LINE], ["--ndjson", "lines"], ["record", "--json"]],
+    "enqueue": [
+        [LINE],
+        ["record", LINE],
+        ["record", "{}", "--id", LINE],
+        ["--ndjson", "lines"],
+        ["record", "--json"],
+        ["--ndjson", "lines", "--batch", LINE],
+        ["--ndjson", "lines", "--batch", "b", "--then", LINE],
+    ],
     "status": [[], ["--json"], [LINE], ["dead" + LINE], ["dead" + LINE, "--json"], ["done" + LINE]],
     "list": [[], ["--json"], ["--state", "dead"], ["--queue", NAME], ["--queue", LINE]],
     "cancel": [
@@ -79,6 +90,10 @@ COMMANDS: dict[str, list[list[str]]] = {
     "queue pause": [[LINE], [QUEUE]],
     "queue purge": [[LINE], [NAME], [QUEUE, "--yes", "--json"]],
     "queue resume": [[LINE], [QUEUE]],
+    "batch list": [[], ["--json"]],
+    "batch show": [[LINE], ["batch" + LINE], ["batch" + LINE, "--json"]],
+    "batch cancel": [[LINE], ["batch" + LINE], ["batch" + LINE, "--yes", "--json"]],
+    "batch redrive": [[LINE], ["batch" + LINE], ["batch" + LINE, "--json"]],
     "launches": [[], ["--json"]],
     "lease show": [[], ["--json"]],
     "lease break": [["--role", "consumer"], ["--role", LINE]],
@@ -134,6 +149,8 @@ def attacked(valkey: Server) -> Server:
         store.enqueue([message(f"late{LINE}", payload=payload, queue=queue, handler=handler, delay=HOUR)])
         wire.command("HSET", f"{{{NAMESPACE}:{queue}}}:b", f"raw{LINE}", LINE.encode())
         wire.command("RPUSH", f"{{{NAMESPACE}:{queue}}}:r", f"raw{LINE}")
+    callback = packed(message(f"then{LINE}", payload=payload, queue=QUEUE, handler=handler))
+    Batches(Producer(wire, NAMESPACE)).open(NewBatch(QUEUE, f"batch{LINE}", {"then": callback}))
     now = server_ms(wire)
     description = {"role": LINE, "queues": [LINE], "host": LINE, "pid": LINE}
     entry = _BLANK | {

@@ -40,6 +40,7 @@ COMMANDS = {
         "Recurring messages: list, next, pause, resume, trigger, remove.",
     ),
     "queue": ("interface.cli.messages.queue:queue", "Queues: list, pause, resume, purge."),
+    "batch": ("interface.cli.messages.batch:batch", "Batches: list, show, cancel, redrive."),
     "launches": ("interface.cli.installation.launches:launches", "The ledger of launches, newest first."),
     "lease": ("interface.cli.installation.lease:lease", "Who holds a lease; break it."),
     "check": ("interface.cli.installation.check:check", "Validate configuration and handlers, show the window."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -62,6 +62,7 @@ def _header(text: str) -> tuple[str, str]:
     return name, value
 
 
+CALLBACK = "HANDLER[=PAYLOAD]"
 HEADER = Value(Text("NAME=VALUE", _header))
 
 
@@ -75,7 +76,8 @@ def as_mapping(ctx: click.Context, param: click.Parameter, given: Sequence[tuple
 
 
 @click.command(
-    epilog="""pollconsumer enqueue mail.send '{"to": "a@b"}' --in 5m\npollconsumer enqueue --ndjson messages.ndjson"""
+    epilog="""pollconsumer enqueue mail.send '{"to": "a@b"}' --in 5m\npollconsumer enqueue --ndjson messages.ndjson
+pollconsumer enqueue --ndjson rows.ndjson --batch import-42 --then report.send"""
 )
 @click.argument("handler", type=HANDLER_NAME, required=False)
 @click.argument("payload", required=False)
@@ -104,15 +106,36 @@ def as_mapping(ctx: click.Context, param: click.Parameter, given: Sequence[tuple
     help="One message a line: handler, payload, the options as keys.",
 )
 @click.option("--skip", cls=Once, type=click.IntRange(0), default=0, help="Skip this many lines of --ndjson.")
+@click.option(
+    "--batch", cls=Once, metavar="ID", help="The lines of --ndjson are the members of this batch: ID.0, ID.1, …"
+)
+@click.option("--then", cls=Once, metavar=CALLBACK, help="Enqueued when all members are completed.")
+@click.option("--failed", cls=Once, metavar=CALLBACK, help="Enqueued at the first that is not.")
+@click.option("--ended", cls=Once, metavar=CALLBACK, help="Enqueued when all have ended.")
 @click.option("--json", "as_json", is_flag=True, help="Print id and duplicate as a JSON object, one line a message.")
 def enqueue(
-    handler: str | None, payload: str | None, ndjson: str | None, skip: int, as_json: bool, **options: Any
+    handler: str | None,
+    payload: str | None,
+    ndjson: str | None,
+    skip: int,
+    batch: str | None,
+    then: str | None,
+    failed: str | None,
+    ended: str | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
-    """Enqueue a message for HANDLER and print its id. PAYLOAD is a JSON object; - reads it from standard input."""
+    """Enqueue a message for HANDLER and print its id. PAYLOAD is a JSON object; - reads it from standard input. With
+    --batch, print the id of the batch: enqueued again, it gets no second members."""
+    callbacks = {"then": then, "failed": failed, "ended": ended}
+    _refuse_without_batch(ndjson, skip, batch, callbacks)
     if ndjson is not None:
         given = [name for name, value in options.items() if value is not None]
         if handler is not None or given:
             raise UsageError("--ndjson", handler or given[0], "give handler and options as keys of each line")
+        if batch is not None:
+            _enqueue_batch(ndjson, batch, callbacks, as_json)
+            return
         report = Report(as_json, counting=is_terminal(sys.stdout), line=skip)
         try:
             with telling_when_interrupted(report.so_far):
@@ -129,6 +152,25 @@ def enqueue(
         options["at"] = datetime_of(options["at"])
     message = own_message(handler, given_payload, options, OwnDefaults(current_settings()))
     Report(as_json).show(producer().enqueue([message]))
+
+
+def _refuse_without_batch(
+    ndjson: str | None, skip: int, batch: str | None, callbacks: Mapping[str, str | None]
+) -> None:
+    """Raise UsageError for options of a batch that say nothing without another one, and for lines to pass over."""
+    given = next((name for name, callback in callbacks.items() if callback is not None), None)
+    if batch is None and given is not None:
+        raise UsageError(f"--{given}", callbacks[given], "it is the callback of a batch: give --batch ID, too")
+    if batch is not None and ndjson is None:
+        raise UsageError("--batch", batch, "its members are lines: give --ndjson FILE, too")
+    if batch is not None and skip:
+        raise UsageError("--skip", skip, "leave it out with --batch: lines that are members already count once")
+
+
+def _enqueue_batch(ndjson: str, batch: str, callbacks: Mapping[str, str | None], as_json: bool) -> None:
+    from pollconsumer.interface.cli.messages.batch_lines import enqueue_batch  # imports what few need
+
+    Report(as_json).show([enqueue_batch(ndjson, batch, callbacks)])
 
 
 def payload_of(text: str | None) -> dict[str, Any]:

@@ -1,0 +1,142 @@
+"""``pollconsumer batch``: list and show batches; cancel and redrive their members."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
+import click
+
+from pollconsumer.core.errors import BadData, NotFound
+from pollconsumer.core.lifecycle import State
+from pollconsumer.core.notation.instants import iso
+from pollconsumer.core.packed_message import Packed
+from pollconsumer.interface.cli.messages.chosen import each_queue, report, would
+from pollconsumer.interface.cli.messages.dead import WHY_LEFT
+from pollconsumer.interface.cli.opened import opened
+from pollconsumer.interface.cli.output import given_row, print_json, print_json_array, print_line, print_table
+from pollconsumer.interface.cli.types import JSON_ARRAY, JSON_OBJECT, Once
+from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.reading.batch_reader import BatchReader, BatchStatus
+from pollconsumer.store.reading.inspector import Inspector
+from pollconsumer.store.reading.message_selector import Chosen
+
+ID = click.argument("batch_id", metavar="ID")
+COUNTS = ("total", "outstanding", "completed", "dead", "cancelled", "expired")
+WAITING = "waiting"
+"""State of a callback that is not enqueued yet."""
+
+
+@click.group()
+def batch() -> None:
+    """Batches: messages that are counted together. They are kept until two days after their end."""
+
+
+@batch.command(name="list", epilog="pollconsumer batch list")
+@click.option("--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Most to show.")
+@JSON_ARRAY
+def list_(limit: int, as_json: bool) -> None:
+    """List batches, oldest first in each queue, with how many members are in each state."""
+    found = map(_describe, islice(opened(BatchReader).batches(), limit))
+    if as_json:
+        print_json_array(found)
+        return
+    names = ("id", "state", *COUNTS, "created_at", "ended_at")
+    rows = [[each[name] for name in names] for each in found]
+    print_table(("id", "state", *COUNTS, "created", "ended"), rows)
+
+
+@batch.command(epilog="pollconsumer batch show import-42")
+@ID
+@JSON_OBJECT
+def show(batch_id: str, as_json: bool) -> None:
+    """Show one batch: how many members are in each state, and its callbacks."""
+    status = opened(BatchReader).batch(batch_id)
+    details = _describe(status) | {"callbacks": [*_callbacks(status)]}
+    if as_json:
+        print_json(details)
+        return
+    rows: list[tuple[str, object]] = [
+        *((name, details[name]) for name in ("state", *COUNTS)),
+        *(
+            (each["name"], f"{each['handler']}, {each['message_id']}: {each['state'] or 'not enqueued'}")
+            for each in details["callbacks"]
+        ),
+        ("created", details["created_at"]),
+        *given_row("ended", details["ended_at"]),
+        *given_row("expires", details["expires_at"]),
+    ]
+    print_table(("id", details["id"]), rows)
+
+
+@batch.command(epilog="pollconsumer batch cancel import-42 --yes")
+@ID
+@click.option("--yes", is_flag=True, help="Do it; without, only say how many these are.")
+@JSON_OBJECT
+def cancel(batch_id: str, yes: bool, as_json: bool) -> None:
+    """Cancel all members that have not ended; those in hand are asked to stop."""
+    asked = _members(batch_id, "outstanding")
+    if not yes:
+        would("cancelled", len(asked), as_json)
+        return
+    interventions = opened(Interventions)
+    cancelled = {*each_queue("cancelled", (asked, interventions.cancel_all))}
+    stopped = 0
+    for queue, message_id in asked:
+        if message_id not in cancelled:
+            with suppress(BadData, NotFound):  # it has ended meanwhile
+                interventions.stop(queue, message_id)
+                stopped += 1
+    if as_json:
+        print_json({"cancelled": len(cancelled), "asked_to_stop": stopped})
+    else:
+        print_line(f"{len(cancelled)} cancelled" + (f", {stopped} in hand and asked to stop" if stopped else ""))
+
+
+@batch.command(epilog="pollconsumer batch redrive import-42")
+@ID
+@JSON_OBJECT
+def redrive(batch_id: str, as_json: bool) -> None:
+    """Return the members that are dead letters to their queues, with all attempts again."""
+    letters = _members(batch_id, "dead")
+    returned = each_queue("redriven", (letters, opened(Interventions).redrive))
+    report("redriven", returned, letters, WHY_LEFT, as_json)
+
+
+def _members(batch_id: str, which: str) -> Chosen:
+    """Queue and id of the members that are outstanding or dead, before anything changes."""
+    reader = opened(BatchReader)
+    return [
+        (message.queue, message.id)
+        for message in reader.members(reader.batch(batch_id), which)
+        if (message.state is State.DEAD if which == "dead" else not message.state.has_ended)
+    ]
+
+
+def _describe(status: BatchStatus) -> dict[str, Any]:
+    """A batch as ``--json`` shows it."""
+    return {
+        "id": status.id,
+        "state": status.state,
+        **{name: getattr(status, name) for name in COUNTS},
+        "created_at": iso(status.created_at),
+        "ended_at": status.ended_at and iso(status.ended_at),
+        "expires_at": status.expires_at and iso(status.expires_at),
+    }
+
+
+def _callbacks(status: BatchStatus) -> Iterator[dict[str, Any]]:
+    inspector = opened(Inspector)
+    for name, callback in status.callbacks.items():
+        state = _state_of(inspector, callback) or (WAITING if status.state in ("open", "closed") else None)
+        yield {"name": name, "handler": callback["handler"], "message_id": callback["id"], "state": state}
+
+
+def _state_of(inspector: Inspector, callback: Packed) -> str | None:
+    """The state of a callback; None for one that is not enqueued, or no longer kept."""
+    try:
+        return str(inspector.message(callback["id"], callback["queue"]).state)
+    except NotFound:
+        return None

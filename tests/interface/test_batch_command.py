@@ -1,0 +1,166 @@
+"""``pollconsumer batch`` and ``enqueue --ndjson --batch``: batches from the shell."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pollconsumer.interface.api.batches.open_batch import PAGE
+
+if TYPE_CHECKING:
+    from subprocess import CompletedProcess
+
+    from tests.site import Site
+
+GOOD = '{"handler": "record", "payload": {"name": "%s"}}'
+FATAL = '{"handler": "fatal"}'
+TOLD = 'record={"name": "%s"}'
+
+
+def make(site: Site, *lines: str, **callbacks: str) -> CompletedProcess[str]:
+    """Enqueue the lines as the batch ``import``."""
+    (site.directory / "lines").write_text("".join(f"{line}\n" for line in lines))
+    options = [word for name, callback in callbacks.items() for word in (f"--{name}", callback)]
+    return site.command("enqueue", "--ndjson", "lines", "--batch", "import", *options)
+
+
+def counts(site: Site) -> dict[str, Any]:
+    shown = site.json("batch", "show", "import")
+    return {name: value for name, value in shown.items() if value and isinstance(value, int)}
+
+
+def test_lines_are_members_and_the_callback_comes_after_the_last(site: Site) -> None:
+    done = make(site, GOOD % "a", "", GOOD % "b", then=TOLD % "then", failed=TOLD % "failed", ended="fatal")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "import\n", "")
+    assert site.json("batch", "show", "import")["state"] == "closed"
+    site.drain()
+    assert site.notes() == ["a", "b", "then"]
+    shown = site.json("batch", "show", "import")
+    assert [*shown] == [
+        *("id", "state", "total", "outstanding", "completed", "dead", "cancelled", "expired"),
+        *("created_at", "ended_at", "expires_at", "callbacks"),
+    ]
+    assert (shown["id"], shown["state"], counts(site)) == ("import", "ended", {"total": 2, "completed": 2})
+    assert shown["callbacks"] == [
+        {"name": "then", "handler": "record", "message_id": "import:then", "state": "completed"},
+        {"name": "failed", "handler": "record", "message_id": "import:failed", "state": None},
+        {"name": "ended", "handler": "fatal", "message_id": "import:ended", "state": "dead"},
+    ]
+    assert site.state("import.1") == "completed"
+
+
+def test_a_callback_of_an_unfinished_batch_waits(site: Site) -> None:
+    make(site, GOOD % "a", then=TOLD % "then")
+    assert site.json("batch", "show", "import")["callbacks"][0]["state"] == "waiting"
+    assert "record, import:then: waiting" in site.command("batch", "show", "import").stdout
+
+
+def test_a_batch_that_is_enqueued_again_gets_no_second_members(site: Site) -> None:
+    make(site, GOOD % "a", GOOD % "b")
+    again = site.command("enqueue", "--ndjson", "lines", "--batch", "import", "--json")
+    assert json.loads(again.stdout) == {"id": "import", "duplicate": True}
+    site.drain()
+    assert (site.notes(), counts(site)) == (["a", "b"], {"total": 2, "completed": 2})
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ("{bad", "message: {bad; no JSON at column 2"),
+        ('{"handler": "record", "payload": {"name": "c"}, "id": "c"}', "with an id or a key of its own"),
+        ('{"handler": "record", "payload": {"name": "c"}, "key": "c"}', "with an id or a key of its own"),
+    ],
+)
+def test_after_a_refused_line_the_batch_is_open_and_the_whole_command_goes_on(site: Site, bad: str, said: str) -> None:
+    many = [GOOD % number for number in range(400)]
+    refused = make(site, *many, bad, GOOD % "d", then=TOLD % "then")
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (65, "", 1)
+    assert refused.stderr.startswith("pollconsumer: error: line 401: ")
+    assert said in refused.stderr
+    assert "; batch import is open: mend the line, and within an hour repeat the command" in refused.stderr
+    assert site.json("batch", "show", "import")["state"] == "open"
+    site.drain()
+    assert len(site.notes()) == PAGE
+    assert make(site, *many, GOOD % "c", GOOD % "d", then=TOLD % "then").returncode == 0
+    site.drain()
+    assert sorted(site.notes()) == sorted([*map(str, range(400)), "c", "d", "then"])
+    assert counts(site) == {"total": 402, "completed": 402}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["record", "--batch", "b"], 2, "--batch: b; its members are lines: give --ndjson FILE, too"),
+        (["record", "--then", "record"], 2, "--then: record; it is the callback of a batch: give --batch ID, too"),
+        (["--ndjson", "lines", "--batch", "b", "--skip", "1"], 2, "--skip: 1; leave it out with --batch"),
+        (["--ndjson", "lines", "--batch", "b", "--then", "record={"], 65, "--then: payload: {; no JSON at column 2"),
+        (["--ndjson", "lines", "--batch", "b", "--then", "recrod"], 65, "--then: "),
+        (["--ndjson", "lines", "--batch", "b" * 101], 65, "at most 100 characters"),
+        (["--ndjson", "nowhere", "--batch", "b"], 65, "--ndjson: nowhere; cannot be read"),
+    ],
+)
+def test_options_of_a_batch_that_say_nothing_are_refused(
+    site: Site, arguments: list[str], code: int, said: str
+) -> None:
+    (site.directory / "lines").write_text(GOOD % "a")
+    refused = site.command("enqueue", *arguments)
+    assert (refused.returncode, refused.stderr.count("\n")) == (code, 1)
+    assert said in refused.stderr
+    assert site.json("batch", "list") == []
+
+
+def test_batches_are_listed_with_their_counts(site: Site) -> None:
+    assert site.json("batch", "list") == []
+    make(site, GOOD % "a", FATAL)
+    site.drain()
+    (listed,) = site.json("batch", "list")
+    assert (listed["id"], listed["state"], listed["completed"], listed["dead"]) == ("import", "ended", 1, 1)
+    header, row = site.command("batch", "list").stdout.splitlines()
+    assert header.split()[:4] == ["id", "state", "total", "outstanding"]
+    assert row.split()[:6] == ["import", "ended", "2", "0", "1", "1"]
+
+
+def test_members_that_have_not_ended_are_cancelled_if_a_person_says_yes(site: Site) -> None:
+    make(site, GOOD % "a", GOOD % "b", ended=TOLD % "ended")
+    assert site.command("batch", "cancel", "import").stdout == "2 messages would be cancelled; give --yes\n"
+    assert site.json("batch", "cancel", "import") == {"would_be_cancelled": 2}
+    assert site.json("batch", "cancel", "import", "--yes") == {"cancelled": 2, "asked_to_stop": 0}
+    assert site.command("batch", "cancel", "import", "--yes").stdout == "0 cancelled\n"
+    site.drain()
+    assert (site.notes(), counts(site)) == (["ended"], {"total": 2, "cancelled": 2})
+
+
+def test_a_member_in_hand_is_asked_to_stop(site: Site) -> None:
+    make(site, '{"handler": "hold", "payload": {"name": "a"}}', GOOD % "b")
+    launch = site.start("run", "--until-empty", "--concurrency", "1")
+    site.await_note("begin a")
+    assert site.command("batch", "cancel", "import", "--yes").stdout == "1 cancelled, 1 in hand and asked to stop\n"
+    assert launch.wait() == 0
+    assert counts(site) == {"total": 2, "cancelled": 2}
+
+
+def test_dead_members_are_redriven_and_those_of_others_are_not(site: Site) -> None:
+    make(site, GOOD % "a", FATAL)
+    other = site.enqueue("fatal")
+    site.drain()
+    assert site.json("batch", "redrive", "import") == {"redriven": 1, "left": []}
+    assert (site.state("import.1"), site.state(other)) == ("ready", "dead")
+    assert site.command("batch", "redrive", "import").stdout == "0 redriven\n"
+
+
+@pytest.mark.parametrize("command", ["show", "cancel", "redrive"])
+def test_a_batch_that_is_not_there_is_said_in_a_line(site: Site, command: str) -> None:
+    missing = site.command("batch", command, "nothing")
+    assert (missing.returncode, missing.stderr.count("\n")) == (66, 1)
+    assert missing.stderr.startswith("pollconsumer: error: no such batch: nothing; ")
+
+
+def test_lines_come_from_a_pipe_too(site: Site) -> None:
+    piped = site.start_program(
+        ["sh", "-c", f"printf '%s\\n' '{GOOD % 'a'}' | {sys.executable} -m pollconsumer enqueue --ndjson - --batch p"]
+    )
+    assert piped.communicate(timeout=90)[0] == "p\n"
+    assert site.json("batch", "show", "p")["total"] == 1
