@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -56,6 +59,28 @@ def test_a_callback_of_an_unfinished_batch_waits(site: Site) -> None:
     make(site, GOOD % "a", then=TOLD % "then")
     assert site.json("batch", "show", "import")["callbacks"][0]["state"] == "waiting"
     assert "record, import:then: waiting" in site.command("batch", "show", "import").stdout
+
+
+def test_a_batch_is_watched_until_it_has_ended(site: Site) -> None:
+    make(site, GOOD % "a", '{"handler": "hold", "payload": {"name": "b"}}')
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "pollconsumer", "batch", "show", "import", "--watch", "--json"]
+    place: dict[str, Any] = {"cwd": site.directory, "env": site.environment | {"TERM": "xterm"}}
+    watching = subprocess.Popen(command, **place, stdout=subprocess.PIPE, stderr=theirs)
+    os.close(theirs)
+    launch = site.start("run", "--until-empty")
+    shown = ""
+    while "50%" not in shown:
+        shown += os.read(ours, 4096).decode()
+    assert (watching.poll(), "100%" in shown) == (None, False)
+    site.open_gate()
+    with suppress(OSError):  # at the end
+        while part := os.read(ours, 4096):
+            shown += part.decode()
+    os.close(ours)
+    assert "100%" in shown
+    assert json.loads(watching.communicate(timeout=90)[0])["state"] == "ended"
+    assert launch.wait() == 0
 
 
 def test_a_batch_that_is_enqueued_again_gets_no_second_members(site: Site) -> None:

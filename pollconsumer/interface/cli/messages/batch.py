@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
@@ -16,7 +17,14 @@ from pollconsumer.core.packed_message import Packed
 from pollconsumer.interface.cli.messages.chosen import each_queue, report, would
 from pollconsumer.interface.cli.messages.dead import WHY_LEFT
 from pollconsumer.interface.cli.opened import opened
-from pollconsumer.interface.cli.output import given_row, print_json, print_json_array, print_line, print_table
+from pollconsumer.interface.cli.output import (
+    given_row,
+    print_json,
+    print_json_array,
+    print_line,
+    print_table,
+    progress_bar,
+)
 from pollconsumer.interface.cli.types import JSON_ARRAY, JSON_OBJECT, Once
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.batch_reader import BatchReader, BatchStatus
@@ -25,6 +33,9 @@ from pollconsumer.store.reading.message_selector import Chosen
 
 ID = click.argument("batch_id", metavar="ID")
 COUNTS = ("total", "outstanding", "completed", "dead", "cancelled", "expired")
+UNFINISHED = ("open", "closed")
+LOOK_EVERY = 0.5
+"""Seconds after which ``--watch`` reads a batch again."""
 WAITING = "waiting"
 """State of a callback that is not enqueued yet."""
 
@@ -48,12 +59,16 @@ def list_(limit: int, as_json: bool) -> None:
     print_table(("id", "state", *COUNTS, "created", "ended"), rows)
 
 
-@batch.command(epilog="pollconsumer batch show import-42")
+@batch.command(epilog="pollconsumer batch show import-42\npollconsumer batch show import-42 --watch")
 @ID
+@click.option("--watch", is_flag=True, help="Wait until it has ended, with a progress bar on a terminal.")
 @JSON_OBJECT
-def show(batch_id: str, as_json: bool) -> None:
+def show(batch_id: str, watch: bool, as_json: bool) -> None:
     """Show one batch: how many members are in each state, and its callbacks."""
-    status = opened(BatchReader).batch(batch_id)
+    reader = opened(BatchReader)
+    status = reader.batch(batch_id)
+    if watch:
+        status = _awaited(reader, status)
     details = _describe(status) | {"callbacks": [*_callbacks(status)]}
     if as_json:
         print_json(details)
@@ -105,6 +120,20 @@ def redrive(batch_id: str, as_json: bool) -> None:
     report("redriven", returned, letters, WHY_LEFT, as_json)
 
 
+def _awaited(reader: BatchReader, status: BatchStatus) -> BatchStatus:
+    """The batch once it has ended, is abandoned or has expired. The progress bar grows as members end, and is never
+    full before."""
+    with progress_bar(status.total + 1, shown=True) as bar:
+        while status.state in UNFINISHED:
+            ended = status.completed + status.dead + status.cancelled + status.expired
+            bar.length = max(status.total, ended + 1)
+            bar.update(max(0, ended - bar.pos))
+            time.sleep(LOOK_EVERY)
+            status = reader.batch(status.id, status.home)
+        bar.update(bar.length - bar.pos)
+    return status
+
+
 def _members(batch_id: str, which: str) -> Chosen:
     """Queue and id of the members that are outstanding or dead, before anything changes."""
     reader = opened(BatchReader)
@@ -130,7 +159,7 @@ def _describe(status: BatchStatus) -> dict[str, Any]:
 def _callbacks(status: BatchStatus) -> Iterator[dict[str, Any]]:
     inspector = opened(Inspector)
     for name, callback in status.callbacks.items():
-        state = _state_of(inspector, callback) or (WAITING if status.state in ("open", "closed") else None)
+        state = _state_of(inspector, callback) or (WAITING if status.state in UNFINISHED else None)
         yield {"name": name, "handler": callback["handler"], "message_id": callback["id"], "state": state}
 
 
