@@ -62,13 +62,13 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
 
 
-def suggestion(name: str, known: Collection[str], otherwise: str = "") -> str:
+def suggestion(name: str, known: Collection[str], otherwise: str = "", *, beginning: str = "") -> str:
     """A question for the name in ``known`` that resembles the unknown ``name``; without one ``otherwise``, or all of
-    ``known``."""
+    ``known``. ``beginning``: that of all names, which makes none resemble another."""
     from difflib import get_close_matches
 
-    by_word = {each.strip("-_").replace("-", "_"): each for each in known}
-    word = name.strip("-_").replace("-", "_")
+    by_word = {each.removeprefix(beginning).strip("-_").replace("-", "_"): each for each in known}
+    word = name.removeprefix(beginning).strip("-_").replace("-", "_")
     word = OF_OTHERS.get(word.lower(), word)
     close = [word] if word in by_word else get_close_matches(word, by_word, n=1, cutoff=0.7)
     return f"did you mean {by_word[close[0]]}?" if close else otherwise or f"known here: {', '.join(sorted(known))}"

@@ -203,7 +203,8 @@ def test_a_name_that_two_entries_of_the_file_could_have_is_refused(
         ("STORE", "http://h", "POLLCONSUMER_STORE: http://h; use embedded"),
         ("CONSUMER__CONCURENCY", "4", "did you mean POLLCONSUMER_CONSUMER__CONCURRENCY?"),
         ("STROE", "embedded", "unknown variable: POLLCONSUMER_STROE; did you mean POLLCONSUMER_STORE?"),
-        ("DIRECTORY", "/", "unknown variable: POLLCONSUMER_DIRECTORY;"),
+        ("DIRECTORY", "/", "unknown variable: POLLCONSUMER_DIRECTORY; no setting has it"),
+        ("X", "1", "unknown variable: POLLCONSUMER_X; no setting has it"),
         ("QUEUES__DEFAULT__QUOTTA", "5/1m", "unknown variable: POLLCONSUMER_QUEUES__DEFAULT__QUOTTA; did you mean "
          "POLLCONSUMER_QUEUES__DEFAULT__QUOTA?"),
         ("QUEUE__DEFAULT__QUOTA", "5/1m", "did you mean POLLCONSUMER_QUEUES__DEFAULT__QUOTA?"),

@@ -14,6 +14,8 @@ from pollconsumer.interface.settings.names import CONFIG_VARIABLE, PREFIX, varia
 SERVICE_LINK = PREFIX + r"(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 """Variables that are no settings: Kubernetes sets them in every container if there is a Service named pollconsumer."""
 
+ELSEWHERE = "no setting has it; docs/reference/settings.md lists each one's variable"
+
 
 def with_environment(file: dict[str, Any], variables: Mapping[str, str], table: FieldTable) -> dict[str, Any]:
     """The values of ``file`` overridden by ``variables``. ConfigurationError for an unknown variable."""
@@ -39,7 +41,8 @@ def overrides(
             path, setting = found
             yield path, setting, _as_json(variables[name]) if setting is None else setting.decoded(variables[name])
         elif found is None and name != CONFIG_VARIABLE and not re.fullmatch(SERVICE_LINK, name):
-            raise ConfigurationError("unknown variable", name, suggestion(name, _known_beside(name, paths, table)))
+            beside = _known_beside(name, paths, table)
+            raise ConfigurationError("unknown variable", name, suggestion(name, beside, ELSEWHERE, beginning=PREFIX))
 
 
 def _rename(section: Any, settings: Iterable[DeclaredField]) -> None:
