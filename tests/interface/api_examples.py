@@ -142,6 +142,47 @@ for handle in app.messages(state="scheduled", handler="ping"):
     print(handle.id, handle.listed.payload)
 app.messages(handler="ping").cancel_all()
 """,
+    "app.batch(…)": """
+from pollconsumer import Context, PollConsumer
+
+app = PollConsumer()
+
+
+@app.handler
+def load(path: str) -> int:
+    return len(path)
+
+
+@app.handler
+def report(context: Context, day: int) -> None:
+    if context.batch:  # a callback of a batch
+        print(day, sum(each.result for each in context.batch.results()), "of", context.batch.total)
+
+
+with app.batch("import-42", then=report.args(day=1)) as batch:
+    for path in ("a.csv", "b.csv"):
+        batch.add(load.args(path))
+app.batches.get("import-42").state  # "closed", then "ended"
+""",
+    "app.chain(…)": """
+from pollconsumer import Context, PollConsumer
+
+app = PollConsumer()
+
+
+@app.handler
+def fetch(url: str) -> str:
+    return "one two"
+
+
+@app.handler
+def count(context: Context) -> int:
+    return len(context.previous.result.split()) if context.previous else 0
+
+
+last = app.chain(fetch.args("https://example.org/"), count.args()).enqueue()
+last.state  # "waiting", until the first link is completed
+""",
     "app.recurrences": """
 from pollconsumer import PollConsumer
 

@@ -12,13 +12,19 @@ from typing import TYPE_CHECKING, Any, is_typeddict
 import pollconsumer
 from pollconsumer import django, testing
 from pollconsumer.core.news.progress import Progress
+from pollconsumer.interface.api.batches.app_batches import AppBatches, BatchHandle
+from pollconsumer.interface.api.batches.chain import Chain, LinkHandle
+from pollconsumer.interface.api.batches.open_batch import OpenBatch
 from pollconsumer.interface.api.handler_function import BoundHandler, HandlerFunction
 from pollconsumer.interface.api.handler_options import HandlerOptions
 from pollconsumer.interface.api.message_set import Messages
 from pollconsumer.interface.api.recurrences.app_recurrences import AppRecurrences
 from pollconsumer.interface.api.recurrences.put_options import PutOptions
+from pollconsumer.runtime.handling.batch_in_hand import BatchInHand, MemberOutcome
 from pollconsumer.runtime.handling.delivery import Previous
+from pollconsumer.runtime.new_batches import StartedBatch
 from pollconsumer.runtime.new_messages import SendOptions
+from pollconsumer.store.reading.batch_reader import BatchStatus
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.records.occurrences import PreviousOccurrence
 from pollconsumer.store.recurrences.recurrence_interventions import Occurred
@@ -34,6 +40,12 @@ GIVEN: dict[str, Any] = {
     "app.handler(…)": HandlerFunction,
     "app.handler(…).using(…)": BoundHandler,
     "app.messages(…)": Messages,
+    "app.batch(…)": OpenBatch,
+    "app.batches": AppBatches,
+    "app.batches.get(…)": BatchHandle,
+    "app.batches.get(…).status()": BatchStatus,
+    "app.chain(…)": Chain,
+    "app.chain(…).enqueue()": LinkHandle,
     "app.recurrences": AppRecurrences,
     "app.recurrences.get(…)": RecurrenceStatus,
     "app.recurrences.get(…).previous": PreviousOccurrence,
@@ -41,6 +53,9 @@ GIVEN: dict[str, Any] = {
     "handle.status()": Message,
     "handle.progress": Progress,
     "context.previous": Previous,
+    "context.batch": BatchInHand,
+    "context.batch.failures()": MemberOutcome,
+    "context.start_batch(…)": StartedBatch,
 }
 """Classes that no program names, by where it gets their objects."""
 OPTIONS: dict[str, Any] = {
@@ -60,7 +75,10 @@ OPTIONS_OF = {
     "app.recurrences.put_async": "app.recurrences.put",
 }
 BETWEEN_ROOMS: dict[str, set[str]] = {
-    "Context": {"after_settlement", "deadline", "delivery", "end", "enqueued", "limit"},
+    "Context": {
+        *("added", "after_settlement", "ask_batch", "batches", "deadline", "delivery", "end", "enqueued", "limit"),
+        *("opened", "record"),
+    },
     "PollConsumer": {
         *("ask", "ask_async", "ask_for_each", "defaults_of", "enqueue_messages", "enqueue_messages_async"),
         *("enqueue_one", "enqueue_one_async", "handle_of", "hooks", "known", "look", "look_async", "pause"),
@@ -68,8 +86,11 @@ BETWEEN_ROOMS: dict[str, set[str]] = {
     },
     "PollConsumerError": {"shows_trace", "traced"},
     "app.handler(…)": {"arguments", "definition", "hooks"},
+    "app.batches.get(…).status()": {"next_number"},
+    "app.chain(…)": {"new_message"},
     "app.handler(…).using(…)": {"message"},
     "app.recurrences.get(…)": {"awaited", "phase", "raw_name"},
+    "context.start_batch(…)": {"closed"},
     "handle.status()": {"found", "row"},
     "pollconsumer.django.PollConsumerBackend": {"check", "options_of", "settings", "validate_task"},
     "pollconsumer.testing.Launched": {"and_then"},

@@ -17,6 +17,7 @@ from tests.interface.api_page import BETWEEN_ROOMS, GIVEN, api
 
 MAIN = {
     *("PollConsumer", "Context", "Handle", "Backoff", "Fatal", "app.handler(…)", "app.messages(…)", "app.recurrences"),
+    *("app.batch(…)", "app.chain(…)"),
     *("pollconsumer.testing.Sandbox", "pollconsumer.django.PollConsumerBackend"),
 }
 

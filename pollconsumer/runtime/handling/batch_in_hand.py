@@ -29,8 +29,6 @@ class BatchInHand:
     """The batch that a message is a member of, of that ``index``; or whose callback it is, with None for an index.
 
     Its counts are those of when the first of them is read. They raise NotFound if the batch is no longer kept.
-    ``ask`` asks the store ``status``, ``number`` or ``members``, given the batch's home and id, and more, in values of
-    JSON.
     """
 
     def __init__(
@@ -41,6 +39,8 @@ class BatchInHand:
         ask: Callable[..., Any],
         add: Callable[[NewMessage, int], None],
     ) -> None:
+        """``ask`` asks the store ``status``, ``number`` or ``members``, given the batch's home and id, and more, in
+        values of JSON."""
         self._home, self.id, self.index = home, batch_id, index
         self._ask, self._add = ask, add
         self._numbers = iter(range(0))
@@ -65,18 +65,22 @@ class BatchInHand:
 
     @property
     def completed(self) -> int:
+        """How many members are completed."""
         return int(self._counts["completed"])
 
     @property
     def dead(self) -> int:
+        """How many members are dead letters."""
         return int(self._counts["dead"])
 
     @property
     def cancelled(self) -> int:
+        """How many members were cancelled or stopped."""
         return int(self._counts["cancelled"])
 
     @property
     def expired(self) -> int:
+        """How many members have expired."""
         return int(self._counts["expired"])
 
     def results(self) -> Iterator[MemberOutcome]:
