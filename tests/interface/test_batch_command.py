@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer.interface.api.batches.open_batch import PAGE
+from pollconsumer.core.errors import StoreUnreachable
+from pollconsumer.interface import cli
+from pollconsumer.interface.api.batches.open_batch import PAGE, OpenBatch
+from pollconsumer.interface.logs import logs
+from tests.conftest import NAMESPACE
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from subprocess import CompletedProcess
 
     from tests.site import Site
+    from tests.store.servers import Server
 
 GOOD = '{"handler": "record", "payload": {"name": "%s"}}'
 FATAL = '{"handler": "fatal"}'
@@ -189,3 +195,23 @@ def test_lines_come_from_a_pipe_too(site: Site) -> None:
     )
     assert piped.communicate(timeout=90)[0] == "p\n"
     assert site.json("batch", "show", "p")["total"] == 1
+
+
+def test_where_the_store_is_lost_on_the_way_the_error_says_how_to_go_on(
+    valkey: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lose(*_: object) -> str:
+        raise StoreUnreachable("store", "lost", "try later")
+
+    monkeypatch.chdir(tmp_path)
+    for kind in ("DATA", "STATE", "CACHE"):
+        monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / kind))
+    monkeypatch.setattr(OpenBatch, "add", lose)
+    (tmp_path / "lines").write_text(GOOD % "a")
+    place = ["--store", valkey.url, "--namespace", NAMESPACE]
+    assert cli.main([*place, "enqueue", "--ndjson", "lines", "--batch", "import"]) == 69
+    logs.configure()
+    assert capsys.readouterr().err == (
+        "pollconsumer: error: store: lost; try later; batch import is not closed: within an hour repeat the "
+        "command, with all lines: those that are members count once\n"
+    )

@@ -84,6 +84,21 @@ def test_enqueueing_lines_says_which_are_accepted_and_how_to_go_on(site: Site, a
     assert known == accepted if not after else accepted < known
 
 
+def test_a_batch_is_open_and_the_whole_command_goes_on(site: Site) -> None:
+    write_lines(site, 1000)
+    command = ("enqueue", "--ndjson", "lines", "--batch", "import")
+    done = interrupted(site, "store.queues.producer", "Producer", "enqueue_alike", *command, at=2)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == (
+        "pollconsumer: interrupted: batch import is open: within an hour repeat the command, with all lines: "
+        "those that are members count once\n"
+    )
+    assert site.json("batch", "show", "import")["state"] == "open"
+    assert 0 < site.json("status")["queues"][0]["ready"] < 1000
+    assert site.command(*command).stdout == "import\n"
+    assert site.json("status")["queues"][0]["ready"] == site.json("batch", "show", "import")["total"] == 1000
+
+
 def test_between_two_pages_it_is_known_which(site: Site) -> None:
     os.mkfifo(site.directory / "pipe")
     write_lines(site, 1000)

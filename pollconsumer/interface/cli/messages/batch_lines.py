@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import BinaryIO, NamedTuple
 
 import click
@@ -82,22 +83,22 @@ def _callback(name: str, text: str, own_defaults: OwnDefaults) -> NewMessage:
 def _members(file: BinaryIO, batch_id: str, own_defaults: OwnDefaults) -> Iterator[NewMessage]:
     """The messages of the lines, with a progress bar. BadData for a line that is refused."""
     with progress_bar(size := size_of(file), shown=True) as bar:
-        for number, line in enumerate(file, 1):
-            if line.strip():
-                try:
-                    message = line_message(line, own_defaults)
-                    _refuse_identity(message)
-                except BadData as error:
-                    raise BadData(
-                        f"line {number}: {error}; batch {batch_id} is open: mend the line, and {GO_ON}"
-                    ) from None
-                yield message
-            if number % BULK == 0:
-                bar.update(BULK if size is None else file.tell() - bar.pos)
+        lines = enumerate(file, 1)
+        while part := [*islice(lines, BULK)]:
+            for number, line in part:
+                if line.strip():
+                    try:
+                        yield _member(line, own_defaults)
+                    except BadData as error:
+                        fix = f"batch {batch_id} is open: mend the line, and {GO_ON}"
+                        raise BadData(f"line {number}: {error}; {fix}") from None
+            bar.update(len(part) if size is None else file.tell() - bar.pos)
 
 
-def _refuse_identity(message: NewMessage) -> None:
+def _member(line: bytes, own_defaults: OwnDefaults) -> NewMessage:
+    message = line_message(line, own_defaults)
     try:
         refuse_own_identity(message, "a member of a batch")
     except UsageError as error:
         raise BadData(str(error)) from None
+    return message
