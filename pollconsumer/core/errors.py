@@ -6,7 +6,7 @@
     │   ├── PayloadTooLarge         65
     │   ├── Refused                 65   for the hooks of a producer
     │   └── Conflict                65   its id belongs to a message with another handler or payload
-    ├── NotFound                    66   no such message, queue, recurrence
+    ├── NotFound                    66   no such message, queue, recurrence, batch
     ├── NotCompleted                1    waited for a message that became a dead letter, was cancelled, or expired
     ├── WaitRefused                 1    a handler waited for a message that its launch could not handle meanwhile
     ├── StoreUnreachable            69   for the whole budget of the call
@@ -127,7 +127,7 @@ class Conflict(BadData):
 
 
 class NotFound(PollConsumerError, LookupError):
-    """There is no such message, queue or recurrence."""
+    """There is no such message, queue, recurrence or batch."""
 
     exit_code = 66
 

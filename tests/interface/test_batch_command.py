@@ -152,6 +152,9 @@ def test_batches_are_listed_with_their_counts(site: Site) -> None:
     header, row = site.command("batch", "list").stdout.splitlines()
     assert header.split()[:4] == ["id", "state", "total", "outstanding"]
     assert row.split()[:6] == ["import", "ended", "2", "0", "1", "1"]
+    site.command("enqueue", "--ndjson", "lines", "--batch", "second")
+    assert [each["id"] for each in site.json("batch", "list", "--state", "closed", "--limit", "1")] == ["second"]
+    assert site.json("batch", "list", "--state", "open") == []
 
 
 def test_members_that_have_not_ended_are_cancelled_if_a_person_says_yes(site: Site) -> None:

@@ -7,7 +7,7 @@ EXIT_CODES = {
     "1": "a bug of pollconsumer; of doctor: something is wrong",
     "2": "usage",
     "65": "bad data",
-    "66": "no such message, queue or recurrence",
+    "66": "no such message, queue, recurrence or batch",
     "69": "the store cannot be reached",
     "73": "a file, directory or socket cannot be created",
     "75": "the lease was lost while running",

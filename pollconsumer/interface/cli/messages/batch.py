@@ -25,7 +25,7 @@ from pollconsumer.interface.cli.output import (
     print_table,
     progress_bar,
 )
-from pollconsumer.interface.cli.types import JSON_ARRAY, JSON_OBJECT, Once
+from pollconsumer.interface.cli.types import JSON_ARRAY, JSON_OBJECT, Once, WordType
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.batch_reader import BatchReader, BatchStatus
 from pollconsumer.store.reading.inspector import Inspector
@@ -34,6 +34,7 @@ from pollconsumer.store.reading.message_selector import Chosen
 ID = click.argument("batch_id", metavar="ID")
 COUNTS = ("total", "outstanding", "completed", "dead", "cancelled", "expired")
 UNFINISHED = ("open", "closed")
+STATES = (*UNFINISHED, "ended", "abandoned", "expired")
 LOOK_EVERY = 0.5
 """Seconds after which ``--watch`` reads a batch again."""
 WAITING = "waiting"
@@ -45,12 +46,14 @@ def batch() -> None:
     """Batches: messages that are counted together. They are kept until two days after their end."""
 
 
-@batch.command(name="list", epilog="pollconsumer batch list")
+@batch.command(name="list", epilog="pollconsumer batch list --state closed")
+@click.option("--state", cls=Once, type=WordType(STATES), help="Only batches in it.")
 @click.option("--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Most to show.")
 @JSON_ARRAY
-def list_(limit: int, as_json: bool) -> None:
-    """List batches, oldest first in each queue, with how many members are in each state."""
-    found = map(_describe, islice(opened(BatchReader).batches(), limit))
+def list_(state: str | None, limit: int, as_json: bool) -> None:
+    """List batches, with how many members are in each state: those that have ended first, those that go on last."""
+    wanted = (each for each in opened(BatchReader).batches() if state in (None, each.state))
+    found = map(_describe, islice(wanted, limit))
     if as_json:
         print_json_array(found)
         return

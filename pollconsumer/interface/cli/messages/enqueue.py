@@ -110,7 +110,7 @@ pollconsumer enqueue --ndjson rows.ndjson --batch import-42 --then report.send""
     "--batch", cls=Once, metavar="ID", help="The lines of --ndjson are the members of this batch: ID.0, ID.1, …"
 )
 @click.option("--then", cls=Once, metavar=CALLBACK, help="Enqueued when all members are completed.")
-@click.option("--failed", cls=Once, metavar=CALLBACK, help="Enqueued at the first that is not.")
+@click.option("--failed", cls=Once, metavar=CALLBACK, help="Enqueued at the first that ends otherwise.")
 @click.option("--ended", cls=Once, metavar=CALLBACK, help="Enqueued when all have ended.")
 @click.option("--json", "as_json", is_flag=True, help="Print id and duplicate as a JSON object, one line a message.")
 def enqueue(
