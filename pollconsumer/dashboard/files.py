@@ -22,8 +22,8 @@ LIST = ".pollconsumer-pages"
 """The names of the files that were written last, one a line: no other file of the directory is replaced or removed."""
 UNFINISHED = ".pollconsumer-unfinished-"
 Make = Callable[[Pages], str]
-QUEUES, HANDLERS, RECURRENCES = 20, 50, 100
-"""How many queues, handlers and recurrences have pages."""
+QUEUES, HANDLERS, RECURRENCES, BATCHES = 20, 50, 100, 10
+"""How many queues, handlers and recurrences, and how many batches of a queue, have pages."""
 
 
 def write_pages(reading: PageReader, directory: Path) -> None:
@@ -57,6 +57,7 @@ def _of_parts(reading: PageReader, front: Front) -> dict[str, Make]:
                 queue = reading.queue(counts.name, state, 0)
                 planned[links.of_queue(counts.name, state)] = partial(Pages.queue, page=queue)
                 shown += queue.messages
+        shown += _plan_batches(reading, counts.name, planned)
     for name in [*front.handlers][:HANDLERS]:
         handler = reading.handler(name)
         planned[links.of_handler(name)] = partial(Pages.handler, page=handler)
@@ -68,9 +69,22 @@ def _of_parts(reading: PageReader, front: Front) -> dict[str, Make]:
             shown += [occurred.message for occurred in recurrence.history]
     for message in shown:
         planned[links.of_message(message.queue, message.id)] = partial(
-            Pages.message, page=OfMessage(front.now, message)
+            Pages.message, page=OfMessage(front.now, message, batch=message.batch)
         )
     return planned
+
+
+def _plan_batches(reading: PageReader, queue: str, planned: dict[str, Make]) -> list[Message]:
+    """Plan the pages of a queue's batches. Returns the messages that these show."""
+    listed, shown = reading.of_batches.batches(queue, 0), list[Message]()
+    if listed.batches:
+        planned[links.of_batches(queue)] = partial(Pages.batches, page=listed)
+    for _, status in listed.batches[:BATCHES]:
+        with suppress(NotFound):  # forgotten meanwhile
+            batch = reading.of_batches.batch(queue, status.id)
+            planned[links.of_batch(queue, status.id)] = partial(Pages.batch, page=batch)
+            shown += [*batch.dead, *(each for each in batch.callbacks.values() if each is not None)]
+    return shown
 
 
 def _publish(directory: Path, contents: Mapping[str, bytes]) -> None:

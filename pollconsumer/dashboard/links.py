@@ -35,6 +35,12 @@ class Served:
         given = {"queue": queue, "handler": handler, "error": error}
         return _query("dead", **{name: value for name, value in given.items() if value is not None})
 
+    def batches(self, queue: str, skip: int = 0) -> str | None:
+        return _query("batches", queue=queue, skip=skip)
+
+    def batch(self, queue: str, batch_id: str, first: int = 0) -> str | None:
+        return _query("batch", queue=queue, id=batch_id, first=first)
+
     def recurrence(self, name: str) -> str | None:
         return _query("recurrence", name=name)
 
@@ -60,6 +66,12 @@ class Filed:
     def dead(self, queue: str | None = None, handler: str | None = None, error: str | None = None) -> None:
         """None: dead letters are selected to act on them, which a file does not."""
 
+    def batches(self, queue: str, skip: int = 0) -> str | None:
+        return None if skip else self._known(of_batches(queue))
+
+    def batch(self, queue: str, batch_id: str, first: int = 0) -> str | None:
+        return None if first else self._known(of_batch(queue, batch_id))
+
     def recurrence(self, name: str) -> str | None:
         return self._known(of_recurrence(name))
 
@@ -77,6 +89,14 @@ def of_queue(name: str, state: State) -> str:
 
 def of_handler(name: str) -> str:
     return _file("handler", name)
+
+
+def of_batches(queue: str) -> str:
+    return _file("batches", queue)
+
+
+def of_batch(queue: str, batch_id: str) -> str:
+    return _file("batch", queue, batch_id)
 
 
 def of_recurrence(name: str) -> str:

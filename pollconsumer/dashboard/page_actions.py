@@ -9,13 +9,16 @@ from contextlib import AbstractContextManager
 from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.core.message import check_queue
 from pollconsumer.dashboard.readings.letters import Letters, Sweep, Wanted
+from pollconsumer.store.batch_interventions import BatchInterventions
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.reading.batch_reader import BatchReader, BatchStatus
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
 
 SWEEP_WITHIN = 20.0
 """Seconds for one action on many messages: browsers and proxies wait that long for an answer."""
+_UNFINISHED = f"that took {SWEEP_WITHIN:.0f} s: press the button again for the rest"
 
 
 class PageActions:
@@ -23,6 +26,7 @@ class PageActions:
         self._inspector, self._letters = Inspector(wire, namespace), Letters(wire, namespace)
         self._interventions = Interventions(wire, namespace)
         self._recurrences = Recurrences(wire, namespace)
+        self._batch_reader, self._batches = BatchReader(wire, namespace), BatchInterventions(wire, namespace)
         self._clock = clock
         self.actions: dict[str, Callable[[Mapping[str, str]], Iterator[str]]] = {
             "redrive": self._redrive,
@@ -32,12 +36,14 @@ class PageActions:
             "pause": lambda form: self._pause(form, paused=True),
             "resume": lambda form: self._pause(form, paused=False),
             "trigger": self._trigger,
+            "cancel_batch": lambda form: self._of_batch(form, self._batches.cancel, "cancelled"),
+            "redrive_batch": lambda form: self._of_batch(form, self._batches.redrive, "redriven"),
         }
 
     def act(self, form: Mapping[str, str], turn: AbstractContextManager[object]) -> str:
         """Do the action that the form names as ``what``. Returns what was done, in words. ``turn`` is held for each
         step, so that others may use the connection in between. BadData if it cannot be done, NotFound if there is no
-        such message, queue, recurrence or action."""
+        such message, batch, queue, recurrence or action."""
         action = self.actions.get(_value(form, "what"))
         if action is None:
             raise NotFound("no such action", form["what"], f"there are: {', '.join(self.actions)}")
@@ -68,6 +74,19 @@ class PageActions:
         self._recurrences.trigger(self._recurrences.find(_value(form, "name")))
         yield f"Triggered: {form['name']}"
 
+    def _of_batch(
+        self, form: Mapping[str, str], act: Callable[[BatchStatus, int], tuple[int, int | None]], what: str
+    ) -> Iterator[str]:
+        """Do ``act`` to a batch, one chunk after the other; yields what was done until then."""
+        batch = self._batch_reader.batch(_value(form, "id"), _queue(form))
+        ends, done = self._clock() + SWEEP_WITHIN, 0
+        chunk: int | None = 0
+        while chunk is not None and self._clock() < ends:
+            count, chunk = act(batch, chunk)
+            done += count
+            said = f"{done:,} member{'' if done == 1 else 's'} {what}"
+            yield said if chunk is None else f"{said}; {_UNFINISHED}"
+
     def _sweep(self, form: Mapping[str, str], act: Callable[[str, list[str]], list[str]], what: str) -> Iterator[str]:
         """Do ``act`` to the dead letters that the form selects, one step after the other; yields what was done until
         then."""
@@ -82,7 +101,7 @@ class PageActions:
             said = f"{sweep.done:,} dead letter{'' if sweep.done == 1 else 's'} {what}"
             if sweep.left:
                 said += f", {sweep.left:,} left: no record, or another message has the unique key"
-            yield f"{said}; that took {SWEEP_WITHIN:.0f} s: press the button again for the rest" if more else said
+            yield f"{said}; {_UNFINISHED}" if more else said
 
 
 def _value(form: Mapping[str, str], name: str) -> str:

@@ -20,6 +20,7 @@ from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.dashboard.drawings.charts import clock, of_completions, of_durations
 from pollconsumer.dashboard.drawings.launches_drawn import drawn
 from pollconsumer.dashboard.links import Filed, Served
+from pollconsumer.dashboard.readings.batch_page_reader import OfBatch, OfBatches
 from pollconsumer.dashboard.readings.page_reader import (
     LOOKED_THROUGH,
     PAGE,
@@ -79,6 +80,12 @@ class Pages:
         chart = None if known is None else of_durations(known)
         shares = {} if known is None else {name: _within(known, share) for name, share in _SHARES.items()}
         return self._render("handler.html", page, chart=chart, shares=shares, looked_through=LOOKED_THROUGH)
+
+    def batches(self, page: OfBatches) -> str:
+        return self._render("batches.html", page, size=PAGE)
+
+    def batch(self, page: OfBatch, done: str | None = None) -> str:
+        return self._render("batch.html", page, done=done)
 
     def recurrence(self, page: OfRecurrence) -> str:
         return self._render("recurrence.html", page)

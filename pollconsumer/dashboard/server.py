@@ -54,6 +54,8 @@ class Dashboard:
             "/handler": self._handler,
             "/dead": self._dead,
             "/recurrence": self._recurrence,
+            "/batches": self._batches,
+            "/batch": self._batch,
         }
         routes = [Route(path, self._answering(page)) for path, page in get.items()]
         files = {links.STYLE: "text/css", links.ICON: "image/svg+xml"}
@@ -111,15 +113,23 @@ class Dashboard:
         state = request.query_params.get("state", State.READY.value)
         if state not in {*State}:
             raise NotFound("no such state", state, f"states are: {', '.join(State)}")
-        skip = request.query_params.get("skip", "0")
-        known = skip.isascii() and skip.isdigit() and len(skip) < 10
-        return self._pages.queue(self._reading.queue(_named(request, "name"), State(state), int(skip) if known else 0))
+        found = self._reading.queue(_named(request, "name"), State(state), _number(request, "skip"))
+        return self._pages.queue(found)
 
     def _handler(self, request: Request) -> str:
         return self._pages.handler(self._reading.handler(_named(request, "name")))
 
     def _recurrence(self, request: Request) -> str:
         return self._pages.recurrence(self._reading.recurrence(_named(request, "name")))
+
+    def _batches(self, request: Request) -> str:
+        queue = check_queue(_named(request, "queue"))
+        return self._pages.batches(self._reading.of_batches.batches(queue, _number(request, "skip")))
+
+    def _batch(self, request: Request) -> str:
+        queue, batch_id = check_queue(_named(request, "queue")), _named(request, "id")
+        found = self._reading.of_batches.batch(queue, batch_id, _number(request, "first"))
+        return self._pages.batch(found, done=self._told_of(request))
 
     def _dead(self, request: Request) -> str:
         given = (request.query_params.get(name) or None for name in Wanted._fields)
@@ -141,7 +151,9 @@ class Dashboard:
     def _acted(self, form: dict[str, str]) -> str:
         """Do the action of a form. Returns the address of the page about it, which says what was done."""
         said, served, address = self._acting.act(form, self._one_at_a_time), links.Served(), "./?"
-        if "id" in form and "queue" in form:
+        if form["what"].endswith("_batch"):
+            address = f"{served.batch(form['queue'], form['id']) or './?'}&"
+        elif "id" in form and "queue" in form:
             address = f"{served.message(form['queue'], form['id']) or './?'}&"
         elif form["what"].endswith("_all"):
             address = f"{served.dead(*map(form.get, Wanted._fields))}&"
@@ -158,6 +170,12 @@ def _named(request: Request, name: str) -> str:
     if not 0 < len(value) <= links.LONGEST_NAME:
         raise NotFound(f"no {name} given", None, "follow a link of the overview")
     return value
+
+
+def _number(request: Request, name: str) -> int:
+    """A number that stands in the address; 0 for anything else."""
+    value = request.query_params.get(name, "")
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else 0
 
 
 async def _form(request: Request) -> dict[str, str] | None:

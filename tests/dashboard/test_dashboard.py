@@ -23,11 +23,13 @@ from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.queues.signal_sender import SignalSender
 from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from tests.conftest import NAMESPACE
+from tests.dashboard.batch_scene import a_batch
 from tests.dashboard.pages import HOST, TOKEN, Document, admitted, browser, reading, seen
 from tests.dashboard.scenes import Scene, bad_hour, usual
 from tests.leaving_out import long
 from tests.site import wait_until
 from tests.store.acting import HOUR, QUEUE, Launch, die, finish, message
+from tests.store.batching import HOME
 from tests.store.servers import Impatient, server_ms
 
 if TYPE_CHECKING:
@@ -313,6 +315,7 @@ def test_every_form_of_the_pages_can_be_sent(scene: Scene, wire: Wire) -> None:
     """Each is sent as it stands on its page; each is possible, and answers with a page."""
     bad_hour(scene)
     RedisStore(wire, NAMESPACE).enqueue([message("scheduled", delay=HOUR)])
+    a_batch(wire)
     client = admitted(wire)
     addresses = [
         "./",
@@ -321,6 +324,7 @@ def test_every_form_of_the_pages_can_be_sent(scene: Scene, wire: Wire) -> None:
         "dead?queue=mail",
         "queue?name=mail",
         "recurrence?name=check",
+        f"batch?queue={HOME}&id=b",
     ]
     done = set()
     for address in addresses:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.message_steps import Recorded
+from pollconsumer.dashboard.readings.batch_page_reader import BatchPageReader
 from pollconsumer.dashboard.readings.excerpts import Completions, Excerpts
 from pollconsumer.dashboard.readings.letters import Letter, LetterGroup, Letters, Wanted, groups_of
 from pollconsumer.interface.settings.model import Settings
@@ -71,17 +72,18 @@ class Front(NamedTuple):
 
 class OfMessage(NamedTuple):
     """The page of a message. ``checkpoint``: None if there is none, or it was not read, as ``recorded`` has nothing
-    then."""
+    then. ``batch``: home and id of its batch, if that is kept."""
 
     now: int
     message: Message
     checkpoint: Mapping[str, Any] | None = None
     recorded: Recorded = Recorded()
+    batch: tuple[str, str] | None = None
 
 
 class OfQueue(NamedTuple):
     """The page of a queue. ``messages``: a part of those in ``state``, from number ``skip`` on; ``more``: whether
-    others follow."""
+    others follow. ``batches``: how many have their home there."""
 
     now: int
     counts: QueueCounts
@@ -90,6 +92,7 @@ class OfQueue(NamedTuple):
     messages: Sequence[Message]
     skip: int
     more: bool
+    batches: int = 0
 
 
 class OfHandler(NamedTuple):
@@ -120,6 +123,7 @@ class PageReader:
         self._inspector, self._excerpts = Inspector(wire, namespace), Excerpts(wire, namespace)
         self._examiner, self._recurring = Examiner(wire, namespace), Recurrences(wire, namespace)
         self._letters = Letters(wire, namespace)
+        self.of_batches = BatchPageReader(wire, namespace)
 
     def front(self) -> Front:
         facts = self._examiner.facts(self._expected, self._data)
@@ -152,14 +156,16 @@ class PageReader:
         """The page of a message. NotFound if there is none, UsageError if two queues have one."""
         message = self._inspector.message(message_id, queue)
         kept = self._inspector.checkpoint(message), self._inspector.recorded(message)
-        return OfMessage(self._inspector.now(), message, *kept)
+        batch = message.batch if message.batch and self.of_batches.exists(message.batch) else None
+        return OfMessage(self._inspector.now(), message, *kept, batch)
 
     def queue(self, name: str, state: State, skip: int) -> OfQueue:
         """The page of the queue ``name``. NotFound if there is none."""
         counts, now = self._inspector.counts(name), self._inspector.now()
         messages = self._excerpts.messages(state, PAGE + 1, queue=name, skip=skip)
         completions = self._excerpts.completions(name, now - HOUR)
-        return OfQueue(now, counts, completions, state, messages[:PAGE], skip, len(messages) > PAGE)
+        more, batches = len(messages) > PAGE, self.of_batches.count(name)
+        return OfQueue(now, counts, completions, state, messages[:PAGE], skip, more, batches)
 
     def dead(self, wanted: Wanted) -> OfDead:
         """The page of the dead letters wanted. NotFound if there is no such queue."""

@@ -18,6 +18,8 @@ from pollconsumer.store.server import readable_queues
 CALLBACKS = ("then", "failed", "ended")
 PER_CHUNK, FIRST_ADDED = 512, 1 << 20
 """As in ``lua/parts/batches.lua``: members in a field of ``batch_members``, and the first number of added ones."""
+LOOKED_THROUGH = 100
+"""Chunks in which some members are looked for at once."""
 OUTSTANDING, COMPLETED, DEAD, OTHERWISE = range(4)
 """Codes of members."""
 _CLOSED, _ENDED, _ABANDONED, _EXPIRED = 1, 2, 16, 32
@@ -107,6 +109,19 @@ class BatchReader:
         # Of a batch that is open it is not known where its producer has come to.
         is_open = batch.state == "open" and (bool(found) or which not in (None, "outstanding"))
         return found, self._next_chunk(batch, chunk, is_open=is_open)
+
+    def some(self, batch: BatchStatus, which: str, first: int, count: int) -> tuple[list[Message], int | None]:
+        """``count`` members at most of those from the number ``first`` on, as far as LOOKED_THROUGH chunks have them;
+        and the number to go on from, None if there are no more."""
+        numbers, chunk, after = list[int](), first // PER_CHUNK, None
+        for _ in range(LOOKED_THROUGH):
+            numbers += [number for number in self._numbers(batch.home, batch.id, which, chunk) if number >= first]
+            following = self._next_chunk(batch, chunk)
+            if len(numbers) > count or following is None:
+                after = numbers[count] if len(numbers) > count else None
+                break
+            chunk, after = following, following * PER_CHUNK
+        return self._find([f"{batch.id}.{number}" for number in numbers[:count]]), after
 
     def ended(self, home: str, batch: str, chunk: int) -> frozenset[int]:
         """The numbers of a chunk whose members have ended."""

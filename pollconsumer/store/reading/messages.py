@@ -47,6 +47,8 @@ class Message(NamedTuple):
     none."""
     links: int = 0
     """How many links follow it in its chain."""
+    batch: tuple[str, str] | None = None
+    """Home and id of the batch that it is a member or a callback of; None for none, or if its record was dropped."""
 
     @property
     def handler(self) -> str:
@@ -139,6 +141,7 @@ def _message(queue: str, message_id: str, parts: _Parts, in_hand: Callable[[], I
         expires_at=sent.expires_at,
         stop_asked_at=None if parts.stops is None else int.from_bytes(parts.stops, "big"),
         links=sent.links,
+        batch=_batch_of(message_id, sent.batch),
     )
 
 
@@ -156,7 +159,7 @@ def _row(queue: str, message_id: str, parts: _Parts, in_hand: Callable[[], InHan
 
 class _Sent(NamedTuple):
     """What a record says. ``raw``: the bytes that are shown if it is malformed. ``newer``: it has options of a later
-    version."""
+    version. ``batch``: the home of its batch."""
 
     payload: Any = None
     headers: Mapping[str, str] = MappingProxyType({})
@@ -164,6 +167,7 @@ class _Sent(NamedTuple):
     newer: bool = False
     raw: str | None = None
     links: int = 0
+    batch: str = ""
 
 
 def _sent(record: bytes) -> _Sent:
@@ -173,9 +177,17 @@ def _sent(record: bytes) -> _Sent:
         known, newer = decoded(options)
         follows, newer_sequel = sequels.decoded(sequel)
         sent = sent._replace(headers=known.headers, newer=newer or newer_sequel, links=len(follows.links))
+        sent = sent._replace(batch=follows.batch or follows.called_by)
         return sent._replace(payload=decode_payload(stored))
     except Malformed:
         return sent._replace(raw=repr((options + stored)[:RAW_BYTES]))
+
+
+def _batch_of(message_id: str, home: str) -> tuple[str, str] | None:
+    if not home:
+        return None
+    member = sequels.member_of(message_id)
+    return home, member[0] if member else message_id.rpartition(":")[0]
 
 
 def _newer(wire: Wire, keys: Keys, queue: str, stored_id: bytes, row: bytes, index: State | None) -> Message:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from time import monotonic
 from typing import Any, TypeVar
 
-from pollconsumer.core.errors import BadData, NotFound, UsageError
+from pollconsumer.core.errors import UsageError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.interface.settings.values import parse_word
 from pollconsumer.runtime.handling.waits import slot_waits
+from pollconsumer.store.batch_interventions import BatchInterventions
 from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.batch_reader import BatchReader, BatchStatus
 from pollconsumer.store.reading.messages import Message
 
@@ -99,41 +98,24 @@ class BatchHandle:
     def cancel(self) -> int:
         """Cancel all members that have not ended: those in hand are asked to stop, as by ``message.stop()``. Returns
         how many were cancelled at once. A batch that is open takes members all the same."""
-        cancelled = 0
-        for queue, ids in self._pages("outstanding", lambda message: not message.state.has_ended):
-            done = self._app.ask(lambda *store: Interventions(*store).cancel_all(queue, ids))  # noqa: B023  at once
-            cancelled += len(done)
-            for each in set(ids) - set(done):
-                with suppress(BadData, NotFound):  # it has ended meanwhile
-                    self._app.ask(lambda *store: Interventions(*store).stop(queue, each))  # noqa: B023  at once
-        return cancelled
+        return self._in_chunks(lambda *store: BatchInterventions(*store).cancel)
 
     def redrive(self) -> int:
         """Return the members that are dead letters to their queues, with all attempts again. Returns how many."""
-        pages = self._pages("dead", lambda message: message.state is State.DEAD)
-        return sum(
-            len(self._app.ask(lambda *store: Interventions(*store).redrive(queue, ids)))  # noqa: B023  at once
-            for queue, ids in pages
-        )
+        return self._in_chunks(lambda *store: BatchInterventions(*store).redrive)
 
     def _members(self, which: str | None) -> Iterator[Message]:
         batch = self.status()
         return self._app.ask_for_each(lambda *store: BatchReader(*store).members(batch, which))
 
-    def _pages(self, which: str, wanted: Callable[[Message], bool]) -> Iterator[tuple[str, list[str]]]:
-        """The ids of members, by queue, a chunk of the batch at a time: what is done to them changes which they are."""
-        batch, chunk = self.status(), 0
+    def _in_chunks(self, intervene: Callable[[Wire, str], Callable[[BatchStatus, int], tuple[int, int | None]]]) -> int:
+        """Intervene in a chunk of the batch after the other. Returns with how many members it was done."""
+        batch, done = self.status(), 0
+        chunk: int | None = 0
         while chunk is not None:
-
-            def page(wire: Wire, namespace: str, at: int = chunk) -> tuple[list[Message], int | None]:
-                return BatchReader(wire, namespace).page(batch, which, at)
-
-            found, chunk = self._app.ask(page)  # type: ignore[assignment]
-            by_queue = dict[str, list[str]]()
-            for message in found:
-                if wanted(message):
-                    by_queue.setdefault(message.queue, []).append(message.id)
-            yield from by_queue.items()
+            count, chunk = self._app.ask(lambda *store: intervene(*store)(batch, chunk or 0))  # noqa: B023  at once
+            done += count
+        return done
 
     def _read(self, wire: Wire, namespace: str) -> BatchStatus:
         return BatchReader(wire, namespace).batch(self.id, self.listed.home)
