@@ -116,7 +116,8 @@ class BatchReader:
         numbers, chunk, after = list[int](), first // PER_CHUNK, None
         for _ in range(LOOKED_THROUGH):
             numbers += [number for number in self._numbers(batch.home, batch.id, which, chunk) if number >= first]
-            following = self._next_chunk(batch, chunk)
+            # Of a batch that is open it is not known where its producer has come to.
+            following = self._next_chunk(batch, chunk, is_open=batch.state == "open" and bool(numbers))
             if len(numbers) > count or following is None:
                 after = numbers[count] if len(numbers) > count else None
                 break
