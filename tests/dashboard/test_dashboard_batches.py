@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pollconsumer.dashboard.files import write_pages
+from pollconsumer.dashboard.page_actions import SWEEP_WITHIN, PageActions
 from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.reading.batch_reader import PER_CHUNK
 from tests.conftest import NAMESPACE
 from tests.dashboard.batch_scene import SIDE, a_batch
 from tests.dashboard.pages import Document, admitted, browser, reading, seen
@@ -113,6 +117,16 @@ def test_many_batches_and_many_dead_members_are_shown_in_parts(wire: Wire) -> No
     second = of_batches.batch(HOME, "b", 50)
     assert ([each.id for each in second.dead[19:]], second.after) == (["b.69", "b.699"], None)
     assert f"{BATCH}&first=50" in seen(browser(wire), BATCH).links()
+
+
+def test_an_action_on_a_large_batch_ends_in_time_and_says_that_there_is_more(wire: Wire) -> None:
+    batch = OneBatch(RedisStore(wire, NAMESPACE))
+    batch.add(*(member(number) for number in range(1, 4 * PER_CHUNK, PER_CHUNK)))
+    batch.close(4 * PER_CHUNK)
+    form = {"what": "cancel_batch", "queue": HOME, "id": "b"}
+    clock = count(0.0, SWEEP_WITHIN / 3)
+    acting = PageActions(wire, NAMESPACE, clock=lambda: next(clock))
+    assert acting.act(form, nullcontext()) == "2 members cancelled; that took 20 s: press the button again for the rest"
 
 
 @pytest.mark.usefixtures("batch")
