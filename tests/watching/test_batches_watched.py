@@ -9,10 +9,12 @@ import pytest
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.batch_reader import PER_CHUNK, BatchReader
+from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.watching.batch_examiner import BatchExaminer
 from pollconsumer.watching.examiner import Examiner
 from pollconsumer.watching.health.facts import BatchFacts
 from pollconsumer.watching.health.findings import findings_of
+from pollconsumer.watching.metrics.store_metrics import metrics_of
 from tests.as_set import expected_as_set
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, die
@@ -112,3 +114,14 @@ def test_of_many_batches_a_few_are_read(store: RedisStore, batch: OneBatch) -> N
         batch.batches.open(new_batch(f"b{number}", total=1))
     assert len(read_facts(store)) == 100
     assert BatchReader(store.wire, NAMESPACE).counts([HOME, QUEUE]) == [151, 0]
+
+
+def test_batches_are_counted_by_state_where_there_are_any(store: RedisStore, batch: OneBatch) -> None:
+    batch.batches.open(new_batch("c", total=1))
+    batch.batches.open(new_batch("d", total=0))
+    store.producer.register(QUEUE)
+    metric = next(each for each in metrics_of(Inspector(store.wire, NAMESPACE)) if each.name == "batches")
+    counts = {(each.labels["queue"], each.labels["state"]): each.value for each in metric.samples}
+    assert counts == {
+        (HOME, "open"): 1, (HOME, "closed"): 1, (HOME, "ended"): 1, (HOME, "abandoned"): 0, (HOME, "expired"): 0
+    }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -22,7 +23,11 @@ LOOKED_THROUGH = 100
 """Chunks in which some members are looked for at once."""
 OUTSTANDING, COMPLETED, DEAD, OTHERWISE = range(4)
 """Codes of members."""
-_CLOSED, _ENDED, _ABANDONED, _EXPIRED = 1, 2, 16, 32
+_FLAGS = {"abandoned": 16, "expired": 32, "ended": 2, "closed": 1}
+"""How a batch is, by the first flag that it has."""
+STATES = ("open", "closed", "ended", "abandoned", "expired")
+COUNTED = 1000
+"""Batches whose states are counted."""
 _WANTED = {
     "completed": {COMPLETED},
     "failed": {DEAD, OTHERWISE},
@@ -86,6 +91,18 @@ class BatchReader:
         """How many batches each of ``homes`` keeps."""
         keys = [self._keys.queue(home, "batch_instants") for home in homes]
         return [int(each) for each in self._wire.all([("ZCARD", key) for key in keys])] if keys else []
+
+    def states(self, homes: Sequence[str]) -> dict[str, Counter[str]]:
+        """How many batches are in each state, by home, of COUNTED at most from either end of their order; without homes
+        that have none."""
+        return {home: self._states(home) for home, count in zip(homes, self.counts(homes), strict=True) if count}
+
+    def _states(self, home: str) -> Counter[str]:
+        instants = self._keys.queue(home, "batch_instants")
+        first, last = self._wire.all([("ZRANGE", instants, 0, COUNTED - 1), ("ZRANGE", instants, -COUNTED, -1)])
+        ids = {*first, *last}
+        stored = self._wire.command("HMGET", self._keys.queue(home, "batches"), *ids) if ids else []
+        return Counter(_state_of(each[0]) for each in stored if each is not None)
 
     def queues_ahead(self, batch: BatchStatus, most: int) -> list[str]:
         """The queues of ``most`` outstanding members at most, of those that were added first and last."""
@@ -185,7 +202,11 @@ def _status(home: str, batch_id: str, state: bytes, callbacks: Sequence[bytes | 
     flags, numbers = state[0], [int.from_bytes(state[at : at + 6], "big") for at in range(1, len(state), 6)]
     total, completed, dead, cancelled, expired, created, ended, expires, next_number = numbers
     known = {name: strict_json.parse(each)[0] for name, each in zip(CALLBACKS, callbacks, strict=True) if each}
-    how = (("abandoned", _ABANDONED), ("expired", _EXPIRED), ("ended", _ENDED), ("closed", _CLOSED))
-    name = next((word for word, flag in how if flags & flag), "open")
     counts = (total, completed, dead, cancelled, expired)
-    return BatchStatus(batch_id, home, name, *counts, created, ended or None, expires or None, known, next_number)
+    return BatchStatus(
+        batch_id, home, _state_of(flags), *counts, created, ended or None, expires or None, known, next_number
+    )
+
+
+def _state_of(flags: int) -> str:
+    return next((word for word, flag in _FLAGS.items() if flags & flag), "open")

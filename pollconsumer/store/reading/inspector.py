@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.core.message_steps import Recorded, head_field, signals_field, step_fields
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
+from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.reading.ledger import InHand, in_hand_of, launches_of, leases_of
 from pollconsumer.store.reading.messages import Message, read_messages
 from pollconsumer.store.reading.totals import Totals, totals_of
@@ -156,6 +158,10 @@ class Inspector:
     def totals(self) -> Totals:
         """The totals of all launches."""
         return totals_of(self._wire, self._keys)
+
+    def batches(self) -> dict[str, Counter[str]]:
+        """How many batches are in each state, by home, as far as `BatchReader.states` looks."""
+        return BatchReader(self._wire, self._keys.namespace).states(self.queues())
 
     def leases(self) -> list[dict[str, Any]]:
         return leases_of(self._wire, self._keys)

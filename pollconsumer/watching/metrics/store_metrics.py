@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pollconsumer.core.lifecycle import State
+from pollconsumer.store.reading.batch_reader import STATES
 from pollconsumer.store.reading.inspector import Inspector, Overview, QueueCounts
 from pollconsumer.store.reading.totals import Spans, Totals
 from pollconsumer.watching.metrics.exposition import Metric, Sample, samples_of
@@ -21,6 +22,7 @@ def metrics_of(inspector: Inspector) -> list[Metric]:
     return [
         *_of_totals(totals),
         *_of_queues(overview.queues),
+        _of_batches(inspector.batches()),
         _of_lost(overview),
         Metric("lease_held", "gauge", "1 while a launch of that role holds a lease.", held),
         *_of_launches(launches),
@@ -71,6 +73,15 @@ def _of_queues(queues: Sequence[QueueCounts]) -> list[Metric]:
         of_each("queue_paused", "1 while the queue hands out nothing.", [float(each.paused) for each in queues]),
         of_each("scale_out", "Messages ready and overdue, and seconds that the oldest ready one waits.", wanted),
     ]
+
+
+def _of_batches(batches: Mapping[str, Mapping[str, int]]) -> Metric:
+    samples = [
+        Sample({"queue": home, "state": state}, states.get(state, 0))
+        for home, states in sorted(batches.items())
+        for state in STATES
+    ]
+    return Metric("batches", "gauge", "Batches kept, by state.", samples)
 
 
 def _of_lost(overview: Overview) -> Metric:
