@@ -140,3 +140,15 @@ def test_batches_have_files_to_which_links_lead(wire: Wire, tmp_path: Path) -> N
     assert "batch-home~b.html" in links("batches-home.html")
     dead = next(link for link in links("batch-home~b.html") if link == "message-side~b.1.html")
     assert "batch-home~b.html" in links(dead)
+
+
+def test_a_hostile_id_is_shown_and_does_nothing(wire: Wire) -> None:
+    hostile = "</title><script>alert('x')</script>\"onmouseover=\"x"
+    OneBatch(RedisStore(wire, NAMESPACE)).batches.open(new_batch(hostile, total=1))
+    client = admitted(wire)
+    listed = seen(client, f"batches?queue={HOME}")
+    address = next(link for link in listed.links() if "script" in link)
+    for page in (listed, seen(client, address)):
+        assert hostile in page.text
+        assert page.all("script") == []
+        assert not any(name.startswith("on") for _, attributes in page.elements for name in attributes)
