@@ -12,10 +12,12 @@ import pytest
 
 from pollconsumer.dashboard.page_actions import PageActions
 from tests.conftest import NAMESPACE
+from tests.dashboard.batch_scene import a_batch
 from tests.dashboard.chromium import MISSING, Chromium
 from tests.dashboard.pages import reading
 from tests.dashboard.scenes import Scene, bad_hour
 from tests.store.acting import HOUR, QUEUE, message
+from tests.store.batching import HOME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +36,7 @@ PAGES = (
     "message?queue=mail&id=scheduled",
     "dead?queue=mail",
     "recurrence?name=check",
+    f"batch?queue={HOME}&id=b",
 )
 LAST = "purge_all redrive_all"
 """These leave nothing for the others to do."""
@@ -74,6 +77,7 @@ def clicked(chromium: Chromium, what: str) -> None:
 
 def test_every_button_does_what_it_says(chromium: Chromium, wire: Wire, address: str) -> None:
     Scene(wire, NAMESPACE).store.enqueue([message("scheduled", delay=HOUR)])
+    a_batch(wire)
     chromium.open(address)
     bare = chromium.address
     assert bare == address.partition("?")[0]

@@ -176,7 +176,9 @@ def test_of_those_begun_together_none_is_called_again_where_the_heartbeat_dies_t
     site.command("lease", "break", "--yes")
     assert site.drain().returncode == 0
     assert site.notes() == ["a 1", "b 1", "c 1", "leave vanish"]
-    assert [site.state(messages[name]) for name in "abcdef"] == ["dead"] * 6
+    states = [site.state(messages[name]) for name in "abcdef"]
+    assert {*states[:2]} <= {"dead", "completed"}  # those that were called before may have been settled in time
+    assert states[2:] == ["dead"] * 4
 
 
 @pytest.mark.parametrize(("how", "code"), [("die", 9), ("crash", -11)])
