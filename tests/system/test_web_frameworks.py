@@ -57,11 +57,11 @@ def test_a_page_enqueues_a_launch_handles_and_another_page_shows_the_state(web: 
     [[code, sent]] = web.answers(POST[web.framework])
     assert code == 202
     page = f"client.get('/mails/{sent['id']}')"
-    assert web.answers(page) == [[200, {"state": "ready", "error": None}]]
+    assert web.answers(page) == [[200, {"state": "ready", "result": None, "error": None}]]
     done = web.site.drain()
-    assert (done.returncode, done.stdout, done.stderr) == (0, "mail to ada\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     found, missing = web.answers(page, "client.get('/mails/nowhere')")
-    assert found == [200, {"state": "completed", "error": None}]
+    assert found == [200, {"state": "completed", "result": "sent to ada", "error": None}]
     assert missing == [404, {"error": "no such message"}]
 
 
