@@ -104,7 +104,7 @@ class Consumer:
         bulks = BulkCaller(
             self.options, self._launch, self._handlers, self.executor, *parts, deliveries.context_of_call
         )
-        self._collecting.members_of, self._stopping.stoppable = bulks.members_of, bulks.stoppable
+        self._collecting.each_of, self._stopping.stoppable = bulks.each_of, bulks.stoppable
         return bulks
 
     def run(self) -> StopReason:

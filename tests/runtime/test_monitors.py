@@ -9,9 +9,8 @@ import pytest
 from pollconsumer.core.choices import Dialect
 from pollconsumer.core.news.events import Event, PingFailed
 from pollconsumer.core.news.pings import Ping
-from pollconsumer.runtime.handling.bulk.bulk_call import MemberOutcomes
 from pollconsumer.runtime.handling.handler import Bulk, Handler
-from pollconsumer.runtime.handling.outcome import Outcome
+from pollconsumer.runtime.handling.outcome import CallOutcomes, Outcome
 from pollconsumer.runtime.pings import monitors
 from pollconsumer.runtime.pings.monitors import AT_A_TIME, MOST_WAITING, Monitors
 from pollconsumer.runtime.pings.pinger import NO_ANSWER
@@ -79,7 +78,7 @@ def test_a_bulk_handlers_occurrence_ends_for_its_monitor_when_it_is_completed(
 ) -> None:
     heard: list[str] = []
     of_all = Monitors(Dialect.HEALTHCHECKS, at_rest, lambda ping: heard.append(ping.url.partition("?")[0]))
-    outcomes = MemberOutcomes([Outcome(error)])
+    outcomes = CallOutcomes([Outcome(error)])
     handler = Handler("index", lambda *_: outcomes, bulk=Bulk(2, 0.0))
     reservation = Reservation.alone("mail", b"a", bytes(62), b"A" + bytes(10) + b"index\n{}")
     assert of_all.watching(handler, reservation, "https://h").run({}, None) == outcomes

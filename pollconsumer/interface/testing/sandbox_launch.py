@@ -130,5 +130,5 @@ class WatchedExecutor(InlineExecutor):
 
 def _outcomes(handled: Handled) -> Sequence[Outcome]:
     """The outcome of each message of a call."""
-    members = handled.outcome.result
-    return [handled.outcome] if handled.attempt.handler.bulk is None or members is None else members
+    outcomes = handled.outcome.result
+    return [handled.outcome] if handled.attempt.handler.bulk is None or outcomes is None else outcomes

@@ -25,6 +25,12 @@ class Outcome(NamedTuple):
     result: Any = None
 
 
+class CallOutcomes(tuple[Outcome, ...]):
+    """The outcomes of the messages of a bulk handler's call, in their order."""
+
+    __slots__ = ()
+
+
 DONE = Outcome()
 """The outcome of a handler that returned None, as most do."""
 made: Callable[[tuple[BaseException | None, Any]], Outcome] = partial(tuple.__new__, Outcome)

@@ -14,8 +14,7 @@ from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.message import NewMessage, quick
 from pollconsumer.core.retry import Asleep, Fatal, RetryIn, Yield
 from pollconsumer.runtime.handling.argument_errors import BadArguments
-from pollconsumer.runtime.handling.bulk.bulk_call import MemberOutcomes
-from pollconsumer.runtime.handling.outcome import Dropped, Outcome, text_of, trace, why_dropped
+from pollconsumer.runtime.handling.outcome import CallOutcomes, Dropped, Outcome, text_of, trace, why_dropped
 
 KINDS: dict[str, type[BaseException]] = {
     "asleep": Asleep,
@@ -37,9 +36,9 @@ def encode_outcome(
     """An outcome as a frame has it. ``fatal``: exceptions treated like Fatal. ``most``: characters of its result."""
     if outcome.error is not None:
         return {"error": encode_error(outcome.error, fatal)}
-    if isinstance(outcome.result, MemberOutcomes):
+    if isinstance(outcome.result, CallOutcomes):
         of_each = most // max(1, len(outcome.result))
-        return {"members": [encode_outcome(each, fatal, of_each) for each in outcome.result]}
+        return {"each": [encode_outcome(each, fatal, of_each) for each in outcome.result]}
     try:
         encoded = "".join(quick(outcome.result, 0))
     except BaseException:  # raised by the user's classes
@@ -65,8 +64,8 @@ def encode_error(error: BaseException, fatal: tuple[type[BaseException], ...] = 
 def decode_outcome(fields: dict[str, Any]) -> Outcome:
     if "error" in fields:
         return Outcome(decode_error(fields["error"]))
-    if "members" in fields:
-        return Outcome(result=MemberOutcomes(map(decode_outcome, fields["members"])))
+    if "each" in fields:
+        return Outcome(result=CallOutcomes(map(decode_outcome, fields["each"])))
     return Outcome(result=Dropped(fields["dropped"]) if "dropped" in fields else json.loads(fields["result"]))
 
 

@@ -10,11 +10,10 @@ from pollconsumer.core.choices import Dialect
 from pollconsumer.core.news.events import Event, PingFailed
 from pollconsumer.core.news.pings import Ping, RunEnd, dialect_of, first, last
 from pollconsumer.core.notation.digests import sha256
-from pollconsumer.runtime.handling.bulk.bulk_call import MemberOutcomes
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.hooks import Hooks
-from pollconsumer.runtime.handling.outcome import done_result
+from pollconsumer.runtime.handling.outcome import CallOutcomes, done_result
 from pollconsumer.runtime.pings.pinger import Failed, Sender, delivered, uuid_of
 from pollconsumer.store.records.reservations import Reservation
 
@@ -103,7 +102,7 @@ class _AttemptWatch:
 
     def _completed(self, result: Any) -> Any:
         result = done_result(result)
-        if not isinstance(result, MemberOutcomes) or all(each.error is None for each in result):
+        if not isinstance(result, CallOutcomes) or all(each.error is None for each in result):
             self._end(0, "completed")
         return result
 

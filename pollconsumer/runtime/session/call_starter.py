@@ -45,18 +45,18 @@ class CallStarter:
         if self._settling.since is not None and (expected is None or expected > HORIZON):
             self._collecting.settle()
 
-    def begin(self, call: Attempt, members: Sequence[Attempt]) -> None:
-        """Begin a call that handles the messages of ``members``, for which there must be places in the flight."""
-        self._pace.begun += len(members)
-        self._pace.suspects = suspect = any(each.reservation.crashes for each in members)
+    def begin(self, call: Attempt, attempts: Sequence[Attempt]) -> None:
+        """Begin a call that handles the messages of ``attempts``, for which there must be places in the flight."""
+        self._pace.begun += len(attempts)
+        self._pace.suspects = suspect = any(each.reservation.crashes for each in attempts)
         if suspect:
             # Handle a suspected crasher alone, so that no other message is blamed, and with no other reservations,
             # because if the heartbeat dies as well, every reservation is charged.
             self._collecting.await_quiet()
             self._exchange.clear()
-        if self._flight.free() < len(members):
+        if self._flight.free() < len(attempts):
             self._collecting.settle()
-        for each in members:
+        for each in attempts:
             last = each.reservation.attempt >= each.handler.max_attempts
             self._flight.enter(each.reservation, last=last)
         self._executor.start(call)

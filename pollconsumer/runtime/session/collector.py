@@ -35,7 +35,7 @@ class Collector:
         self._exchange, self._settling, self._stopping, self._relay = exchange, settling, stopping, relay
         self.leaking = False
         """Whether a handler has left so few descriptors that the launch must end."""
-        self.members_of: Callable[[Handled], Iterable[Handled]]
+        self.each_of: Callable[[Handled], Iterable[Handled]]
         """Tells what became of each message of a bulk handler's call; set where there are such handlers."""
 
     def await_quiet(self) -> None:
@@ -69,7 +69,7 @@ class Collector:
         if handled.leaking:
             launch.emit(DescriptorsUsedUp(attempt.reservation.name, attempt.reservation.handler))
             self.leaking = True
-        each_ended = [handled] if attempt.handler.bulk is None else self.members_of(handled)
+        each_ended = [handled] if attempt.handler.bulk is None else self.each_of(handled)
         if sum(map(self._end, each_ended)):
             self._durations.add(attempt.handler.name, handled.ended - handled.started)
 

@@ -13,28 +13,22 @@ from pollconsumer.runtime.handling.bulk.item import BulkContext
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.delivery import Delivery
 from pollconsumer.runtime.handling.hooks import Hooks, Run, RunAsync
-from pollconsumer.runtime.handling.outcome import DONE, Outcome, done_result, returned
+from pollconsumer.runtime.handling.outcome import DONE, CallOutcomes, Outcome, done_result, returned
 
 MESSAGES = "messages"
 """The name under which the payload of a call has its messages: pairs of a `Delivery`, or its fields, and a payload."""
 
 
-class MemberOutcomes(tuple[Outcome, ...]):
-    """The outcomes of a call's messages, in their order."""
-
-    __slots__ = ()
-
-
 class CallContext(Context):
     """The context of a call, with the delivery of its first message."""
 
-    def of_members(self, payload: dict[str, Any]) -> list[Context]:
+    def of_messages(self, payload: dict[str, Any]) -> list[Context]:
         """The contexts of the call's messages, for hooks."""
         situation = self._situation._replace(send=None)
-        return [_MemberContext(Delivery(*each), situation, settled=True) for each, _ in payload[MESSAGES]]
+        return [_MessageContext(Delivery(*each), situation, settled=True) for each, _ in payload[MESSAGES]]
 
 
-class _MemberContext(Context):
+class _MessageContext(Context):
     def _add(self, message: NewMessage) -> None:
         fix = "nothing is sent with the completion of one of its messages: call app.enqueue"
         raise UsageError("context.enqueue in a bulk call", message.handler, fix)
@@ -61,7 +55,7 @@ class _BulkCall:
             assert context is not None
             self.named["context"] = BulkContext(context)
 
-    def returned(self, result: Any) -> MemberOutcomes:
+    def returned(self, result: Any) -> CallOutcomes:
         """The outcomes if the function returned ``result``: None, or the results of its messages."""
         try:
             results = done_result(result)
@@ -70,19 +64,19 @@ class _BulkCall:
                 self._end([DONE if each is None else returned(each) for each in results])
         except Exception as error:
             return self.raised(error)
-        return MemberOutcomes(self._outcomes)
+        return CallOutcomes(self._outcomes)
 
-    def raised(self, error: Exception) -> MemberOutcomes:
+    def raised(self, error: Exception) -> CallOutcomes:
         """The outcomes if the function raised ``error``."""
         if isinstance(error, Partial):
             beyond = [place for place in error.errors if place >= len(self.items)]
             if not beyond:
                 self._end([Outcome(error.errors.get(place)) for place in range(len(self.items))])
-                return MemberOutcomes(self._outcomes)
+                return CallOutcomes(self._outcomes)
             text = f"Partial names message {min(beyond)}, and the call had {len(self.items)}; the first one is 0"
             error = IndexError(text)
         self._end([Outcome(error)] * len(self.items))
-        return MemberOutcomes(self._outcomes)
+        return CallOutcomes(self._outcomes)
 
     def _check(self, results: object) -> None:
         wanted = f"return None, or a list of {len(self.items)} results, one of each message"
@@ -97,16 +91,16 @@ class _BulkCall:
 
 
 def calling_bulk(function: Callable[..., Any], arguments: BulkArguments, *, asynchronous: bool) -> Run:
-    """The ``run`` of a bulk handler. It returns `MemberOutcomes`."""
+    """The ``run`` of a bulk handler. It returns `CallOutcomes`."""
 
-    def run(payload: dict[str, Any], context: Context | None) -> MemberOutcomes:
+    def run(payload: dict[str, Any], context: Context | None) -> CallOutcomes:
         call = _BulkCall(arguments, payload, context)
         try:
             return call.returned(function(call.items, **call.named) if call.items else None)
         except Exception as error:
             return call.raised(error)
 
-    async def run_async(payload: dict[str, Any], context: Context | None) -> MemberOutcomes:
+    async def run_async(payload: dict[str, Any], context: Context | None) -> CallOutcomes:
         call = _BulkCall(arguments, payload, context)
         try:
             return call.returned(await function(call.items, **call.named) if call.items else None)
@@ -120,7 +114,7 @@ def hooked_bulk(run: Run, hooks: Hooks, timeout: float | None) -> Run:
     """``run`` between the ``before`` hooks of all messages and the ``after`` hooks of those that it completes. Its
     ``timeout`` begins after ``before``."""
 
-    def run_hooked(payload: dict[str, Any], context: Context | None) -> MemberOutcomes:
+    def run_hooked(payload: dict[str, Any], context: Context | None) -> CallOutcomes:
         contexts = _before(hooks, payload, context, timeout)
         return _after(hooks, contexts, run(payload, context))
 
@@ -130,7 +124,7 @@ def hooked_bulk(run: Run, hooks: Hooks, timeout: float | None) -> Run:
 def hooked_bulk_coroutine(run: RunAsync, hooks: Hooks, timeout: float | None) -> RunAsync:
     """The same as `hooked_bulk`, for coroutines."""
 
-    async def run_hooked(payload: dict[str, Any], context: Context | None) -> MemberOutcomes:
+    async def run_hooked(payload: dict[str, Any], context: Context | None) -> CallOutcomes:
         contexts = _before(hooks, payload, context, timeout)
         if timeout is not None:
             from pollconsumer.runtime.handling.coroutines.event_loop import restart_timeout
@@ -143,7 +137,7 @@ def hooked_bulk_coroutine(run: RunAsync, hooks: Hooks, timeout: float | None) ->
 
 def _before(hooks: Hooks, payload: dict[str, Any], context: Context | None, timeout: float | None) -> list[Context]:
     assert isinstance(context, CallContext)
-    contexts = context.of_members(payload)
+    contexts = context.of_messages(payload)
     for each in contexts:
         hooks.call("before", each)
     if timeout is not None:
@@ -151,7 +145,7 @@ def _before(hooks: Hooks, payload: dict[str, Any], context: Context | None, time
     return contexts
 
 
-def _after(hooks: Hooks, contexts: Sequence[Context], outcomes: MemberOutcomes) -> MemberOutcomes:
+def _after(hooks: Hooks, contexts: Sequence[Context], outcomes: CallOutcomes) -> CallOutcomes:
     for context, outcome in zip(contexts, outcomes, strict=True):
         if outcome.error is None:
             hooks.call("after", context, outcome.result)

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.choices import Loop
 from pollconsumer.core.message import Malformed
 from pollconsumer.core.retry import NotBegun, ProcessDied, Yield
-from pollconsumer.runtime.handling.bulk.bulk_call import MESSAGES, CallContext, MemberOutcomes
+from pollconsumer.runtime.handling.bulk.bulk_call import MESSAGES, CallContext
 from pollconsumer.runtime.handling.delivery import Delivery
 from pollconsumer.runtime.handling.executors.executor import Attempt, Executor, Handled
 from pollconsumer.runtime.handling.handler import Bulk, Handler
+from pollconsumer.runtime.handling.outcome import CallOutcomes
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.session.attempt_opener import AttemptOpener
 from pollconsumer.runtime.session.bulk.bulk_pace import BulkPace
@@ -39,9 +40,9 @@ MOST_BYTES = 8 * 1024**2
 
 
 class BulkAttempt(Attempt):
-    """A call with several messages. ``reservation`` and ``handler`` are those of the first of its ``members``."""
+    """A call with several messages. ``reservation`` and ``handler`` are those of the first of its ``attempts``."""
 
-    members: Sequence[Attempt]
+    attempts: Sequence[Attempt]
 
 
 class BulkCaller:
@@ -101,21 +102,21 @@ class BulkCaller:
             self._begin([reservation])
         return True
 
-    def members_of(self, handled: Handled) -> Iterable[Handled]:
+    def each_of(self, handled: Handled) -> Iterable[Handled]:
         """What became of each message of a call that has ended."""
         call, outcome = handled.attempt, handled.outcome
         assert isinstance(call, BulkAttempt)
-        for each in call.members:
+        for each in call.attempts:
             self._calls.pop(each.reservation, None)
             self._alone.discard(each.reservation.id)
-        if isinstance(outcome.error, ProcessDied) and len(call.members) > 1 and not call.handler.at_most_once:
-            self._call_alone([each.reservation for each in call.members])
+        if isinstance(outcome.error, ProcessDied) and len(call.attempts) > 1 and not call.handler.at_most_once:
+            self._call_alone([each.reservation for each in call.attempts])
             return []
         if not isinstance(outcome.error, Yield | NotBegun):
-            self._sized.add(call.handler.name, len(call.members), handled.ended - handled.started)
-        outcomes = outcome.result if outcome.error is None else [outcome] * len(call.members)
-        assert outcome.error is not None or isinstance(outcomes, MemberOutcomes)
-        return [handled._replace(attempt=each, outcome=of) for each, of in zip(call.members, outcomes, strict=True)]
+            self._sized.add(call.handler.name, len(call.attempts), handled.ended - handled.started)
+        outcomes = outcome.result if outcome.error is None else [outcome] * len(call.attempts)
+        assert outcome.error is not None or isinstance(outcomes, CallOutcomes)
+        return [handled._replace(attempt=each, outcome=of) for each, of in zip(call.attempts, outcomes, strict=True)]
 
     def stoppable(self, reservation: Reservation) -> Reservation | None:
         """The message by which the executor knows the call of ``reservation``; None while the call has messages that
@@ -123,7 +124,7 @@ class BulkCaller:
         call = self._calls.get(reservation)
         if call is None:
             return reservation
-        return call.reservation if all(self._stops.asked(each.reservation) for each in call.members) else None
+        return call.reservation if all(self._stops.asked(each.reservation) for each in call.attempts) else None
 
     def _begin_due(self) -> None:
         kind = min(self._due, key=self._due.__getitem__)
@@ -217,19 +218,19 @@ class BulkCaller:
     def _begin(self, reservations: Sequence[Reservation]) -> None:
         """Begin a call with those of ``reservations`` that are to be handled, if any."""
         opened = [self._opening.attempt(each) for each in reservations]
-        members = [each for each in opened if each is not None]
-        if members and members[0].handler.at_most_once:
-            members = self._recorded(members)
-        if members:
-            self._starter.begin(self._call(members), members)
+        attempts = [each for each in opened if each is not None]
+        if attempts and attempts[0].handler.at_most_once:
+            attempts = self._recorded(attempts)
+        if attempts:
+            self._starter.begin(self._call(attempts), attempts)
 
-    def _call(self, members: Sequence[Attempt]) -> BulkAttempt:
-        first, reservations = members[0], [each.reservation for each in members]
+    def _call(self, attempts: Sequence[Attempt]) -> BulkAttempt:
+        first, reservations = attempts[0], [each.reservation for each in attempts]
         context, deliveries = self._context_of_call(reservations)
-        payload = {MESSAGES: [*zip(deliveries, (each.payload for each in members), strict=True)]}
+        payload = {MESSAGES: [*zip(deliveries, (each.payload for each in attempts), strict=True)]}
         call = BulkAttempt(first.reservation, first.handler, payload, context)
-        call.members = members
-        if len(members) > 1:
+        call.attempts = attempts
+        if len(attempts) > 1:
             self._calls |= dict.fromkeys(reservations, call)
         return call
 
