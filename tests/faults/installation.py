@@ -142,7 +142,7 @@ class Place:
 
 
 class Installation(Place):
-    """``slow_loading``: its server takes a while to read its file. ``appendfsync`` is the server's; whatever it is, a
+    """``slow_loading``: its server takes a while to read its file. ``appendfsync`` is the server's: with each value, a
     server that is killed has written all that it has acknowledged."""
 
     def __init__(self, *, slow_loading: bool, appendfsync: str = "always") -> None:

@@ -1,7 +1,7 @@
 """Orders of five steps, two sleeps and a signal, while launches are killed: ``python -m tests.faults.orders``.
 
-Each step must have one result, whatever is killed: what any attempt was given for it is the same. Says how often a body
-was run again, since its process died before the record.
+Each step must have one result, even if launches are killed: every attempt was given the same one. Says how often a
+function was called again, since its process died before the record.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class MessageStopper:
         self._executor, self._exchange, self._queues = executor, exchange, queues
         self._interrupted: set[tuple[str, bytes]] = set()
         self.stoppable: Callable[[Reservation], Reservation | None] = lambda reservation: reservation
-        """By which message the executor knows the call of one that is to stop; None while others share the call."""
+        """Names the message by which the executor knows the call of one that is to stop; None while others share it."""
 
     def interrupt(self) -> None:
         """Interrupt handlers in hand, after a grace. From a signal handler, too, if they run in the main thread."""

@@ -18,7 +18,7 @@ from pollconsumer.store.server import readable_queues
 
 CALLBACKS = ("then", "failed", "ended")
 PER_CHUNK, FIRST_ADDED = 512, 1 << 20
-"""As in ``lua/parts/batches.lua``: members in a field of ``batch_members``, and the first number of added ones."""
+"""Members in a field of ``batch_members``, and the first number of added members, as in ``lua/parts/batches.lua``."""
 LOOKED_THROUGH = 100
 """Chunks in which some members are looked for at once."""
 OUTSTANDING, COMPLETED, DEAD, OTHERWISE = range(4)

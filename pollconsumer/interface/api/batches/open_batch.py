@@ -44,7 +44,7 @@ class OpenBatch:
         self._page: list[NewMessage] = []
         self._heard = 0.0
         self._ended = -1, frozenset[int]()
-        """Of a batch that is resumed: a chunk of its members, and the numbers in it that have ended."""
+        """The chunk of members that was last looked at, of a batch that is resumed, and the numbers that have ended."""
 
     def __enter__(self) -> Self:
         self._hear(self._app.ask(self._open))

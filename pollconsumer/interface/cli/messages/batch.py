@@ -27,14 +27,13 @@ from pollconsumer.interface.cli.output import (
 )
 from pollconsumer.interface.cli.types import JSON_ARRAY, JSON_OBJECT, Once, WordType
 from pollconsumer.store.queues.interventions import Interventions
-from pollconsumer.store.reading.batch_reader import BatchReader, BatchStatus
+from pollconsumer.store.reading.batch_reader import STATES, BatchReader, BatchStatus
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.reading.message_selector import Chosen
 
 ID = click.argument("batch_id", metavar="ID")
 COUNTS = ("total", "outstanding", "completed", "dead", "cancelled", "expired")
 UNFINISHED = ("open", "closed")
-STATES = (*UNFINISHED, "ended", "abandoned", "expired")
 LOOK_EVERY = 0.5
 """Seconds after which ``--watch`` reads a batch again."""
 WAITING = "waiting"
