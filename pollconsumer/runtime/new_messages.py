@@ -7,8 +7,7 @@ import os
 import time
 from collections.abc import Mapping
 from datetime import datetime
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypedDict, Unpack, cast
 
 from pollconsumer.core.errors import BadData, UsageError, unknown_options
 from pollconsumer.core.message import (
@@ -18,7 +17,6 @@ from pollconsumer.core.message import (
     check_handler,
     check_id,
     check_key,
-    check_priority,
     checked,
     digest_of,
     encode_payload,
@@ -220,27 +218,33 @@ def refuse_own_identity(message: NewMessage, what: str) -> None:
         raise UsageError(what, "with an id or a key of its own", "leave it out: it has an id by its place")
 
 
-_QUICK = {"id", "in_", "priority"}
-"""Options that are looked at by themselves."""
+_DIFFERING = {"id", "key", "headers"}
+"""Options of which hardly two messages have the same."""
+_BOUND_TOGETHER = {"key_lifetime", "key_scope", "then", "failed"}
+"""Options that must be looked at with the key or the id."""
 
 
-def with_quick(message: NewMessage, options: SendOptions) -> NewMessage | None:
-    """``message`` with options of its own that are looked at by themselves; None for others. Quicker than
-    `new_message`: messages that are enqueued together mostly differ in these. BadData for an invalid value."""
-    if not options.keys() <= _QUICK or message.due is not None or message.delay is not None or message.sequel:
-        return None
-    message_id, delay, priority = options.get("id"), options.get("in_"), options.get("priority")
-    return message._replace(
-        id=new_id() if message_id is None else check_id(message_id),
-        digest="" if message_id is None else digest_of(message.handler, message.payload),
-        delay=None if delay is None else _delay(delay),
-        priority=message.priority if priority is None else check_priority(priority),
-    )
+def shared_options(options: SendOptions) -> SendOptions:
+    """The ``options`` that other messages may have, too: the rest is for `with_differing`."""
+    if not _BOUND_TOGETHER.isdisjoint(options):
+        return options
+    return cast("SendOptions", {name: value for name, value in options.items() if name not in _DIFFERING})
 
 
-@lru_cache(maxsize=64)
-def _delay(span: str | float) -> int:
-    return milliseconds("in_", span)
+def with_differing(message: NewMessage, options: SendOptions) -> NewMessage:
+    """``message``, made with the `shared_options` of ``options``, with the rest. BadData for an invalid value."""
+    if _DIFFERING.isdisjoint(options) or not _BOUND_TOGETHER.isdisjoint(options):
+        return message
+    fields: dict[str, Any] = {}
+    if (message_id := options.get("id")) is not None:
+        fields["id"], fields["digest"] = check_id(message_id), digest_of(message.handler, message.payload)
+    if (key := options.get("key")) is not None:
+        fields["key"] = _key(message.handler, key, "handler")
+    if (headers := options.get("headers")) is not None:
+        from pollconsumer.core.message_options import check_new_headers
+
+        fields["headers"] = check_new_headers(headers) or None
+    return message._replace(**fields)
 
 
 def _check_together(given: dict[str, Any]) -> None:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pollconsumer import Backoff, Context, PollConsumer
 from pollconsumer.core.errors import BadData, ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.core.message import NewMessage
     from pollconsumer.testing import Sandbox
     from tests.site import Site
 
@@ -358,3 +364,52 @@ def test_of_an_unknown_option_the_known_ones_are_named(app: PollConsumer) -> Non
         app.enqueue("look", **options)
     with pytest.raises(TypeError, match=r"unknown option: later, prority; did you mean priority"):
         app.recurrences.put("sweep", handler="look", every="1m", **options)
+
+
+OPTIONS_OF_ONE = st.fixed_dictionaries(
+    {},
+    optional={
+        "id": st.sampled_from([None, "a", "b.7", "", 5]),
+        "key": st.sampled_from([None, "k", "é" * 120, "a\0b", 7]),
+        "key_lifetime": st.sampled_from([None, "5m", 60]),
+        "key_scope": st.sampled_from([None, "queue", "handler", "other"]),
+        "headers": st.sampled_from([None, {}, {"n": "1"}, {"a b": "x"}, {"n": "1", "N": "2"}]),
+        "priority": st.sampled_from([None, 0, 3, -2, True, 1, 1.0]),
+        "in_": st.sampled_from([None, 0, "5m", 5, 5.0, [1]]),
+        "at": st.sampled_from([datetime(2030, 1, 1, tzinfo=UTC), datetime(2030, 1, 1)]),
+        "expires": st.sampled_from([None, "2h"]),
+        "timeout": st.sampled_from([None, 2, "-"]),
+        "max_attempts": st.sampled_from([None, 2, 0]),
+        "queue": st.sampled_from([None, "other"]),
+        "concurrency_key": st.sampled_from([None, "c", ""]),
+    },
+)
+
+
+@given(of_all=OPTIONS_OF_ONE, of_each=st.lists(OPTIONS_OF_ONE, min_size=1, max_size=4))
+def test_a_message_among_others_has_what_its_options_alone_make_of_it(
+    of_all: dict[str, Any], of_each: list[dict[str, Any]]
+) -> None:
+    app = PollConsumer()
+    sent: list[NewMessage] = []
+    app.enqueue_messages = lambda messages: sent.extend(messages) or []  # type: ignore[method-assign, func-returns-value]
+
+    @app.handler("look")
+    def look(n: int) -> None: ...
+
+    def made(make: Callable[[], list[NewMessage]]) -> object:
+        """Messages but for ids that were generated, or what refuses them."""
+        try:
+            return [message if message.digest else message._replace(id="") for message in make()]
+        except (TypeError, ValueError) as error:
+            return type(error), str(error)
+
+    def together() -> list[NewMessage]:
+        look.using(**of_all).enqueue_many([look.args(n).using(**options) for n, options in enumerate(of_each)])
+        return sent
+
+    def alone() -> list[NewMessage]:
+        look.using(**of_all)
+        return [look.args(n).using(**{**of_all, **options}).new_message() for n, options in enumerate(of_each)]
+
+    assert made(together) == made(alone)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
 
@@ -13,13 +14,22 @@ from pollconsumer.interface.api.registry import RegisteredHandler
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.new_messages import SendOptions, new_id, new_ids, new_message, with_quick
+from pollconsumer.runtime.new_messages import (
+    SendOptions,
+    new_id,
+    new_ids,
+    new_message,
+    shared_options,
+    with_differing,
+)
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 C = TypeVar("C", covariant=True)
 R = TypeVar("R", covariant=True)
 
+MOST_OTHERS = 256
+"""Different options of messages enqueued together that are looked at once."""
 ENCODED_AT_ONCE = 100
 """Messages that are encoded before other tasks of an event loop have their turn: a millisecond or less."""
 
@@ -176,10 +186,13 @@ class BoundHandler(Generic[P, R]):
         """The encoded arguments of each message; those with options of their own as messages."""
         arguments, encoded = self._arguments, list[bytes | NewMessage]()
         for given in payloads:
-            if isinstance(given, Args) and given.options:
+            if isinstance(given, dict):
+                payload = arguments.of_call((), given)
+            elif isinstance(given, Args) and given.options:
                 encoded.append(self._with_own(self._checked(given), given.options))
                 continue
-            payload = arguments.of_call((), given) if isinstance(given, dict) else self._checked(given)
+            else:
+                payload = self._checked(given)
             try:
                 encoded.append(encode_named(payload))
             except TypeError:
@@ -188,17 +201,27 @@ class BoundHandler(Generic[P, R]):
 
     def _with_own(self, payload: dict[str, Any], options: SendOptions) -> NewMessage:
         """A message with options of its own in addition to these."""
-        if self._is_plain and (quick := with_quick(self.message_of(payload), options)) is not None:
-            return quick
         both = cast("SendOptions", {**self._options, **options})
-        return BoundHandler(self._handler, both).message_of(payload)
+        shared = shared_options(both)
+        try:
+            other = self._others(**shared)
+        except TypeError:  # a value without a hash, or of a wrong type
+            other = self._other(**shared)
+        return with_differing(other.message_of(payload), both)
+
+    @cached_property
+    def _others(self) -> Callable[..., BoundHandler[P, R]]:
+        """Makes this handler with other options, or has made it before."""
+        return lru_cache(MOST_OTHERS, typed=True)(self._other)
+
+    def _other(self, **options: Unpack[SendOptions]) -> BoundHandler[P, R]:
+        return BoundHandler(self._handler, options)
 
     def _messages(self, given: list[bytes | NewMessage]) -> Sequence[NewMessage]:
-        encoded = [each for each in given if isinstance(each, bytes)]
-        if len(encoded) < len(given):
-            alike = iter(self._alike(encoded))
-            return [next(alike) if isinstance(each, bytes) else each for each in given]
-        return self._alike(encoded)
+        if NewMessage not in set(map(type, given)):
+            return self._alike(cast("list[bytes]", given))
+        alike = iter(self._alike([each for each in given if isinstance(each, bytes)]))
+        return [next(alike) if isinstance(each, bytes) else each for each in given]
 
     def _alike(self, encoded: list[bytes]) -> Sequence[NewMessage]:
         """Messages that have these options alone."""

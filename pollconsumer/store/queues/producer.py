@@ -163,7 +163,7 @@ class Producer:
             error.id, error.at = conflicting, done + held - 1
             raise error
         if not any(held):
-            return list(map(Enqueued._make, zip([message.id for message in page], repeat(False))))
+            return list(map(_enqueued, zip([message.id for message in page], repeat(False))))
         results = []
         for message, holder in zip(page, held, strict=True):
             id_held = holder.decode()

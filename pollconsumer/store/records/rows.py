@@ -69,20 +69,24 @@ def new_record(message: NewMessage) -> bytes:
 
 def _extension(message: NewMessage) -> tuple[bytes, int, bytes]:
     """The letter, flags and content of a record that has more than a record of letter A can have."""
-    from pollconsumer.core.message_options import encoded, has_later, options_of
-
     rate = _rate(message.rate, message.rate_key.encode()) if message.rate_key else b""
-    given, digest = options_of(message), bytes.fromhex(message.digest)
-    version, options, sequel = b"B", encoded(given), message.sequel.encode()
+    digest, options, sequel = bytes.fromhex(message.digest), b"", message.sequel.encode()
     flags = _RATE * bool(rate) | _DIGEST * bool(digest) | _EXPIRY * bool(message.lifetime)
-    if sequel or has_later(given):
-        version, rate = b"C", rate + bytes([_SEQUEL * bool(sequel)])
+    is_later = bool(sequel)
+    if message.headers or message.timeout or message.max_attempts or message.retry or message.ping:
+        from pollconsumer.core.message_options import Options, encoded, has_later
+
+        given = Options(message.headers or {}, message.timeout, message.max_attempts, message.retry, message.ping)
+        options, is_later = encoded(given), is_later or has_later(given)
+    if is_later:
+        rate += bytes([_SEQUEL * bool(sequel)])
     expiry = pack6(message.lifetime) if message.lifetime else b""
     tail = b""
-    if options or version == b"C":
+    if options or is_later:
         flags |= _OPTIONS
         tail = len(options).to_bytes(2, "big") + options
-    return version, flags, rate + digest + expiry + tail + (pack6(len(sequel)) + sequel if sequel else b"")
+    content = rate + digest + expiry + tail + (pack6(len(sequel)) + sequel if sequel else b"")
+    return b"C" if is_later else b"B", flags, content
 
 
 def _rate(rate: str, key: bytes) -> bytes:
