@@ -1,4 +1,5 @@
-"""``pollconsumer store export``, ``import`` and ``reopen``: a whole store, moved to another server."""
+"""``pollconsumer store export``, ``import``, ``reopen`` and ``backup``: a whole store, moved to another server, or
+kept."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any, BinaryIO
 
 import click
@@ -25,16 +27,18 @@ from pollconsumer.interface.cli.output import (
     write_json,
 )
 from pollconsumer.interface.cli.types import JSON_OBJECT, NAMED_FILE
-from pollconsumer.interface.configured_store import opener_of
+from pollconsumer.interface.configured_store import opener_of, server_program_of
 from pollconsumer.interface.named_files import open_passing, refuse_to_replace, replacement
 from pollconsumer.moving.contents import count_of
 from pollconsumer.moving.export_lines import opened_export
 from pollconsumer.moving.store_closer import StoreCloser
+from pollconsumer.moving.store_copy import copied
 from pollconsumer.moving.store_export import export
 from pollconsumer.moving.store_import import Import
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.signals import raising_terminations
 from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.wire import Wire
 
 NOT_SERVED = "elements read, nothing is served before all are there: give the same export again"
 LOOK_EVERY = 0.2
@@ -61,13 +65,7 @@ def export_(file: str, yes: bool, as_json: bool) -> None:
         with raising_terminations(), _written(file) as output:
             lines = export(closing, closing.close(os.urandom(8).hex(), said.pause))
             closed = True
-            header = next(lines)
-            write_json(output, header)
-            with progress_bar(header["elements"], shown=True) as bar:
-                for line in lines:
-                    write_json(output, line)
-                    if "values" in line:
-                        bar.update(count_of(line["type"], line["values"]))
+            totals = _write_lines(lines, output)
         complete = True
     except KeyboardInterrupt:
         closed = closed or closing.is_exported()  # the answer that it is closed may not have been read
@@ -75,11 +73,35 @@ def export_(file: str, yes: bool, as_json: bool) -> None:
     finally:
         if closed and not complete:
             print_notice("the store stays closed: export it again, or reopen it: pollconsumer store reopen --yes")
-    totals = line["end"]
-    if file == "-":
-        print_notice("exported: " + ", ".join(f"{name} {value}" for name, value in totals.items()))
-    else:
-        _report("exported", totals, as_json)
+    _report_written("exported", file, totals, as_json)
+
+
+@click.command(epilog="pollconsumer store backup /var/backups/queue.ndjson")
+@click.argument("file", type=NAMED_FILE, metavar="FILE")
+@JSON_OBJECT
+def backup(file: str, as_json: bool) -> None:
+    """Write all of the store, as it is now, to FILE, or to standard output for '-', while everything goes on.
+
+    FILE is an export: `store import` restores it. The server must give us what it gives a replica, the contents of all
+    its databases; they are in the directory of FILE meanwhile.
+    """
+    if as_json and file == "-":
+        raise UsageError("--json", "-", "the last line of a backup has its totals")
+    settings = current_settings()
+    directory = Path(gettempdir()) if file == "-" else Path(file).absolute().parent
+    with (
+        raising_terminations(),
+        _written(file) as output,
+        copied(_keeping(_opener()), directory, server_program_of(settings)) as copy,
+    ):
+        closing = StoreCloser(copy, settings.namespace)
+
+        def end_leases(held: list[str]) -> None:
+            """Those of launches, which do not use the copy."""
+            copy.command("DEL", *(closing.keys.control(f"lease:{lineage}") for lineage in held))
+
+        totals = _write_lines(export(closing, closing.close(os.urandom(8).hex(), end_leases)), output)
+    _report_written("backed up", file, totals, as_json)
 
 
 @click.command(name="import", epilog="pollconsumer --store redis://db.example store import store.ndjson")
@@ -145,12 +167,29 @@ class _WaitNotice:
         time.sleep(LOOK_EVERY)
 
 
+def _write_lines(lines: Iterator[dict[str, Any]], output: BinaryIO) -> dict[str, Any]:
+    """Write the lines of an export, and show how far it is. Returns its totals."""
+    header = next(lines)
+    write_json(output, header)
+    with progress_bar(header["elements"], shown=True) as bar:
+        for line in lines:
+            write_json(output, line)
+            if "values" in line:
+                bar.update(count_of(line["type"], line["values"]))
+    totals: dict[str, Any] = line["end"]
+    return totals
+
+
 def _opener() -> StoreOpener:
     return opener_of(current_settings())
 
 
 def _closing(opener: StoreOpener) -> StoreCloser:
-    return StoreCloser(opener.keeper_wire(lambda: Budget(COMMAND_BUDGET)), opener.namespace)
+    return StoreCloser(_keeping(opener), opener.namespace)
+
+
+def _keeping(opener: StoreOpener) -> Wire:
+    return opener.keeper_wire(lambda: Budget(COMMAND_BUDGET))
 
 
 @contextmanager
@@ -172,6 +211,13 @@ def _written(file: str) -> Iterator[BinaryIO]:
                 yield output
     except OSError as error:
         raise CannotCreate("export", f"{file}: {error.strerror}", "check where it goes") from None
+
+
+def _report_written(what: str, file: str, totals: dict[str, Any], as_json: bool) -> None:
+    if file == "-":
+        print_notice(f"{what}: " + ", ".join(f"{name} {value}" for name, value in totals.items()))
+    else:
+        _report(what, totals, as_json)
 
 
 def _report(what: str, totals: dict[str, Any], as_json: bool) -> None:

@@ -48,7 +48,7 @@ COMMANDS = {
     "doctor": ("watching.doctor_command:doctor", "Check the running system; exit with 1 if something is wrong."),
     "dashboard": ("dashboard.dashboard_command:dashboard", "Web pages about the installation, served or as files."),
     "tune": ("tuning.tune_command:tune", "Propose settings, from recorded launches simulated again."),
-    "store": ("interface.cli.installation.store:store", "The embedded server; moving a store: export, import."),
+    "store": ("interface.cli.installation.store:store", "The embedded server; moving a store, and copies of it."),
     "init": (
         "platform_files.init_command:init",
         "Files by which a platform launches this configuration; a first project.",
@@ -61,6 +61,7 @@ OF_WINGS = {
         "moving.store_transfer:export_",
         "moving.store_transfer:import_",
         "moving.store_transfer:reopen",
+        "moving.store_transfer:backup",
     ),
 }
 """Command of the house → commands within it that wings have, written as in `COMMANDS`: the house imports no wing."""

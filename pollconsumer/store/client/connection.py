@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from time import monotonic
 from typing import Any, Protocol
 
@@ -143,6 +143,17 @@ class SocketConnection:
         except MemoryError:
             raise ConnectionError("an answer that does not fit into memory") from None
         return reply
+
+    def raw(self, command: Command, timeout: float) -> Generator[bytes]:
+        """Send a command after which the server no longer speaks the protocol, and yield what it sends. TimeoutError if
+        nothing comes within ``timeout`` seconds."""
+        self.send([command])
+        self._limit(timeout)
+        try:
+            while received := self._socket.recv(MOST_BYTES):
+                yield received
+        except self._late:
+            raise TimeoutError(f"nothing within {timeout:.3g} s") from None
 
     def _left_for_rest(self, until: float) -> float:
         if self._reader.len() > LONGEST_VALUE:

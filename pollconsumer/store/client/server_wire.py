@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.core.errors import StoreUnreachable
+from pollconsumer.core.errors import StoreUnreachable, UsageError
 from pollconsumer.store.client.address import CredentialProvider, address_of
 from pollconsumer.store.client.connection import Command, Connection, SocketConnection
 from pollconsumer.store.client.interruption import raise_if_thrown
@@ -96,6 +96,20 @@ class ServerWire(Wire):
             unanswered.sent = len(refusals) < len(answers)
             raise
         return answers
+
+    def raw(self, command: Command, timeout: float) -> Generator[bytes]:
+        """Send a command after which the server no longer speaks the protocol, and yield what it sends. The connection
+        is closed afterwards. StoreUnreachable if it is lost, or silent for ``timeout`` seconds; UsageError if it is not
+        of ours."""
+        connection = self._connected()
+        if not isinstance(connection, SocketConnection):
+            raise UsageError("a client of your own", self.address, "name its server: --store URL")
+        try:
+            yield from connection.raw(command, timeout)
+        except OSError as error:
+            raise StoreUnreachable("connection lost", str(error), "try again") from None
+        finally:
+            self.close()
 
     def connected_replicas(self) -> int:
         self._connected()

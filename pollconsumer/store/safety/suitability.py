@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from pollconsumer.core.errors import StoreRefused
@@ -93,7 +93,7 @@ class Suitability:
         if info.get("role") == "slave":
             raise Unanswered(f"{wire.place} is a replica; point at its primary", sent=False)
         self._check_eviction(info)
-        return [info.get("connected_slaves", 0), *answers[len(self._asked) :]]
+        return [_replicas(info), *answers[len(self._asked) :]]
 
     def _check_eviction(self, info: dict[str, str]) -> None:
         policy = info.get("maxmemory_policy", "noeviction")
@@ -130,4 +130,12 @@ def count_replicas(wire: Wire) -> int:
     """Return the number of the server's replicas, all that a heartbeat asks of a new connection: its launch has checked
     the server."""
     (section,) = wire.once([("INFO", "replication")])
-    return int(info_fields([section]).get("connected_slaves", 0))
+    return _replicas(info_fields([section]))
+
+
+def _replicas(info: Mapping[str, str]) -> int:
+    """How many replicas there are. What makes a copy of the server (``store backup``) is listed with them, but listens
+    on no port, is never online, and confirms nothing."""
+    listed = [said for name, said in info.items() if name[:5] == "slave" and name[5:].isdigit()]
+    copies = [said for said in listed if ",port=0," in said and ",state=online," not in said]
+    return int(info.get("connected_slaves", 0)) - len(copies)
