@@ -155,7 +155,7 @@ class PageReader:
     def message(self, message_id: str, queue: str | None) -> OfMessage:
         """The page of a message. NotFound if there is none, UsageError if two queues have one."""
         message = self._inspector.message(message_id, queue)
-        kept = self._inspector.checkpoint(message), self._inspector.recorded(message)
+        kept = self._inspector.recorded(message)
         batch = message.batch if message.batch and self.of_batches.exists(message.batch) else None
         return OfMessage(self._inspector.now(), message, *kept, batch)
 

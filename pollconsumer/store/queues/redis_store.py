@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.message import NewMessage
-from pollconsumer.core.message_steps import Recorded, StepEntry, head_field, signals_field, step_fields
+from pollconsumer.core.message_steps import Recorded, StepEntry
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Clocks
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.client.wire import Wire
@@ -284,13 +284,9 @@ class RedisStore:
 
     def recorded(self, reservation: Reservation) -> tuple[bytes | None, Recorded | None]:
         """The last checkpoint of a message; its steps and signals, None if it has none."""
-        key, stored = self.keys.queue(reservation.queue, "checkpoints"), reservation.id
-        first = ("HMGET", key, stored, head_field(stored), signals_field(stored))
-        state, head, signals = self.wire.all([first], parting=False)[0]
-        fields, entries = step_fields(stored, head), list[bytes | None]()
-        if fields:
-            (entries,) = self.wire.all([("HMGET", key, *fields)], parting=False)
-        return state, None if head is None else Recorded.read(head, entries, signals or b"")
+        from pollconsumer.store.records.recorded import read_recorded  # few messages have any
+
+        return read_recorded(self.wire, self.keys.queue(reservation.queue, "checkpoints"), reservation.id)
 
     def previous(self, queue: str, recurrences: Iterable[bytes]) -> list[PreviousOccurrence | None]:
         """The last completed occurrence of each of ``recurrences``; None for one without any."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.lifecycle import State, state_of
 from pollconsumer.core.message import Malformed, decode_payload
-from pollconsumer.core.message_steps import Recorded, head_field, signals_field, step_fields
+from pollconsumer.core.message_steps import Recorded
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.reading.batch_reader import BatchReader
@@ -17,6 +17,7 @@ from pollconsumer.store.reading.ledger import InHand, in_hand_of, launches_of, l
 from pollconsumer.store.reading.messages import Message, read_messages
 from pollconsumer.store.reading.totals import Totals, totals_of
 from pollconsumer.store.records.id_text import id_bytes
+from pollconsumer.store.records.recorded import read_recorded
 from pollconsumer.store.records.rows import fence as fence_of
 from pollconsumer.store.records.rows import read_row
 from pollconsumer.store.server import Load, count_of, known_queues, load_of, now_ms, readable_queues, unreachable
@@ -102,21 +103,16 @@ class Inspector:
         held = self._wire.all(commands) if commands else []
         return [name for name, row, record in zip(queues, held[::2], held[1::2], strict=True) if row or record]
 
-    def checkpoint(self, message: Message) -> dict[str, Any] | None:
-        """The last checkpoint of a message, which may be large. None if there is none, or if it is corrupt."""
-        stored = self._wire.command("HGET", self._keys.queue(message.queue, "checkpoints"), id_bytes(message.id))
+    def recorded(self, message: Message) -> tuple[dict[str, Any] | None, Recorded]:
+        """The last checkpoint of a message, which may be large, None if there is none, or if it is corrupt; its steps,
+        and the signals sent to it."""
+        key = self._keys.queue(message.queue, "checkpoints")
+        stored, recorded = read_recorded(self._wire, key, id_bytes(message.id))
         try:
-            return None if stored is None else decode_payload(stored)
+            checkpoint = None if stored is None else decode_payload(stored)
         except Malformed:
-            return None
-
-    def recorded(self, message: Message) -> Recorded:
-        """The steps of a message, and the signals sent to it."""
-        key, stored = self._keys.queue(message.queue, "checkpoints"), id_bytes(message.id)
-        head, signals = self._wire.command("HMGET", key, head_field(stored), signals_field(stored))
-        fields = step_fields(stored, head)
-        entries = self._wire.command("HMGET", key, *fields) if fields else []
-        return Recorded.read(head or b"", entries, signals or b"")
+            checkpoint = None
+        return checkpoint, recorded or Recorded()
 
     def overview(self) -> Overview:
         control = self._keys.control

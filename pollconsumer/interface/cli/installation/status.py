@@ -91,7 +91,7 @@ def _changes(inspector: Inspector, message_id: str, queue: str | None) -> Iterat
     before = None
     while True:
         message = inspector.message(message_id, queue)
-        seen, queue = (message, inspector.checkpoint(message), inspector.recorded(message)), message.queue
+        seen, queue = (message, *inspector.recorded(message)), message.queue
         if seen != before:
             yield seen
         if message.state.has_ended:
