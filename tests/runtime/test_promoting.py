@@ -25,7 +25,7 @@ from pollconsumer.runtime.launch_upkeep import repair
 from pollconsumer.runtime.session import exchange
 from pollconsumer.runtime.session.consumer_options import ConsumerOptions
 from pollconsumer.store.leases import Group
-from pollconsumer.store.queues import outbox
+from pollconsumer.store.queues.outbox_entry import pack
 from pollconsumer.store.queues.redis_store import RedisStore
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, finish, message
@@ -203,7 +203,7 @@ def test_it_sends_on_what_a_dead_launch_left_in_an_outbox(alone: Alone) -> None:
     def die_between(launch: Launch) -> None:
         (parent,) = launch.reserve()
         child = message("child", payload=payload("child"))
-        launch.settle(finish(parent, outgoing=outbox.pack([child], alone.clock.now_ms)))
+        launch.settle(finish(parent, outgoing=pack([child], alone.clock.now_ms)))
 
     alone.store.enqueue([message("parent")])
     die_between(Launch(alone.store))

@@ -13,6 +13,7 @@ from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import Acquired, Group, Leases, LeasesOfOthers
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.queues.outbox_entry import pack
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.reservations import Holder, Reservation
 from pollconsumer.store.records.steps import Extra, Run, Settlement, Share
@@ -315,7 +316,7 @@ class Scene:
         elif reservation.handler == "parent":
             child = message(f"{name}-{reservation.fence}-{reservation.attempt}", handler="plain")
             follow_ups = ({"id": child.id, "queue": QUEUE, "handler": "plain", "digest": PAYLOAD},)
-            extra = 0, b"", outbox.pack([child], at), b""
+            extra = 0, b"", pack([child], at), b""
         elif self.flow is not None:
             outcome, settlement = self.flow(store, holder, reservation)
         elif reservation.handler == "answers":

@@ -9,7 +9,7 @@ from pollconsumer.core.packed_message import packed
 from pollconsumer.core.sequel import Sequel, encoded, identified
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.batches import Batches, NewBatch
-from pollconsumer.store.queues.outbox_entry import told_of_member
+from pollconsumer.store.queues.outbox_entry import pack, told_of_member
 from pollconsumer.store.reading.batch_reader import BatchReader, BatchStatus
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message
 
@@ -40,7 +40,7 @@ def member(number: int, queue: str = QUEUE, batch: str = "b", home: str = HOME) 
 def complete_member(r: Reservation, result: str = "", *, added: Iterable[NewMessage] = ()) -> Done:
     """Complete a member, perhaps with members that it adds."""
     added = [*added]
-    outgoing = outbox.pack(added, 0) if added else b""
+    outgoing = pack(added, 0) if added else b""
     return r, 0.0, 0.0, (HOUR, result.encode(), outgoing, told_of_member(HOME, len(added)))
 
 

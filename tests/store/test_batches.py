@@ -31,6 +31,7 @@ from pollconsumer.core.errors import NotFound
 from pollconsumer.core.message import NewMessage
 from pollconsumer.core.packed_message import FIRST
 from pollconsumer.store.queues import outbox
+from pollconsumer.store.queues.outbox_entry import pack
 from tests.store.acting import QUEUE, Launch, Looking, die, expire, release, retry, send_and_die
 from tests.store.batching import HOME, OTHER, OneBatch, complete_member, member, new_batch
 
@@ -347,7 +348,7 @@ def test_what_is_told_looks_to_versions_before_like_a_message_of_a_newer_one(
     launch = batch.launches[QUEUE]
     launch.settle(*(complete_member(each) for each in launch.reserve()))
     told = [entry.partition("\n")[2] for entry in Looking(batch.store).listed("outbox")]
-    for entry in (*told, outbox.pack([], 0, [new_batch(total=0)]).decode()):
+    for entry in (*told, pack([], 0, [new_batch(total=0)]).decode()):
         (note,) = json.loads(entry)
         assert note.keys() > FIRST
         assert note.keys() - {*NewMessage._fields}

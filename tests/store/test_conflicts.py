@@ -10,6 +10,7 @@ from pollconsumer.core.errors import Conflict
 from pollconsumer.core.message import digest_of
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.queues import outbox, producer, upkeep
+from pollconsumer.store.queues.outbox_entry import pack
 from pollconsumer.store.queues.producer import Enqueued
 from tests.store.acting import QUEUE, Launch, Looking, chosen, die, finish, message, send_and_die
 from tests.store.servers import server_ms, snapshot
@@ -111,7 +112,7 @@ def test_what_conflicts_in_an_outbox_is_dropped_and_told_and_the_rest_is_sent(st
     launch = Launch(store)
     _, parent = launch.reserve(2)
     children = [message("b"), chosen("a", b'{"n":1}'), message("c"), chosen("a", b'{"n":2}', queue="other")]
-    launch.settle(finish(parent, outgoing=outbox.pack(children, server_ms(store.wire))))
+    launch.settle(finish(parent, outgoing=pack(children, server_ms(store.wire))))
     told: list[tuple[str, str]] = []
 
     def tell(name: str, queue: str) -> None:
@@ -132,7 +133,7 @@ def test_a_conflict_in_an_outbox_is_told_once_though_its_sender_dies_and_the_id_
     store.enqueue([chosen("a"), message("parent")])
     _, parent = Launch(store).reserve(2)
     children = [*before, chosen("a", b'{"n":1}'), *after]
-    Launch(store).settle(finish(parent, outgoing=outbox.pack(children, server_ms(store.wire))))
+    Launch(store).settle(finish(parent, outgoing=pack(children, server_ms(store.wire))))
     told: list[str] = []
     (entry,) = store.wire.command("LRANGE", store.keys.queue(QUEUE, "outbox"), 0, -1)
     send_and_die(store, entry, lambda name, _: told.append(name))

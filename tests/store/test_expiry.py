@@ -9,6 +9,7 @@ import pytest
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.lifecycle import State
 from pollconsumer.store.queues import outbox, upkeep
+from pollconsumer.store.queues.outbox_entry import pack
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, chosen, expire, finish, message, names, retry
 from tests.store.servers import server_ms
 
@@ -59,7 +60,7 @@ def test_a_follow_up_brings_it_along(store: RedisStore) -> None:
     store.enqueue([message("parent")])
     launch = Launch(store)
     (parent,) = launch.reserve()
-    launch.settle(finish(parent, outgoing=outbox.pack([message("child", expires=HOUR)], server_ms(store.wire))))
+    launch.settle(finish(parent, outgoing=pack([message("child", expires=HOUR)], server_ms(store.wire))))
     outbox.send(store, QUEUE, lambda *_: None)
     assert expiry(launch) > server_ms(store.wire) + HOUR - 60_000
 

@@ -11,6 +11,7 @@ from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.client.patience import SystemClocks
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.queues import outbox, producer, upkeep
+from pollconsumer.store.queues.outbox_entry import pack
 from pollconsumer.store.queues.producer import ID_MEMORY_MS, MOST_REMEMBERED, Enqueued
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records import rows
@@ -154,7 +155,7 @@ def test_an_entry_of_an_outbox_is_received_once_however_late_it_is_sent_again(
     launch = Launch(store)
     (parent,) = launch.reserve()
     there = [message("there", queue="other"), chosen("chosen", queue="other")]
-    launch.settle(finish(parent, outgoing=outbox.pack([message("a"), *there, message("b")], 0)))
+    launch.settle(finish(parent, outgoing=pack([message("a"), *there, message("b")], 0)))
     (entry,) = store.wire.command("LRANGE", look.key("outbox"), 0, -1)
     outbox.send(store, QUEUE, print)
     send_late(store, entry)
@@ -174,7 +175,7 @@ def test_entries_of_an_outbox_are_numbered_in_their_order_even_where_the_clock_g
     store.wire.command("HSET", look.key("counters"), "sent on", (server_ms(store.wire) + HOUR) * 1000)
     store.enqueue([message("p"), message("q")])
     launch = Launch(store)
-    outgoing = [outbox.pack([message(name)], 0) for name in ("a", "b")]
+    outgoing = [pack([message(name)], 0) for name in ("a", "b")]
     parents = launch.reserve(2)
     launch.settle(*[finish(parent, outgoing=each) for parent, each in zip(parents, outgoing, strict=True)])
     first, second = (int(entry.partition("\n")[0]) for entry in look.listed("outbox"))
@@ -184,13 +185,13 @@ def test_entries_of_an_outbox_are_numbered_in_their_order_even_where_the_clock_g
 
 
 def test_a_number_that_somebody_else_made_up_swallows_nothing(store: RedisStore, look: Looking) -> None:
-    forged = outbox.pack([message("forged")], 0)
+    forged = pack([message("forged")], 0)
     store.wire.command("RPUSH", look.key("outbox"), b"9007199254740991\n" + forged)
     store.wire.command("HSET", look.key("received"), QUEUE, "garbage")
     store.enqueue([message("parent")])
     launch = Launch(store)
     (parent,) = launch.reserve()
-    launch.settle(finish(parent, outgoing=outbox.pack([message("child")], 0)))
+    launch.settle(finish(parent, outgoing=pack([message("child")], 0)))
     assert outbox.send(store, QUEUE, print) == 2
     assert look.listed("ready") == ["forged", "child"]
 
@@ -388,8 +389,8 @@ def test_a_repetition_that_is_stopped_on_its_way_is_refused_by_the_clock_of_the_
 def test_an_entry_that_is_left_for_a_newer_version_is_not_taken_for_received_then(
     store: RedisStore, look: Looking
 ) -> None:
-    newer = outbox.pack([message("newer")], 0).replace(b'"id"', b'"unknown": 1, "id"')
-    for number, packed in ((1, outbox.pack([message("a")], 0)), (2, newer), (3, outbox.pack([message("b")], 0))):
+    newer = pack([message("newer")], 0).replace(b'"id"', b'"unknown": 1, "id"')
+    for number, packed in ((1, pack([message("a")], 0)), (2, newer), (3, pack([message("b")], 0))):
         store.wire.command("RPUSH", look.key("outbox"), b"%d\n%b" % (number, packed))
     assert outbox.send(store, QUEUE, print) == 2
     (left,) = store.wire.command("LRANGE", look.key("outbox"), 0, -1)

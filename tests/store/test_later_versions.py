@@ -19,6 +19,7 @@ from pollconsumer.core.packed_message import FIRST
 from pollconsumer.moving.store_closer import StoreCloser
 from pollconsumer.store.leases import Acquired, Group, Leases
 from pollconsumer.store.queues import outbox
+from pollconsumer.store.queues.outbox_entry import pack
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reports import read_progress
 from pollconsumer.store.records.steps import Settlement
@@ -267,7 +268,7 @@ class WithLaterOption(Later):
 
 
 def test_what_is_at_its_default_is_not_written_so_that_each_version_sends_on_what_it_knows(store: RedisStore) -> None:
-    packed = outbox.pack([message("a", priority=3), Later(*message("b"))], 5)
+    packed = pack([message("a", priority=3), Later(*message("b"))], 5)
     assert json.loads(packed) == [
         {"id": "a", "queue": QUEUE, "handler": "handler", "payload": "{}", "priority": 3},
         {"id": "b", "queue": QUEUE, "handler": "handler", "payload": "{}"},
@@ -279,11 +280,11 @@ def test_what_is_at_its_default_is_not_written_so_that_each_version_sends_on_wha
 def test_with_a_later_option_all_that_earlier_versions_know_is_written_so_that_they_leave_it(
     store: RedisStore, look: Looking
 ) -> None:
-    packed = outbox.pack([WithLaterOption(*message("a"))], 5)
+    packed = pack([WithLaterOption(*message("a"))], 5)
     (given,) = json.loads(packed)
     assert given.keys() == FIRST | {"new"}
     told = list[str]()
-    store.wire.command("RPUSH", look.key("outbox"), packed, outbox.pack([message("b")], 5))
+    store.wire.command("RPUSH", look.key("outbox"), packed, pack([message("b")], 5))
     assert outbox.send(store, QUEUE, print, lambda: told.append("left")) == 1
     assert look.listed("outbox") == [packed.decode()]
     assert told == ["left"]

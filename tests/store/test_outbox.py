@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.store.queues import outbox
+from pollconsumer.store.queues.outbox_entry import pack
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, finish, message
 from tests.store.servers import server_ms, snapshot
 
@@ -23,7 +24,7 @@ def complete_with(store: RedisStore, *children: object, result: str = "") -> Non
     store.enqueue([message("parent")])
     launch = Launch(store)
     (parent,) = launch.reserve()
-    outgoing = outbox.pack(children, server_ms(store.wire)) if children else b""  # type: ignore[arg-type]
+    outgoing = pack(children, server_ms(store.wire)) if children else b""  # type: ignore[arg-type]
     assert launch.settle(finish(parent, result, outgoing=outgoing)).stale == []
 
 
@@ -125,7 +126,7 @@ def test_settling_again_after_a_lost_reply_sends_nothing_twice(store: RedisStore
     store.enqueue([message("parent")])
     launch = Launch(store)
     (parent,) = launch.reserve()
-    settlement = finish(parent, "1", outgoing=outbox.pack([message("child")], 0))
+    settlement = finish(parent, "1", outgoing=pack([message("child")], 0))
     launch.settle(settlement)
     before = snapshot(store.wire)
     assert launch.settle(settlement).stale == []
@@ -138,7 +139,7 @@ def test_what_was_taken_over_sends_nothing(store: RedisStore, look: Looking) -> 
     launch = Launch(store)
     (parent,) = launch.reserve(lasts_ms=0)
     store.upkeep.recover(QUEUE, [])
-    launch.settle(finish(parent, "1", outgoing=outbox.pack([message("child")], 0)))
+    launch.settle(finish(parent, "1", outgoing=pack([message("child")], 0)))
     assert (look.listed("outbox"), look.hash("results")) == ([], {})
 
 
@@ -181,7 +182,7 @@ def test_a_sender_that_dies_between_sending_and_saying_so_sends_nothing_twice(
 
 def test_two_senders_at_once_send_everything_once(store: RedisStore, look: Looking) -> None:
     for n in range(50):
-        entry = outbox.pack([message(f"m{n}", queue=OTHER)], 0)
+        entry = pack([message(f"m{n}", queue=OTHER)], 0)
         store.wire.command("RPUSH", look.key("outbox"), b"%d\n%b" % (n + 1, entry))
     enqueue, rivals = store.producer.enqueue_sent_on, 0
 
@@ -201,7 +202,7 @@ def test_two_senders_at_once_send_everything_once(store: RedisStore, look: Looki
 
 def test_a_page_of_entries_is_sent_in_one_round_trip_and_removed_in_another(store: RedisStore, look: Looking) -> None:
     for n in range(outbox.PAGE_ENTRIES):
-        entry = outbox.pack([message(f"m{n}", queue=OTHER)], 0)
+        entry = pack([message(f"m{n}", queue=OTHER)], 0)
         store.wire.command("RPUSH", look.key("outbox"), b"%d\n%b" % (n + 1, entry))
     store.producer.register(OTHER)
     trips, once = 0, store.wire.once
@@ -265,7 +266,7 @@ GOOD = {"id": "i", "queue": "q", "handler": "h", "payload": "{}"}
 def test_what_somebody_else_wrote_there_is_dropped_and_holds_up_nothing(
     store: RedisStore, look: Looking, garbage: bytes
 ) -> None:
-    store.wire.command("RPUSH", look.key("outbox"), garbage, outbox.pack([message("child")], 0))
+    store.wire.command("RPUSH", look.key("outbox"), garbage, pack([message("child")], 0))
     assert outbox.send(store, QUEUE, print) == 1
     assert (look.listed("ready"), look.listed("outbox")) == (["child"], [])
 

@@ -9,6 +9,7 @@ import pytest
 from pollconsumer.core.message import Malformed
 from pollconsumer.core.message_options import Options, decoded
 from pollconsumer.store.queues import outbox
+from pollconsumer.store.queues.outbox_entry import pack
 from pollconsumer.store.records import rows
 from tests.store.acting import QUEUE, Launch, Looking, chosen, finish, message
 
@@ -95,6 +96,6 @@ def test_a_record_that_was_cut_short_harms_no_other(store: RedisStore, look: Loo
 
 
 def test_a_digest_of_another_length_in_an_outbox_is_not_sent_on(store: RedisStore) -> None:
-    packed = outbox.pack([message("a", digest="a1")], 0)
+    packed = pack([message("a", digest="a1")], 0)
     store.wire.command("RPUSH", store.keys.queue(QUEUE, "outbox"), packed)
     assert outbox.send(store, QUEUE, lambda *_: None) == 0

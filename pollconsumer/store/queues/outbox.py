@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pollconsumer.core.errors import Conflict
 from pollconsumer.core.message import NewMessage
 from pollconsumer.store.queues.batches import Batches
-from pollconsumer.store.queues.outbox_entry import Entry, pack, read_entry
+from pollconsumer.store.queues.outbox_entry import Entry, read_entry
 from pollconsumer.store.queues.producer import Origin
 from pollconsumer.store.queues.redis_store import RedisStore
 
-__all__ = ["pack", "send"]
 PAGE_ENTRIES = 20
 PAGE_MESSAGES = 300
 """Messages after which those of several entries are sent."""

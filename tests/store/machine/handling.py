@@ -12,7 +12,7 @@ from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.news.progress import Progress
 from pollconsumer.store.limits import Limits
-from pollconsumer.store.queues import outbox
+from pollconsumer.store.queues.outbox_entry import pack
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.steps import Settlement
 from tests.store.acting import HOUR, QUEUE, Launch, die, expire, finish, park, release, retry
@@ -96,7 +96,7 @@ class Handling(Producing):
     def finish_with_more_to_do(self, data: st.DataObject, wanted: list[tuple[Any, ...]]) -> None:
         name = data.draw(st.sampled_from(sorted(self.in_hand())))
         r, children = self.reservation(name), [self.new(*each) for each in wanted]
-        stepped = self.step(settled=[finish(r, f"{r.attempt}", ALWAYS, outbox.pack(children, self.began))])
+        stepped = self.step(settled=[finish(r, f"{r.attempt}", ALWAYS, pack(children, self.began))])
         assert stepped.stale == []
         self.settled([(name, "finish")], 0, 0)
         self.outbox.append(children)
