@@ -1,7 +1,8 @@
 """``python -m tests.upgrade.producing SOURCE FIRST COUNT``: enqueues and changes messages of all kinds, and records it.
 
-It runs with either version: only the public API is imported. With ``--as-later`` its records are those of a version
-after this one, which an older one leaves as they are.
+It runs with either version: only the public API is imported. What an older version leaves as it is: with ``--as-later``
+records are those of a version after this one; with ``--as-batch`` messages are the members of a batch, which 1.0 does
+not know.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import random
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer import BadData, NotFound, OutcomeUnknown, PollConsumer, StoreUnreachable
-from tests.faults.recording import append, now
+from tests.faults.recording import append, digest, now
 from tests.upgrade.drawn_messages import Drawn, drawn
 
 if TYPE_CHECKING:
@@ -49,6 +50,31 @@ class Producer:
             message = drawn(self.chance, self._source, number)
             recorded = {name: message.recorded[name] for name in ("handler", "digest")}
             self.enqueue(message._replace(options={"headers": {"of": "a later version"}}, recorded=recorded))
+
+    def run_as_batch(self, numbers: range) -> None:
+        """As the members of a batch, of which the callback is a message, too."""
+        from pollconsumer.runtime.new_messages import new_message
+
+        class Sendable(NamedTuple):
+            handler: str
+            payload: dict[str, Any]
+
+            def new_message(self) -> Any:
+                return new_message(self.handler, self.payload)
+
+        names = [*(f"{self._source}.{number}" for number in numbers), f"{self._source}:ended"]
+        payloads: list[dict[str, Any]] = [{"n": n, "ms": 0, "fails": 0, "pad": ""} for n in range(len(names))]
+
+        def call() -> None:
+            *members, ended = [Sendable("plain", payload) for payload in payloads]
+            with self._app.batch(self._source, ended=ended) as batch:
+                for member in members:
+                    batch.add(member)
+
+        for number, (name, payload) in enumerate(zip(names, payloads, strict=True)):
+            recorded = {"handler": "plain", "digest": digest(payload)}
+            message = Drawn(name, "default", "plain", payload, {}, recorded)
+            self._record("enqueue", message, call if number == 0 else dict, recorded)
 
     def enqueue(self, message: Drawn) -> None:
         def call() -> dict[str, Any]:
@@ -86,8 +112,8 @@ class Producer:
 
 def main(source: str, first: int, count: int, *options: str) -> None:
     producer = Producer(source, first)
-    run = producer.run_as_later if options else producer.run
-    run(range(first, first + count))
+    runs = {"--as-later": producer.run_as_later, "--as-batch": producer.run_as_batch}
+    (runs[options[0]] if options else producer.run)(range(first, first + count))
 
 
 if __name__ == "__main__":

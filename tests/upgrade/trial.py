@@ -38,8 +38,10 @@ PROCESSES = 10
 """Of producers, one after the other, in each part."""
 LIVE = 40
 """Of so many messages one is enqueued in each part beside launches; the others are the backlog."""
-AS_LATER = 20
-"""Messages that only the new version can read."""
+LATER = 20
+"""Messages of a version after this one, and members of a batch: only the new version can read them."""
+WAITING = [f"{name}{number}" for name in ("later-", "batch.") for number in range(LATER)]
+"""The ids of these."""
 KILLS = (
     *["kill launch"] * 4,
     *["kill launch and heartbeat"] * 3,
@@ -86,9 +88,9 @@ class Trial:
         self._load("the old version alone", [OLD], [OLD], shares("old", 0, live))
         self._load("both", [OLD, NEW], [OLD, NEW], shares("both", 0, live), enough=self._messages // 10)
         self._drain("the new version drains", NEW)
-        later = Share("later", 0, AS_LATER, ("--as-later",))
-        self._load("back", [OLD], [NEW], [later, *shares("back", 0, live)])
-        self._drain("the old version drains", OLD, but=AS_LATER)
+        later = [Share(name, 0, LATER, (f"--as-{name}",)) for name in ("later", "batch")]
+        self._load("back", [OLD], [NEW], [*later, *shares("back", 0, live)])
+        self._drain("the old version drains", OLD, but=len(WAITING))
         wrong = list(self._begun_too_soon())
         self._drain("the new version drains again", NEW)
         return [*wrong, *self._judge()]
@@ -154,8 +156,8 @@ class Trial:
         """What only the new version can read waits for it; makes it due, so that it waits no longer."""
         begun = {each.id for each in read_executions(self.place.directory / "executions.jsonl")}
         person = Interventions(self._wire, NAMESPACE)
-        for number in range(AS_LATER):
-            found = self._inspector.message(f"later-{number}")
+        for name in WAITING:
+            found = self._inspector.message(name)
             if found.state not in (State.SCHEDULED, State.READY) or found.id in begun:
                 yield f"{found.id} is {found.state} before a version came that can read it"
             else:
