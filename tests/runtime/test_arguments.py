@@ -404,7 +404,8 @@ def test_a_call_is_a_payload(
 @pytest.mark.parametrize(
     ("function", "args", "kwargs", "said"),
     [
-        (keywords, (), {"a": 1}, "missing a required argument: 'b'"),
+        (keywords, (), {"a": 1}, r"^arguments of keywords\(\): missing b$"),
+        (keywords, (), {"a": 1, "bb": "b"}, r"^arguments of keywords\(\): missing b; unexpected bb; "),
         (keywords, (1, 2), {}, "too many positional"),
         (keywords, (1,), {"b": "b", "d": 1}, "unexpected keyword argument 'd'"),
         (keywords, (1,), {"a": 1, "b": "b"}, "multiple values"),

@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from itertools import takewhile
+from itertools import filterfalse, takewhile
 from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import ConfigurationError, shown, suggestion
@@ -110,7 +110,9 @@ class Arguments:
 
     def takes(self, name: object) -> bool:
         """Whether a message may have an argument of this name."""
-        return isinstance(name, str) and (name in self._named or self._rest is not None)
+        if name in self._named or self._rest is None:
+            return name in self._named
+        return isinstance(name, str) and (name != "context" or not self.takes_context)
 
     def of_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The payload for these arguments. TypeError if they do not fit."""
@@ -201,8 +203,10 @@ class Arguments:
         try:
             arguments = self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:
+            wrong = self._misnamed(kwargs)
+            problem = f"arguments of {self._function}(): {'; '.join(wrong)}" if wrong and not args else str(error)
             hint = self.hint(kwargs)
-            raise (TypeError(f"{error}; {hint}") if hint else error) from None
+            raise TypeError(f"{problem}; {hint}" if hint else problem) from None
         for name, parameter in self._signature.parameters.items():
             if parameter.kind is parameter.VAR_KEYWORD:
                 arguments |= arguments.pop(name, {})
@@ -255,20 +259,17 @@ class Arguments:
         return self._ready
 
     def _refusal(self, payload: dict[str, Any], kinds_of: dict[str, Kinds], others: Kinds) -> BadArguments:
-        problems = []
-        if missing := self.required - payload.keys():
-            problems.append(f"missing {listed(sorted(missing))}")
-        wrong = []
-        unexpected = []
-        for name, value in payload.items():
-            kinds = kinds_of.get(name, others)
-            if kinds == ():
-                unexpected.append(name)
-            elif kinds is not None and type(value) not in kinds:
-                wrong.append(f"{shown(name)} is {name_of(type(value))}, not {any_of(kinds)}")
-        if unexpected:
-            problems.append(f"unexpected {listed(unexpected)}")
-        return bad_arguments([*problems, *wrong])
+        wrong = [
+            f"{shown(name)} is {name_of(type(value))}, not {any_of(kinds)}"
+            for name, value in payload.items()
+            if (kinds := kinds_of.get(name, others)) and type(value) not in kinds
+        ]
+        return bad_arguments([*self._misnamed(payload), *wrong])
+
+    def _misnamed(self, payload: Mapping[str, Any]) -> list[str]:
+        """Which names are missing, and which are of no parameter."""
+        found = {"missing": sorted(self.required - payload.keys()), "unexpected": [*filterfalse(self.takes, payload)]}
+        return [f"{what} {listed(names)}" for what, names in found.items() if names]
 
 
 def _converted(payload: dict[str, Any], kinds_of: dict[str, Kinds], converts: dict[str, Convert]) -> dict[str, Any]:
