@@ -93,8 +93,10 @@ def test_what_is_shown_is_read_back_as_about_the_same(seconds: float) -> None:
     [
         (55.4, 0.2, "55 seconds running time"),
         (1.2, None, "1 second running time"),
-        (60.0, 58.7, "60 seconds running time, 59 waiting for the lease"),
+        (60.0, 58.7, "60 seconds running time, 59 until it had its lease"),
     ],
 )
-def test_a_running_time_says_how_much_of_it_was_waiting(seconds: float, waited: float | None, text: str) -> None:
+def test_a_running_time_says_how_much_of_it_went_by_before_the_lease(
+    seconds: float, waited: float | None, text: str
+) -> None:
     assert running_time(seconds, waited) == text

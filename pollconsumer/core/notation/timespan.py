@@ -48,8 +48,8 @@ def format_duration(seconds: float) -> str:
 
 
 def running_time(seconds: float, waited: float | None) -> str:
-    """The running time in the article's words, and how long the launch waited for its lease, if for a second or
-    more."""
+    """The running time in the article's words, and how long the launch took from its start until it had its lease, if a
+    second or more."""
     running, waiting = round(seconds), round(waited or 0)
     text = f"{counted(running, 'second')} running time"
-    return f"{text}, {waiting} waiting for the lease" if waiting else text
+    return f"{text}, {waiting} until it had its lease" if waiting else text
