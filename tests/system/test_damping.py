@@ -312,7 +312,19 @@ def test_a_person_at_a_terminal_is_told_for_whom_a_launch_waits_and_cron_nothing
         assert re.fullmatch(rf"{info}consumer waits for the lease for [\d.]+m?s at most: held by {holder}\n", said)
         first.terminate()
         assert first.wait(PATIENCE) == 0
-        assert terminal.read_to_the_end().startswith(f"{info}consumer serves default until ")
+        assert terminal.read_to_the_end().startswith(f"{info}consumer serves default, in a window until ")
+
+
+def test_a_person_who_interrupts_a_launch_is_told_that_it_ends_with_what_is_in_hand(site: Site) -> None:
+    site.enqueue("hold", name="a")
+    with Terminal(site) as terminal:
+        site.await_note("begin a")
+        terminal.interrupt()
+        said = terminal.read_to("at once\r\n")
+        assert said.endswith("\npollconsumer: stops as soon as what is in hand has ended; Ctrl-C again stops at once\n")
+        site.open_gate()
+        assert "consumer ended after" in terminal.read_to_the_end()
+    assert site.notes() == ["begin a", "end a"]
 
 
 def test_a_person_at_a_terminal_is_told_what_is_served_each_message_and_a_summary_and_cron_nothing(site: Site) -> None:
@@ -329,7 +341,7 @@ def test_a_person_at_a_terminal_is_told_what_is_served_each_message_and_a_summar
     shown = at_terminal()
     info, warning = "pollconsumer: info: ", "pollconsumer: warning: "
     assert re.fullmatch(
-        rf"{info}consumer serves default until \d\d:\d\d:\d\d\n"
+        rf"{info}consumer serves default, in a window until \d\d:\d\d:\d\d\n"
         rf"{info}{ids['a']} \(greet\) completed in [\d.]+m?s\n"
         rf"{warning}dead letter: {ids['b']} \(greet\), attempt 1: ZeroDivisionError: division by zero\n"
         rf"{info}consumer ended after [\d.]+m?s \(empty\): 1 handled, 1 failed, 0 released\n",

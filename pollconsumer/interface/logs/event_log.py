@@ -125,7 +125,7 @@ def listener() -> Callable[[Event], None]:
                 log.info(text, event.role, fields["running_seconds"], event.stop_reason, counts, extra=summary)
             case events.LaunchBegan():
                 until = time.strftime("%H:%M:%S", time.localtime(time.time() + event.left))
-                log.info("%s serves %s until %s", event.role, fields["queues"] or "all queues", until)
+                log.info("%s serves %s, in a window until %s", event.role, fields["queues"] or "all queues", until)
             case events.AttemptFailed(delay=None):
                 text = "dead letter: {id} ({handler}), attempt {attempt}: {error}"
                 log.warning("%s", text.format_map(fields), extra=NEWS)
