@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -289,6 +290,9 @@ class Terminal:
         self._launch.wait()
         os.close(self._theirs)
         os.close(self._mine)
+
+    def interrupt(self) -> None:
+        self._launch.send_signal(signal.SIGINT)
 
     def read_to(self, end: str) -> str:
         shown = b""

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import inf
 from types import FrameType
 from typing import NoReturn
@@ -16,6 +16,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 CALL = signal.SIGURG
 """The signal by which the heartbeat says that a message in hand is to stop. It is ignored where it is not expected, as
 by a program that has replaced the launch."""
+STDERR = 2
+STOPS = b"\npollconsumer: stops as soon as what is in hand has ended; Ctrl-C again stops at once\n"
 LOOK_EVERY = 0.1
 """Seconds between looks for the file: the loop asks between any two messages."""
 
@@ -69,3 +71,6 @@ class StopRequest:
         if self.signal is not None:
             os._exit(130 if number == signal.SIGINT else 143)
         self.signal = number
+        if number == signal.SIGINT and os.isatty(STDERR):
+            with suppress(OSError):
+                os.write(STDERR, STOPS)  # without a lock
