@@ -102,6 +102,12 @@ def telling_when_interrupted(done: Callable[[], str]) -> Iterator[None]:
         raise
 
 
+def note_more(values: Iterator[object], limit: int) -> None:
+    """Where ``values`` go on after the ``limit`` of them that were printed, tell a person at a terminal."""
+    if is_terminal(sys.stderr) and next(values, None) is not None:
+        print_notice(f"the first {limit} are shown; --limit shows more")
+
+
 def print_help(text: str) -> None:
     """Print the help on standard error, where no command was named."""
     click.echo(text, err=True)

@@ -14,6 +14,7 @@ from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.core.packed_message import Packed
+    note_more,
 from pollconsumer.interface.cli.messages.chosen import each_queue, report, would
 from pollconsumer.interface.cli.messages.dead import WHY_LEFT
 from pollconsumer.interface.cli.opened import opened
@@ -55,10 +56,11 @@ def list_(state: str | None, limit: int, as_json: bool) -> None:
     found = map(_describe, islice(wanted, limit))
     if as_json:
         print_json_array(found)
-        return
-    names = ("id", "state", *COUNTS, "created_at", "ended_at")
-    rows = [[each[name] for name in names] for each in found]
-    print_table(("id", "state", *COUNTS, "created", "ended"), rows)
+    else:
+        names = ("id", "state", *COUNTS, "created_at", "ended_at")
+        rows = [[each[name] for name in names] for each in found]
+        print_table(("id", "state", *COUNTS, "created", "ended"), rows)
+    note_more(wanted, limit)
 
 
 @batch.command(epilog="pollconsumer batch show import-42\npollconsumer batch show import-42 --watch")

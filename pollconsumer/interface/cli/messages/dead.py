@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 
 import click
 
@@ -14,6 +15,7 @@ from pollconsumer.interface.cli.installation.status import describe, print_messa
 from pollconsumer.interface.cli.messages.chosen import each_queue, report
 from pollconsumer.interface.cli.messages.list import print_messages
 from pollconsumer.interface.cli.opened import opened
+from pollconsumer.interface.cli.output import note_more
 from pollconsumer.interface.cli.types import HANDLER_NAME, JSON_ARRAY, JSON_OBJECT, QUEUE_NAME, Once
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.inspector import Inspector
@@ -48,7 +50,8 @@ def dead() -> None:
 def list_(queue: str | None, handler: str | None, limit: int, as_json: bool) -> None:
     """List dead letters, oldest first."""
     letters = _letters(queue, handler)
-    print_messages((letter for letter, _ in zip(letters, range(limit), strict=False)), as_json=as_json)
+    print_messages(islice(letters, limit), as_json=as_json)
+    note_more(letters, limit)
 
 
 @dead.command(epilog="pollconsumer dead show ID")

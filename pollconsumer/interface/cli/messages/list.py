@@ -11,7 +11,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.interface.cli.installation.status import describe
 from pollconsumer.interface.cli.opened import opened
-from pollconsumer.interface.cli.output import print_json_array, print_table
+from pollconsumer.interface.cli.output import note_more, print_json_array, print_table
 from pollconsumer.interface.cli.types import HANDLER_NAME, JSON_ARRAY, QUEUE_NAME, RECURRENCE_NAME, Once, WordType
 from pollconsumer.store.reading.message_selector import MessageSelector, Selection
 from pollconsumer.store.reading.messages import Message
@@ -31,8 +31,9 @@ def list_(
     state: State | None, queue: str | None, handler: str | None, recurrence: str | None, limit: int, as_json: bool
 ) -> None:
     """Messages by state, oldest in it first."""
-    selection = Selection(state, queue, handler, recurrence)
-    print_messages(islice(opened(MessageSelector).messages(selection), limit), as_json=as_json)
+    found = opened(MessageSelector).messages(Selection(state, queue, handler, recurrence))
+    print_messages(islice(found, limit), as_json=as_json)
+    note_more(found, limit)
 
 
 def print_messages(messages: Iterator[Message], *, as_json: bool) -> None:

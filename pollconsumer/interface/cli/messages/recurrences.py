@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import islice
 from typing import Any
@@ -20,7 +20,7 @@ from pollconsumer.interface.cli.kinds import Text
 from pollconsumer.interface.cli.messages.enqueue import Report
 from pollconsumer.interface.cli.messages.recurrences_add import add
 from pollconsumer.interface.cli.opened import opened
-from pollconsumer.interface.cli.output import json_text, print_json, print_json_array, print_table, span
+from pollconsumer.interface.cli.output import json_text, note_more, print_json, print_json_array, print_table, span
 from pollconsumer.interface.cli.types import DUE_TIME, RECURRENCE_NAME, Once, Value
 from pollconsumer.interface.logs.event_log import listener
 from pollconsumer.interface.logs.logs import log
@@ -56,11 +56,16 @@ recurrences.add_command(add)
 @AS_JSON
 def list_(limit: int, as_json: bool) -> None:
     """List recurrences: next due time, counts, and the state and result of the last occurrence."""
-    found = map(_describe, islice(_all(), limit))
+    every = _all()
+    found = map(_describe, islice(every, limit))
     if as_json:
         print_json_array(found)
-        return
-    entries = list(found)
+    else:
+        _print_recurrences([*found])
+    note_more(every, limit)
+
+
+def _print_recurrences(entries: Sequence[dict[str, Any]]) -> None:
     names = ["name", "rule", "timezone", "handler", "queue", "next", "missed", "overlap", "enqueued", "skipped", "last"]
     rows = [[*(entry[name] for name in names), entry["last_state"], _brief(entry["last_result"])] for entry in entries]
     titles = [*names, "state", "last result"]

@@ -1,0 +1,35 @@
+"""What commands tell a person at a terminal, and nobody else, beside their output."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.site import Site
+
+
+def notices(site: Site, *arguments: str) -> list[str]:
+    """The lines that a command writes to the terminal on which its errors are shown."""
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "pollconsumer", *arguments]
+    subprocess.run(
+        command, cwd=site.directory, env=site.environment, stdout=subprocess.DEVNULL, stderr=theirs, timeout=60
+    )
+    os.write(theirs, b"end")
+    shown = b""
+    while not shown.endswith(b"end"):
+        shown += os.read(ours, 4096)
+    os.close(theirs)
+    os.close(ours)
+    return shown.removesuffix(b"end").decode().splitlines()
+
+
+def test_a_list_that_is_cut_says_so(site: Site) -> None:
+    for _ in range(3):
+        site.enqueue("record", name="a")
+    for limit, said in ((2, ["pollconsumer: the first 2 are shown; --limit shows more"]), (3, [])):
+        assert notices(site, "list", "--limit", str(limit)) == said
+    assert site.command("list", "--limit", "2").stderr == ""
