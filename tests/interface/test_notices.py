@@ -33,3 +33,10 @@ def test_a_list_that_is_cut_says_so(site: Site) -> None:
     for limit, said in ((2, ["pollconsumer: the first 2 are shown; --limit shows more"]), (3, [])):
         assert notices(site, "list", "--limit", str(limit)) == said
     assert site.command("list", "--limit", "2").stderr == ""
+
+
+def test_a_signal_that_is_not_awaited_is_said_to_be_kept(site: Site) -> None:
+    message = site.enqueue("record", "--in", "1h", name="a")
+    said = f"pollconsumer: {message} waits for no signal now; approved is kept until it asks"
+    assert notices(site, "signal", message, "approved") == [said]
+    assert site.command("signal", message, "other").stderr == ""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.notation.strict_json import parse
 from pollconsumer.interface.cli.opened import opened
+from pollconsumer.interface.cli.output import is_terminal, print_notice
 from pollconsumer.interface.cli.types import QUEUE_NAME, Once
 from pollconsumer.store.queues.signal_sender import SignalSender
 from pollconsumer.store.reading.inspector import Inspector
@@ -23,6 +26,11 @@ def signal(message_id: str, name: str, value: str, queue: str | None) -> None:
         given = parse(value)
     except (ValueError, RecursionError):
         raise BadData("VALUE", value, 'JSON, as in true or \'{"by":"admin"}\'') from None
-    queue = opened(Inspector).message(message_id, queue).queue
-    if not opened(SignalSender).send(queue, message_id, name, given):
+    inspector = opened(Inspector)
+    message = inspector.message(message_id, queue)
+    awaited = inspector.recorded(message)[1].awaited
+    if not opened(SignalSender).send(message.queue, message_id, name, given):
         raise BadData("signal sent before", name, "the first one holds; send it under another name")
+    if awaited != name and is_terminal(sys.stderr):
+        waits = f"waits for {awaited}" if awaited else "waits for no signal"
+        print_notice(f"{message_id} {waits} now; {name} is kept until it asks")
