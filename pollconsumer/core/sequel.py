@@ -12,7 +12,7 @@ import re
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from pollconsumer.core.errors import BadData
+from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.message import Malformed, NewMessage, check_id
 from pollconsumer.core.notation import strict_json
@@ -99,6 +99,17 @@ def member_of(message_id: str) -> tuple[str, int] | None:
     """The batch that a message is a member of, and its number, by its id; None if it is none."""
     found = _MEMBER.fullmatch(message_id)
     return (found[1], int(found[2])) if found else None
+
+
+def not_there(message_id: str, where: str = "list shows those that are kept") -> NotFound:
+    """The error for an id of which there is no message. ``where``: what to do about it, unless it may be the id of a
+    link or a callback that is not enqueued yet."""
+    if found := re.fullmatch(r"(.+)\+(\d{1,3})", message_id):
+        before = found[1] if found[2] == "2" else f"{found[1]}+{int(found[2]) - 1}"
+        where = f"a link of a chain is enqueued when the one before, {before}, is completed"
+    elif found := re.fullmatch(r"(.+):(then|failed|ended)", message_id):
+        where = f"a callback is enqueued when its batch or its message, {found[1]}, calls for it"
+    return NotFound("no such message", message_id, where)
 
 
 def identified(message: NewMessage, message_id: str, batch: str = "") -> NewMessage:

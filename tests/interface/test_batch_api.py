@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from pollconsumer import BadData, Context, Fatal, NotCompleted, NotFound, PollConsumer, Yield
 from pollconsumer.core.errors import UsageError
+from pollconsumer.interface.api.batches.chain import LinkHandle
 from pollconsumer.interface.api.batches.open_batch import OpenBatch
 from pollconsumer.testing import Sandbox
 
@@ -306,7 +308,7 @@ def test_a_chain_ends_with_the_link_that_fails_and_says_so_and_goes_on_when_that
         handle.wait()
     assert handle.status().id in str(ended.value)
     assert handle.state == "waiting"
-    app.message(handle.status().id).redrive()
+    handle.redrive()
     sandbox.run()
     assert words() == ["failed"]
 
@@ -355,6 +357,50 @@ def test_messages_enqueued_together_have_options_of_their_own() -> None:
 
 @pytest.mark.usefixtures("sandbox")
 def test_a_batch_in_an_asyncio_program() -> None:
+@pytest.mark.parametrize("ends", [lambda handle: handle.cancel(), lambda handle: handle.stop()])
+def test_a_chain_whose_last_link_waits_ends_with_the_one_that_is_cancelled(
+    sandbox: Sandbox, ends: Callable[[LinkHandle], None]
+) -> None:
+    handle = app.chain(add.args(1), add.args(2).using(in_="5m"), add.args(3), failed=tell.args("failed")).enqueue()
+    sandbox.run()
+    handle.reschedule(in_="1h")
+    sandbox.advance("5m")
+    sandbox.run()
+    assert (handle.state, handle.status().state) == ("waiting", "scheduled")
+    ends(handle)
+    sandbox.run()
+    assert told == [("failed", ("cancelled", None))]
+    assert (handle.state, handle.status().id) == ("waiting", f"{handle.id.removesuffix('+3')}+2")
+
+
+def test_what_is_done_to_a_link_that_is_completed_meanwhile_is_done_to_the_next(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = app.chain(add.args(1), add.args(2).using(in_="5m"), failed=tell.args("failed")).enqueue()
+    first = handle.status()
+    sandbox.run()
+    seen = iter([first])
+    status = handle.status
+    monkeypatch.setattr(LinkHandle, "status", lambda _: next(seen, None) or status())
+    handle.cancel()
+    sandbox.run()
+    assert told == [("failed", ("cancelled", None))]
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_a_link_and_a_callback_that_are_not_enqueued_yet_are_said_to_follow_others() -> None:
+    handle = app.chain(add.args(1).using(id="a"), add.args(2), add.args(3)).enqueue()
+    with pytest.raises(NotFound, match=r"such message: a\+3; .* the one before, a\+2, is completed"):
+        handle.signal("approved")
+    with pytest.raises(NotFound, match=r"a\+2; .* the one before, a, is completed"):
+        app.message("a+2")
+    with (
+        a_batch() as batch,
+        pytest.raises(NotFound, match=r"import:then; a callback is enqueued when .* import, calls"),
+    ):
+        app.message(f"{batch.id}:then").cancel()
+
+
     async def enqueue() -> None:
         async with a_batch() as batch:
             for number in range(400):

@@ -12,6 +12,7 @@ from pollconsumer.core.errors import NotCompleted, WaitRefused
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.interface.api.handle_actions import (
+    Act,
     cancelling,
     redriving,
     rescheduling,
@@ -97,25 +98,25 @@ class Handle(Generic[R]):
 
     def cancel(self) -> None:
         """Cancel the message, if it is not reserved yet; BadData if it is too late. NotFound, StoreUnreachable."""
-        self._app.ask(cancelling(self.queue, self.id))
+        self._act(cancelling)
 
     def stop(self) -> None:
         """End the message: cancel it if it is not reserved yet, else ask its launch to stop its handler.
         ``context.cancelled`` is true there within a second; five seconds later the handler is interrupted, if it can
         be. Returns when the request is taken. BadData if the message has ended; NotFound, StoreUnreachable."""
-        self._app.ask(stopping(self.queue, self.id))
+        self._act(stopping)
 
     def reschedule(self, *, in_: str | float | None = None, at: datetime | None = None) -> None:
         """Give the message another due time, if it is not reserved yet: after a delay in seconds or as text such as
         ``5m``, or at an aware datetime; one in the past is due now. BadData if it is too late, or for an invalid time;
         TypeError for a naive one, or for both; NotFound, StoreUnreachable."""
-        self._app.ask(rescheduling(self.queue, self.id, in_, at))
+        self._act(partial(rescheduling, in_=in_, at=at))
 
     def redrive(self, *, from_start: bool = False) -> None:
         """Return a dead letter to its queue with all attempts again; ``from_start``: without its checkpoint, steps and
         signals. BadData if the message is none, or if another message has its unique key by now; NotFound,
         StoreUnreachable."""
-        self._app.ask(redriving(self.queue, self.id, from_start=from_start))
+        self._act(partial(redriving, from_start=from_start))
 
     def signal(self, name: str, value: Any = None) -> bool:
         """Send a value of at most 64 KiB of JSON to the message, whose handler waits for it by ``context.wait_for``, or
@@ -129,19 +130,19 @@ class Handle(Generic[R]):
 
     async def cancel_async(self) -> None:
         """`cancel` without blocking the event loop."""
-        await self._app.ask_async(cancelling(self.queue, self.id))
+        await self._act_async(cancelling)
 
     async def stop_async(self) -> None:
         """`stop` without blocking the event loop."""
-        await self._app.ask_async(stopping(self.queue, self.id))
+        await self._act_async(stopping)
 
     async def reschedule_async(self, *, in_: str | float | None = None, at: datetime | None = None) -> None:
         """`reschedule` without blocking the event loop."""
-        await self._app.ask_async(rescheduling(self.queue, self.id, in_, at))
+        await self._act_async(partial(rescheduling, in_=in_, at=at))
 
     async def redrive_async(self, *, from_start: bool = False) -> None:
         """`redrive` without blocking the event loop."""
-        await self._app.ask_async(redriving(self.queue, self.id, from_start=from_start))
+        await self._act_async(partial(redriving, from_start=from_start))
 
     async def signal_async(self, name: str, value: Any = None) -> bool:
         """`signal` without blocking the event loop."""
@@ -184,6 +185,13 @@ class Handle(Generic[R]):
                 if waiting.may_be_stuck(message) and not await self._app.ask_async(waiting.serve_others(message)):
                     waiting.give_up(message)
                 await self._app.pause_async(pause)
+
+    def _act(self, act: Callable[[str, str], Act]) -> None:
+        """Do what ``act`` makes of a message's queue and id."""
+        self._app.ask(act(self.queue, self.id))
+
+    async def _act_async(self, act: Callable[[str, str], Act]) -> None:
+        await self._app.ask_async(act(self.queue, self.id))
 
     def _goes_on(self, _message: Message) -> bool:
         """Whether, when the message is completed, another is awaited."""

@@ -14,7 +14,7 @@ from pollconsumer.store.client.wire import Wire
 if TYPE_CHECKING:
     from pollconsumer.store.queues.interventions import Interventions
 
-    Act = Callable[[Wire, str], None]
+Act = Callable[[Wire, str], None]
 
 
 def cancelling(queue: str, message_id: str) -> Act:

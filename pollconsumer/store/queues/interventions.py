@@ -116,7 +116,9 @@ class Interventions:
     def _refuse(name: str, message_id: str, state: bytes | None) -> None:
         """Raise the error for what a script says, unless it has done its work."""
         if state is None:
-            raise NotFound("no such message", message_id, "list shows those that are kept")
+            from pollconsumer.core.sequel import not_there
+
+            raise not_there(message_id)
         if state == b"newer":
             raise BadData(f"cannot {name}", message_id, "a newer pollconsumer wrote it: use that one")
         if state:

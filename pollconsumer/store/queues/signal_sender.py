@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pollconsumer.core.errors import BadData, NotFound
+from pollconsumer.core.errors import BadData
 from pollconsumer.core.message_steps import MOST_BYTES, signal_line
+from pollconsumer.core.sequel import not_there
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records.id_text import id_bytes
@@ -26,7 +27,7 @@ class SignalSender:
             "signal", self._keys, queue, [id_bytes(message_id), begins, encoded, MOST_BYTES]
         )
         if said is None:
-            raise NotFound("no such message", message_id, "list shows those that are kept")
+            raise not_there(message_id)
         if said == b"newer":
             raise BadData("cannot signal", message_id, "a newer pollconsumer wrote it: use that one")
         if said == b"full":

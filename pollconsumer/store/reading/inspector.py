@@ -10,6 +10,7 @@ from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.lifecycle import State, state_of
 from pollconsumer.core.message import Malformed, decode_payload
 from pollconsumer.core.message_steps import Recorded
+from pollconsumer.core.sequel import not_there
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.reading.batch_reader import BatchReader
@@ -93,8 +94,7 @@ class Inspector:
                 return message
         if self._wire.unread:
             raise unreachable(self._wire.unread)
-        where = "list shows those that are kept" if queue is None else f"queue {queue} has none of that id"
-        raise NotFound("no such message", message_id, where)
+        raise not_there(message_id) if queue is None else not_there(message_id, f"queue {queue} has none of that id")
 
     def _having(self, message_id: str) -> list[str]:
         """The queues that have a message with that id."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any
 
-from pollconsumer.core.errors import NotFound, UsageError
+from pollconsumer.core.errors import BadData, NotFound, UsageError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.message import NewMessage
 from pollconsumer.core.packed_message import packed
 from pollconsumer.core.sequel import Sequel, decoded, encoded, identified
 from pollconsumer.interface.api.handle import Handle
+from pollconsumer.interface.api.handle_actions import Act
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.runtime.new_messages import Sendable, callback_of, refuse_own_identity
 from pollconsumer.store.reading.messages import Message
@@ -73,8 +74,9 @@ class Chain:
 
 
 class LinkHandle(Handle[Any]):
-    """The last link of a chain. While it is not enqueued yet, its state is ``waiting``, `wait` waits for it, or raises
-    NotCompleted for the link with which the chain has ended; `status` is that of the link that came last."""
+    """The last link of a chain. While it is not enqueued yet, its state is ``waiting``, and `wait` waits for it, or
+    raises NotCompleted for the link with which the chain has ended. `status` is that of the link that came last, on
+    which `cancel`, `stop`, `redrive` and `reschedule` act: a chain ends with the link that is cancelled."""
 
     __slots__ = ("_links",)
 
@@ -110,6 +112,30 @@ class LinkHandle(Handle[Any]):
             except NotFound:
                 continue
         raise NotFound("no such message", self.id, "its chain is no longer kept")
+
+    def _act(self, act: Callable[[str, str], Act]) -> None:
+        latest = self.status()
+        while True:
+            try:
+                return self._app.ask(act(latest.queue, latest.id))
+            except BadData as refusal:
+                latest = self._after(latest.id, self.status(), refusal)
+
+    async def _act_async(self, act: Callable[[str, str], Act]) -> None:
+        latest = await self.status_async()
+        while True:
+            try:
+                return await self._app.ask_async(act(latest.queue, latest.id))
+            except BadData as refusal:
+                latest = self._after(latest.id, await self.status_async(), refusal)
+
+    def _after(self, link: str, latest: Message, refusal: BadData) -> Message:
+        """The link to act on, if it came after one that was completed meanwhile; else raises."""
+        if latest.id != link:
+            return latest
+        if self._goes_on(latest):
+            raise BadData("chain", self.id, f"{link} is completed, and the next link on its way: try again")
+        raise refusal
 
     def _goes_on(self, message: Message) -> bool:
         return message.state is State.COMPLETED and message.id != self.id
