@@ -83,7 +83,7 @@ def _plan_batches(reading: PageReader, queue: str, planned: dict[str, Make]) -> 
         with suppress(NotFound):  # forgotten meanwhile
             batch = reading.of_batches.batch(queue, status.id)
             planned[links.of_batch(queue, status.id)] = partial(Pages.batch, page=batch)
-            shown += [*batch.dead, *(each for each in batch.callbacks.values() if each is not None)]
+            shown += [*batch.dead, *batch.called]
     return shown
 
 

@@ -24,7 +24,7 @@ from pollconsumer.runtime.handling.batch_in_hand import BatchInHand, MemberOutco
 from pollconsumer.runtime.handling.delivery import Previous
 from pollconsumer.runtime.new_batches import StartedBatch
 from pollconsumer.runtime.new_messages import SendOptions
-from pollconsumer.store.reading.batch_reader import BatchStatus
+from pollconsumer.store.reading.batch_reader import BatchCallback, BatchStatus
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.records.occurrences import PreviousOccurrence
 from pollconsumer.store.recurrences.recurrence_interventions import Occurred
@@ -44,6 +44,7 @@ GIVEN: dict[str, Any] = {
     "app.batches": AppBatches,
     "app.batches.get(…)": BatchHandle,
     "app.batches.get(…).status()": BatchStatus,
+    "app.batches.get(…).status().callbacks": BatchCallback,
     "app.chain(…)": Chain,
     "app.chain(…).enqueue()": LinkHandle,
     "app.recurrences": AppRecurrences,
@@ -86,7 +87,6 @@ BETWEEN_ROOMS: dict[str, set[str]] = {
     },
     "PollConsumerError": {"shows_trace", "traced"},
     "app.handler(…)": {"arguments", "definition", "hooks"},
-    "app.batches.get(…).status()": {"next_number"},
     "app.chain(…)": {"new_message"},
     "app.handler(…).using(…)": {"message"},
     "app.recurrences.get(…)": {"awaited", "phase", "raw_name"},

@@ -231,6 +231,7 @@ callbacks                   list of object
 callbacks.name              text                      "then"                         or failed, ended
 callbacks.handler           text                      "report"
 callbacks.message_id        text                      "import-42:then"
+callbacks.queue             text                      "default"
 callbacks.state             text or null              "waiting"                      null: not called, or no longer kept
 """,
     "batch cancel import-42": """

@@ -120,6 +120,22 @@ def test_a_batch_with_a_dead_member_calls_back_and_again_after_a_redrive(sandbox
         batch.add(load.args(-1))
         batch.add(load.args(1))
     sandbox.run()
+def test_the_callbacks_of_a_batch_are_shown_by_name_with_the_states_of_their_messages(sandbox: Sandbox) -> None:
+    with app.batch("import", then=tell.args("then"), failed=plain.args("x"), ended=breaks.args()) as batch:
+        batch.add(load.args(1))
+        batch.add(load.args(-1))
+    found = app.batches.get("import")
+    assert [tuple(each) for each in found.status().callbacks] == [
+        ("then", "tell", "import:then", "tell", "waiting"),
+        ("failed", "plain", "import:failed", "load", "waiting"),
+        ("ended", "breaks", "import:ended", "tell", "waiting"),
+    ]
+    sandbox.run()
+    states = [each.state for each in found.status().callbacks]
+    assert states == [None, "completed", "dead"]
+    assert [each.state for each in next(iter(app.batches)).listed.callbacks] == states
+
+
     assert told[-1] == ("ended", ((2, 1, 1, 0, 0), [2], ["Fatal: no"]))
     assert words() == ["failed", "ended"]
     found = app.batches.get("import")

@@ -54,9 +54,12 @@ def test_lines_are_members_and_the_callback_comes_after_the_last(site: Site) -> 
     ]
     assert (shown["id"], shown["state"], counts(site)) == ("import", "ended", {"total": 2, "completed": 2})
     assert shown["callbacks"] == [
-        {"name": "then", "handler": "record", "message_id": "import:then", "state": "completed"},
-        {"name": "failed", "handler": "record", "message_id": "import:failed", "state": None},
-        {"name": "ended", "handler": "fatal", "message_id": "import:ended", "state": "dead"},
+        {"name": name, "handler": handler, "message_id": f"import:{name}", "queue": "default", "state": state}
+        for name, handler, state in [
+            ("then", "record", "completed"),
+            ("failed", "record", None),
+            ("ended", "fatal", "dead"),
+        ]
     ]
     assert site.state("import.1") == "completed"
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from pollconsumer.core.errors import NotFound
 from pollconsumer.core.lifecycle import State
 from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.reading.batch_reader import BatchReader, BatchStatus
+from pollconsumer.store.reading.batch_reader import WAITING, BatchReader, BatchStatus
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.records.id_text import id_bytes
@@ -29,12 +29,12 @@ class OfBatches(NamedTuple):
 
 
 class OfBatch(NamedTuple):
-    """The page of a batch. ``callbacks``: by name, None for one that is not enqueued yet, or not kept any more.
-    ``dead``: dead members from the number ``first`` on; ``after``: the number that the next page begins with."""
+    """The page of a batch. ``called``: its callbacks that are kept. ``dead``: dead members from the number ``first``
+    on; ``after``: the number that the next page begins with."""
 
     now: int
     batch: BatchStatus
-    callbacks: Mapping[str, Message | None]
+    called: Sequence[Message]
     dead: Sequence[Message]
     first: int = 0
     after: int | None = None
@@ -63,9 +63,12 @@ class BatchPageReader:
     def batch(self, queue: str, batch_id: str, first: int = 0) -> OfBatch:
         """The page of a batch. NotFound if there is none."""
         batch, now = self._reader.batch(batch_id, queue), self._inspector.now()
-        called = {name: str(given["id"]) for name, given in batch.callbacks.items()}
-        found = {each.id: each for each in self._inspector.those(queue, [id_bytes(each) for each in called.values()])}
-        callbacks = {name: found.get(each) for name, each in called.items()}
+        called = [
+            message
+            for each in batch.callbacks
+            if each.state not in (None, WAITING)
+            for message in self._inspector.those(each.queue, [id_bytes(each.message_id)])
+        ]
         dead, after = self._reader.some(batch, "dead", first, PAGE) if batch.dead else ([], None)
         still = [each for each in dead if each.state is State.DEAD]  # a batch is not told of a redrive
-        return OfBatch(now, batch, callbacks, still, first, after)
+        return OfBatch(now, batch, called, still, first, after)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pollconsumer.core.errors import NotFound
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation import strict_json
-from pollconsumer.core.packed_message import Packed
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.reading.messages import Message, read_messages
 from pollconsumer.store.records.id_text import id_bytes, id_text
 from pollconsumer.store.server import readable_queues
 
-CALLBACKS = ("then", "failed", "ended")
+CALLED = {"then": 4, "failed": 8, "ended": 2}
+"""The callbacks, and the flags of those that are enqueued."""
 PER_CHUNK, FIRST_ADDED = 512, 1 << 20
 """Members in a field of ``batch_members``, and the first number of added members, as in ``lua/parts/batches.lua``."""
 LOOKED_THROUGH = 100
@@ -26,6 +26,9 @@ OUTSTANDING, COMPLETED, DEAD, OTHERWISE = range(4)
 _FLAGS = {"abandoned": 16, "expired": 32, "ended": 2, "closed": 1}
 """How a batch is, by the first flag that it has."""
 STATES = ("open", "closed", "ended", "abandoned", "expired")
+UNFINISHED = STATES[:2]
+WAITING = "waiting"
+"""The state of a callback that is not enqueued yet."""
 COUNTED = 1000
 """Batches whose states are counted."""
 _WANTED = {
@@ -37,9 +40,20 @@ _WANTED = {
 }
 
 
+class BatchCallback(NamedTuple):
+    """A callback of a batch: ``then``, ``failed`` or ``ended``. ``state``: its message's; ``waiting`` if it is not
+    enqueued yet; None if it never was, or is no longer kept."""
+
+    name: str
+    handler: str
+    message_id: str
+    queue: str
+    state: str | None
+
+
 class BatchStatus(NamedTuple):
     """A batch. ``state``: open, closed, ended, abandoned or expired; instants in epoch ms, None for none. Of one that
-    is open, ``total`` counts what its members have added; ``callbacks`` are their messages, by name."""
+    is open, ``total`` counts what its members have added. ``home``: the queue that counts its members."""
 
     id: str
     home: str
@@ -52,8 +66,7 @@ class BatchStatus(NamedTuple):
     created_at: int
     ended_at: int | None
     expires_at: int | None
-    callbacks: dict[str, Packed]
-    next_number: int = FIRST_ADDED
+    callbacks: tuple[BatchCallback, ...]
 
     @property
     def outstanding(self) -> int:
@@ -145,13 +158,13 @@ class BatchReader:
         """The numbers of a chunk whose members have ended."""
         return frozenset(self._numbers(home, batch, "ended", chunk))
 
-    @staticmethod
-    def _next_chunk(batch: BatchStatus, chunk: int, *, is_open: bool) -> int | None:
+    def _next_chunk(self, batch: BatchStatus, chunk: int, *, is_open: bool) -> int | None:
         first_added = FIRST_ADDED // PER_CHUNK
         if chunk < first_added and (is_open or (chunk + 1) * PER_CHUNK < batch.total):
             return chunk + 1
         after = max(chunk + 1, first_added)
-        return after if after * PER_CHUNK < batch.next_number else None
+        state = self._wire.command("HGET", self._keys.queue(batch.home, "batches"), batch.id)
+        return after if state is not None and after * PER_CHUNK < _numbers_of(state)[-1] else None
 
     def _numbers(self, home: str, batch: str, which: str | None, chunk: int) -> list[int]:
         first = chunk * PER_CHUNK
@@ -183,29 +196,61 @@ class BatchReader:
         return message
 
     def _read(self, home: str, ids: Sequence[str]) -> list[BatchStatus | None]:
-        fields = [f"{each}\n{name}" for each in ids for name in CALLBACKS]
+        fields = [f"{each}\n{name}" for each in ids for name in CALLED]
         if not ids:
             return []
-        states, callbacks = self._wire.all(
+        states, stored = self._wire.all(
             [
                 ("HMGET", self._keys.queue(home, "batches"), *ids),
                 ("HMGET", self._keys.queue(home, "batch_callbacks"), *fields),
             ]
         )
-        return [
-            None if state is None else _status(home, each, state, callbacks[3 * at : 3 * at + 3])
+        found = [
+            None if state is None else _status(home, each, state, stored[3 * at : 3 * at + 3])
             for at, (each, state) in enumerate(zip(ids, states, strict=True))
         ]
+        flags = [0 if state is None else state[0] for state in states]
+        enqueued = self._states_of(
+            each
+            for batch, known in zip(found, flags, strict=True)
+            for each in (() if batch is None else batch.callbacks)
+            if known & CALLED[each.name]
+        )
+        return [batch and batch._replace(callbacks=_with_states(batch, enqueued)) for batch in found]
+
+    def _states_of(self, callbacks: Iterable[BatchCallback]) -> dict[str, str]:
+        """The states of callbacks that are kept, by the ids of their messages."""
+        by_queue = dict[str, list[bytes]]()
+        for each in callbacks:
+            by_queue.setdefault(each.queue, []).append(id_bytes(each.message_id))
+        return {
+            message.id: str(message.state)
+            for queue, ids in by_queue.items()
+            if queue not in self._wire.unread
+            for message in read_messages(self._wire, self._keys, queue, ids)
+        }
 
 
-def _status(home: str, batch_id: str, state: bytes, callbacks: Sequence[bytes | None]) -> BatchStatus:
-    flags, numbers = state[0], [int.from_bytes(state[at : at + 6], "big") for at in range(1, len(state), 6)]
-    total, completed, dead, cancelled, expired, created, ended, expires, next_number = numbers
-    known = {name: strict_json.parse(each)[0] for name, each in zip(CALLBACKS, callbacks, strict=True) if each}
-    counts = (total, completed, dead, cancelled, expired)
-    return BatchStatus(
-        batch_id, home, _state_of(flags), *counts, created, ended or None, expires or None, known, next_number
+def _status(home: str, batch_id: str, state: bytes, stored: Sequence[bytes | None]) -> BatchStatus:
+    total, completed, dead, cancelled, expired, created, ended, expires, _ = _numbers_of(state)
+    callbacks = tuple(
+        BatchCallback(name, given["handler"], given["id"], given["queue"], None)
+        for name, each in zip(CALLED, stored, strict=True)
+        if each
+        for given in strict_json.parse(each)
     )
+    counts = (total, completed, dead, cancelled, expired)
+    return BatchStatus(batch_id, home, _state_of(state[0]), *counts, created, ended or None, expires or None, callbacks)
+
+
+def _with_states(batch: BatchStatus, enqueued: Mapping[str, str]) -> tuple[BatchCallback, ...]:
+    missing = WAITING if batch.state in UNFINISHED else None
+    return tuple(each._replace(state=enqueued.get(each.message_id, missing)) for each in batch.callbacks)
+
+
+def _numbers_of(state: bytes) -> list[int]:
+    """The numbers after a state's flags; the last is the next number of a member that a member adds."""
+    return [int.from_bytes(state[at : at + 6], "big") for at in range(1, len(state), 6)]
 
 
 def _state_of(flags: int) -> str:

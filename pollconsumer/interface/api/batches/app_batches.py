@@ -15,7 +15,7 @@ from pollconsumer.interface.settings.values import parse_word
 from pollconsumer.runtime.handling.waits import slot_waits
 from pollconsumer.store.batch_interventions import BatchInterventions
 from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.reading.batch_reader import BatchReader, BatchStatus
+from pollconsumer.store.reading.batch_reader import UNFINISHED, BatchReader, BatchStatus
 from pollconsumer.store.reading.messages import Message
 
 T = TypeVar("T")
@@ -132,7 +132,7 @@ class _BatchWait:
 
     def pause_after(self, status: BatchStatus) -> float | None:
         """Seconds until the next look; None if the batch has ended."""
-        if status.state not in ("open", "closed"):
+        if status.state not in UNFINISHED:
             return None
         pause = self._pause
         if self._until is not None and (left := self._until - monotonic()) < pause:

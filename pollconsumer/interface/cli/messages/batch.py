@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -13,7 +12,6 @@ import click
 from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.instants import iso
-from pollconsumer.core.packed_message import Packed
     note_more,
 from pollconsumer.interface.cli.messages.chosen import each_queue, report, would
 from pollconsumer.interface.cli.messages.dead import WHY_LEFT
@@ -28,17 +26,13 @@ from pollconsumer.interface.cli.output import (
 )
 from pollconsumer.interface.cli.types import JSON_ARRAY, JSON_OBJECT, Once, WordType
 from pollconsumer.store.queues.interventions import Interventions
-from pollconsumer.store.reading.batch_reader import STATES, BatchReader, BatchStatus
-from pollconsumer.store.reading.inspector import Inspector
+from pollconsumer.store.reading.batch_reader import STATES, UNFINISHED, BatchReader, BatchStatus
 from pollconsumer.store.reading.message_selector import Chosen
 
 ID = click.argument("batch_id", metavar="ID")
 COUNTS = ("total", "outstanding", "completed", "dead", "cancelled", "expired")
-UNFINISHED = ("open", "closed")
 LOOK_EVERY = 0.5
 """Seconds after which ``--watch`` reads a batch again."""
-WAITING = "waiting"
-"""State of a callback that is not enqueued yet."""
 
 
 @click.group()
@@ -73,7 +67,7 @@ def show(batch_id: str, watch: bool, as_json: bool) -> None:
     status = reader.batch(batch_id)
     if watch:
         status = _awaited(reader, status)
-    details = _describe(status) | {"callbacks": [*_callbacks(status)]}
+    details = _describe(status) | {"callbacks": [each._asdict() for each in status.callbacks]}
     if as_json:
         print_json(details)
         return
@@ -158,18 +152,3 @@ def _describe(status: BatchStatus) -> dict[str, Any]:
         "ended_at": status.ended_at and iso(status.ended_at),
         "expires_at": status.expires_at and iso(status.expires_at),
     }
-
-
-def _callbacks(status: BatchStatus) -> Iterator[dict[str, Any]]:
-    inspector = opened(Inspector)
-    for name, callback in status.callbacks.items():
-        state = _state_of(inspector, callback) or (WAITING if status.state in UNFINISHED else None)
-        yield {"name": name, "handler": callback["handler"], "message_id": callback["id"], "state": state}
-
-
-def _state_of(inspector: Inspector, callback: Packed) -> str | None:
-    """The state of a callback; None for one that is not enqueued, or no longer kept."""
-    try:
-        return str(inspector.message(callback["id"], callback["queue"]).state)
-    except NotFound:
-        return None
