@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from typing import TypeVar
 
 from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.core.message import check_queue
@@ -16,6 +17,7 @@ from pollconsumer.store.reading.batch_reader import BatchReader, BatchStatus
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
 
+T = TypeVar("T")
 SWEEP_WITHIN = 20.0
 """Seconds for one action on many messages: browsers and proxies wait that long for an answer."""
 _UNFINISHED = f"that took {SWEEP_WITHIN:.0f} s: press the button again for the rest"
@@ -36,8 +38,8 @@ class PageActions:
             "pause": lambda form: self._pause(form, paused=True),
             "resume": lambda form: self._pause(form, paused=False),
             "trigger": self._trigger,
-            "cancel_batch": lambda form: self._of_batch(form, self._batches.cancel, "cancelled"),
-            "redrive_batch": lambda form: self._of_batch(form, self._batches.redrive, "redriven"),
+            "cancel_batch": self._cancel_batch,
+            "redrive_batch": self._redrive_batch,
         }
 
     def act(self, form: Mapping[str, str], turn: AbstractContextManager[object]) -> str:
@@ -74,18 +76,24 @@ class PageActions:
         self._recurrences.trigger(self._recurrences.find(_value(form, "name")))
         yield f"Triggered: {form['name']}"
 
-    def _of_batch(
-        self, form: Mapping[str, str], act: Callable[[BatchStatus, int], tuple[int, int | None]], what: str
-    ) -> Iterator[str]:
-        """Do ``act`` to a batch, one chunk after the other; yields what was done until then."""
-        batch = self._batch_reader.batch(_value(form, "id"), _queue(form))
-        ends, done = self._clock() + SWEEP_WITHIN, 0
-        chunk: int | None = 0
-        while chunk is not None and self._clock() < ends:
-            count, chunk = act(batch, chunk)
-            done += count
-            said = f"{done:,} member{'' if done == 1 else 's'} {what}"
-            yield said if chunk is None else f"{said}; {_UNFINISHED}"
+    def _cancel_batch(self, form: Mapping[str, str]) -> Iterator[str]:
+        for done, more in self._chunks(form, self._batches.cancel):
+            stopped = f", {done.asked_to_stop:,} asked to stop" if done.asked_to_stop else ""
+            yield f"{_members(done.cancelled)} cancelled{stopped}{more}"
+
+    def _redrive_batch(self, form: Mapping[str, str]) -> Iterator[str]:
+        for done, more in self._chunks(form, self._batches.redrive):
+            yield f"{_members(done.redriven)} redriven{more}"
+
+    def _chunks(self, form: Mapping[str, str], act: Callable[[BatchStatus], Iterator[T]]) -> Iterator[tuple[T, str]]:
+        """Do ``act`` to a batch, one chunk after the other, within the time of an action; yields what was done until
+        then, and words for what is left."""
+        ends = self._clock() + SWEEP_WITHIN
+        for done in act(self._batch_reader.batch(_value(form, "id"), _queue(form))):
+            yield done, f"; {_UNFINISHED}"
+            if self._clock() >= ends:
+                return
+        yield done, ""
 
     def _sweep(self, form: Mapping[str, str], act: Callable[[str, list[str]], list[str]], what: str) -> Iterator[str]:
         """Do ``act`` to the dead letters that the form selects, one step after the other; yields what was done until
@@ -102,6 +110,10 @@ class PageActions:
             if sweep.left:
                 said += f", {sweep.left:,} left: no record, or another message has the unique key"
             yield f"{said}; {_UNFINISHED}" if more else said
+
+
+def _members(count: int) -> str:
+    return f"{count:,} member{'' if count == 1 else 's'}"
 
 
 def _value(form: Mapping[str, str], name: str) -> str:

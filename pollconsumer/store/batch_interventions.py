@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.core.lifecycle import State
@@ -13,33 +14,57 @@ from pollconsumer.store.reading.batch_reader import BatchReader, BatchStatus
 from pollconsumer.store.reading.messages import Message
 
 
+class CancelledMembers(NamedTuple):
+    """How many members were cancelled at once, and how many, which are in hand, were asked to stop."""
+
+    cancelled: int
+    asked_to_stop: int
+
+
+class RedrivenMembers(NamedTuple):
+    """How many dead members were returned to their queues, and the ids of those that were left: they have no record, or
+    another message has their unique key."""
+
+    redriven: int
+    left: list[str]
+
+
 class BatchInterventions:
     def __init__(self, wire: Wire, namespace: str) -> None:
         self._reader, self._interventions = BatchReader(wire, namespace), Interventions(wire, namespace)
 
-    def cancel(self, batch: BatchStatus, chunk: int) -> tuple[int, int | None]:
-        """Cancel the members of a chunk that have not ended; ask those in hand to stop. Returns how many were cancelled
-        at once, and the number of the next chunk, None if there is none."""
-        found, after = self._reader.page(batch, "outstanding", chunk)
-        cancelled = 0
-        for queue, ids in _by_queue(found, lambda message: not message.state.has_ended).items():
-            done = self._interventions.cancel_all(queue, ids)
-            cancelled += len(done)
-            for each in set(ids) - set(done):
-                with suppress(BadData, NotFound):  # it has ended meanwhile
-                    self._interventions.stop(queue, each)
-        return cancelled, after
+    def cancel(self, batch: BatchStatus) -> Iterator[CancelledMembers]:
+        """Cancel the members that have not ended; ask those in hand to stop. Yields after each chunk what was done
+        until then."""
+        cancelled = asked_to_stop = 0
+        for queues in self._chunks(batch, "outstanding", lambda message: not message.state.has_ended):
+            for queue, ids in queues.items():
+                done = self._interventions.cancel_all(queue, ids)
+                cancelled += len(done)
+                for each in set(ids) - set(done):
+                    with suppress(BadData, NotFound):  # it has ended meanwhile
+                        self._interventions.stop(queue, each)
+                        asked_to_stop += 1
+            yield CancelledMembers(cancelled, asked_to_stop)
 
-    def redrive(self, batch: BatchStatus, chunk: int) -> tuple[int, int | None]:
-        """Return the dead members of a chunk to their queues. Returns how many, and the number of the next chunk, None
-        if there is none."""
-        found, after = self._reader.page(batch, "dead", chunk)
-        dead = _by_queue(found, lambda message: message.state is State.DEAD)
-        return sum(len(self._interventions.redrive(queue, ids)) for queue, ids in dead.items()), after
+    def redrive(self, batch: BatchStatus) -> Iterator[RedrivenMembers]:
+        """Return the dead members to their queues. Yields after each chunk what was done until then."""
+        redriven, left = 0, list[str]()
+        for queues in self._chunks(batch, "dead", lambda message: message.state is State.DEAD):
+            for queue, ids in queues.items():
+                done = self._interventions.redrive(queue, ids)
+                redriven += len(done)
+                left += sorted(set(ids) - set(done))
+            yield RedrivenMembers(redriven, left)
 
-
-def _by_queue(messages: Sequence[Message], wanted: Callable[[Message], bool]) -> Mapping[str, list[str]]:
-    ids = dict[str, list[str]]()
-    for message in filter(wanted, messages):
-        ids.setdefault(message.queue, []).append(message.id)
-    return ids
+    def _chunks(
+        self, batch: BatchStatus, which: str, wanted: Callable[[Message], bool]
+    ) -> Iterator[Mapping[str, Sequence[str]]]:
+        """The ids of the members wanted of each chunk, by queue."""
+        chunk: int | None = 0
+        while chunk is not None:
+            found, chunk = self._reader.page(batch, which, chunk)
+            ids = dict[str, list[str]]()
+            for message in filter(wanted, found):
+                ids.setdefault(message.queue, []).append(message.id)
+            yield ids

@@ -92,7 +92,7 @@ def test_dead_members_return_to_their_queues(wire: Wire, batch: OneBatch) -> Non
 
 @pytest.mark.usefixtures("batch")
 def test_outstanding_members_are_cancelled_and_those_in_hand_are_asked_to_stop(wire: Wire) -> None:
-    assert "1 member cancelled." in press(admitted(wire), "cancel_batch").text
+    assert "1 member cancelled, 1 asked to stop." in press(admitted(wire), "cancel_batch").text
     assert reading(wire).message("b.3", OTHER).message.state == "cancelled"
     assert reading(wire).message("b.2", SIDE).message.stop_asked_at is not None
 
@@ -126,7 +126,7 @@ def test_an_action_on_a_large_batch_ends_in_time_and_says_that_there_is_more(wir
     form = {"what": "cancel_batch", "queue": HOME, "id": "b"}
     clock = count(0.0, SWEEP_WITHIN / 3)
     acting = PageActions(wire, NAMESPACE, clock=lambda: next(clock))
-    assert acting.act(form, nullcontext()) == "2 members cancelled; that took 20 s: press the button again for the rest"
+    assert acting.act(form, nullcontext()) == "3 members cancelled; that took 20 s: press the button again for the rest"
 
 
 @pytest.mark.usefixtures("batch")

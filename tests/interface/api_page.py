@@ -24,6 +24,7 @@ from pollconsumer.runtime.handling.batch_in_hand import BatchInHand, MemberOutco
 from pollconsumer.runtime.handling.delivery import Previous
 from pollconsumer.runtime.new_batches import StartedBatch
 from pollconsumer.runtime.new_messages import SendOptions
+from pollconsumer.store.batch_interventions import CancelledMembers
 from pollconsumer.store.reading.batch_reader import BatchCallback, BatchStatus
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.records.occurrences import PreviousOccurrence
@@ -43,6 +44,7 @@ GIVEN: dict[str, Any] = {
     "app.batch(…)": OpenBatch,
     "app.batches": AppBatches,
     "app.batches.get(…)": BatchHandle,
+    "app.batches.get(…).cancel()": CancelledMembers,
     "app.batches.get(…).status()": BatchStatus,
     "app.batches.get(…).status().callbacks": BatchCallback,
     "app.chain(…)": Chain,

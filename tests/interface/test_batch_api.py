@@ -212,7 +212,7 @@ def test_the_members_of_an_open_batch_are_found(sandbox: Sandbox) -> None:
             batch.add(load.args(number))
         found = app.batches.get("import")
         assert len([*found.members()]) == 600
-        assert found.cancel() == 600
+        assert found.cancel() == (600, 0)
     assert sandbox.messages("cancelled")
 
 
@@ -227,7 +227,7 @@ def test_a_batch_of_many_members_is_sent_as_it_grows(sandbox: Sandbox) -> None:
             batch.add(load.args(number))
         assert sandbox.messages(queue="load")
     assert app.batches.get("import").status().total == 700
-    assert app.batches.get("import").cancel() == 700
+    assert app.batches.get("import").cancel() == (700, 0)
     sandbox.run()
     assert words() == ["failed", "ended"]
     assert app.batches.get("import").status().cancelled == 700

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.interface.settings.values import parse_word
 from pollconsumer.runtime.handling.waits import slot_waits
-from pollconsumer.store.batch_interventions import BatchInterventions
+from pollconsumer.store.batch_interventions import BatchInterventions, CancelledMembers
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.reading.batch_reader import UNFINISHED, BatchReader, BatchStatus
 from pollconsumer.store.reading.messages import Message
@@ -95,26 +96,22 @@ class BatchHandle:
             await self._app.pause_async(pause)
         return status
 
-    def cancel(self) -> int:
+    def cancel(self) -> CancelledMembers:
         """Cancel all members that have not ended: those in hand are asked to stop, as by ``message.stop()``. Returns
-        how many were cancelled at once. A batch that is open takes members all the same."""
-        return self._in_chunks(lambda *store: BatchInterventions(*store).cancel)
+        how many were cancelled at once, and how many asked to stop. A batch that is open takes members all the same."""
+        return self._done(lambda batch, *store: BatchInterventions(*store).cancel(batch))
 
     def redrive(self) -> int:
         """Return the members that are dead letters to their queues, with all attempts again. Returns how many."""
-        return self._in_chunks(lambda *store: BatchInterventions(*store).redrive)
+        return self._done(lambda batch, *store: BatchInterventions(*store).redrive(batch)).redriven
 
     def _members(self, which: str | None) -> Iterator[Message]:
         batch = self.status()
         return self._app.ask_for_each(lambda *store: BatchReader(*store).members(batch, which))
 
-    def _in_chunks(self, intervene: Callable[[Wire, str], Callable[[BatchStatus, int], tuple[int, int | None]]]) -> int:
-        """Intervene in a chunk of the batch after the other. Returns with how many members it was done."""
-        batch, done = self.status(), 0
-        chunk: int | None = 0
-        while chunk is not None:
-            count, chunk = self._app.ask(lambda *store: intervene(*store)(batch, chunk or 0))  # noqa: B023  at once
-            done += count
+    def _done(self, intervene: Callable[[BatchStatus, Wire, str], Iterator[T]]) -> T:
+        """Intervene in all chunks of the batch. Returns what was done."""
+        *_, done = self._app.ask_for_each(partial(intervene, self.status()))
         return done
 
     def _read(self, wire: Wire, namespace: str) -> BatchStatus:

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from itertools import islice
 from typing import Any
 
 import click
 
-from pollconsumer.core.errors import BadData, NotFound
-from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.instants import iso
-    note_more,
-from pollconsumer.interface.cli.messages.chosen import each_queue, report, would
+from pollconsumer.interface.cli.messages.chosen import report_counts, would
 from pollconsumer.interface.cli.messages.dead import WHY_LEFT
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import (
     given_row,
+    note_more,
     print_json,
     print_json_array,
     print_line,
     print_table,
     progress_bar,
+    telling_when_interrupted,
 )
 from pollconsumer.interface.cli.types import JSON_ARRAY, JSON_OBJECT, Once, WordType
-from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.batch_interventions import BatchInterventions, CancelledMembers, RedrivenMembers
 from pollconsumer.store.reading.batch_reader import STATES, UNFINISHED, BatchReader, BatchStatus
-from pollconsumer.store.reading.message_selector import Chosen
 
 ID = click.argument("batch_id", metavar="ID")
 COUNTS = ("total", "outstanding", "completed", "dead", "cancelled", "expired")
@@ -90,22 +87,21 @@ def show(batch_id: str, watch: bool, as_json: bool) -> None:
 @JSON_OBJECT
 def cancel(batch_id: str, yes: bool, as_json: bool) -> None:
     """Cancel all members that have not ended; those in hand are asked to stop."""
-    asked = _members(batch_id, "outstanding")
+    reader = opened(BatchReader)
+    status = reader.batch(batch_id)
     if not yes:
-        would("cancelled", len(asked), as_json)
+        outstanding = reader.members(status, "outstanding")
+        would("cancelled", sum(not each.state.has_ended for each in outstanding), as_json)
         return
-    interventions = opened(Interventions)
-    cancelled = {*each_queue("cancelled", (asked, interventions.cancel_all))}
-    stopped = 0
-    for queue, message_id in asked:
-        if message_id not in cancelled:
-            with suppress(BadData, NotFound):  # it has ended meanwhile
-                interventions.stop(queue, message_id)
-                stopped += 1
+    done = CancelledMembers(0, 0)
+    with telling_when_interrupted(lambda: f"{done.cancelled} cancelled, and perhaps some more"):
+        for each in opened(BatchInterventions).cancel(status):
+            done = each
     if as_json:
-        print_json({"cancelled": len(cancelled), "asked_to_stop": stopped})
+        print_json(done._asdict())
     else:
-        print_line(f"{len(cancelled)} cancelled" + (f", {stopped} in hand and asked to stop" if stopped else ""))
+        stopped = f", {done.asked_to_stop} in hand and asked to stop" if done.asked_to_stop else ""
+        print_line(f"{done.cancelled} cancelled{stopped}")
 
 
 @batch.command(epilog="pollconsumer batch redrive import-42")
@@ -113,9 +109,11 @@ def cancel(batch_id: str, yes: bool, as_json: bool) -> None:
 @JSON_OBJECT
 def redrive(batch_id: str, as_json: bool) -> None:
     """Return the members that are dead letters to their queues, with all attempts again."""
-    letters = _members(batch_id, "dead")
-    returned = each_queue("redriven", (letters, opened(Interventions).redrive))
-    report("redriven", returned, letters, WHY_LEFT, as_json)
+    done = RedrivenMembers(0, [])
+    with telling_when_interrupted(lambda: f"{done.redriven} redriven, and perhaps some more"):
+        for each in opened(BatchInterventions).redrive(opened(BatchReader).batch(batch_id)):
+            done = each
+    report_counts("redriven", done.redriven, done.left, WHY_LEFT, as_json)
 
 
 def _awaited(reader: BatchReader, status: BatchStatus) -> BatchStatus:
@@ -130,16 +128,6 @@ def _awaited(reader: BatchReader, status: BatchStatus) -> BatchStatus:
             status = reader.batch(status.id, status.home)
         bar.update(bar.length - bar.pos)
     return status
-
-
-def _members(batch_id: str, which: str) -> Chosen:
-    """Queue and id of the members that are outstanding or dead, before anything changes."""
-    reader = opened(BatchReader)
-    return [
-        (message.queue, message.id)
-        for message in reader.members(reader.batch(batch_id), which)
-        if (message.state is State.DEAD if which == "dead" else not message.state.has_ended)
-    ]
 
 
 def _describe(status: BatchStatus) -> dict[str, Any]:

@@ -36,12 +36,16 @@ def each_queue(what: str, *acts: tuple[Chosen, Callable[[str, list[str]], list[s
 
 def report(what: str, done: Sequence[str], asked: Chosen, why_left: str, as_json: bool) -> None:
     """Print how many messages were acted on, and which were left."""
-    left = sorted({message_id for _, message_id in asked} - set(done))
-    told: dict[str, Any] = {what: len(done), "left": left}
+    report_counts(what, len(done), sorted({message_id for _, message_id in asked} - set(done)), why_left, as_json)
+
+
+def report_counts(what: str, count: int, left: Sequence[str], why_left: str, as_json: bool) -> None:
+    """`report`, where it is known how many messages were acted on, and which ids were left."""
+    told: dict[str, Any] = {what: count, "left": left}
     if as_json:
         print_json(told)
     else:
-        print_line(f"{len(done)} {what}" + (f", {len(left)} left: {why_left}" if left else ""))
+        print_line(f"{count} {what}" + (f", {len(left)} left: {why_left}" if left else ""))
 
 
 def would(what: str, count: int, as_json: bool) -> None:
