@@ -60,6 +60,11 @@ def silent(number: int) -> int:
     return number
 
 
+@app.handler("keep", queue="load", result_ttl="7d")
+def keep(number: int) -> int:
+    return number
+
+
 @app.handler("breaks", queue="tell")
 def breaks() -> None:
     raise Fatal("a callback of no use")
@@ -115,11 +120,6 @@ def test_a_batch_calls_back_when_all_members_are_completed(sandbox: Sandbox) -> 
     assert [each.id for each in app.batches] == ["import"]
 
 
-def test_a_batch_with_a_dead_member_calls_back_and_again_after_a_redrive(sandbox: Sandbox) -> None:
-    with a_batch() as batch:
-        batch.add(load.args(-1))
-        batch.add(load.args(1))
-    sandbox.run()
 def test_the_callbacks_of_a_batch_are_shown_by_name_with_the_states_of_their_messages(sandbox: Sandbox) -> None:
     with app.batch("import", then=tell.args("then"), failed=plain.args("x"), ended=breaks.args()) as batch:
         batch.add(load.args(1))
@@ -136,6 +136,11 @@ def test_the_callbacks_of_a_batch_are_shown_by_name_with_the_states_of_their_mes
     assert [each.state for each in next(iter(app.batches)).listed.callbacks] == states
 
 
+def test_a_batch_with_a_dead_member_calls_back_and_again_after_a_redrive(sandbox: Sandbox) -> None:
+    with a_batch() as batch:
+        batch.add(load.args(-1))
+        batch.add(load.args(1))
+    sandbox.run()
     assert told[-1] == ("ended", ((2, 1, 1, 0, 0), [2], ["Fatal: no"]))
     assert words() == ["failed", "ended"]
     found = app.batches.get("import")
@@ -164,16 +169,20 @@ def test_members_that_leave_no_result_are_counted(sandbox: Sandbox) -> None:
     assert told[0] == ("then", ((2, 2, 0, 0, 0), [None, None], []))
 
 
-def test_members_that_are_forgotten_are_passed_over_and_have_counted(sandbox: Sandbox) -> None:
+def test_results_outlive_their_members_and_are_passed_over_after_that(sandbox: Sandbox) -> None:
     with a_batch() as batch:
         batch.add(load.args(1))
-        batch.add(load.args(2).using(in_="25h"))
-    sandbox.run()
-    sandbox.advance("25h")
-    sandbox.run()
-    sandbox.run()
-    assert (told[0][0], told[0][1][0]) == ("then", (2, 2, 0, 0, 0))
-    assert [*app.batches.get("import").results()] == [("import.1", 4)]
+        batch.add(app.chain(keep.args(1), plain.args("x")))
+        batch.add(keep.args(3))
+        batch.add(load.args(2).using(in_="39h"))
+    sandbox.run_for("40h", every="8h")
+    with pytest.raises(NotFound):
+        app.message("import.0")
+    assert told[0] == ("then", ((4, 4, 0, 0, 0), [2, 3, 4], []))  # not of a chain whose links are forgotten
+    found = app.batches.get("import")
+    assert [each.id for each in found.members("completed")] == ["import.3"]
+    sandbox.run_for("16h", every="8h")
+    assert (found.status().completed, [*found.results()]) == (4, [("import.2", 3), ("import.3", 4)])
 
 
 def test_a_callback_that_fails_leaves_its_batch_and_the_members_as_they_are(sandbox: Sandbox) -> None:
@@ -329,50 +338,6 @@ def test_a_chain_ends_with_the_link_that_fails_and_says_so_and_goes_on_when_that
     assert words() == ["failed"]
 
 
-def test_a_chain_in_a_batch_counts_as_one_member(sandbox: Sandbox) -> None:
-    with a_batch() as batch:
-        assert batch.add(app.chain(add.args(1), add.args(2))) == "import.0"
-        batch.add(app.chain(add.args(1), add.args(-2), add.args(3)))
-    sandbox.run()
-    assert told[-1] == ("ended", ((2, 1, 1, 0, 0), [3], ["Fatal: less than nothing"]))
-    assert [each.id for each in app.batches.get("import").members()] == ["import.0+2", "import.1+2"]
-    assert app.batches.get("import").redrive() == 1
-
-
-def test_callbacks_of_one_message(sandbox: Sandbox) -> None:
-    then, failed = tell.args("then"), tell.args("failed")
-    add.using(then=then, failed=failed).enqueue(3)
-    add.using(id="a", then=then, failed=failed).enqueue(-1)
-    app.enqueue("add", {"number": 4}, then=then, failed=failed)
-    handle = add.using(in_="1h", then=then, failed=failed).enqueue(5)
-    handle.cancel()
-    sandbox.run()
-    assert sorted(told) == [
-        ("failed", ("cancelled", None)),
-        ("failed", ("dead", None)),
-        ("then", ("completed", 3)),
-        ("then", ("completed", 4)),
-    ]
-    assert app.message("a:failed").state == "completed"
-
-
-@pytest.mark.usefixtures("sandbox")
-def test_messages_enqueued_together_have_options_of_their_own() -> None:
-    handles = plain.using(priority=2).enqueue_many(
-        [
-            plain.args("a").using(id="8.a", in_="5m"),
-            plain.args("b"),
-            {"word": "c"},
-            plain.args("d").using(priority=-1),
-        ]
-    )
-    assert handles[0].id == "8.a"
-    assert [each.status().priority for each in handles] == [2, 2, 2, -1]
-    assert [str(each.state) for each in handles] == ["scheduled", "ready", "ready", "ready"]
-
-
-@pytest.mark.usefixtures("sandbox")
-def test_a_batch_in_an_asyncio_program() -> None:
 @pytest.mark.parametrize("ends", [lambda handle: handle.cancel(), lambda handle: handle.stop()])
 def test_a_chain_whose_last_link_waits_ends_with_the_one_that_is_cancelled(
     sandbox: Sandbox, ends: Callable[[LinkHandle], None]
@@ -417,6 +382,50 @@ def test_a_link_and_a_callback_that_are_not_enqueued_yet_are_said_to_follow_othe
         app.message(f"{batch.id}:then").cancel()
 
 
+def test_a_chain_in_a_batch_counts_as_one_member(sandbox: Sandbox) -> None:
+    with a_batch() as batch:
+        assert batch.add(app.chain(add.args(1), add.args(2))) == "import.0"
+        batch.add(app.chain(add.args(1), add.args(-2), add.args(3)))
+    sandbox.run()
+    assert told[-1] == ("ended", ((2, 1, 1, 0, 0), [3], ["Fatal: less than nothing"]))
+    assert [each.id for each in app.batches.get("import").members()] == ["import.0+2", "import.1+2"]
+    assert app.batches.get("import").redrive() == 1
+
+
+def test_callbacks_of_one_message(sandbox: Sandbox) -> None:
+    then, failed = tell.args("then"), tell.args("failed")
+    add.using(then=then, failed=failed).enqueue(3)
+    add.using(id="a", then=then, failed=failed).enqueue(-1)
+    app.enqueue("add", {"number": 4}, then=then, failed=failed)
+    handle = add.using(in_="1h", then=then, failed=failed).enqueue(5)
+    handle.cancel()
+    sandbox.run()
+    assert sorted(told) == [
+        ("failed", ("cancelled", None)),
+        ("failed", ("dead", None)),
+        ("then", ("completed", 3)),
+        ("then", ("completed", 4)),
+    ]
+    assert app.message("a:failed").state == "completed"
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_messages_enqueued_together_have_options_of_their_own() -> None:
+    handles = plain.using(priority=2).enqueue_many(
+        [
+            plain.args("a").using(id="8.a", in_="5m"),
+            plain.args("b"),
+            {"word": "c"},
+            plain.args("d").using(priority=-1),
+        ]
+    )
+    assert handles[0].id == "8.a"
+    assert [each.status().priority for each in handles] == [2, 2, 2, -1]
+    assert [str(each.state) for each in handles] == ["scheduled", "ready", "ready", "ready"]
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_a_batch_in_an_asyncio_program() -> None:
     async def enqueue() -> None:
         async with a_batch() as batch:
             for number in range(400):

@@ -15,7 +15,8 @@ from pollconsumer.runtime.new_messages import Sendable
 
 
 class MemberOutcome(NamedTuple):
-    """How a member ended. ``error``: the last one, if it is not completed; ``result``: that of a completed one."""
+    """How a member ended. ``error``: the last one, if it is not completed; ``result``: that of a completed one.
+    ``handler``: empty if only the result is kept."""
 
     id: str
     number: int
@@ -84,8 +85,9 @@ class BatchInHand:
         return int(self._counts["expired"])
 
     def results(self) -> Iterator[MemberOutcome]:
-        """The completed members with their results, in the order of their numbers; read a page at a time."""
-        return self._outcomes("completed")
+        """The completed members with their results, in the order of their numbers; read a page at a time. Of one that
+        is forgotten as long as its result is kept: its handler's ``result_ttl``, two days at least."""
+        return self._outcomes("results")
 
     def failures(self) -> Iterator[MemberOutcome]:
         """The members that are dead, cancelled or expired, in the order of their numbers."""

@@ -37,6 +37,8 @@ class Completion(NamedTuple):
             if sequel.ends_member(State.COMPLETED):
                 told = told_of_member(sequel.batch, added)
                 kept_for_ms = kept_for_ms and max(kept_for_ms, RESULTS_KEPT_MS)
+            elif sequel.batch:  # its id is the member's: its result would be taken for that of the chain
+                kept_for_ms = 0
         opened = [] if context is None else context.batches()
         outgoing = pack(following, self.at, opened) if following or opened else b""
         kept = self.result if kept_for_ms else b""

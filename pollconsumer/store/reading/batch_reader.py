@@ -11,7 +11,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation import strict_json
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.reading.messages import Message, read_messages
+from pollconsumer.store.reading.messages import Message, forgotten_message, read_messages
 from pollconsumer.store.records.id_text import id_bytes, id_text
 from pollconsumer.store.server import readable_queues
 
@@ -33,6 +33,7 @@ COUNTED = 1000
 """Batches whose states are counted."""
 _WANTED = {
     "completed": {COMPLETED},
+    "results": {COMPLETED},
     "failed": {DEAD, OTHERWISE},
     "dead": {DEAD},
     "outstanding": {OUTSTANDING},
@@ -126,7 +127,8 @@ class BatchReader:
 
     def members(self, batch: BatchStatus, which: str | None = None) -> Iterator[Message]:
         """The members of a batch: all, or ``completed``, ``failed``, ``dead`` or ``outstanding`` ones, in the order of
-        their numbers. Of a chain the link that came last. Members that are no longer kept are passed over."""
+        their numbers. Of a chain the link that came last. Members that are no longer kept are passed over; for
+        ``results``, those of which the result is not kept either: else they have that alone, and no handler."""
         at: int | None = 0
         while at is not None:
             found, at = self.page(batch, which, at)
@@ -135,7 +137,7 @@ class BatchReader:
     def page(self, batch: BatchStatus, which: str | None, chunk: int) -> tuple[list[Message], int | None]:
         """The members of a chunk, and the number of the next chunk; None if there is none."""
         numbers = self._numbers(batch.home, batch.id, which, chunk)
-        found = self._find([f"{batch.id}.{number}" for number in numbers])
+        found = self._find([f"{batch.id}.{number}" for number in numbers], results=which == "results")
         # Of a batch that is open it is not known where its producer has come to.
         is_open = batch.state == "open" and (bool(found) or which not in (None, "outstanding"))
         return found, self._next_chunk(batch, chunk, is_open=is_open)
@@ -174,15 +176,24 @@ class BatchReader:
         codes = held.ljust(PER_CHUNK // 4, b"\0")
         return [first + n for n in range(PER_CHUNK) if codes[n // 4] >> 2 * (n % 4) & 3 in _WANTED[which]]
 
-    def _find(self, ids: Sequence[str]) -> list[Message]:
-        """The messages of these ids, in their order, in whatever queues they are; of a chain the last link."""
+    def _find(self, ids: Sequence[str], *, results: bool = False) -> list[Message]:
+        """The messages of these ids, in their order, in whatever queues they are; of a chain the last link. With
+        ``results`` what is left of forgotten ones, too."""
         found, left = dict[str, Message](), [*ids]
-        for queue in readable_queues(self._wire, self._keys):
+        queues = readable_queues(self._wire, self._keys)
+        for queue in queues:
             for message in read_messages(self._wire, self._keys, queue, [id_bytes(each) for each in left]):
                 found[message.id] = message
             left = [each for each in left if each not in found]
             if not left:
                 break
+        if results and left:
+            fields = [id_bytes(each) for each in left]
+            stored = self._wire.all([("HMGET", self._keys.queue(queue, "results"), *fields) for queue in queues])
+            for queue, of_queue in zip(queues, stored, strict=True):
+                for each, result in zip(left, of_queue, strict=True):
+                    if result is not None:
+                        found[each] = forgotten_message(queue, each, result)
         return [self._last_link(found[each]) for each in ids if each in found]
 
     def _last_link(self, message: Message) -> Message:

@@ -109,6 +109,12 @@ def read_messages(
             )
 
 
+def forgotten_message(queue: str, message_id: str, result: bytes) -> Message:
+    """What is left of a completed message while its result is kept longer than the message."""
+    row = rows.read_row(rows.BLANK)
+    return Message(message_id, queue, row, None, None, result=_read_result(result), found=State.COMPLETED)
+
+
 class _Parts(NamedTuple):
     """What is stored of a message, by the names of the keys."""
 
