@@ -22,15 +22,20 @@ def new_batch(
     failed: Sendable | None,
     ended: Sendable | None,
     expires: str | float | None,
+    cancelled_as: str | None = None,
 ) -> NewBatch:
-    """A batch with these callbacks. Its home is the queue of the first of them. BadData for an invalid id or expiry."""
+    """A batch with these callbacks. Its home is the queue of the first of them. BadData for an invalid id, expiry, or
+    ``cancelled_as``."""
+    if cancelled_as not in (None, "completed"):
+        raise BadData("cancelled_as", repr(cancelled_as), "completed, or leave it out")
     if len(check_id(batch_id)) > LONGEST_ID:
         raise BadData("batch id", repr(batch_id), f"at most {LONGEST_ID} characters")
     given = {"then": then, "failed": failed, "ended": ended}
     called = {name: callback for name, callback in given.items() if callback is not None}
     home = next((callback_of(called[name], batch_id, name)["queue"] for name in called), "default")
     callbacks = {name: callback_of(callback, batch_id, name, home) for name, callback in called.items()}
-    return NewBatch(home, batch_id, callbacks, 0 if expires is None else max(1, milliseconds("expires", expires)))
+    lasts = 0 if expires is None else max(1, milliseconds("expires", expires))
+    return NewBatch(home, batch_id, callbacks, lasts, spares_cancelled=cancelled_as is not None)
 
 
 def member_of(sendable: Sendable, home: str, batch: str, number: int) -> NewMessage:

@@ -38,7 +38,10 @@ QUEUE_KEYS = {
         "unique key, mostly after its handler and a zero → id that holds it, and when that lapses",
     ),
     "counters": Key(
-        "c", "hash", "duplicates in ready, ticks, numbers of outbox entries, whether any id was chosen by a user"
+        "c",
+        "hash",
+        "duplicates in ready, ticks, numbers of outbox entries, batches that have not ended, whether any id was "
+        "chosen by a user",
     ),
     "announced": Key("t", "hash", "lineage of a lease → fence of its newest holder here, 0 once that has died"),
     "ready_marker": Key("k", "list", "one element while consumers are to wake"),

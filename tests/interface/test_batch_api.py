@@ -283,6 +283,25 @@ def test_a_batch_expires_with_members_that_nobody_has_handled(sandbox: Sandbox) 
     assert app.batches.get("import").state == "expired"
 
 
+def test_a_batch_whose_members_are_cancelled_may_go_on_as_if_they_were_completed(sandbox: Sandbox) -> None:
+    with app.batch("import", then=tell.args("then"), failed=tell.args("failed"), cancelled_as="completed") as batch:
+        batch.add(load.args(1))
+        batch.add(load.args(2).using(in_="1h"))
+    sandbox.run()
+    app.message("import.1").cancel()
+    sandbox.run()
+    assert told == [("then", ((2, 1, 0, 1, 0), [2], [None]))]
+    with pytest.raises(BadData, match="cancelled_as: 'dead'; completed, or leave it out"):
+        app.batch(cancelled_as="dead")  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_a_producer_of_too_many_batches_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pollconsumer.store.queues.batches.MOST_BATCHES", 0)
+    with pytest.raises(UsageError, match="queue tell has 10000 batches that have not ended, the most: let some end"):
+        a_batch().__enter__()
+
+
 def test_an_empty_batch_calls_back(sandbox: Sandbox) -> None:
     with a_batch(None):
         pass

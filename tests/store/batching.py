@@ -28,9 +28,11 @@ def callback(batch: str, name: str, home: str = HOME) -> NewMessage:
     return message(f"{batch}:{name}", queue=home)._replace(sequel=encoded(Sequel(called_by=home)))
 
 
-def new_batch(batch: str = "b", *, expires: int = 0, total: int | None = None, home: str = HOME) -> NewBatch:
+def new_batch(
+    batch: str = "b", *, expires: int = 0, total: int | None = None, home: str = HOME, spares: bool = False
+) -> NewBatch:
     callbacks = {name: packed(callback(batch, name, home)) for name in CALLBACKS}
-    return NewBatch(home, batch, callbacks, expires, total)
+    return NewBatch(home, batch, callbacks, expires, total, spares)
 
 
 def member(number: int, queue: str = QUEUE, batch: str = "b", home: str = HOME) -> NewMessage:
@@ -45,13 +47,13 @@ def complete_member(r: Reservation, result: str = "", *, added: Iterable[NewMess
 
 
 class OneBatch:
-    """The batch "b"; it is open."""
+    """The batch "b"; it is open. ``spares``: its cancelled members count as completed."""
 
-    def __init__(self, store: RedisStore, *, expires: int = 0) -> None:
+    def __init__(self, store: RedisStore, *, expires: int = 0, spares: bool = False) -> None:
         self.store, self.batches = store, Batches(store.producer)
         self._reader = BatchReader(store.wire, store.keys.namespace)
         store.producer.register(HOME)
-        assert self.batches.open(new_batch(expires=expires)) == ""
+        assert self.batches.open(new_batch(expires=expires, spares=spares)) == ""
         self.launches = {queue: Launch(store, queue=queue) for queue in (QUEUE, OTHER)}
 
     def add(self, *members: NewMessage) -> None:

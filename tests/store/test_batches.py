@@ -145,6 +145,41 @@ def test_a_member_that_is_cancelled_expires_or_is_stopped_counts_as_that(
     assert (batch.counts(), batch.called()) == (("ended", 3, 0, 0, 2, 1), ["failed", "ended"])
 
 
+@pytest.mark.parametrize("is_cancelled_last", [True, False])
+def test_cancelled_members_may_count_as_completed(
+    store: RedisStore, person: Interventions, is_cancelled_last: bool
+) -> None:
+    batch = OneBatch(store, spares=True)
+    with_members(batch, QUEUE, OTHER)
+    ends: list[Callable[[], Any]] = [lambda: complete_all(batch), lambda: person.cancel(OTHER, "b.1")]
+    for end in ends if is_cancelled_last else reversed(ends):
+        assert batch.called() == []
+        end()
+        batch.send()
+    assert (batch.counts(), batch.called()) == (("ended", 2, 1, 0, 1, 0), ["then", "ended"])
+
+
+def test_a_dead_member_fails_a_batch_that_spares_cancelled_ones(store: RedisStore, person: Interventions) -> None:
+    batch = OneBatch(store, spares=True)
+    with_members(batch, QUEUE, QUEUE)
+    person.cancel(QUEUE, "b.0")
+    batch.launches[QUEUE].settle(*map(die, batch.launches[QUEUE].reserve()))
+    batch.send()
+    assert (batch.counts(), batch.called()) == (("ended", 2, 0, 1, 1, 0), ["failed", "ended"])
+
+
+def test_a_home_has_so_many_batches_that_have_not_ended_at_most(
+    batch: OneBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pollconsumer.store.queues.batches.MOST_BATCHES", 2)
+    assert [batch.batches.open(new_batch(name)) for name in ("c", "d", "c", "d")] == ["", "full", "open", "full"]
+    batch.batches.take_in([new_batch("e", total=1)], [])  # with a completion, which was accepted
+    batch.close(0)
+    assert batch.batches.open(new_batch("d")) == "full"
+    batch.batches.close(HOME, "c", 0)
+    assert batch.batches.open(new_batch("d")) == ""
+
+
 def test_a_member_whose_launch_died_ends_when_it_is_recovered_to_stop(batch: OneBatch, person: Interventions) -> None:
     with_members(batch, QUEUE, QUEUE)
     batch.launches[QUEUE].reserve(2)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from threading import Lock
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, cast
 
 from pollconsumer.core.errors import BadData, UsageError
 from pollconsumer.core.lifecycle import State
@@ -207,13 +207,14 @@ class Context:
         failed: Sendable | None = None,
         ended: Sendable | None = None,
         expires: str | float | None = None,
+        cancelled_as: Literal["completed"] | None = None,
     ) -> StartedBatch:
         """Start a batch, which is accepted with the completion of this message, or not at all. Its ``add`` adds
         members, of which a completion takes as many as of `enqueue`. See ``PollConsumer.batch`` for the rest."""
         from pollconsumer.runtime.new_batches import StartedBatch, new_batch
 
         with Shield(), self._adding:
-            batch = StartedBatch(new_batch(id, then, failed, ended, expires), self._add_of_batch)
+            batch = StartedBatch(new_batch(id, then, failed, ended, expires, cancelled_as), self._add_of_batch)
             self._started.append(batch)
             self.leaves = True
         return batch

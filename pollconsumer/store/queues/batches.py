@@ -11,17 +11,20 @@ from pollconsumer.store.queues.producer import Producer
 
 OPEN_FOR_MS = 3600 * 1000
 """Time without a word of its producer after which an open batch is abandoned."""
+MOST_BATCHES = 10_000
+"""Batches of a home that have not ended, beyond which producers may open no more."""
 
 
 class NewBatch(NamedTuple):
     """A batch to be opened. ``expires`` in ms, 0 for never; ``callbacks`` by name; ``total`` if it is closed at
-    once."""
+    once; ``spares_cancelled``: cancelled members count as completed."""
 
     home: str
     id: str
     callbacks: Mapping[str, Packed]
     expires: int = 0
     total: int | None = None
+    spares_cancelled: bool = False
 
 
 class Ends(NamedTuple):
@@ -42,8 +45,8 @@ class Batches:
 
     def open(self, batch: NewBatch) -> str:
         """Open a batch, or say that its producer lives. Returns how it was: "" if it is new, else ``open``, or why it
-        takes no more members."""
-        return str(self._wire.all([self._opening(batch)])[0].decode())
+        takes no more members; ``full`` if its home has MOST_BATCHES."""
+        return str(self._wire.all([self._opening(batch, MOST_BATCHES)])[0].decode())
 
     def close(self, home: str, batch: str, members: int) -> str:
         """Close a batch to which its producer has added so many members. Returns how it was, if it took no more; else
@@ -76,9 +79,10 @@ class Batches:
         homes = [home for home, sent_on in zip(by_home, answers, strict=True) if sent_on]
         return [*homes, *(batch.home for batch in opened if batch.total == 0)]
 
-    def _opening(self, batch: NewBatch) -> tuple[Any, ...]:
+    def _opening(self, batch: NewBatch, most: int | str = "") -> tuple[Any, ...]:
         script = self._wire.scripts["open_batch"]
-        arguments: list[Any] = [batch.id, OPEN_FOR_MS, batch.expires, "" if batch.total is None else batch.total]
+        total = "" if batch.total is None else batch.total
+        arguments: list[Any] = [batch.id, OPEN_FOR_MS, batch.expires, total, int(batch.spares_cancelled), most]
         for name, message in batch.callbacks.items():
             arguments += (name, json.dumps([message]))
         return self._wire.script(script, self._keys.of_script(script, batch.home), arguments)

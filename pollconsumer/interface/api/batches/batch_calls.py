@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.runtime.new_messages import Sendable, new_id
@@ -24,18 +24,21 @@ class BatchCalls(StoreCalls):
         failed: Sendable | None = None,
         ended: Sendable | None = None,
         expires: str | float | None = None,
+        cancelled_as: Literal["completed"] | None = None,
     ) -> OpenBatch:
         """A batch, for ``with`` or ``async with``, in which its ``add`` adds members.
 
         Each callback, ``handler.args(…)``, is enqueued once: ``then`` when all members are completed, ``failed`` at the
         first that is dead, cancelled or expired, ``ended`` when all have ended. ``expires``: how long after its opening
-        it calls ``failed`` and ``ended`` without its last members. With an ``id`` it can be enqueued again, after an
-        error. BadData or UsageError for an invalid argument.
+        it calls ``failed`` and ``ended`` without its last members. With ``cancelled_as="completed"`` members that are
+        cancelled or stopped do not fail it: ``then`` follows once the others are completed. With an ``id`` it can be
+        enqueued again, after an error. BadData or UsageError for an invalid argument.
         """
         from pollconsumer.interface.api.batches.open_batch import OpenBatch
         from pollconsumer.runtime.new_batches import new_batch
 
-        return OpenBatch(self, new_batch(new_id() if id is None else id, then, failed, ended, expires))
+        batch_id = new_id() if id is None else id
+        return OpenBatch(self, new_batch(batch_id, then, failed, ended, expires, cancelled_as))
 
     @property
     def batches(self) -> AppBatches:

@@ -15,7 +15,7 @@ from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.runtime.new_batches import MOST_MEMBERS, member_of
 from pollconsumer.runtime.new_messages import Sendable
 from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.queues.batches import Batches, NewBatch
+from pollconsumer.store.queues.batches import MOST_BATCHES, Batches, NewBatch
 from pollconsumer.store.queues.producer import ENQUEUE_PAGE, ENQUEUE_PAGES, Producer
 from pollconsumer.store.reading.batch_reader import PER_CHUNK, BatchReader
 
@@ -120,6 +120,9 @@ class OpenBatch:
 
     def _hear(self, shut: str) -> None:
         """Take in how the batch was as it was opened, or as its producer was heard of."""
+        if shut == "full":
+            most = f"queue {self._batch.home} has {MOST_BATCHES} batches that have not ended, the most"
+            raise UsageError("batch", self.id, f"{most}: let some end, or cancel them")
         if self._heard and shut != "open":
             raise UsageError("batch", self.id, f"it is {shut}: enqueue the rest as another batch")
         if shut in ("abandoned", "expired"):

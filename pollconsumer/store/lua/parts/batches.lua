@@ -6,6 +6,7 @@
 local BATCH_FLAGS, TOTAL, MEMBERS_COMPLETED, MEMBERS_DEAD, MEMBERS_CANCELLED, MEMBERS_EXPIRED = 1, 2, 8, 14, 20, 26
 local OPENED_AT, BATCH_ENDED_AT, BATCH_EXPIRES, NEXT_NUMBER = 32, 38, 44, 50
 local BATCH_CLOSED, BATCH_ENDED, TOLD_THEN, TOLD_FAILED, BATCH_ABANDONED, BATCH_EXPIRED = 1, 2, 4, 8, 16, 32
+local CANCELLED_AS_COMPLETED = 64
 local PER_CHUNK = 512  -- members of which a field of batch_members tells
 local FIRST_ADDED = 1048576  -- numbers from here on are of members that members have added
 local ENDED_KEPT_MS = 172800000  -- an ended batch is kept for two days
@@ -32,16 +33,24 @@ local function call_back(batch, state, callback, flag, now)
   return with_batch_flag(state, flag)
 end
 
+-- How many batches have not ended.
+local function going_on()
+  return tonumber(redis.call('HGET', counters, 'batches') or 0) or 0
+end
+
 -- End a batch, for whatever reason. Returns the new state.
 local function end_batch(batch, state, now)
   redis.call('ZADD', batch_instants, now + ENDED_KEPT_MS, batch)
+  redis.call('HSET', counters, 'batches', decimal(going_on() - 1))  -- GUARD batches that have ended make room
   return call_back(batch, with_number(state, BATCH_ENDED_AT, now), 'ended', BATCH_ENDED, now)
 end
 
 -- Store the state of a batch, and call back as it says.
 local function conclude(batch, state, now)
-  local total, completed = number6(state, TOTAL), number6(state, MEMBERS_COMPLETED)
-  local others = number6(state, MEMBERS_DEAD) + number6(state, MEMBERS_CANCELLED) + number6(state, MEMBERS_EXPIRED)
+  local total, completed, cancelled = number6(state, TOTAL), number6(state, MEMBERS_COMPLETED), number6(state, MEMBERS_CANCELLED)
+  local others = number6(state, MEMBERS_DEAD) + number6(state, MEMBERS_EXPIRED) + cancelled
+  -- GUARD cancelled members that count as completed
+  if has_batch_flag(state, CANCELLED_AS_COMPLETED) then completed, others = completed + cancelled, others - cancelled end
   if others > 0 and not has_batch_flag(state, TOLD_FAILED) then  -- GUARD failed once
     state = call_back(batch, state, 'failed', TOLD_FAILED, now)
   end
