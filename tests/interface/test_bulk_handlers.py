@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 class Entry:
     path: str
     size: int
+
+
+@dataclass
+class Visit:
+    path: str
+    at: datetime
 
 
 @pytest.fixture
@@ -182,9 +188,9 @@ def test_a_message_that_does_not_fit_the_annotation_is_dead_alone(
         raise Partial({1: ValueError("no")})
 
     index.__annotations__["messages"] = form
-    app.handler("index", bulk=5)(index)
-    for n, size in enumerate([1, "many", 2]):
+    for n, size in enumerate([1, "many", 2]):  # by a producer that has not the handler
         app.enqueue("index", {"n": n, "path": f"{n}", "size": size})
+    app.handler("index", bulk=5)(index)
     sandbox.run()
     entries = [each.payload if isinstance(each, Item) else each for each in seen]
     assert entries == [Entry("0", 1), Entry("2", 2)]
@@ -195,11 +201,12 @@ def test_a_message_that_does_not_fit_the_annotation_is_dead_alone(
 
 
 def test_a_call_is_not_made_without_a_message_that_fits(app: PollConsumer, sandbox: Sandbox) -> None:
+    app.enqueue("index", {"n": 0})  # by a producer that has not the handler
+
     @app.handler("index", bulk=5)
     def index(messages: list[Entry]) -> None:
         raise AssertionError(messages)
 
-    index.enqueue(n=0)
     sandbox.run(raising=False)
     assert states(sandbox) == ["dead"]
 
@@ -460,6 +467,45 @@ def test_a_command_refuses_a_payload_that_does_not_fit(app: PollConsumer) -> Non
         check_arguments(index, {"path": "a", "size": "many"})
 
 
+def test_a_producer_is_refused_a_payload_that_does_not_fit(app: PollConsumer, sandbox: Sandbox) -> None:
+    @app.handler("index", bulk=3)
+    def index(messages: list[Item[Entry]]) -> None: ...
+
+    good: dict[str, Any] = {"path": "a", "size": 1}
+    bad: dict[str, Any] = {"path": "a", "size": "many"}
+    for enqueue in (
+        lambda: index.enqueue(**bad),
+        lambda: index.args(**bad),
+        lambda: index.using(priority=1).enqueue(**bad),
+        lambda: index.enqueue_many([good, bad]),
+        lambda: app.enqueue("index", bad),
+        lambda: index.enqueue(path="a"),
+    ):
+        with pytest.raises(TypeError, match=r"arguments of .*index\(\): payload.size: "):
+            enqueue()
+    assert sandbox.messages() == []
+    index.enqueue_many([good, index.args(**good)])
+    with app.batch("b") as batch:
+        batch.add(index.args(**good))
+    sandbox.run()
+    assert {str(each.state) for each in sandbox.messages()} == {"completed"}
+
+
+def test_a_value_without_a_json_form_is_written_as_the_annotation_says(app: PollConsumer, sandbox: Sandbox) -> None:
+    seen: list[Visit] = []
+
+    @app.handler("index", bulk=3)
+    def index(messages: list[Visit]) -> None:
+        seen.extend(messages)
+
+    at = datetime(2026, 11, 27, 8, tzinfo=UTC)
+    index.enqueue(path="a", at=at)
+    index.enqueue_many([{"path": "b", "at": at}])
+    app.enqueue("index", {"path": "c", "at": at})
+    sandbox.run()
+    assert seen == [Visit("a", at), Visit("b", at), Visit("c", at)]
+
+
 def test_a_handler_is_called_directly(app: PollConsumer) -> None:
     @app.handler("index", bulk=3)
     def index(messages: list[Item[Entry]]) -> int:
@@ -567,7 +613,6 @@ def test_each_message_ends_in_exactly_one_way(
     with registry.afresh():
         app = PollConsumer()
 
-    @app.handler("index", bulk=10)
     def index(messages: list[Item[Entry]]) -> list[int] | None:
         del messages
         if failing:
@@ -583,7 +628,8 @@ def test_each_message_ends_in_exactly_one_way(
         wanted[n] = "scheduled" if everything_fails else failing.get(place, "completed")
     with Sandbox(app) as sandbox:
         for n, size in enumerate(sizes):
-            index.enqueue(n=n, path="", size=size)
+            app.enqueue("index", {"n": n, "path": "", "size": size})  # not checked yet
+        app.handler("index", bulk=10)(index)
         launched = sandbox.run()
         assert states(sandbox) == wanted
         assert launched.handled == wanted.count("completed")

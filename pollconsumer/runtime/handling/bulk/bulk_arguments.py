@@ -9,8 +9,10 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, get_args, get_origin
 
 from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.message import encode_named
 from pollconsumer.runtime.handling.annotations import Annotations, accepted_types
 from pollconsumer.runtime.handling.argument_errors import (
+    BadArguments,
     Mismatch,
     NotOfJson,
     bad_arguments,
@@ -26,9 +28,11 @@ FORMS = "annotate it: list[Item], list[dict], list[Item[Model]] or list[Model]"
 
 
 class _Form(NamedTuple):
-    """How a message becomes what the function is given: an `Item` or, if not ``of_items``, its payload alone."""
+    """How a message becomes what the function is given: an `Item` or, if not ``of_items``, its payload alone.
+    ``convert``: to the annotated type ``hint``; None if every payload fits."""
 
     of_items: bool
+    hint: Any
     convert: Convert | None
 
 
@@ -66,6 +70,31 @@ class BulkArguments(Arguments):
             return converted
         headers: Mapping[str, str] = MappingProxyType(delivery.headers or {})
         return Item(converted, delivery.id, headers, delivery.attempt)
+
+    def of_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The payload for these arguments. TypeError if it does not fit the annotation of the messages."""
+        payload = super().of_call(args, kwargs)
+        try:
+            self._converted(payload)
+        except BadArguments as error:
+            problem = str(error).removeprefix("bad_arguments: ")
+            raise TypeError(f"arguments of {self._bulk_function}(): {problem}") from None
+        except Exception as error:  # a type of the user's that raises will do so again where the message is handled
+            refuse_thrown(error, self._converted, payload)
+        return payload
+
+    def dumped(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """``payload``; where a value has no JSON form, as the annotation of the messages says."""
+        given = dict(payload)
+        form = self._form or self._get_form()
+        try:
+            encode_named(given)
+        except TypeError:
+            if form.convert is None or self._dumper is None:
+                raise
+            written: dict[str, Any] = self._dumper(form.hint)(form.convert(given))
+            return written
+        return given
 
     def bind(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``payload``. BadArguments if it does not fit."""
@@ -138,7 +167,7 @@ class BulkArguments(Arguments):
             raise bad_arguments([f"payload: {error}"]) from None
         except Exception as error:  # reported by `check`
             refuse_thrown(error, self._conversion, wanted)
-        self._form = _Form(of_items, convert)
+        self._form = _Form(of_items, wanted, convert)
         return self._form
 
     def _conversion(self, hint: Any) -> Convert | None:
