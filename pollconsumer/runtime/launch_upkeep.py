@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pollconsumer.core.news.events import ConflictDropped, MessagesFound, NewerMessagesFound, OrphansRecovered
 from pollconsumer.runtime.launch.held import Launch, LaunchPlan
 from pollconsumer.store.leases import set_back_by
-from pollconsumer.store.queues import outbox
 from pollconsumer.store.records.reservations import DeadLetter
 
 EVERY = 1.0
@@ -67,6 +66,8 @@ def tick(launch: Launch, queue: str) -> int:
 
 def send_on(launch: Launch, queue: str) -> int:
     """Send what the outbox of ``queue`` has. Returns how many messages."""
+    # Imported lazily: most messages bring about no others.
+    from pollconsumer.store.queues import outbox
 
     def tell_conflict(message_id: str, receiver: str) -> None:
         launch.emit(ConflictDropped(message_id, receiver))

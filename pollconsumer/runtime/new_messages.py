@@ -26,7 +26,6 @@ from pollconsumer.core.notation.instants import ceil_ms, exact_epoch_ms
 from pollconsumer.core.notation.timespan import YEAR, parse_duration
 
 if TYPE_CHECKING:
-    from pollconsumer.core.packed_message import Packed
     from pollconsumer.core.recurrence import Recurrence
 
 LONGEST_DELAY = 1000 * YEAR
@@ -195,7 +194,7 @@ def _with_callbacks(message: NewMessage, given: dict[str, Any]) -> NewMessage:
     return identified(message._replace(sequel=encoded(Sequel(**callbacks))), message.id)
 
 
-def callback_of(sendable: Sendable, owner: str, name: str, called_by: str = "") -> Packed:
+def callback_of(sendable: Sendable, owner: str, name: str, called_by: str = "") -> dict[str, Any]:
     """A callback of the message, or of the batch with this home, whose id is ``owner``, as it is stored. TypeError for
     what is none; UsageError for one that has an id, a key or callbacks of its own."""
     from pollconsumer.core.packed_message import packed

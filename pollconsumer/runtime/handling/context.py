@@ -16,12 +16,12 @@ from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.runtime.handling.delivery import Delivery, Previous, Situation
 from pollconsumer.runtime.handling.shield import Shield
 from pollconsumer.runtime.new_messages import Sendable, SendOptions, new_message
-from pollconsumer.store.queues.batches import NewBatch
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.handling.batch_in_hand import BatchInHand
     from pollconsumer.runtime.handling.journal import Journal
     from pollconsumer.runtime.new_batches import StartedBatch
+    from pollconsumer.store.queues.batches import NewBatch
 
 T = TypeVar("T")
 
