@@ -36,7 +36,7 @@ from pollconsumer.runtime.system.process import resident_bytes
 from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
-    from pollconsumer.runtime.session.bulk.bulk_caller import BulkCaller
+    from pollconsumer.runtime.session.bulk import bulk_caller, bulk_calls
 
 SERVER_LATE = 0.1
 NEVER_ANY_TIME_WITHIN = 0.5
@@ -70,23 +70,24 @@ class Consumer:
         self._exchange = exchange(
             launch, self._settling, turns, options.limits, self._pace, reporter, reserved, options.keeping
         )
-        self._stops = launch.progress.stops
-        self._stopping = MessageStopper(launch, executor, self._exchange, options.queues)
+        self._handlers, self._stops = handlers, launch.progress.stops
+        calls = self._bulk_calls()
+        self._stopping = MessageStopper(
+            launch, executor, self._exchange, options.queues, None if calls is None else calls.stoppable
+        )
         brief = durations.brief(options, executor.slots)
         self._relay = SlotRelay(launch, handlers, executor, self._exchange, brief=brief)
-        parts = launch, handlers, executor, learned, self._settling, self._exchange
-        self._quick = QuickPath(*parts, context_of, brief=brief, horizon=HORIZON)
-        self._handlers = handlers
-        self._collecting = Collector(
-            launch, executor, learned, self._exchange, self._settling, self._stopping, self._relay
-        )
+        quickly = launch, handlers, executor, learned, self._settling, self._exchange
+        self._quick = QuickPath(*quickly, context_of, brief=brief, horizon=HORIZON)
+        parts = launch, executor, learned, self._exchange, self._settling, self._stopping, self._relay
+        self._collecting = Collector(*parts, None if calls is None else calls.each_of)
         self._opening = AttemptOpener(
             launch, handlers, self._settling, context_of, self._collecting.settle, options.new_monitors
         )
         self._starter = CallStarter(
             launch, executor, learned, self._exchange, self._settling, self._collecting, self._pace
         )
-        self._bulks = self._bulk_caller(deliveries)
+        self._bulks = self._bulk_caller(deliveries, calls)
         self._asked: StopReason | None = None
         """The first reason to stop; it may be transient."""
         self._exhausted = False
@@ -94,18 +95,21 @@ class Consumer:
         self._empty_since: float | None = None
         self._memory_checked = self.window.start
 
-    def _bulk_caller(self, deliveries: Deliveries) -> BulkCaller | None:
-        """What calls bulk handlers, if there are any."""
+    def _bulk_calls(self) -> bulk_calls.BulkCalls | None:
+        """The calls of bulk handlers in hand, if there are such handlers."""
         if all(each.bulk is None for each in self._handlers.values()):
             return None
-        from pollconsumer.runtime.session.bulk.bulk_caller import BulkCaller  # few launches have any
+        from pollconsumer.runtime.session.bulk.bulk_calls import BulkCalls  # few launches have any
 
-        parts = self._exchange, self._pace, self._opening, self._starter
-        bulks = BulkCaller(
-            self.options, self._launch, self._handlers, self.executor, *parts, deliveries.context_of_call
-        )
-        self._collecting.each_of, self._stopping.stoppable = bulks.each_of, bulks.stoppable
-        return bulks
+        return BulkCalls(self._launch, self._handlers, self.options, self.executor.slots, self._exchange, self._pace)
+
+    def _bulk_caller(self, deliveries: Deliveries, calls: bulk_calls.BulkCalls | None) -> bulk_caller.BulkCaller | None:
+        if calls is None:
+            return None
+        from pollconsumer.runtime.session.bulk.bulk_caller import BulkCaller
+
+        parts = self._exchange, self._pace, self._opening, self._starter, calls, deliveries.context_of_call
+        return BulkCaller(self.options, self._launch, self._handlers, self.executor, *parts)
 
     def run(self) -> StopReason:
         """Handle messages until the window closes. Raises LeaseLost, StoreUnreachable."""

@@ -30,13 +30,14 @@ class Collector:
         settling: Settlements,
         stopping: MessageStopper,
         relay: SlotRelay,
+        each_of: Callable[[Handled], Iterable[Handled]] | None = None,
     ) -> None:
+        """``each_of`` tells what became of each message of a bulk handler's call, where there are such handlers."""
         self._launch, self._executor, self._durations = launch, executor, durations
         self._exchange, self._settling, self._stopping, self._relay = exchange, settling, stopping, relay
+        self._each_of = each_of
         self.leaking = False
         """Whether a handler has left so few descriptors that the launch must end."""
-        self.each_of: Callable[[Handled], Iterable[Handled]]
-        """Tells what became of each message of a bulk handler's call; set where there are such handlers."""
 
     def await_quiet(self) -> None:
         """Wait until no message is in hand."""
@@ -69,7 +70,9 @@ class Collector:
         if handled.leaking:
             launch.emit(DescriptorsUsedUp(attempt.reservation.name, attempt.reservation.handler))
             self.leaking = True
-        each_ended = [handled] if attempt.handler.bulk is None else self.each_of(handled)
+        each_ended = [handled]
+        if attempt.handler.bulk is not None and self._each_of is not None:
+            each_ended = [*self._each_of(handled)]
         if sum(map(self._end, each_ended)):
             self._durations.add(attempt.handler.name, handled.ended - handled.started)
 

@@ -16,19 +16,27 @@ if TYPE_CHECKING:
 
 
 class MessageStopper:
-    def __init__(self, launch: Launch, executor: Executor, exchange: Exchange, queues: Sequence[str]) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        executor: Executor,
+        exchange: Exchange,
+        queues: Sequence[str],
+        stoppable: Callable[[Reservation], Reservation | None] | None = None,
+    ) -> None:
+        """``stoppable`` names the message by which the executor knows the call of one that is to stop; None while
+        others share that call."""
         self._stops, self._flight = launch.progress.stops, launch.progress.flight
         self._executor, self._exchange, self._queues = executor, exchange, queues
         self._interrupted: set[tuple[str, bytes]] = set()
-        self.stoppable: Callable[[Reservation], Reservation | None] = lambda reservation: reservation
-        """Names the message by which the executor knows the call of one that is to stop; None while others share it."""
+        self._stoppable = stoppable or (lambda reservation: reservation)
 
     def interrupt(self) -> None:
         """Interrupt handlers in hand, after a grace. From a signal handler, too, if they run in the main thread."""
         standing = self._stops.standing() - self._interrupted
         for reservation in self._flight.in_hand() if standing else ():
             named = reservation.queue, reservation.id
-            if named in standing and (known := self.stoppable(reservation)) is not None:
+            if named in standing and (known := self._stoppable(reservation)) is not None:
                 self._interrupted.add(named)
                 self._executor.stop(known, STOP_GRACE, partial(self._is_in_hand, reservation))
 

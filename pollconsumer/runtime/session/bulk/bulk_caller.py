@@ -7,22 +7,20 @@ handles other messages. A message whose process died is called alone, so that no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.choices import Loop
 from pollconsumer.core.message import Malformed
-from pollconsumer.core.retry import NotBegun, ProcessDied, Yield
 from pollconsumer.runtime.handling.bulk.bulk_call import MESSAGES, CallContext
 from pollconsumer.runtime.handling.delivery import Delivery
-from pollconsumer.runtime.handling.executors.executor import Attempt, Executor, Handled
+from pollconsumer.runtime.handling.executors.executor import Attempt, Executor
 from pollconsumer.runtime.handling.handler import Bulk, Handler
-from pollconsumer.runtime.handling.outcome import CallOutcomes
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.session.attempt_opener import AttemptOpener
-from pollconsumer.runtime.session.bulk.bulk_pace import BulkPace
+from pollconsumer.runtime.session.bulk.bulk_calls import BulkAttempt, BulkCalls
 from pollconsumer.runtime.session.call_starter import CallStarter
 from pollconsumer.runtime.session.consumer_options import ConsumerOptions
 from pollconsumer.runtime.session.exchange import Exchange
@@ -39,12 +37,6 @@ MOST_BYTES = 8 * 1024**2
 """Bytes of the payloads of a call, at most, unless its first one is larger."""
 
 
-class BulkAttempt(Attempt):
-    """A call with several messages. ``reservation`` and ``handler`` are those of the first of its ``attempts``."""
-
-    attempts: Sequence[Attempt]
-
-
 class BulkCaller:
     def __init__(
         self,
@@ -56,21 +48,16 @@ class BulkCaller:
         pace: Pace,
         opening: AttemptOpener,
         starter: CallStarter,
+        calls: BulkCalls,
         context_of_call: Callable[[Sequence[Reservation]], tuple[CallContext, list[Delivery]]],
     ) -> None:
         self._options, self._launch, self._executor = options, launch, executor
         self._exchange, self._pace, self._opening, self._starter = exchange, pace, opening, starter
-        self._flight, self._stops = launch.progress.flight, launch.progress.stops
+        self._flight, self._calls, self._sized = launch.progress.flight, calls, calls.sized
         self._context_of_call = context_of_call
         self._bulks = {name: each.bulk for name, each in handlers.items() if each.bulk is not None}
-        most = {name: bulk.most for name, bulk in self._bulks.items()}
-        self._sized = BulkPace(launch.window, options, executor.slots, pace.durations, most)
         self._due: dict[Kind, float] = {}
         """When the next call of each kind begins, on the launch's clock, if messages are gathered for it."""
-        self._alone: set[bytes] = set()
-        """Ids of messages of which one has killed the process of an isolated handler: they are called alone."""
-        self._calls: dict[Reservation, BulkAttempt] = {}
-        """The call in hand of each message that is not called alone."""
 
     def is_due(self) -> bool:
         """Whether a call is to begin, for which messages are gathered."""
@@ -101,30 +88,6 @@ class BulkCaller:
         if (reservation := self._exchange.next()) is not None:
             self._begin([reservation])
         return True
-
-    def each_of(self, handled: Handled) -> Iterable[Handled]:
-        """What became of each message of a call that has ended."""
-        call, outcome = handled.attempt, handled.outcome
-        assert isinstance(call, BulkAttempt)
-        for each in call.attempts:
-            self._calls.pop(each.reservation, None)
-            self._alone.discard(each.reservation.id)
-        if isinstance(outcome.error, ProcessDied) and len(call.attempts) > 1 and not call.handler.at_most_once:
-            self._call_alone([each.reservation for each in call.attempts])
-            return []
-        if not isinstance(outcome.error, Yield | NotBegun):
-            self._sized.add(call.handler.name, len(call.attempts), handled.ended - handled.started)
-        outcomes = outcome.result if outcome.error is None else [outcome] * len(call.attempts)
-        assert outcome.error is not None or isinstance(outcomes, CallOutcomes)
-        return [handled._replace(attempt=each, outcome=of) for each, of in zip(call.attempts, outcomes, strict=True)]
-
-    def stoppable(self, reservation: Reservation) -> Reservation | None:
-        """The message by which the executor knows the call of ``reservation``; None while the call has messages that
-        are not to stop."""
-        call = self._calls.get(reservation)
-        if call is None:
-            return reservation
-        return call.reservation if all(self._stops.asked(each.reservation) for each in call.attempts) else None
 
     def _begin_due(self) -> None:
         kind = min(self._due, key=self._due.__getitem__)
@@ -173,7 +136,7 @@ class BulkCaller:
 
     def _joins(self, reservation: Reservation) -> bool:
         """Whether a message may share a call."""
-        return not reservation.crashes and reservation.id not in self._alone and _shares_call(reservation.options)
+        return not reservation.crashes and reservation.id not in self._calls.alone and _shares_call(reservation.options)
 
     def _most(self, bulk: Bulk) -> int:
         limit = self._options.max_messages
@@ -231,7 +194,7 @@ class BulkCaller:
         call = BulkAttempt(first.reservation, first.handler, payload, context)
         call.attempts = attempts
         if len(attempts) > 1:
-            self._calls |= dict.fromkeys(reservations, call)
+            self._calls.add(call)
         return call
 
     def _recorded(self, attempts: Sequence[Attempt]) -> list[Attempt]:
@@ -241,15 +204,6 @@ class BulkCaller:
                 left = [each.reservation for each in attempts[place:] if not each.reservation.begun]
                 self._exchange.begin(left)
         return [each for each in attempts if each.reservation.begun]
-
-    def _call_alone(self, reservations: Sequence[Reservation]) -> None:
-        """Have messages called one after the other, in the same attempt: one of them killed the handler's process."""
-        self._alone.update(each.id for each in reservations)
-        self._pace.begun -= len(reservations)
-        for each in reservations:
-            self._flight.leave(each)
-        with self._exchange.passing:
-            self._exchange.reserved.extendleft(reversed(reservations))
 
 
 def _kind_of(reservation: Reservation) -> Kind:
