@@ -122,7 +122,8 @@ class Consumer:
                 ReservedReturner,  # few launches share their queues
             )
 
-            returner = ReservedReturner(self._launch, self._exchange, self._handlers)
+            gathered = () if self._bulks is None else (self._bulks.overdue,)
+            returner = ReservedReturner(self._launch, self._exchange, self._handlers, *gathered)
             returner.begin()
         try:
             reason = self.handle_until_stopped()

@@ -58,6 +58,26 @@ def test_it_is_returned_in_its_order_once_a_message_lasts_for_two_looks() -> Non
     assert names(list(place.exchange.reserved)) == []
 
 
+def test_messages_gathered_for_a_call_are_returned_once_that_is_due_and_before_those_behind_them() -> None:
+    place = Place(*["handler"] * 5)
+    exchange = place.exchange
+    due: list[Reservation] = []
+    gathered = [exchange.reserved.popleft() for _ in range(3)]
+    exchange.gathered.extend(gathered)
+    reserved = [*exchange.reserved]
+    exchange.reserved.clear()
+    returning = ReservedReturner(place.launch, exchange, HANDLERS, lambda: due)
+    for _ in range(3):
+        returning.look()
+    assert (place.ready(), len(exchange.gathered)) == ([], 3)
+    exchange.reserved.extend(reserved)
+    due += gathered[:2]
+    returning.look()
+    returning.look()
+    assert place.ready() == ["m1", "m2", "m4"]
+    assert (names(list(exchange.gathered)), exchange.returned) == (["m3"], 3)
+
+
 def test_while_messages_are_brief_nothing_is_returned() -> None:
     place = Place(*["handler"] * 4)
     before = place.first

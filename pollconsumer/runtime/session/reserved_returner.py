@@ -1,8 +1,9 @@
 """Returns what is reserved ahead to its queue while what is in hand takes long, where other launches may be idle.
 
 Messages are reserved for the next hundredth of a second, by what earlier ones took. So if one lasts for two looks,
-those behind it wait longer than was thought. A launch that handles in its own thread can do nothing about that: another
-thread looks. A look takes some microseconds, and a brief message costs nothing.
+those behind it wait longer than was thought; so do messages gathered for a bulk call that is due. A launch that handles
+in its own thread can do nothing about that: another thread looks. A look takes some microseconds, and a brief message
+costs nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pollconsumer.store.records.reservations import Reservation
 from pollconsumer.store.records.steps import Settlement, Share
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 LOOK_EVERY = 0.02
@@ -32,8 +33,15 @@ Seen = tuple["Sequence[Reservation]", "Reservation"]
 
 
 class ReservedReturner:
-    def __init__(self, launch: Launch, exchange: Exchange, handlers: Mapping[str, Handler]) -> None:
-        self._launch, self._exchange = launch, exchange
+    def __init__(
+        self,
+        launch: Launch,
+        exchange: Exchange,
+        handlers: Mapping[str, Handler],
+        overdue: Callable[[], Sequence[Reservation]] = tuple,
+    ) -> None:
+        """``overdue``: the messages gathered for bulk calls that are due."""
+        self._launch, self._exchange, self._overdue = launch, exchange, overdue
         self._once = {name for name, handler in handlers.items() if handler.at_most_once}
         self._ended = threading.Event()
         self._seen: Seen | None = None
@@ -57,9 +65,13 @@ class ReservedReturner:
         exchange = self._exchange
         with exchange.passing:
             in_hand, before = self._launch.progress.flight.in_hand(), self._seen
-            self._seen = (in_hand, exchange.reserved[0]) if in_hand and exchange.reserved else None
+            overdue = self._overdue() if in_hand else ()
+            behind = [*overdue[:1], *[*exchange.reserved][:1]]
+            self._seen = (in_hand, behind[0]) if in_hand and behind else None
             if self._seen is not None and self._seen == before:
                 self._take()
+                self._take_gathered(overdue)
+                exchange.is_stuck = True
         if self._shares:
             self._return()
 
@@ -68,11 +80,20 @@ class ReservedReturner:
         handled at most once may be recorded as begun at this moment: it stays, and so do those before it."""
         reserved = self._exchange.reserved
         while reserved and reserved[-1].handler not in self._once:
-            reservation = reserved.pop()
-            share = self._shares.setdefault(reservation.queue, Share(reservation.queue))
-            share.settlements.append(Settlement.released(reservation))
-            self._exchange.returned += 1
-        self._exchange.is_stuck = True
+            self._release(reserved.pop())
+
+    def _take_gathered(self, overdue: Sequence[Reservation]) -> None:
+        gathered, taken = self._exchange.gathered, set(overdue)
+        left = [each for each in gathered if each not in taken]
+        gathered.clear()
+        gathered.extend(left)
+        for each in reversed(overdue):
+            self._release(each)
+
+    def _release(self, reservation: Reservation) -> None:
+        share = self._shares.setdefault(reservation.queue, Share(reservation.queue))
+        share.settlements.append(Settlement.released(reservation))
+        self._exchange.returned += 1
 
     def _return(self) -> None:
         """Release what was taken; where the store is away, again with the next look. A row that has changed since stays

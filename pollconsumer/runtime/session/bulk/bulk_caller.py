@@ -65,11 +65,17 @@ class BulkCaller:
 
     def due_in(self) -> float:
         """Seconds until a call is to begin; infinity if no messages are gathered, or none more may be in hand."""
-        gathered = {_kind_of(each) for each in self._exchange.gathered}
+        gathered = {_kind_of(each) for each in self._gathered()}
         self._due = {kind: at for kind, at in self._due.items() if kind in gathered}
         if not self._due or self._room() <= 0:
             return inf
         return max(0.0, min(self._due.values()) - self._launch.clock())
+
+    def overdue(self) -> list[Reservation]:
+        """The messages gathered for calls that are due. Asked by any thread."""
+        now = self._launch.clock()
+        due = {kind for kind, at in [*self._due.items()] if at <= now}
+        return [each for each in self._gathered() if _kind_of(each) in due]
 
     def handle(self) -> bool:
         """Begin the call that is due, else gather the next reserved message. False if there is no such call, and the
@@ -120,18 +126,18 @@ class BulkCaller:
         def joins(each: Reservation, moved: int) -> bool:
             return moved < wanted and _kind_of(each) == kind and self._joins(each)
 
-        moved = self._taken_from(self._exchange.reserved, joins)
-        self._exchange.gathered.extend(moved)
+        with self._exchange.passing:
+            moved = self._taken_from(self._exchange.reserved, joins)
+            self._exchange.gathered.extend(moved)
         return len(moved)
 
     def _taken_from(self, held: deque[Reservation], is_wanted: Callable[[Reservation, int], bool]) -> list[Reservation]:
         """Take messages from those ``held``. ``is_wanted`` is asked of each, and told how many are taken before."""
         taken: list[Reservation] = []
-        with self._exchange.passing:
-            everything = [*held]
-            held.clear()
-            for each in everything:
-                (taken if is_wanted(each, len(taken)) else held).append(each)
+        everything = [*held]
+        held.clear()
+        for each in everything:
+            (taken if is_wanted(each, len(taken)) else held).append(each)
         return taken
 
     def _joins(self, reservation: Reservation) -> bool:
@@ -143,7 +149,11 @@ class BulkCaller:
         return bulk.most if limit is None else min(bulk.most, limit - self._pace.begun)
 
     def _count(self, kind: Kind) -> int:
-        return sum(_kind_of(each) == kind for each in self._exchange.gathered)
+        return sum(_kind_of(each) == kind for each in self._gathered())
+
+    def _gathered(self) -> list[Reservation]:
+        """The gathered messages, of which another thread may return some meanwhile."""
+        return [*self._exchange.gathered]
 
     def _may_wait(self, handler: str, count: int, wait: float, now: float) -> bool:
         """Whether a call may wait for more: the window has time for that, and more may come."""
@@ -173,7 +183,8 @@ class BulkCaller:
             length += len(each.payload)
             return taken < size and (length <= MOST_BYTES or not taken)
 
-        messages = self._taken_from(self._exchange.gathered, fits)
+        with self._exchange.passing:
+            messages = self._taken_from(self._exchange.gathered, fits)
         if not self._count(kind):
             del self._due[kind]
         return messages
