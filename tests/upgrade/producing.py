@@ -1,8 +1,7 @@
 """``python -m tests.upgrade.producing SOURCE FIRST COUNT``: enqueues and changes messages of all kinds, and records it.
 
-It runs with either version: only the public API is imported. What an older version leaves as it is: with ``--as-later``
-records are those of a version after this one; with ``--as-batch`` messages are the members of a batch, which 1.0 does
-not know.
+It runs with either version: only the public API is imported. With ``--as-batch`` its messages are the members of a
+batch, which 1.0 leaves as they are.
 """
 
 from __future__ import annotations
@@ -41,18 +40,8 @@ class Producer:
             if self.chance.random() < 0.03:
                 self.chance.choice(changes)(self.chance.choice(self._sent))
 
-    def run_as_later(self, numbers: range) -> None:
-        """With an option that makes the record one of a later version."""
-        from pollconsumer.core import message_options  # which the older version may not have
-
-        message_options.FIRST = frozenset()
-        for number in numbers:
-            message = drawn(self.chance, self._source, number)
-            recorded = {name: message.recorded[name] for name in ("handler", "digest")}
-            self.enqueue(message._replace(options={"headers": {"of": "a later version"}}, recorded=recorded))
-
     def run_as_batch(self, numbers: range) -> None:
-        """As the members of a batch, of which the callback is a message, too."""
+        """As the members of a batch, the last of them a chain, of which link and callback are messages, too."""
         from pollconsumer.runtime.new_messages import new_message
 
         class Sendable(NamedTuple):
@@ -62,13 +51,14 @@ class Producer:
             def new_message(self) -> Any:
                 return new_message(self.handler, self.payload)
 
-        names = [*(f"{self._source}.{number}" for number in numbers), f"{self._source}:ended"]
+        names = [f"{self._source}.{number}" for number in numbers]
+        names += [f"{names[-1]}+2", f"{self._source}:ended"]
         payloads: list[dict[str, Any]] = [{"n": n, "ms": 0, "fails": 0, "pad": ""} for n in range(len(names))]
 
         def call() -> None:
-            *members, ended = [Sendable("plain", payload) for payload in payloads]
+            *members, last, link, ended = [Sendable("plain", payload) for payload in payloads]
             with self._app.batch(self._source, ended=ended) as batch:
-                for member in members:
+                for member in (*members, self._app.chain(last, link)):
                     batch.add(member)
 
         for number, (name, payload) in enumerate(zip(names, payloads, strict=True)):
@@ -112,8 +102,8 @@ class Producer:
 
 def main(source: str, first: int, count: int, *options: str) -> None:
     producer = Producer(source, first)
-    runs = {"--as-later": producer.run_as_later, "--as-batch": producer.run_as_batch}
-    (runs[options[0]] if options else producer.run)(range(first, first + count))
+    run = producer.run_as_batch if options else producer.run
+    run(range(first, first + count))
 
 
 if __name__ == "__main__":

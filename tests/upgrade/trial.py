@@ -38,10 +38,8 @@ PROCESSES = 10
 """Of producers, one after the other, in each part."""
 LIVE = 40
 """Of so many messages one is enqueued in each part beside launches; the others are the backlog."""
-LATER = 20
-"""Messages of a version after this one, and members of a batch: only the new version can read them."""
-WAITING = [f"{name}{number}" for name in ("later-", "batch.") for number in range(LATER)]
-"""The ids of these."""
+WAITING = [f"batch.{number}" for number in range(20)]
+"""The members of a batch, which only the new version can read."""
 KILLS = (
     *["kill launch"] * 4,
     *["kill launch and heartbeat"] * 3,
@@ -88,8 +86,8 @@ class Trial:
         self._load("the old version alone", [OLD], [OLD], shares("old", 0, live))
         self._load("both", [OLD, NEW], [OLD, NEW], shares("both", 0, live), enough=self._messages // 10)
         self._drain("the new version drains", NEW)
-        later = [Share(name, 0, LATER, (f"--as-{name}",)) for name in ("later", "batch")]
-        self._load("back", [OLD], [NEW], [*later, *shares("back", 0, live)])
+        batch = Share("batch", 0, len(WAITING), ("--as-batch",))
+        self._load("back", [OLD], [NEW], [batch, *shares("back", 0, live)])
         self._drain("the old version drains", OLD, but=len(WAITING))
         wrong = list(self._begun_too_soon())
         self._drain("the new version drains again", NEW)
