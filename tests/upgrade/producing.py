@@ -58,8 +58,9 @@ class Producer:
         def call() -> None:
             *members, last, link, ended = [Sendable("plain", payload) for payload in payloads]
             with self._app.batch(self._source, ended=ended) as batch:
-                for member in (*members, self._app.chain(last, link)):
+                for member in members:
                     batch.add(member)
+                batch.add(self._app.chain(last, link))
 
         for number, (name, payload) in enumerate(zip(names, payloads, strict=True)):
             recorded = {"handler": "plain", "digest": digest(payload)}
