@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.recurrence import MOST_CAUGHT_UP
 from pollconsumer.store.records.rows import SPENT
-from tests.faults.handlers_known import AT_MOST_ONCE, BACKOFF_MS, MAX_ATTEMPTS, RECURRING, UNCHARGED
+from tests.faults.handlers_known import AT_MOST_ONCE, BACKOFF_MS, MAX_ATTEMPTS, RECURRING, SIGNAL, UNCHARGED
 from tests.faults.history import ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.faults.history import Execution, History, Stored
+    from tests.faults.history import Execution, History, Operation, Stored
 
 MOST_CRASHES = 3
+WITHOUT_SIGNAL = ("Asleep", "Yield", "ValueError")
+"""Outcomes of calls that have recorded no signal, nor that none came."""
 MOMENT = 500_000
 """Microseconds."""
 LONGEST_RESERVATION = 60_000_000
@@ -38,6 +40,7 @@ def nothing_comes_from_nowhere(history: History) -> Iterator[str]:
     """2. No message and no execution but of what was asked for: enqueued, a follow-up, or an occurrence."""
     known = {each.id for each in history.operations if each.what == "enqueue"}
     known |= {each["id"] for execution in history.executions for each in execution.follow_ups}
+    known |= history.brought_about()
     found = {message.id for message in history.stored} | {execution.id for execution in history.executions}
     for name in found - known:
         if name.partition("@")[0] not in RECURRING:
@@ -249,6 +252,30 @@ def each_step_has_one_result(history: History) -> Iterator[str]:
             for step, result in each.given.items():
                 if results.setdefault(step, result) != result:
                     yield f"{name} was given {results[step]}, then {result}, as the result of {step}"
+
+
+def the_first_signal_of_a_name_holds(history: History) -> Iterator[str]:
+    """28. One value is kept at most; a wait that goes on is given that, and one that has its time no other."""
+    executions = history.of_message()
+    sent: dict[tuple[str, str], list[Operation]] = {}
+    for each in history.operations:
+        if each.what == "signal":
+            sent.setdefault((each.queue, each.id), []).append(each)
+    for message, calls in executions.items():
+        signals = sent.get(message, [])
+        kept = [each for each in signals if each.outcome == "ok"]
+        if len(kept) > 1:
+            yield f"{message[1]} has kept several signals: {', '.join(each.digest for each in kept)}"
+        possible = {"None", *(each.digest for each in signals if each.outcome in ("ok", "unknown"))}
+        for call in calls:
+            if call.given.get(SIGNAL, "None") not in possible:
+                yield f"{call.id} was given the signal {call.given[SIGNAL]}, that was not kept"
+        for before, after in pairwise(calls):
+            if before.outcome not in WITHOUT_SIGNAL or SIGNAL in before.given:
+                break  # it may have been recorded that none came
+            there = [each.digest for each in kept if each.answered and each.answered < before.started]
+            if there and after.given.get(SIGNAL, there[0]) != there[0]:
+                yield f"{after.id} had kept the signal {there[0]}, and was given {after.given[SIGNAL]}"
 
 
 def what_was_cancelled_stays_so(history: History) -> Iterator[str]:

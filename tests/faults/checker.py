@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.faults import about_launches, about_messages, about_queues
+from tests.faults import about_batches, about_launches, about_messages, about_queues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,8 +34,13 @@ INVARIANTS: tuple[Invariant, ...] = (
     about_messages.follow_ups_come_with_the_completion,
     about_messages.checkpoints_are_kept,
     about_messages.each_step_has_one_result,
+    about_messages.the_first_signal_of_a_name_holds,
     about_messages.what_was_cancelled_stays_so,
     about_messages.ends_have_their_reasons,
+    about_batches.no_batch_waits_for_ever,
+    about_batches.batches_count_their_members,
+    about_batches.callbacks_come_once,
+    about_batches.chains_go_on_link_by_link,
     about_queues.places_are_not_exceeded,
     about_queues.quotas_hold,
     about_queues.a_paused_queue_hands_out_nothing,

@@ -9,3 +9,5 @@ UNCHARGED = ("Yield", "Asleep")
 """Outcomes of calls that cost no attempt."""
 BACKOFF_MS = {"ValueError": 50, "RetryIn": 100, "exit 3": 50}
 """After which a call that ended so is tried again."""
+SIGNAL = "approved"
+"""What a handler with steps waits for."""

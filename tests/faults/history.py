@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.sequel import member_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -63,6 +65,46 @@ class Operation(NamedTuple):
     concurrency_key: str = ""
     concurrency_limit: int = 1
     holder: str = ""
+
+
+class Batch(NamedTuple):
+    """A batch that somebody makes. ``callbacks``: the queue of each, by name. ``members``: those of its producer.
+
+    ``fate``: closed, open (it is certain that it was not closed), started (by a handler, with its completion), refused
+    (it was shut), or unknown.
+    """
+
+    id: str
+    home: str
+    callbacks: Mapping[str, str]
+    members: int
+    fate: str = "open"
+    expires: bool = False
+
+
+class Followed(NamedTuple):
+    """What follows a message: the links of a chain, whose queues these are, that of the message first; and callbacks,
+    the queue of each by name."""
+
+    id: str
+    links: tuple[str, ...]
+    callbacks: Mapping[str, str]
+
+
+class Counted(NamedTuple):
+    """A batch as the store has it at the end. ``closed``: whether its producer has closed it; ``codes``: what it has of
+    each member that has ended, by number."""
+
+    id: str
+    home: str
+    state: str
+    total: int
+    completed: int
+    dead: int
+    cancelled: int
+    expired: int
+    closed: bool
+    codes: Mapping[int, int]
 
 
 class Stored(NamedTuple):
@@ -125,6 +167,9 @@ class History:
     operations: list[Operation] = field(default_factory=list)
     stored: list[Stored] = field(default_factory=list)
     queues: list[Queue] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list)
+    followed: list[Followed] = field(default_factory=list)
+    counted: list[Counted] = field(default_factory=list)
     commands: list[Ran] = field(default_factory=list)
     recurrences: list[Recurred] = field(default_factory=list)
     leases: list[Lease] = field(default_factory=list)
@@ -139,6 +184,8 @@ class History:
     """Queue and id of messages that had ended, and were forgotten as they should be."""
     undone: set[tuple[str, str]] = field(default_factory=set)
     """Queue and id of messages of which the server lost the last changes."""
+    miscounted: set[str] = field(default_factory=set)
+    """Batches of which it did, and chains."""
     clock_steps: list[tuple[int, int]] = field(default_factory=list)
     """Epoch µs at which the server's clock was set, and by how many µs. Other instants here are those of a clock that
     was not."""
@@ -184,12 +231,28 @@ class History:
             if each.what == "enqueue" and each.outcome == "ok" and (each.queue, each.id) not in self.undone
         ]
 
-    def kept(self) -> History:
-        """What is left of it without the messages that were undone, their follow-ups, and what names them."""
+    def brought_about(self) -> set[str]:
+        """Ids of callbacks and links that there may be."""
+        callbacks = {f"{each.id}:{name}" for each in self.batches for name in each.callbacks}
+        callbacks |= {f"{each.id}:{name}" for each in self.followed for name in each.callbacks}
+        return callbacks | {f"{each.id}+{link}" for each in self.followed for link in range(2, len(each.links) + 1)}
+
+    def undone_with_follow_ups(self) -> set[tuple[str, str]]:
         undone = set(self.undone)
         for each in self.executions:
             if (each.queue, each.id) in self.undone:
                 undone |= {(child["queue"], child["id"]) for child in each.follow_ups}
+        return undone
+
+    def lost(self) -> set[str]:
+        """Batches, chains and messages with callbacks of which any part was undone."""
+        names = {name for _, name in self.undone_with_follow_ups()}
+        batches = {member[0] for member in map(member_of, names) if member}
+        return self.miscounted | batches | {re.split("[:+]", name)[0] for name in names}
+
+    def kept(self) -> History:
+        """What is left of it without the messages that were undone, their follow-ups, and what names them."""
+        undone = self.undone_with_follow_ups()
 
         def left(call: Execution) -> Execution:
             return call._replace(
@@ -203,6 +266,7 @@ class History:
                 each for each in self.operations if not {(each.queue, each.id), (each.queue, each.holder)} & undone
             ],
             stored=[each for each in self.stored if (each.queue, each.id) not in undone],
+            miscounted=self.lost(),
         )
 
 

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS, Keys
+from pollconsumer.store.reading.batch_reader import PER_CHUNK, BatchReader
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.records.rows import CRASHES, fence
 from pollconsumer.store.recurrences.recurrence_reader import RecurrenceReader
-from tests.faults.history import Lease, Queue, Recurred, Stored
+from tests.faults.history import Counted, Lease, Queue, Recurred, Stored
 from tests.faults.recording import digest
 from tests.store.servers import snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from pollconsumer.store.client.wire import Wire
@@ -35,6 +37,8 @@ EMPTY_WHEN_DRAINED = (
 )
 """Of a queue that has been drained: nothing ready, scheduled, in flight, parked, in line, unique, or to be sent."""
 MOST = 10**9
+CLOSED = 1
+"""A batch's flag."""
 
 
 def stored(wire: Wire, namespace: str) -> list[Stored]:
@@ -70,6 +74,27 @@ def queues(wire: Wire, namespace: str) -> list[Queue]:
 def recurrences(wire: Wire, namespace: str) -> list[Recurred]:
     standing = RecurrenceReader(wire, namespace).standing(lambda _: None)
     return [Recurred(each.name, each.enqueued, each.skipped) for each in standing]
+
+
+def batches(wire: Wire, namespace: str) -> list[Counted]:
+    keys, found = Keys(namespace), []
+    for each in BatchReader(wire, namespace).batches():
+        chunks = _hash(wire, keys.queue(each.home, "batch_members"))
+        codes = codes_of({chunk: held for chunk, held in chunks.items() if chunk.partition("\n")[0] == each.id})
+        state = wire.command("HGET", keys.queue(each.home, "batches"), each.id)
+        counts = (each.total, each.completed, each.dead, each.cancelled, each.expired)
+        found.append(Counted(each.id, each.home, each.state, *counts, bool(state[0] & CLOSED), codes))
+    return found
+
+
+def codes_of(chunks: Mapping[str, bytes]) -> dict[int, int]:
+    """The code of each member of a batch that has ended, by number."""
+    return {
+        int(chunk.partition("\n")[2]) * PER_CHUNK + number: code
+        for chunk, held in chunks.items()
+        for number in range(PER_CHUNK)
+        if (code := held[number // 4] >> 2 * (number % 4) & 3)
+    }
 
 
 def leases(wire: Wire, namespace: str) -> list[Lease]:

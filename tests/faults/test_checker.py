@@ -10,7 +10,20 @@ import pytest
 from pollconsumer.core.recurrence import MOST_CAUGHT_UP
 from pollconsumer.store.records.rows import SPENT
 from tests.faults.checker import INVARIANTS, violations
-from tests.faults.history import Execution, History, Lease, Operation, Queue, Ran, Recurred, Stored
+from tests.faults.handlers_known import SIGNAL
+from tests.faults.history import (
+    Batch,
+    Counted,
+    Execution,
+    Followed,
+    History,
+    Lease,
+    Operation,
+    Queue,
+    Ran,
+    Recurred,
+    Stored,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,6 +92,42 @@ def recurred(times: int, *, gap: int, skipped: int) -> dict[str, Any]:
         "queues": [],
     }
 
+
+def batched(*left_out: str, counted: dict[str, Any] | None = None, **made: Any) -> dict[str, Any]:
+    """A batch of one member, completed, and its callbacks; without the messages ``left_out``, and with changes of what
+    is counted, and of what its producer made."""
+    calls = [
+        CALL._replace(id="b.0"),
+        CALL._replace(id="b:then", given={"then": "1 of 1, 1 results"}),
+        CALL._replace(id="b:ended"),
+    ]
+    calls = [each for each in calls if each.id not in left_out]
+    return {
+        "executions": calls,
+        "stored": [HELD._replace(id=each.id) for each in calls],
+        "operations": [ASKED._replace(id="b.0")],
+        "queues": [Queue("default", {"completed": len(calls), "dead": 0}, {})],
+        "batches": [
+            Batch("b", "default", dict.fromkeys(("then", "failed", "ended"), "default"), 1, "closed")._replace(**made)
+        ],
+        "counted": [
+            Counted("b", "default", "ended", 1, 1, 0, 0, 0, closed=True, codes={0: 1})._replace(**counted or {})
+        ],
+    }
+
+
+def signalled(sent: list[str], *given: str | None) -> dict[str, Any]:
+    """The message slept, and went on, and was ``given`` these signals."""
+    calls = two({"outcome": "Asleep", "attempt": 1}, {"attempt": 1})
+    calls["executions"] = [
+        each._replace(given={} if value is None else {SIGNAL: value})
+        for each, value in zip(calls["executions"], given, strict=True)
+    ]
+    signals = [ASKED._replace(what="signal", digest=value) for value in sent]
+    return calls | {"operations": [ASKED, *signals], "stored": [HELD]}
+
+
+A_CHAIN = Followed("b.0", ("default", "default"), {})
 
 DOCTORED: list[tuple[str, dict[str, Any]]] = [
     ("accepted_is_accounted_for", {"stored": [], "executions": [], "queues": []}),
@@ -153,6 +202,28 @@ DOCTORED: list[tuple[str, dict[str, Any]]] = [
     ),
     ("checkpoints_are_kept", two({"kept": 2}, {"found": 1})),
     ("each_step_has_one_result", two({"given": {"1": "a"}}, {"given": {"1": "b"}})),
+    ("the_first_signal_of_a_name_holds", signalled(["x", "y"], None, "x")),
+    ("the_first_signal_of_a_name_holds", signalled(["x"], None, "y")),
+    ("the_first_signal_of_a_name_holds", signalled(["x"], None, "None")),
+    ("no_batch_waits_for_ever", batched(counted={"state": "closed"})),
+    ("no_batch_waits_for_ever", batched(counted={"state": "expired"})),
+    ("no_batch_waits_for_ever", batched(fate="open")),
+    ("no_batch_waits_for_ever", batched() | {"counted": []}),
+    ("no_batch_waits_for_ever", batched(fate="unknown") | {"counted": []}),
+    ("no_batch_waits_for_ever", batched() | {"batches": []}),
+    ("batches_count_their_members", batched("b.0")),
+    ("batches_count_their_members", batched(counted={"codes": {0: 2}})),
+    ("batches_count_their_members", batched(counted={"completed": 2})),
+    ("batches_count_their_members", batched(counted={"total": 2})),
+    ("batches_count_their_members", batched(members=2)),
+    ("callbacks_come_once", batched("b:then")),
+    ("callbacks_come_once", batched("b:ended")),
+    ("callbacks_come_once", batched(callbacks={"then": "second"})),
+    ("callbacks_come_once", batched(counted={"state": "abandoned"})),
+    ("callbacks_come_once", batched() | {"executions": [CALL._replace(given={"then": "1 of 2, 1 results"})]}),
+    ("callbacks_come_once", {"followed": [Followed("a", (), {"then": "default"})]}),
+    ("chains_go_on_link_by_link", batched() | {"followed": [A_CHAIN]}),
+    ("chains_go_on_link_by_link", {"executions": [CALL._replace(id="a+2", given={"links": "2"})]}),
     ("what_was_cancelled_stays_so", {"operations": [ASKED, ASKED._replace(what="cancel")]}),
     ("what_was_cancelled_stays_so", {"stored": [HELD._replace(state="cancelled", places=("cancelled",))]}),
     ("ends_have_their_reasons", {"stored": [BURIED]}),
@@ -207,6 +278,11 @@ def test_every_invariant_is_tried() -> None:
             "stored": [BURIED._replace(attempts=4, crashes=SPENT)],
             "queues": [Queue("default", {"completed": 0, "dead": 1}, {})],
         },
+        batched(),
+        batched(counted={"state": "expired"}, expires=True, callbacks={"then": "default", "ended": "default"}),
+        batched() | {"miscounted": {"b"}, "counted": []},
+        signalled(["x"], None, "x"),
+        signalled(["x"], "None", "None"),
     ],
     ids=[
         "it yielded",
@@ -221,6 +297,11 @@ def test_every_invariant_is_tried() -> None:
         "the first reply to redriving it was lost",
         "it was interrupted before our first line",
         "its process died in the last attempt",
+        "a batch",
+        "a batch expired, and its member was completed later",
+        "the server lost a batch",
+        "a signal came while it slept",
+        "a signal came when it had waited in vain",
     ],
 )
 def test_what_may_happen_is_no_violation(changes: dict[str, Any]) -> None:

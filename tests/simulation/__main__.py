@@ -55,7 +55,8 @@ def main() -> int:
                     told = tally.launches // 1000
                     print(tally, flush=True)
     print(tally)
-    print(", ".join(f"{count} {what}" for what, count in sorted(tally.faults.items())))
+    for counter in (tally.faults, tally.met):
+        print(", ".join(f"{count} {what}" for what, count in sorted(counter.items())))
     return 1 if tally.violated else 0
 
 

@@ -30,8 +30,10 @@ from pollconsumer.tuning.forecast.consumer_rules import Rules
 from pollconsumer.tuning.forecast.distributions import draw
 from pollconsumer.tuning.forecast.launchers import Platform
 from tests.as_set import rules_as_set
+from tests.faults.handlers_known import SIGNAL
 from tests.faults.history import Execution, History, Ran
 from tests.faults.recording import digest
+from tests.simulation.batch_handlers import behave, end_member, go_on, look_back, start_batch
 from tests.simulation.hosts.children import around
 from tests.simulation.hosts.network import Link, Network
 from tests.simulation.hosts.process import Machine, Process
@@ -64,6 +66,8 @@ LONGEST_SETTLING = int((RULES.timeout + RULES.grace) * 1000)
 """Milliseconds: a launch settles until its hard end."""
 SHORTEST = 0.00002
 """Seconds that a call takes at least."""
+WAITS = 20.0
+"""Seconds for which the handler with steps waits for a signal."""
 SCRIPTS = Scripts(shebang=False)
 SCRIPT_NAMES = {SCRIPTS[path.stem].sha: path.stem for path in (Path(store.__file__).parent / "lua").glob("*.lua")}
 
@@ -180,8 +184,6 @@ class Installation:
         """When somebody broke a lease the last time."""
         self._flights: dict[Process, Flight] = {}
         """The last one of each message that a launch began to handle, for handlers that are told nothing of it."""
-        self.messages: list[str] = []
-        """Ids that producers have sent."""
 
     # Launches
 
@@ -290,6 +292,10 @@ class Installation:
                 handler("once", behave, at_most_once=True),
                 handler("parent", partial(have_children, self.queues)),
                 handler("steps", take_steps),
+                handler("member", end_member),
+                handler("link", go_on),
+                handler("callback", look_back),
+                handler("starts", partial(start_batch, self.history)),
             )
         }
 
@@ -320,17 +326,18 @@ class Installation:
             )
         )
         self.world.tell(f"{process.name}: begins {name}, attempt {call.attempt}")
-        outcome, more = "ok", dict[str, Any]()
+        outcome, more, result = "ok", dict[str, Any](), None
         try:
             process.sleep(SHORTEST)
             more = act()
+            result = more.pop("result", None)
         except BaseException as error:
             outcome, more = type(error).__name__, getattr(error, "more", {})
             raise
         finally:
             history.executions[at] = history.executions[at]._replace(ended=self.now_us(), outcome=outcome, **more)
             self.world.tell(f"{process.name}: ends {name}: {outcome}")
-        return more.get("result")
+        return result
 
     def now_us(self) -> int:
         """By a clock that nobody sets."""
@@ -342,13 +349,6 @@ class Installation:
             for each in self.processes
             if each.code is not None
         ]
-
-
-def behave(process: Process, call: Context | Reservation, payload: dict[str, Any]) -> dict[str, Any]:
-    process.sleep(payload["seconds"])
-    if call.attempt <= payload["fails"]:
-        raise ValueError("no luck")
-    return {}
 
 
 def give_up(_process: Process, _context: Context, _payload: dict[str, Any]) -> dict[str, Any]:
@@ -374,7 +374,8 @@ def have_children(queues: Sequence[str], process: Process, context: Context, pay
 
 
 def take_steps(process: Process, context: Context, payload: dict[str, Any]) -> dict[str, Any]:
-    """Four steps with a checkpoint after each; once, after the second, it yields, and after the third it sleeps."""
+    """Four steps with a checkpoint after each, then a signal; once, after the second, it yields, and after the third it
+    sleeps."""
     done, kept, given = (context.state or {"done": 0})["done"], None, dict[str, str]()
     try:
         behave(process, context, payload)
@@ -387,6 +388,7 @@ def take_steps(process: Process, context: Context, payload: dict[str, Any]) -> d
                     raise Yield
             if number == 3:
                 context.sleep("50ms")
+        given[SIGNAL] = str(context.wait_for(SIGNAL, WAITS))
     except BaseException as error:
         error.more = {"kept": kept, "given": given}  # type: ignore[attr-defined]  # for `_execute`
         raise

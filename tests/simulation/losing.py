@@ -9,13 +9,14 @@ from tests.simulation.installation import NAMESPACE
 from tests.store.servers import snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pollconsumer.store.client.wire import Wire
     from tests.simulation.installation import Installation
 
 OF_ONE_MESSAGE = ("records", "rows", "checkpoints")
 """Hashes of what a message consists of, by id."""
+OF_ONE_BATCH = ("batches", "batch_members", "batch_callbacks")
 
 
 class Unwritten:
@@ -36,6 +37,7 @@ class Unwritten:
         now = snapshot(self._wire)
         paused = {queue: now.get(Keys(NAMESPACE).queue(queue, "paused")) for queue in installation.queues}
         installation.history.undone |= changed(installation.queues, self._content, now)
+        installation.history.miscounted |= changed_batches(installation.queues, self._content, now)
         installation.broken_at = installation.world.now
         server.stop()
         server.store.restore(self._written)
@@ -46,10 +48,15 @@ class Unwritten:
 
 def changed(queues: Sequence[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> set[tuple[str, str]]:
     """Queue and id of each message that is not as it was, or was not there, or is there no more."""
-    found = set[tuple[str, str]]()
-    for queue in queues:
-        for name in OF_ONE_MESSAGE:
-            key = Keys(NAMESPACE).queue(queue, name)
-            fields = before.get(key, {}).items() ^ now.get(key, {}).items()
-            found |= {(queue, field.decode().partition("\n")[0]) for field, _ in fields}
-    return found
+    return {(queue, name) for queue in queues for name in _changed(queue, OF_ONE_MESSAGE, before, now)}
+
+
+def changed_batches(queues: Sequence[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> set[str]:
+    return {name for queue in queues for name in _changed(queue, OF_ONE_BATCH, before, now)}
+
+
+def _changed(queue: str, hashes: Sequence[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    for name in hashes:
+        key = Keys(NAMESPACE).queue(queue, name)
+        for field, _ in before.get(key, {}).items() ^ now.get(key, {}).items():
+            yield field.decode().partition("\n")[0]

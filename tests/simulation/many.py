@@ -35,6 +35,7 @@ class Tally:
         self.virtual_seconds = self.processor_seconds = 0.0
         self.faults = Counter[str]()
         """By what was done, without its numbers."""
+        self.met = Counter[str]()
 
     def add(self, report: Report) -> None:
         self.seeds += 1
@@ -43,6 +44,7 @@ class Tally:
         self.executions += report.executions
         self.virtual_seconds += report.virtual_seconds
         self.processor_seconds += report.processor_seconds
+        self.met.update(report.met)
         for fault in report.faults:
             self.faults[" ".join(word for word in fault.split() if not word[:1].isdigit())] += 1
 

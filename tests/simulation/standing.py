@@ -9,6 +9,7 @@ from pollconsumer.core.errors import NotFound
 from pollconsumer.core.lifecycle import State
 from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.leases import TRUSTED_FOR
+from pollconsumer.store.reading.batch_reader import COMPLETED, DEAD, OTHERWISE
 from pollconsumer.store.reading.inspector import Inspector
 from tests.faults import store_view
 from tests.faults.history import ENDED
@@ -47,6 +48,7 @@ def standing(installation: Installation, wire: Wire) -> list[str]:
         *_messages(installation.history, stored),
         *_places(installation, stored, content),
         *_counts(wire, stored),
+        *_batches(installation.queues, content),
         *_keys(installation.queues, content),
     ]
 
@@ -107,6 +109,22 @@ def _counts(wire: Wire, stored: list[Stored]) -> Iterator[str]:
             count, held = getattr(queue, state), tally[queue.name, state.value]
             if count != held:
                 yield f"{queue.name} counts {count} {state}, and holds {held}"
+
+
+def _batches(queues: Sequence[str], content: dict[str, Any]) -> Iterator[str]:
+    """What a batch counts is what it has of its members; it stands in its index."""
+    keys = Keys(NAMESPACE)
+    for queue in queues:
+        batches, chunks = (content.get(keys.queue(queue, name), {}) for name in ("batches", "batch_members"))
+        indexed = content.get(keys.queue(queue, "batch_instants"), [])[::2]
+        if batches.keys() != {*indexed}:
+            yield f"{queue} has the batches {[*batches]}, and {indexed} in their index"
+        for name, state in batches.items():
+            of_batch = {chunk.decode(): held for chunk, held in chunks.items() if chunk.partition(b"\n")[0] == name}
+            codes = Counter(store_view.codes_of(of_batch).values())
+            completed, dead, *others = (int.from_bytes(state[at : at + 6], "big") for at in range(7, 31, 6))
+            if (codes[COMPLETED], codes[DEAD], codes[OTHERWISE]) != (completed, dead, sum(others)):
+                yield f"the batch {name.decode()} counts {completed}, {dead}, {others}, and has {dict(codes)}"
 
 
 def _keys(queues: Sequence[str], content: dict[str, Any]) -> Iterator[str]:

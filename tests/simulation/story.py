@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+from unittest.mock import patch
 from zoneinfo import ZoneInfo
 
 from pollconsumer.core.choices import HandOff
+from pollconsumer.core.sequel import member_of
+from pollconsumer.interface.api.batches import open_batch
 from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.queues.batches import OPEN_FOR_MS
+from pollconsumer.store.reading.batch_reader import FIRST_ADDED, BatchReader
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.server import count_of
 from pollconsumer.tuning.forecast.distributions import Lognormal
 from tests.faults import store_view
 from tests.faults.checker import violations
+from tests.faults.handlers_known import SIGNAL
+from tests.simulation.batch_producing import VISITS, BatchProducer
 from tests.simulation.installation import NAMESPACE, QUEUES, SCRIPTS, Installation
 from tests.simulation.launchers import Kudu, Outage
 from tests.simulation.launching import Host
@@ -27,6 +35,11 @@ from tests.simulation.platforms import PLATFORMS
 from tests.simulation.producing import Producer
 from tests.simulation.standing import standing
 from tests.simulation.workloads import Bimodal, Exponential, Pareto
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.faults.history import History
 
 MOST_LAUNCHES_TO_DRAIN = 12
 PEOPLE_TAKE_AT_MOST = 3
@@ -40,6 +53,8 @@ LOOKS = 10
 """Random moments at which a story is checked, beside those after faults."""
 SLOTS = (1, 1, 3)
 DURATIONS = (Exponential(0.5), Lognormal(0.4, 1.5), Bimodal(0.3), Pareto(0.3))
+MEMBERS_AT_ONCE = 2
+"""That a producer sends, so that it may die between them."""
 BRIEF, AT_A_TIME, OFTEN_BRIEF = Exponential(0.002), 10, 0.25
 """With so many messages together, of this mean duration, slots take reserved ones by themselves."""
 
@@ -53,8 +68,10 @@ class Report(NamedTuple):
     virtual_seconds: float
     processor_seconds: float
     trace: list[str]
+    met: list[str]
 
 
+@patch.object(open_batch, "PAGE", MEMBERS_AT_ONCE)
 def tell(
     seed: int,
     *,
@@ -94,7 +111,7 @@ def tell(
     down = chance.uniform(0.0, busy)
     outages = [Outage(down, down + chance.uniform(30.0, 200.0), restarted=chance.random() < 0.5)]
     launchers = [
-        installation.launch_until(end, role, outages if chance.random() < 0.3 else ())
+        installation.launch_until(end + drain, role, outages if chance.random() < 0.3 else ())
         for role in (("run", "move") if chance.random() < 0.5 else ("run",))
     ]
 
@@ -106,7 +123,12 @@ def tell(
         for n in range(2)
     ]
     operator = Operator(installation, faults // 3, busy, happens)
-    people = [*(each.process for each in producers), operator.process]
+    of_batches = [BatchProducer(installation, name, busy, durations, happens) for name in batches_named(messages)]
+
+    def acting() -> bool:
+        made = [*(each.processes for each in producers), *(each.processes for each in of_batches)]
+        return any(each.alive for each in (operator.process, *chain.from_iterable(made)))
+
     wire = ServerWire(
         "memory:",
         lambda: Budget(5.0),
@@ -123,9 +145,19 @@ def tell(
         world.at(chance.uniform(0.0, busy), look)
     world.run_until(busy)
     last = busy + drain
-    while (acting := any(each.alive for each in people)) or not _is_drained(wire):
-        if acting:
+    given_up = False
+    while True:
+        people_act = acting()
+        idle, waiting = not people_act and _is_idle(wire), _states_of_waiting(wire, installation.history)
+        if idle and not waiting:
+            break
+        if people_act:
             last = max(last, min(world.now + drain, end))
+        elif idle and waiting == {"open"} and not given_up:
+            # As if it were an hour later: batches whose producers have died are given up.
+            given_up, last = True, world.now + drain
+            installation.server.set_clock(OPEN_FOR_MS / 1000)
+            installation.broken_at = world.now
         if world.now >= last:
             found.append(f"liveness: work is left {world.now - busy:.0f} s after the last fault")
             break
@@ -142,12 +174,14 @@ def tell(
     history.stored = store_view.stored(wire, NAMESPACE)
     history.queues = store_view.queues(wire, NAMESPACE)
     history.leases = store_view.leases(wire, NAMESPACE)
+    history.counted = store_view.batches(wire, NAMESPACE)
     history.commands = installation.ran()
     found += violations(history)
     ran = sum(each.name.startswith("run") for each in installation.processes)
     trace, executions = world.trace, len(history.executions)
     world.end()
-    return Report(seed, found, ran, executions, history.faults, world.now, time.process_time() - began, trace)
+    spent = time.process_time() - began
+    return Report(seed, found, ran, executions, history.faults, world.now, spent, trace, [*_met(history)])
 
 
 def faults_named(faults: int) -> list[str]:
@@ -158,14 +192,45 @@ def acts_named(messages: int, faults: int) -> list[str]:
     return [
         *(f"p{n}-{number}" for number in range(messages // 2) for n in range(2)),
         *(f"operator-{number}" for number in range(faults // 3)),
+        *batches_named(messages),
+        *(f"{name}-{visit}" for name in batches_named(messages) for visit in range(VISITS)),
     ]
 
 
-def _is_drained(wire: Wire) -> bool:
+def batches_named(messages: int) -> list[str]:
+    """One for twenty messages."""
+    return [f"b{number}" for number in range(messages // 20)]
+
+
+def _is_idle(wire: Wire) -> bool:
     """Whether nothing is left to do, not even to drop from the ready list what was cancelled there."""
-    queues = Inspector(wire, NAMESPACE).overview().queues
+    queues, keys = Inspector(wire, NAMESPACE).overview().queues, Keys(NAMESPACE)
     if any(each.ready or each.reserved or each.scheduled or each.parked for each in queues):
         return False
-    return not any(
-        count_of(wire.command("HGET", Keys(NAMESPACE).queue(each.name, "counters"), "left over")) for each in queues
-    )
+    names = [each.name for each in queues]
+    left_over = [count_of(wire.command("HGET", keys.queue(name, "counters"), "left over")) for name in names]
+    return not any(left_over) and not any(wire.command("LLEN", keys.queue(name, "outbox")) for name in names)
+
+
+def _states_of_waiting(wire: Wire, history: History) -> set[str]:
+    """Of batches that have not ended. Those of which the server lost something may wait for ever."""
+    lost, batches = history.lost(), BatchReader(wire, NAMESPACE).batches()
+    return {each.state for each in batches if each.ended_at is None and each.id not in lost}
+
+
+def _met(history: History) -> Iterator[str]:
+    """What is to be met with of batches, chains and steps."""
+    yield from (f"batches {each.state}" for each in history.counted)
+    yield from (f"batches whose producer is {each.fate}" for each in history.batches)
+    for each in history.stored:
+        if ":" in each.id:
+            yield f"callbacks {each.id.rpartition(':')[2]}"
+        elif "+" in each.id:
+            yield "links"
+        elif member := member_of(each.id):
+            yield f"{'added members' if member[1] >= FIRST_ADDED else 'members'} {each.state}"
+            if each.generation:
+                yield "members redriven"
+    yield from (f"signals {each.outcome}" for each in history.operations if each.what == "signal")
+    waits = [each.given[SIGNAL] for each in history.executions if SIGNAL in each.given]
+    yield from (f"waits with {'none' if value == 'None' else 'a signal'}" for value in waits)

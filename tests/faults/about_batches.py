@@ -1,0 +1,151 @@
+"""Invariants of what is more than one message: batches, chains, and callbacks."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from pollconsumer.core.sequel import member_of
+from pollconsumer.store.reading.batch_reader import COMPLETED, DEAD, FIRST_ADDED, OTHERWISE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tests.faults.history import Counted, History, Stored
+
+CODES = {"completed": COMPLETED, "dead": DEAD, "cancelled": OTHERWISE, "expired": OTHERWISE}
+SHUT = {
+    "closed": {"ended", "expired"},
+    "open": {"abandoned"},
+    "started": {"ended"},
+    "refused": {"abandoned", "expired", "ended"},
+    "unknown": {"ended", "abandoned", "expired"},
+}
+"""How a batch may end, by the fate of its producer."""
+
+
+def no_batch_waits_for_ever(history: History) -> Iterator[str]:
+    """29. Each batch ends: abandoned if it was not closed, expired only if it may."""
+    counted = {each.id: each for each in history.counted}
+    for each in history.batches:
+        batch = counted.get(each.id)
+        if each.id in history.miscounted:
+            continue
+        if batch is None:
+            if each.fate == "closed":
+                yield f"the batch {each.id} was closed, and is lost"
+        elif batch.state not in SHUT[each.fate] or (batch.state == "expired" and not each.expires):
+            yield f"the batch {each.id} is {batch.state}; by its producer {each.fate}"
+    for name in counted.keys() - {each.id for each in history.batches}:
+        yield f"the batch {name} was never asked for"
+    for name in _members(history).keys() - counted.keys() - history.miscounted:
+        yield f"the batch {name} is lost, and has members"
+
+
+def batches_count_their_members(history: History) -> Iterator[str]:
+    """30. Each member that the store has counts once, as that as which it ended."""
+    made, members = {each.id: each for each in history.batches}, _members(history)
+    for batch in history.counted:
+        if batch.id in history.miscounted:
+            continue
+        ends = {number: _end_of(links) for number, links in members.get(batch.id, {}).items()}
+        if batch.codes != {number: CODES.get(end) for number, end in ends.items()}:
+            yield f"the batch {batch.id} knows of {dict(batch.codes)}, and its members are {ends}"
+        counts = {name: getattr(batch, name) for name in CODES}
+        if counts != {name: [*ends.values()].count(name) for name in CODES}:
+            yield f"the batch {batch.id} counts {counts}, and its members are {ends}"
+        expected = len(ends) if batch.closed else sum(number >= FIRST_ADDED for number in ends)
+        if batch.total != expected:
+            yield f"the batch {batch.id} counts {batch.total} members, and has {expected}"
+        of_producer = sum(number < FIRST_ADDED for number in ends)
+        if batch.closed and batch.id in made and made[batch.id].members != of_producer:
+            yield f"the batch {batch.id} was closed with {of_producer} of {made[batch.id].members} members"
+
+
+def callbacks_come_once(history: History) -> Iterator[str]:
+    """31. ``failed`` if a member was ever dead, cancelled or expired, or the batch is shut; ``then`` if all are
+    completed; ``ended`` in any case. One of a message or a chain if that has ended so."""
+    stored, members = _stored(history), _members(history)
+    counted = {each.id: each for each in history.counted}
+    wanted = dict[tuple[str, str], bool]()
+    for each in history.batches:
+        batch = counted.get(each.id)
+        if each.id in history.miscounted:
+            continue
+        called = _called(batch, members.get(each.id, {})) if batch else {}
+        wanted |= {(queue, f"{each.id}:{name}"): called.get(name, False) for name, queue in each.callbacks.items()}
+    for followed in history.followed:
+        if followed.id in history.miscounted:
+            continue
+        links = [stored.get(name, ()) for name in _links(followed.id, max(1, len(followed.links)))]
+        ever = [message for link in links for message in link]
+        called = {"failed": any(map(_was_no_success, ever)), "then": _is_completed(links[-1])}
+        wanted |= {(queue, f"{followed.id}:{name}"): called[name] for name, queue in followed.callbacks.items()}
+    for (queue, name), expected in wanted.items():
+        there = [message.queue for message in stored.get(name, ())]
+        if there != ([queue] if expected else []):
+            yield f"{name} is {'' if expected else 'not '}to be in {queue}, and is in {', '.join(there) or 'none'}"
+    for execution in history.executions:
+        found = execution.given.get("then")
+        if found is not None and execution.id.rpartition(":")[0] not in history.miscounted:
+            count = found.partition(" ")[0]
+            if found != f"{count} of {count}, {count} results":
+                yield f"{execution.id} was called with {found}"
+
+
+def chains_go_on_link_by_link(history: History) -> Iterator[str]:
+    """32. A link is there once the one before is completed, and is given its result."""
+    stored = _stored(history)
+    for followed in history.followed:
+        names = [] if followed.id in history.miscounted else _links(followed.id, len(followed.links))
+        for before, after in pairwise(names):
+            is_there, expected = bool(stored.get(after)), _is_completed(stored.get(before, ()))
+            if is_there != expected:
+                yield f"{after} {'is there' if is_there else 'is missing'}: {before} is {stored.get(before)}"
+    for execution in history.executions:
+        number = int(execution.id.rpartition("+")[2]) if "+" in execution.id else 1
+        if (before := execution.given.get("links", str(number - 1))) != str(number - 1):
+            yield f"{execution.id} was given {before} as the result of the link before"
+
+
+def _stored(history: History) -> dict[str, list[Stored]]:
+    found: dict[str, list[Stored]] = {}
+    for message in history.stored:
+        found.setdefault(message.id, []).append(message)
+    return found
+
+
+def _links(name: str, count: int) -> list[str]:
+    return [name, *(f"{name}+{number}" for number in range(2, count + 1))]
+
+
+def _members(history: History) -> dict[str, dict[int, list[Stored]]]:
+    """By batch and number: the message, or the links of a chain in their order."""
+    found: dict[str, dict[int, list[Stored]]] = {}
+    for message in sorted(history.stored, key=lambda each: (len(each.id), each.id)):
+        if (member := member_of(message.id)) is not None:
+            found.setdefault(member[0], {}).setdefault(member[1], []).append(message)
+    return found
+
+
+def _end_of(links: list[Stored]) -> str:
+    return links[-1].state
+
+
+def _is_completed(messages: Sequence[Stored]) -> bool:
+    return bool(messages) and all(each.state == "completed" for each in messages)
+
+
+def _was_no_success(message: Stored) -> bool:
+    """Whether it has ended otherwise, now or before it was redriven."""
+    return message.state != "completed" or message.generation > 0
+
+
+def _called(batch: Counted, members: Mapping[int, list[Stored]]) -> dict[str, bool]:
+    failed = any(_was_no_success(link) for links in members.values() for link in links)
+    completed = all(_end_of(links) == "completed" for links in members.values())
+    return {
+        "then": batch.closed and completed,
+        "failed": failed or batch.state in ("abandoned", "expired"),
+        "ended": batch.state != "open",
+    }
