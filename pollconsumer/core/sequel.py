@@ -49,7 +49,7 @@ class Sequel(NamedTuple):
     def following(self, message_id: str, queue: str, state: State, at: int, result: Any = None) -> list[NewMessage]:
         """The messages to enqueue at the end, at an instant in epoch ms, of the message that has this sequel."""
         previous = {"id": message_id, "queue": queue, "state": str(state), "at": at, "result": result}
-        if state is not State.COMPLETED:
+        if state is not State.COMPLETED:  # GUARD a link follows a completed one
             return [] if self.failed is None else [_told(self.failed, Sequel(previous=previous))]
         if self.links:
             link, *rest = self.links
@@ -58,6 +58,7 @@ class Sequel(NamedTuple):
 
     def ends_member(self, state: State) -> bool:
         """Whether the end of the message is that of a member: a chain is one, which goes on after a completed link."""
+        # GUARD a chain goes on after a link
         return bool(self.batch) and not (state is State.COMPLETED and self.links)
 
 

@@ -8,6 +8,7 @@ Where something else becomes of the line, ``CHANGES`` says what.
 from __future__ import annotations
 
 import re
+from os.path import relpath
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 STORE = Path(__file__).parents[2] / "pollconsumer" / "store"
+OTHERS = ("core", "runtime", "interface")
+"""Directories beside the store's that have guards of batches and steps."""
 FALSE, TRUE = ("", "false"), ("", "true")
 """What the condition of the line is."""
 CHANGES: dict[str, tuple[str, str]] = {
@@ -22,12 +25,14 @@ CHANGES: dict[str, tuple[str, str]] = {
     "acquire: fence above all that the launch has seen": ("tonumber(ARGV[8])", "0"),
     "acquire: held by another": TRUE,
     "audit: records of a newer version": ("not newer(record) and ", ""),
+    "arrive: a batch that is forgotten": ("state and ", ""),
     "arrive: a member counts once": TRUE,
     "batches: all completed": ("completed >= total and ", ""),
     "batches: all have ended": (" and completed + others >= total", ""),
     "batches: closed before it ends": ("has_batch_flag(state, BATCH_CLOSED) and ", ""),
     "batches: ended once": TRUE,
     "batches: failed once": (" and not has_batch_flag(state, TOLD_FAILED)", ""),
+    "batches_due: failed once, when it is shut": TRUE,
     "batches: then once": (" and not has_batch_flag(state, TOLD_THEN)", ""),
     "begin: a repeated beginning is not stale": TRUE,
     "begin: row compare": ("== row ", ""),
@@ -154,6 +159,16 @@ CHANGES: dict[str, tuple[str, str]] = {
     "unreserve: what the launch keeps": ("not keep[id] and ", ""),
     "unreserve: what was begun": ("uncalled[id] or", "true or"),
     "withdraw: owner compare": TRUE,
+    "core/sequel: a chain goes on after a link": (" and not (state is State.COMPLETED and self.links)", ""),
+    "interface/api/batches/open_batch: a batch that is closed": ("not self.duplicate and ", ""),
+    "interface/api/batches/open_batch: a batch whose producer fails stays open": ("kind is None and ", ""),
+    "interface/api/batches/open_batch: what has ended": (
+        " and not (self._resumes and self._has_ended(self._members))",
+        "",
+    ),
+    "runtime/handling/batch_in_hand: the batch grows": ("1", "0"),
+    "runtime/handling/journal: a sleep counts from its first call": TRUE,
+    "runtime/handling/journal: a wait counts from its first call": ("(known and known.until) or ", ""),
     "cluster/cluster_wire: asking": ("ASKING", "TIME"),
     "cluster/cluster_wire: replicas do not wait": TRUE,
     "cluster/cluster_wire: the fewest replicas": ("least(answer, before)", "answer"),
@@ -233,10 +248,16 @@ def _without(code: str, edit: Edit) -> str:
     return re.sub(r"\S.*", "pass" if in_python else "do end", code)
 
 
+def guarded() -> list[Path]:
+    """The files in which marks are looked for."""
+    others = [path for name in OTHERS for path in (STORE.parent / name).rglob("*.py")]
+    return sorted([*STORE.rglob("*.lua"), *STORE.rglob("*.py"), *others])
+
+
 def _mutations() -> Iterator[Mutation]:
-    for path in sorted([*STORE.rglob("*.lua"), *STORE.rglob("*.py")]):
-        file = path.relative_to(STORE)
-        place = path.stem if path.suffix == ".lua" else file.with_suffix("").as_posix()
+    for path in guarded():
+        file = Path(relpath(path, STORE))
+        place = path.stem if path.suffix == ".lua" else file.with_suffix("").as_posix().removeprefix("../")
         for guard in dict.fromkeys(name for _, name in marked(path.read_text())):
             name = f"{place}: {guard}"
             yield Mutation(name, (Edit(file.as_posix(), guard, CHANGES.get(name, FALSE)),))

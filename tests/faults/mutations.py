@@ -44,6 +44,7 @@ NEAREST = {
     "arrive": ["batches"],
     "audit": ["newer_versions", "auditing"],
     "batches": ["batches"],
+    "batch_in_hand": ["interface/test_batch_api"],
     "batches_due": ["batches"],
     "begin": ["at_most_once"],
     "break": ["leases"],
@@ -56,6 +57,7 @@ NEAREST = {
     "define": ["recurring", "putting"],
     "ended": ["batches", "ends", "stopping", "rates", "malformed", "totals", "too_late"],
     "enqueue": ["enqueue", "expiry", "conflicts", "id_memory", "outbox", "unique_keys"],
+    "ended_messages": ["interface/test_batch_api"],
     "enqueue_new": ["enqueue_new", "enqueue_alike"],
     "fill": ["moving"],
     "hold": ["recurring"],
@@ -69,7 +71,8 @@ NEAREST = {
     "occurrences": ["id_memory", "putting"],
     "message_steps": ["message_steps"],
     "offer": ["newer_versions", "concurrency_keys"],
-    "open_batch": ["batches"],
+    "number_members": ["batches"],
+    "open_batch": ["batches", "interface/test_batch_api"],
     "outbox": ["outbox", "id_memory", "later_versions", "batches"],
     "outbox_entry": ["later_versions", "outbox"],
     "promote": ["promoting", "too_late"],
@@ -79,6 +82,7 @@ NEAREST = {
     "recurrences": ["recurring", "putting", "rights"],
     "recur": ["id_memory", "recurring", "putting"],
     "recurrence_interventions": ["recurring", "putting", "rights"],
+    "journal": ["interface/test_steps_in_handlers"],
     "launch_recurrences": ["recurring"],
     "producer": ["wire", "id_memory", "rights"],
     "redis_store": ["wire", "recovering"],
@@ -101,6 +105,7 @@ NEAREST = {
     "rights": ["rights"],
     "rollback": ["rollback"],
     "sentinel": ["sentinel"],
+    "sequel": ["interface/test_batch_api"],
     "server_wire": ["sentinel", "wire"],
     "set_aside": ["recurring"],
     "settle": ["rates", "settling", "expiry", "putting", "concurrency_keys", "unique_keys", "id_memory"],
@@ -126,7 +131,8 @@ NEAREST = {
     "withdraw": ["leases"],
     "write_places": ["concurrency_keys", "rates"],
 }
-"""The files of tests/store that are likely to notice, by the script or module that something is taken out of."""
+"""The files of tests/store, or of tests, that are likely to notice, by the script or module that something is taken out
+of."""
 
 
 class Noticed(NamedTuple):
@@ -148,7 +154,7 @@ def copy_with(mutation: Mutation, place: Path) -> None:
 
 def nearest(mutation: Mutation) -> list[str]:
     names = [name for edit in mutation.edits for name in NEAREST[Path(edit.file).stem]]
-    return [f"tests/store/test_{name}.py" for name in dict.fromkeys(names)]
+    return [f"tests/{name}.py" if "/" in name else f"tests/store/test_{name}.py" for name in dict.fromkeys(names)]
 
 
 def noticed(mutation: Mutation) -> Noticed:

@@ -10,7 +10,7 @@ from lupa.lua51 import LuaRuntime
 
 from tests.faults.covering import GUARDS, Trial
 from tests.faults.covering_table import COVERING
-from tests.faults.mutation_table import CHANGES, MUTATIONS, STORE, Mutation, edited, marked
+from tests.faults.mutation_table import CHANGES, MUTATIONS, STORE, Mutation, edited, guarded, marked
 from tests.faults.mutations import ROOT, nearest
 from tests.faults.promises import PROMISES
 from tests.simulation.unseen import UNSEEN
@@ -56,7 +56,7 @@ def test_every_change_is_that_of_a_mark() -> None:
 
 
 def test_every_mark_is_read() -> None:
-    for path in (each for pattern in ("*.lua", "*.py") for each in STORE.rglob(pattern)):
+    for path in guarded():
         text = path.read_text()
         assert len({at for at, _ in marked(text)}) == len(re.findall(r"\bGUARD\b *\w", text)), path.name
 

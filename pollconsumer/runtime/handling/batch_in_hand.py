@@ -107,7 +107,7 @@ class BatchInHand:
             self._next_size = min(2 * self._next_size, MOST_ADDED_AT_ONCE)
             number = next(self._numbers)
         message = member_of(member, self._home, self.id, number)
-        self._add(message, 1)
+        self._add(message, 1)  # GUARD the batch grows
         return message.id
 
     def _outcomes(self, which: str) -> Iterator[MemberOutcome]:

@@ -43,7 +43,7 @@ class Journal:
 
     def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         name, known = self._ask(name)
-        if known is not None and known.until is None:
+        if known is not None and known.until is None:  # GUARD a recorded step
             return known.result
         result = function(*args, **kwargs)
         if isawaitable(result):
@@ -54,7 +54,7 @@ class Journal:
 
     async def step_async(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         name, known = self._ask(name)
-        if known is not None and known.until is None:
+        if known is not None and known.until is None:  # GUARD a recorded step, awaited
             return known.result
         result = function(*args, **kwargs)
         return self._recorded(name, await result if isawaitable(result) else result)
@@ -62,22 +62,22 @@ class Journal:
     def sleep(self, duration: str | float, name: str) -> None:
         ends_in = _milliseconds("context.sleep", duration)
         name, known = self._ask(name)
-        if known is None:
+        if known is None:  # GUARD a sleep counts from its first call
             now = self._now()
             known = self._record(Step(name, now, None, now + ends_in))
-        if known.until is not None and known.until > self._now():
+        if known.until is not None and known.until > self._now():  # GUARD a sleep ends
             raise Asleep(known.until)
 
     def wait_for(self, signal: str, timeout: str | float | None) -> Any:
         ends_in = _milliseconds("context.wait_for", LONGEST_WAIT if timeout is None else timeout)
         name, known = self._ask(signal)
-        if known is not None and known.until is None:
+        if known is not None and known.until is None:  # GUARD a wait that has ended
             return known.result
         now = self._now()
-        if signal in self._signals:
+        if signal in self._signals:  # GUARD a signal that is there
             return self._record(Step(name, now, self._signals[signal])).result
-        until = (known and known.until) or now + ends_in
-        if known is not None and until <= now:
+        until = (known and known.until) or now + ends_in  # GUARD a wait counts from its first call
+        if known is not None and until <= now:  # GUARD a wait ends
             return self._record(Step(name, now)).result
         if known is None or self._awaited != signal:
             self._record(Step(name, now, None, until), awaited=signal)

@@ -36,7 +36,7 @@ class Completion(NamedTuple):
             following += self._next(sequel)
             if sequel.ends_member(State.COMPLETED):
                 told = told_of_member(sequel.batch, added)
-                kept_for_ms = kept_for_ms and max(kept_for_ms, RESULTS_KEPT_MS)
+                kept_for_ms = kept_for_ms and max(kept_for_ms, RESULTS_KEPT_MS)  # GUARD results of members are kept
             elif sequel.batch:  # its id is the member's: its result would be taken for that of the chain
                 kept_for_ms = 0
         opened = [] if context is None else context.batches()
@@ -56,6 +56,6 @@ def completion_of_member(stored: bytes) -> Extra | None:
         sequel, newer = decoded(stored)
     except Malformed:
         return None
-    if newer or sequel != Sequel(batch=sequel.batch) or not sequel.batch:
+    if newer or sequel != Sequel(batch=sequel.batch) or not sequel.batch:  # GUARD what does more than end a member
         return None
     return 0, b"", b"", told_of_member(sequel.batch)

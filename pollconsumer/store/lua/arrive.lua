@@ -17,6 +17,7 @@ for at = 1, #ARGV, 4 do
   local batch, ending, changed, revived = ARGV[at], ARGV[at + 1], 0, 0
   local state, code, count = redis.call('HGET', batches, batch), codes[ending], counts[ending]
   local chunks = {}
+  -- GUARD a batch that is forgotten
   for number in string.gmatch(state and ARGV[at + 3] or '', '%d+') do
     number = tonumber(number)
     local chunk, place = floor(number / PER_CHUNK), number % PER_CHUNK

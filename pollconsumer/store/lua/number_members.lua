@@ -7,5 +7,6 @@
 local state = redis.call('HGET', batches, ARGV[1])
 if not state then return nil end
 local number = number6(state, NEXT_NUMBER)
+-- GUARD numbers are given once
 redis.call('HSET', batches, ARGV[1], with_number(state, NEXT_NUMBER, number + tonumber(ARGV[2])))
 return number

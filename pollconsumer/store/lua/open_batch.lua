@@ -24,6 +24,6 @@ if ARGV[4] ~= '' then
   conclude(batch, with_batch_flag(with_number(state, TOTAL, tonumber(ARGV[4])), BATCH_CLOSED), now)
 else
   redis.call('HSET', batches, batch, state)
-  redis.call('ZADD', batch_instants, now + ARGV[2], batch)
+  redis.call('ZADD', batch_instants, now + ARGV[2], batch)  -- GUARD abandoned unless its producer lives
 end
 return found and 'open' or ''

@@ -51,7 +51,7 @@ class OpenBatch:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if kind is None and not self.duplicate:
+        if kind is None and not self.duplicate:  # GUARD a batch whose producer fails stays open
             self._flush()
             self._app.ask(self._close)
 
@@ -87,6 +87,7 @@ class OpenBatch:
         if self._members == MOST_MEMBERS:
             raise UsageError("batch", self.id, f"it has {MOST_MEMBERS} members, the most: begin another")
         message = member_of(member, self._batch.home, self.id, self._members)
+        # GUARD a batch that is closed; what has ended
         if not self.duplicate and not (self._resumes and self._has_ended(self._members)):
             self._page.append(message)
         self._members += 1

@@ -28,6 +28,7 @@ local function call_back(batch, state, callback, flag, now)
   local message = redis.call('HGET', batch_callbacks, batch .. '\n' .. callback)
   if message then
     send_on(message, now)
+    -- GUARD who sends callbacks is woken
     wake(schedule_marker)  -- whoever serves the queue promotes, and sends on what the outbox has
   end
   return with_batch_flag(state, flag)

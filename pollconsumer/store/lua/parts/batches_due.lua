@@ -14,7 +14,7 @@ end
 for i = 1, #batches_due do
   local batch = batches_due[i]
   local state = redis.call('HGET', batches, batch)
-  if not state or has_batch_flag(state, BATCH_ENDED) then
+  if not state or has_batch_flag(state, BATCH_ENDED) then  -- GUARD what has ended is forgotten
     redis.call('ZREM', batch_instants, batch)
     if state then
       forget_chunks(batch, 0, floor(math.min(number6(state, TOTAL), FIRST_ADDED) / PER_CHUNK))
@@ -26,6 +26,7 @@ for i = 1, #batches_due do
     redis.call('HDEL', batches, batch)
   else
     state = with_batch_flag(state, has_batch_flag(state, BATCH_CLOSED) and BATCH_EXPIRED or BATCH_ABANDONED)
+    -- GUARD failed once, when it is shut
     if not has_batch_flag(state, TOLD_FAILED) then state = call_back(batch, state, 'failed', TOLD_FAILED, now) end
     redis.call('HSET', batches, batch, end_batch(batch, state, now))
   end
