@@ -73,3 +73,15 @@ def test_the_sites_home_begins_as_the_readme() -> None:
 
 def test_the_readme_is_read_in_four_minutes() -> None:
     assert len((ROOT / "README.md").read_text("utf-8").split()) <= 800
+
+
+def test_the_tests_and_scenarios_that_pages_of_evidence_name_are_there() -> None:
+    text = "\n".join(page.read_text("utf-8") for page in (ROOT / "docs" / "evidence").glob("*.md"))
+    defined = {
+        name
+        for path in (ROOT / "tests").rglob("*.py")
+        for name in re.findall(r"^ *def (\w+)\(", path.read_text("utf-8"), re.MULTILINE)
+    }
+    named = {*re.findall(r"`(test_\w+)`", text), *re.findall(r"`((?:a|an|members)_\w+)`", text)}
+    assert len(named) > 30
+    assert named - defined == set()

@@ -1,23 +1,6 @@
 """Batches: each end of a member counts once, and each callback is enqueued once.
 
-What went wrong elsewhere, and where it is tried:
-
-- a counter beside a set, so that a member that is repeated, recovered or redriven counts twice or never (sidekiq#6852,
-  #4361, #5524, #2879, #4818; huey's chords): an end that is told again; the scenarios of `tests.simulation.batching`
-- a member that ends before the others are there (breamware/sidekiq-batch#69, #90; rq#387, #739): members that all
-  end before their producer closes the batch; a batch grows before the member that adds to it has ended
-- several callbacks, or none after kills (good_job#832; celery#4207, #1662; laravel#39562; horizon#1512): ``python -m
-  tests.batches``
-- a parent that waits for ever when a member fails (bullmq#3122, #800, #1333, #3235; rq#1436), is revoked or expires
-  (huey 3.0.2, 3.3.0): a member that is cancelled expires or is stopped; one whose launch died; one whose row is corrupt
-- a callback of success that never comes after a redrive (good_job#1450, dramatiq#868): then is enqueued when a redrive
-- what was pruned or removed is missed (oban#722, bullmq#1752): a dead member that is purged; one that goes on, in
-  ``tests/interface/test_batch_api.py``
-- an iterable job that yields ends its batch (Sidekiq 7.3.9): a retry and a release are no ends
-- a callback that fails marks the last member failed (laravel#38139): callbacks are messages of their own
-- a batch within a chain or a chain within a batch is lost (laravel#39243): a chain in a batch counts as one member
-- empty batches, and members that leave no result (celery#5237): an empty batch ends when it is closed
-- results within the callback's payload (celery#5000, #10171, #7912): they are read by id, a page at a time
+docs/evidence/batches.md says which of them finds what went wrong elsewhere.
 """
 
 from __future__ import annotations
@@ -27,12 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from pollconsumer.core.errors import NotFound
+from pollconsumer.core.errors import NodeLost, NotFound
 from pollconsumer.core.message import NewMessage
 from pollconsumer.core.packed_message import FIRST
 from pollconsumer.store.queues import outbox
+from pollconsumer.store.queues.batches import Batches
 from pollconsumer.store.queues.outbox_entry import pack
-from tests.store.acting import QUEUE, Launch, Looking, die, expire, release, retry, send_and_die
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, expire, release, retry, send_and_die
 from tests.store.batching import HOME, OTHER, OneBatch, complete_member, member, new_batch
 
 if TYPE_CHECKING:
@@ -394,3 +378,49 @@ def test_what_ends_for_a_batch_that_is_forgotten_is_dropped(batch: OneBatch, sto
     complete_all(batch)
     assert Looking(store).listed("outbox") == []
     assert Looking(store, HOME).hash("batches").keys() == {"b"}
+
+
+def test_an_end_waits_in_the_outbox_while_the_node_of_its_home_is_lost(
+    batch: OneBatch, store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_members(batch, QUEUE, QUEUE)
+    launch = batch.launches[QUEUE]
+
+    def lose(*_: object) -> None:
+        raise NodeLost("store unreachable", HOME, "")
+
+    with monkeypatch.context() as lost:
+        lost.setattr(Batches, "take_in", lose)
+        for ends in (1, 2):
+            launch.settle(*map(complete_member, launch.reserve()))
+            with pytest.raises(NodeLost):
+                outbox.send(store, QUEUE, print)
+            assert len(Looking(store).listed("outbox")) == ends
+    batch.send()
+    assert (batch.counts(), batch.called()) == (("ended", 2, 2, 0, 0, 0), ["then", "ended"])
+
+
+def test_a_home_that_forgot_an_end_waits_until_its_batch_expires(store: RedisStore) -> None:
+    batch = OneBatch(store, expires=HOUR)
+    with_members(batch, QUEUE, OTHER)
+    home = Looking(store, HOME)
+    state = home.hash("batches")["b"]
+    complete_all(batch)
+    store.wire.command("HSET", home.key("batches"), "b", state)  # a failover of its node
+    store.wire.command("DEL", home.key("batch_members"))
+    complete_all(batch, OTHER)
+    assert (batch.counts(), batch.called()) == (("closed", 2, 1, 0, 0, 0), [])
+    time_comes(batch)
+    assert (batch.counts(), batch.called()) == (("expired", 2, 1, 0, 0, 0), ["failed", "ended"])
+
+
+@pytest.mark.parametrize("result", ["", json.dumps("x" * 60_000)])
+def test_a_callback_has_no_result_of_any_member_in_it(result: str, batch: OneBatch, store: RedisStore) -> None:
+    with_members(batch, *[QUEUE] * 9)
+    launch = batch.launches[QUEUE]
+    launch.settle(*(complete_member(each, result) for each in launch.reserve(9)))
+    told = sum(map(len, Looking(store).listed("outbox")))
+    batch.send()
+    records = Looking(store, HOME).hash("records")
+    assert told + sum(map(len, records.values())) < 1000
+    assert records.keys() == {"b:then", "b:ended"}
