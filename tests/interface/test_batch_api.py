@@ -12,6 +12,7 @@ from pollconsumer import BadData, Context, Fatal, NotCompleted, NotFound, PollCo
 from pollconsumer.core.errors import UsageError
 from pollconsumer.interface.api.batches.chain import LinkHandle
 from pollconsumer.interface.api.batches.open_batch import OpenBatch
+from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.testing import Sandbox
 
 app = PollConsumer()
@@ -262,6 +263,28 @@ def test_a_batch_whose_producer_failed_goes_on_where_it_was_and_each_member_coun
         sandbox.run()
     assert words() == ["then", "ended"]
     assert app.batches.get("import").status().completed == 400
+
+
+def test_members_that_have_ended_and_are_forgotten_are_not_enqueued_again(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pollconsumer.interface.api.batches.open_batch.PAGE", 1)
+    batch = a_batch().__enter__()
+    batch.add(load.args(-1))  # and its producer dies
+    sandbox.run()
+    assert app.ask(lambda *store: Interventions(*store).purge("load", ["import.0"])) == ["import.0"]
+    for _ in range(3):  # so long its id is remembered
+        sandbox.advance("11m")
+        sandbox.run()
+    for is_duplicate in (False, True):
+        with a_batch() as batch:
+            batch.add(load.args(-1))
+            batch.add(load.args(1))
+        assert batch.duplicate is is_duplicate
+        sandbox.run()
+        with pytest.raises(NotFound):
+            app.message("import.0")
+    assert words() == ["failed", "ended"]
 
 
 def test_a_batch_whose_producer_died_is_abandoned(sandbox: Sandbox) -> None:
