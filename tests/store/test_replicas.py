@@ -10,6 +10,7 @@ import pytest
 
 from pollconsumer.core.alike import Alike
 from pollconsumer.core.errors import Conflict, NotReplicated, OutcomeUnknown, StoreRefused, StoreUnreachable
+from pollconsumer.core.message_steps import Step, StepEntry, as_recorded
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.client.confirmation import confirmed
 from pollconsumer.store.client.connection import Command
@@ -19,12 +20,17 @@ from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.strict import Strict
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.queues import outbox
+from pollconsumer.store.queues.batches import Batches
 from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.queues.signal_sender import SignalSender
+from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
 from pollconsumer.store.safety.strict_producer import StrictProducer
 from pollconsumer.store.scripts import Scripts
 from tests.conftest import NAMESPACE
-from tests.store.acting import QUEUE, Launch, chosen, message, names
+from tests.store.acting import QUEUE, Launch, Looking, chosen, message, names
+from tests.store.batching import HOME, OTHER, OneBatch, complete_member, member, new_batch
 from tests.store.replicated import Pair, Servers, started
 
 if TYPE_CHECKING:
@@ -32,7 +38,7 @@ if TYPE_CHECKING:
 
     from pollconsumer.store.queues.producer import Producer
 
-SHORT = Strict(None, 0.05)
+SHORT, PATIENT = Strict(None, 0.05), Strict(None, 10.0)
 
 
 @pytest.fixture(scope="module")
@@ -211,6 +217,98 @@ def test_without_a_replica_a_launch_waits_for_none_unless_told(pair: Pair) -> No
     assert Launch(pair.launch(SHORT, tries=1)).reserve() == []
     with pytest.raises(StoreUnreachable, match="only 0 of 1 replicas"):
         Launch(pair.launch(Strict(1, 0.01), tries=1), fence=2)
+
+
+# Batches and steps
+
+
+def promoted(pair: Pair) -> RedisStore:
+    """The store as it is on the replica, which takes the primary's place."""
+    replica = pair.wire(pair.url("replica"), greeted=False)
+    replica.command("REPLICAOF", "NO", "ONE")
+    return RedisStore(replica, NAMESPACE)
+
+
+def callbacks(store: RedisStore) -> list[str]:
+    return Looking(store, HOME).listed("ready")
+
+
+def test_the_end_of_a_member_and_its_arrival_are_repeated_until_the_replica_has_them_and_count_once(pair: Pair) -> None:
+    batch, hurried = OneBatch(pair.launch(PATIENT)), pair.launch(SHORT, tries=1)
+    batch.add(member(0))
+    batch.close(1)
+    launch = batch.launches[QUEUE]
+    (reservation,) = launch.reserve()
+    with pair.replica_stopped(), pytest.raises(StoreUnreachable, match="only 0 of 1 replicas"):
+        Launch(hurried, announced=False).settle(complete_member(reservation))
+    assert launch.settle(complete_member(reservation)).stale == []
+    with pair.replica_stopped():
+        for _ in range(2):
+            assert len(Looking(batch.store).listed("outbox")) == 1  # until the replica has the arrival
+            with pytest.raises(StoreUnreachable, match="only 0 of 1 replicas"):
+                outbox.send(hurried, QUEUE, print)
+    batch.send()
+    assert (batch.counts(), batch.called()) == (("ended", 1, 1, 0, 0, 0), ["then", "ended"])
+    later = promoted(pair)
+    assert BatchReader(later.wire, NAMESPACE).batch("b", HOME) == batch.status()
+    assert callbacks(later) == ["b:then", "b:ended"]
+
+
+def test_a_batch_is_not_opened_grown_or_closed_before_the_replica_knows(pair: Pair) -> None:
+    stores = pair.launch(PATIENT), pair.launch(SHORT, tries=1)
+    for each in stores:
+        each.producer.register(HOME)
+    patient, hurried = (Batches(each.producer) for each in stores)
+    changes: Sequence[Callable[[Batches], object]] = (
+        lambda batches: batches.open(new_batch()),
+        lambda batches: batches.number_members(HOME, "b", 1),
+        lambda batches: batches.close(HOME, "b", 0),
+    )
+    for change in changes:
+        with pair.replica_stopped(), pytest.raises(StoreUnreachable, match="only 0 of 1 replicas"):
+            change(hurried)
+        change(patient)
+    assert BatchReader(promoted(pair).wire, NAMESPACE).batch("b", HOME).state == "ended"
+
+
+def test_a_failover_without_strict_forgets_the_arrival_of_a_member_only_with_its_end(pair: Pair) -> None:
+    batch = OneBatch(RedisStore(pair.wire(), NAMESPACE))
+    batch.add(member(0))
+    batch.close(1)
+    launch = batch.launches[QUEUE]
+    (reservation,) = launch.reserve()
+    pair.store().enqueue([message("last", queue=OTHER)])  # waits for all that was written
+    later = promoted(pair)
+    launch.settle(complete_member(reservation))
+    batch.send()
+    assert batch.counts() == ("ended", 1, 1, 0, 0, 0)
+    assert BatchReader(later.wire, NAMESPACE).batch("b", HOME).outstanding == 1
+    again = Launch(later, fence=2)
+    again.settle(*map(complete_member, again.reserve()))
+    outbox.send(later, QUEUE, print)
+    assert callbacks(later) == ["b:then", "b:ended"]
+
+
+def test_a_step_is_not_recorded_and_a_signal_not_sent_before_the_replica_has_it(pair: Pair) -> None:
+    patient, hurried = pair.launch(PATIENT), pair.launch(SHORT, tries=1)
+    patient.enqueue([message("a")])
+    launch = Launch(patient)
+    (reservation,) = launch.reserve()
+    recorded = StepEntry(1, 1, as_recorded(Step("charge", 1000, 7)))
+    changes: Sequence[Callable[[RedisStore], object]] = (
+        lambda store: store.record(launch.holder, reservation, recorded),
+        lambda store: SignalSender(store.wire, NAMESPACE).send(QUEUE, "a", "approved", "yes"),
+    )
+    for change in changes:
+        with pair.replica_stopped(), pytest.raises(StoreUnreachable, match="only 0 of 1 replicas"):
+            change(hurried)
+        change(patient)
+    later = promoted(pair)
+    (again,) = Launch(later, fence=2).reserve()
+    _, found = later.recorded(again)
+    assert found is not None
+    assert [(each.name, each.result) for each in found.steps] == [("charge", 7)]
+    assert [(each.name, each.value) for each in found.signals] == [("approved", "yes")]
 
 
 class Noting(ServerWire):

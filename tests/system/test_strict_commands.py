@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pollconsumer import NotReplicated, PollConsumer, StoreUnreachable
 from tests.store.replicated import Pair, Servers, started
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.site import Site
 
@@ -86,3 +90,52 @@ def test_a_right_to_wait_is_missed_by_its_name_before_anything_is_changed(pair: 
         assert ran.returncode == 77, ran.stderr
         assert "rights missing: +wait" in ran.stderr
     assert "default" not in site.command("queue", "list").stdout
+
+
+@pytest.fixture
+def program(pair: Pair, tmp_path: Path) -> Callable[[str], PollConsumer]:
+    """Makes a program that waits ``within`` a time for the replica."""
+
+    def make(within: str) -> PollConsumer:
+        config = tmp_path / f"{within}.toml"
+        config.write_text(f'store = "{pair.url()}"\ndurability = "strict"\n[strict]\nwithin = "{within}"\n')
+        return PollConsumer(config=config)
+
+    return make
+
+
+def test_what_a_program_changes_is_an_error_until_the_replica_has_it(
+    pair: Pair, program: Callable[[str], PollConsumer]
+) -> None:
+    patient, app = program("10s"), program("50ms")
+    enqueued = patient.handler("record")(lambda: None).enqueue()
+    message = app.message(enqueued.id)
+    changes: list[Callable[[], object]] = [
+        lambda: message.signal("approved", True),
+        lambda: asyncio.run(message.signal_async("paid", 7)),
+        lambda: app.recurrences.put("each", handler="record", every="1h"),
+        lambda: app.messages(state="ready").cancel_all(),
+    ]
+    for change in changes:
+        with pair.replica_stopped(), pytest.raises(StoreUnreachable, match=UNCONFIRMED):
+            change()
+    with pair.replica_stopped(), pytest.raises(NotReplicated):
+        app.recurrences.trigger("each")
+    assert enqueued.state == "cancelled"
+
+
+def test_a_batch_is_not_said_to_be_open_or_closed_before_the_replica_has_it(
+    pair: Pair, program: Callable[[str], PollConsumer]
+) -> None:
+    patient, app = program("10s"), program("300ms")
+    ended = patient.handler("record")(lambda: None).args()
+    with pair.replica_stopped(), pytest.raises(StoreUnreachable, match=UNCONFIRMED):
+        app.batch("import", ended=ended).__enter__()
+    with (
+        ExitStack() as stopped,
+        pytest.raises(StoreUnreachable, match=UNCONFIRMED),
+        app.batch("import", ended=ended),
+    ):
+        stopped.enter_context(pair.replica_stopped())
+    with patient.batch("import", ended=ended) as again:
+        assert again.duplicate

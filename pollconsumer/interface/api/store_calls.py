@@ -133,13 +133,26 @@ class StoreCalls:
         return handle
 
     def ask(self, question: Callable[[Wire, str], T]) -> T:
-        """The answer to a question to the store, which is given the connection and the namespace."""
+        """The answer to a question to the store, which is given the connection and the namespace. Where the settings
+        ask for replicas, what its scripts have changed is an error until they have it."""
         with Shield(), self._take() as store:
-            return question(store.wire, store.keys.namespace)
+            return self._answered(question, store)
 
     async def ask_async(self, question: Callable[[Wire, str], T]) -> T:
         """`ask` without blocking the event loop."""
-        return await self._make_async(lambda store: question(store.wire, store.keys.namespace))
+        return await self._make_async(lambda store: self._answered(question, store))
+
+    def _answered(self, question: Callable[[Wire, str], T], store: Producer) -> T:
+        strict = self.strict()
+        if strict is None:
+            return question(store.wire, store.keys.namespace)
+        from pollconsumer.store.client.strict import ByPeople
+
+        store.wire.strict = ByPeople(*strict)
+        try:
+            return question(store.wire, store.keys.namespace)
+        finally:
+            store.wire.strict = None  # enqueueing names the messages that are in doubt
 
     def ask_for_each(self, question: Callable[[Wire, str], Iterator[T]]) -> Iterator[T]:
         """What a question yields, on one connection that no other call has meanwhile. Patience is that of each."""
