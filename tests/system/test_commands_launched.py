@@ -306,6 +306,7 @@ def test_check_shows_commands_and_timeouts_that_no_launch_can_grant(site: Site) 
     }
     assert report["commands"]["work"]["command"] == [str(site.directory / "work")]
     shown = site.command("check").stdout
+    assert re.search(r"store +embedded, its server runs\n", shown)
     assert re.search(r"timeout of work +none: the watchdog ends it after the 1m 10s of window and grace,", shown)
     assert "timeout of slow" not in shown
     config = site.directory / "config.toml"
@@ -313,6 +314,20 @@ def test_check_shows_commands_and_timeouts_that_no_launch_can_grant(site: Site) 
     shown = site.command("check").stdout
     longer = r"timeout of slow +2h, longer than the 1m 10s of window and grace: the watchdog ends it before,"
     assert re.search(longer, shown)
+
+
+def test_check_judges_no_timeout_by_a_window_in_which_the_program_does_not_run(site: Site) -> None:
+    config = site.directory / "config.toml"
+    config.write_text(config.read_text() + '[commands.backup]\ncommand = ["true"]\nqueue = "slow"\ntimeout = "50m"\n')
+    assert "timeout of backup" in site.command("check").stdout  # its own launches serve all queues
+    assert site.drain("--queue", "slow", "--timeout", "1h").returncode == 0
+    assert "timeout of backup" not in site.command("check").stdout
+    assert site.json("check")["commands"]["backup"]["fits"] is None
+    other = site.command("check", POLLCONSUMER_CONSUMER__QUEUES="default,mail").stdout
+    assert "timeout of backup" not in other
+    assert "slow, that of backup: other launches serve it, which need a timeout above 50m" in other
+    assert site.drain().returncode == 0
+    assert "timeout of backup" in site.command("check").stdout
 
 
 @pytest.mark.parametrize(

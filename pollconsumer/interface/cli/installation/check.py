@@ -27,6 +27,12 @@ from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.launch_roles import served_queues
 from pollconsumer.interface.assembly.rate_table import described, rates_of
 from pollconsumer.interface.cli.group import current_settings, limit_command
+from pollconsumer.interface.cli.installation.command_timeouts import (
+    described_commands,
+    longest_launch,
+    own_queues,
+    timeouts_missed,
+)
 from pollconsumer.interface.cli.installation.next_window import described_window, next_window
 from pollconsumer.interface.cli.output import given_row, print_json, print_table
 from pollconsumer.interface.cli.types import JSON_OBJECT
@@ -39,7 +45,6 @@ from pollconsumer.interface.settings.names import NO_STATE
 from pollconsumer.interface.settings.owners import REMEDY, another_store, others_among
 from pollconsumer.interface.settings.writable import group_writable
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.programs.command import Command
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.runtime.system.watchdog import Watchdog
 from pollconsumer.store.client.patience import Budget
@@ -79,7 +84,9 @@ def check(as_json: bool) -> None:
     queues = served_queues(settings, handlers)
     _check_handlers(recurrences, handlers)
     unserved = _unserved(wire, settings, queues, handlers, recurrences)
-    consumers, movers = _earlier_launches(wire, settings, queues)
+    past = _earlier_launches(wire, settings)
+    consumers = [each for each in past if each["queues"] == sorted(queues)]
+    movers = [each for each in past if each["role"] == "mover"]
     now = datetime.now().astimezone()
     windows = {
         "consumer": next_window(settings.consumer, now, consumers),
@@ -89,7 +96,7 @@ def check(as_json: bool) -> None:
         **_places_of(settings, wire, state),
         "queues": list(queues),
         "handlers": sorted(handlers),
-        "commands": _commands(settings, handlers, _longest(settings, windows)),
+        "commands": described_commands(settings, handlers, own_queues(queues, past), longest_launch(settings, windows)),
         "rates": rates_of(settings, handlers),
         "recurrences": sorted(each.name for each in recurrences),
         "queues_not_served": list(unserved),
@@ -102,7 +109,7 @@ def check(as_json: bool) -> None:
     if as_json:
         print_json(report)
     else:
-        not_served = [_not_served(queue, service, handlers) for queue, service in unserved.items()]
+        not_served = [_not_served(queue, service, handlers, report["commands"]) for queue, service in unserved.items()]
         _print(report, settings, not_served, roles=("consumer", "mover") if movers else ("consumer",))
     warn_of_former_names(settings)
     _warn_of_missing_rights(wire, settings)
@@ -124,16 +131,12 @@ def _unserved(
     return service_of(wire, Keys(settings.namespace), sorted(wanted - set(queues)))
 
 
-def _earlier_launches(
-    wire: Wire, settings: Settings, queues: Iterable[str]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Consumers of these queues, and movers, newest first; none for a producer, who may not read the ledger."""
+def _earlier_launches(wire: Wire, settings: Settings) -> list[dict[str, Any]]:
+    """The launches of the ledger, newest first; none for a producer, who may not read it."""
     try:
-        past = Inspector(wire, settings.namespace).launches(LAUNCHES_LEARNED_FROM)
+        return Inspector(wire, settings.namespace).launches(LAUNCHES_LEARNED_FROM)
     except PermissionDenied:
-        return [], []
-    served = sorted(queues)
-    return [each for each in past if each["queues"] == served], [each for each in past if each["role"] == "mover"]
+        return []
 
 
 def _places_of(settings: Settings, wire: Wire, state: Path | None) -> dict[str, Any]:
@@ -155,23 +158,6 @@ def _places_of(settings: Settings, wire: Wire, state: Path | None) -> dict[str, 
 
 def _text(path: Path | None) -> str | None:
     return None if path is None else str(path)
-
-
-def _longest(settings: Settings, windows: Mapping[str, Any]) -> float:
-    """Seconds that a launch lasts at most: its window, and the grace until the watchdog ends it."""
-    seconds: float = windows["consumer"]["window_seconds"] + settings.consumer.grace
-    return seconds
-
-
-def _commands(settings: Settings, handlers: Mapping[str, Handler], longest: float) -> dict[str, dict[str, object]]:
-    """Handlers that are programs, and whether their timeouts fit into ``longest``, a launch's maximum seconds."""
-    found: dict[str, dict[str, object]] = {}
-    for name, command in settings.commands.items():
-        run, timeout = handlers[name].run, command.timeout
-        assert isinstance(run, Command)
-        fits = timeout is not None and timeout <= longest
-        found[name] = {"command": list(run.argv), "queue": command.queue, "timeout_seconds": timeout, "fits": fits}
-    return found
 
 
 def _import_in_time(settings: Settings) -> dict[str, Handler]:
@@ -253,10 +239,12 @@ def _check_handlers(recurrences: Sequence[Recurrence], handlers: Mapping[str, Ha
                 raise ConfigurationError(f"recurrences.{each.name}: {error}") from None
 
 
-def _not_served(queue: str, service: QueueService, handlers: Mapping[str, Handler]) -> str:
+def _not_served(queue: str, service: QueueService, handlers: Mapping[str, Handler], commands: Mapping[str, Any]) -> str:
     names = ", ".join(sorted(name for name, handler in handlers.items() if handler.queue == queue)) or "recurrences"
     if service.lately:
-        return f"{queue}, that of {names}: other launches serve it"
+        longest = max((each["timeout_seconds"] or 0 for each in commands.values() if each["queue"] == queue), default=0)
+        needed = f", which need a timeout above {format_duration(longest)}" if longest else ""
+        return f"{queue}, that of {names}: other launches serve it{needed}"
     remedy = f"add it to consumer.queues, or launch 'run --queue {queue}'"
     return f"{queue}, that of {names}: {service.ready} ready, and no launch came for it lately; {remedy}"
 
@@ -284,24 +272,12 @@ def _unchecked_arguments() -> dict[str, str]:
     return unchecked
 
 
-def _timeouts_missed(commands: Mapping[str, Any], longest: float) -> Iterator[tuple[str, object]]:
-    """Problems with programs whose timeout is later than the watchdog, which ends them first."""
-    most = f"the {format_duration(longest)} of window and grace"
-    for name, command in commands.items():
-        seconds = command["timeout_seconds"]
-        if seconds is None:
-            yield f"timeout of {name}", f"none: the watchdog ends it after {most}, with its launch"
-        elif not command["fits"]:
-            longer = f"{format_duration(seconds)}, longer than {most}: the watchdog ends it before, with its launch"
-            yield f"timeout of {name}", longer
-
-
 def _print(report: dict[str, Any], settings: Settings, not_served: list[str], roles: Sequence[str]) -> None:
     """Print the report as a table. ``roles``: whose windows it shows."""
     no_state = "none" if settings.state == NO_STATE else "none can be written, set state to a directory"
-    longest = _longest(settings, report)
+    longest = longest_launch(settings, report)
     rows: list[tuple[str, object]] = [
-        ("store", report["store"]),
+        ("store", f"{report['store']}, its server runs" if settings.is_embedded else report["store"]),
         *given_row("primary", report["primary"]),
         ("namespace", settings.namespace),
         ("state", report["state"] or f"{no_state}: a replaced store is not noticed"),
@@ -316,7 +292,7 @@ def _print(report: dict[str, Any], settings: Settings, not_served: list[str], ro
             for path in report["group_writable"]
         ),
         *((f"command {name}", shlex.join(command["command"])) for name, command in report["commands"].items()),
-        *_timeouts_missed(report["commands"], longest),
+        *timeouts_missed(report["commands"], longest),
         *described(report["rates"]),
         *given_row("recurrences", ", ".join(report["recurrences"])),
         *(("not served here", problem) for problem in not_served),
