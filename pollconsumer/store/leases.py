@@ -102,9 +102,9 @@ class Leases:
             self._allowed = True
 
     def acquire(
-        self, group: Group, launch: str, holder: str, entry: str, *, dead: Iterable[str] = ()
+        self, group: Group, launch: str, holder: str, entry: str, *, dead: Iterable[str] = (), waits: bool = True
     ) -> Acquired | LeasesOfOthers | TurnedAway:
-        """Take a free slot, else become the group's one successor, if there is none already.
+        """Take a free slot, else, if the launch ``waits``, become the group's one successor, if there is none already.
 
         ``holder`` and ``entry`` are the JSON of `lease show` and `launches`. ``dead`` are signs of holders whose
         renewal is overdue by the caller's clock: their leases are taken over regardless of the server's expiry.
@@ -118,7 +118,7 @@ class Leases:
             control("launches"), control("ledger"), control("closing"),
             *(control(f"lease:{lineage}") for lineage in lineages),
         ]  # fmt: skip
-        ttls = [int(TTL * 1000), int(SUCCESSOR_TTL * 1000)]
+        ttls = [int(TTL * 1000), int(SUCCESSOR_TTL * 1000) if waits else 0]
         args = [
             launch,
             *ttls,

@@ -109,6 +109,25 @@ def test_leases_of_different_groups_share_one_line_of_fences(leases: Leases, wir
 # Successors
 
 
+def test_a_launch_that_does_not_wait_claims_nothing(leases: Leases, wire: Wire) -> None:
+    holder = take(leases, "one")
+    before = snapshot(wire)
+    found = leases.acquire(GROUP, "two", "{}", "{}", waits=False)
+    assert isinstance(found, LeasesOfOthers)
+    assert found.signs == (f"{holder.fence}:0",)
+    assert snapshot(wire) == before
+    assert isinstance(acquire(leases, "three"), LeasesOfOthers)
+    assert isinstance(leases.acquire(GROUP, "two", "{}", "{}", waits=False), LeasesOfOthers)
+    give_back(leases, holder)
+    assert isinstance(leases.acquire(GROUP, "two", "{}", "{}", waits=False), Acquired)
+
+
+def test_a_launch_that_does_not_wait_takes_the_one_slot_that_is_free(leases: Leases) -> None:
+    take(leases, "one", TWO_SLOTS)
+    assert isinstance(leases.acquire(TWO_SLOTS, "two", "{}", "{}", waits=False), Acquired)
+    assert isinstance(leases.acquire(TWO_SLOTS, "three", "{}", "{}", waits=False), LeasesOfOthers)
+
+
 def test_a_second_launch_waits_as_the_successor_and_a_third_is_sent_away(leases: Leases) -> None:
     holder = take(leases, "one")
     held = acquire(leases, "two")

@@ -77,6 +77,33 @@ def _waits(site: Site) -> bool:
     return "next:consumer:default" in site.control_keys()
 
 
+def test_a_launch_that_is_to_run_only_if_the_lease_is_free_leaves_at_once(site: Site) -> None:
+    first = site.start("run")
+    site.await_holder(first.pid)
+    done = site.command("-v", "run", "--if-free")
+    assert done.returncode == 0
+    assert "(lease_held)" in done.stderr
+    assert not _waits(site)
+    assert first.poll() is None
+    first.terminate()
+    assert first.wait(90) == 0
+    assert site.drain("--if-free").returncode == 0
+    assert [entry["stop_reason"] for entry in site.json("launches")] == ["empty", "interrupted"]
+
+
+def test_one_that_is_to_run_only_if_the_lease_is_free_takes_one_whose_processes_are_gone(site: Site) -> None:
+    site.constants = {"TTL": 3600.0, "THOUGHT_DEAD_AFTER": 5400.0}
+    message = site.enqueue("hold", name="a")
+    first = site.start("run", "--timeout", "10m")
+    site.await_note("begin a")
+    os.kill(site.heartbeat_of(first.pid), signal.SIGKILL)
+    first.kill()
+    first.wait(90)
+    site.open_gate()
+    assert site.drain("--if-free", "--timeout", "10m").returncode == 0
+    assert site.state(message) == "completed"
+
+
 def test_a_successor_goes_on_where_its_predecessor_was_killed(site: Site) -> None:
     message = site.enqueue("hold", name="a")
     first = site.start("run")

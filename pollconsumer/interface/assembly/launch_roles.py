@@ -96,11 +96,17 @@ class ConsumerRole:
 
 
 def launch_consumer(
-    settings: Settings, *, until_empty: bool, linger: float, max_messages: int | None, attended: bool = False
+    settings: Settings,
+    *,
+    if_free: bool,
+    until_empty: bool,
+    linger: float,
+    max_messages: int | None,
+    attended: bool = False,
 ) -> None:
     """Run one launch of the consumer. ``linger`` in seconds; ``attended``: a person has started it."""
     programs = _programs(settings)
-    plan = plan_of(settings, settings.consumer)._replace(attended=attended)
+    plan = plan_of(settings, settings.consumer)._replace(attended=attended, if_free=if_free)
     options_of = partial(consumer_options, settings, until_empty=until_empty, linger=linger, max_messages=max_messages)
     role = ConsumerRole(settings, programs, options_of)
     warn_of_another_store(settings)

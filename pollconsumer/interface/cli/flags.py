@@ -59,6 +59,7 @@ class Flag(NamedTuple):
 
 OWN = {
     "run": (
+        Flag("--if-free", None, "Leave at once where the lease is held."),
         Flag("--until-empty", None, "Stop when there is nothing to handle."),
         Flag("--max-messages", Whole(1), "Stop after so many messages."),
         Flag("--linger", duration(), "With --until-empty: stay until there was nothing for so long."),

@@ -26,7 +26,13 @@ def start(given: Given) -> None:
 
 
 def run(
-    settings: Settings, *, until_empty: bool | None, max_messages: int | None, linger: float | None, **flags: Any
+    settings: Settings,
+    *,
+    if_free: bool | None,
+    until_empty: bool | None,
+    max_messages: int | None,
+    linger: float | None,
+    **flags: Any,
 ) -> None:
     from pollconsumer.interface.assembly.launch_roles import launch_consumer
 
@@ -36,7 +42,12 @@ def run(
     problems = outlast_readers()
     before_exit(lambda _: logs.warn_of_lost_output(problems()))
     launch_consumer(
-        settings, until_empty=bool(until_empty), linger=linger or 0.0, max_messages=max_messages, attended=attended
+        settings,
+        if_free=bool(if_free),
+        until_empty=bool(until_empty),
+        linger=linger or 0.0,
+        max_messages=max_messages,
+        attended=attended,
     )
 
 

@@ -24,7 +24,7 @@ class LaunchPlan(NamedTuple):
     """The limits of a launch; durations in seconds. ``next_launches`` counts from now, ``launched_ago`` to now from the
     time of the schedule at which this one was due. ``observes``: the ledger decides about the launcher's rule.
     ``min_margin`` is None to learn it. ``attended``: a person watches, and is told of each completed message.
-    ``config``: the path of its configuration."""
+    ``config``: the path of its configuration. ``if_free``: it leaves where the lease is held."""
 
     timeout: float
     grace: float
@@ -37,6 +37,7 @@ class LaunchPlan(NamedTuple):
     run_id: str | None = None
     attended: bool = False
     config: str = ""
+    if_free: bool = False
 
 
 class Attendance:

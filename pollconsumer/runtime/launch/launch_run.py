@@ -115,15 +115,17 @@ class _Claimant:
         """Whether others held the lease; the fence of the newest holder that was called to hand over."""
 
     def take_lease(self) -> HeldLaunch | None:
-        """The launch with its lease; None if another successor waits already, or after the window's end or a signal."""
+        """The launch with its lease; None if another successor waits already, if it does not wait itself, or after the
+        window's end or a signal."""
         host, wire, group, identity = self._host, self._store.wire, self._group, self._identity
         entry = identity.entry(None, 0.0, 0.0, self._frame.progress)
         self._leases.demand_rights()
         while True:
             asked, asked_at, loads = host.boot_time(), host.monotonic(), wire.scripts.loads
             dead = [sign for sign, at in self._first_seen.items() if asked - at > THOUGHT_DEAD_AFTER]
+            dead += self._gone
             answer = self._leases.acquire(
-                group, self._frame.id, identity.description(), entry, dead=[*dead, *self._gone]
+                group, self._frame.id, identity.description(), entry, dead=dead, waits=not self._frame.plan.if_free
             )
             if isinstance(answer, Acquired):
                 several = wire.repeated or wire.scripts.loads != loads
@@ -154,8 +156,8 @@ class _Claimant:
             return False
         signed = zip(others.signs, others.holders, strict=True)
         self._gone = [sign for sign, holder in signed if is_gone(holder, self._host)]
-        if self._gone:
-            return True
+        if self._gone or frame.plan.if_free:
+            return bool(self._gone)
         if came:
             frame.emit(LaunchWaits(group.role, tuple(map(place_of, others.holders)), left))
         if frame.plan.handoff.on_call and self._called != (newest := others.newest_fence()):

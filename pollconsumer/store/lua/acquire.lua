@@ -2,12 +2,12 @@
 -- KEYS fences next baton leases launches ledger closing
 --   (and each slot of the lease)
 -- NEEDS marks
--- ARGV launch, ttl in ms, ms that a successor's claim lasts, lineage without its slot number, launches to remember,
---   holder and ledger entry as JSON, the greatest mark that the caller knows of, 'fence:seq' of each holder whose renewal is
---   overdue by the caller's clock
+-- ARGV launch, ttl in ms, ms that a successor's claim lasts (0: the launch does not wait), lineage without its slot number,
+--   launches to remember, holder and ledger entry as JSON, the greatest mark that the caller knows of, 'fence:seq' of each
+--   holder whose renewal is overdue by the caller's clock
 -- Returns {1, slot, fence, now, recent ledger entries} when taken; {0, ms until the first lease may lapse, 'fence:seq' of
---   each slot, holder of each slot} for the successor; {-1, holder of each slot} when another is waiting already, or without
---   holders when the store is about to close
+--   each slot, holder of each slot} for the successor, and for who does not wait; {-1, holder of each slot} when another is
+--   waiting already, or without holders when the store is about to close
 -- Refusals: FOREIGN with a corrupt key
 -- Idempotent: the same launch gets the same fence.
 -- A fence is above every earlier one, above every mark and fence that the caller has seen, and not below the server's clock,
@@ -70,6 +70,7 @@ for i = 1, #slots do
   local left = redis.call('PTTL', slots[i])
   if lapse < 0 or left < lapse then lapse = left end
 end
+if ARGV[3] == '0' then return {0, lapse, signs, holders} end  -- GUARD who does not wait claims nothing
 -- A claim that lasts longer than any was made before the clock was set back: that successor may be gone.
 local waiting = redis.call('PTTL', next) <= tonumber(ARGV[3]) and redis.call('GET', next)
 if waiting and waiting ~= ARGV[1] then return {-1, holders} end  -- GUARD one successor
