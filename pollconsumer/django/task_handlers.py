@@ -32,7 +32,7 @@ app = PollConsumer()
 def register_tasks(settings: Settings) -> None:
     """Make handlers of the site's tasks, if it has a backend of ours. A message names one of these; nothing is imported
     or looked up elsewhere for it."""
-    backends = _backends()
+    backends = own_backends()
     if not backends:
         return
     registry.add(app)
@@ -70,14 +70,14 @@ def _announce(context: Context, error: BaseException) -> None:
             close_old_connections()
 
 
-def _backends() -> list[PollConsumerBackend]:
+def own_backends() -> list[PollConsumerBackend]:
     return [backend for backend in task_backends.all() if isinstance(backend, PollConsumerBackend)]
 
 
 def _backend_of(task: Task[Any, Any]) -> PollConsumerBackend:
     """The task's own backend, if it is one of ours; otherwise the first one of ours, to which the task was sent."""
     own = task.get_backend()
-    return own if isinstance(own, PollConsumerBackend) else _backends()[0]
+    return own if isinstance(own, PollConsumerBackend) else own_backends()[0]
 
 
 def _calling(task: Task[Any, Any], backend: PollConsumerBackend) -> Callable[..., Any]:

@@ -217,6 +217,12 @@ with Sandbox(app) as sandbox:
     assert sandbox.run().handled == 1
     assert sandbox.message(handle).result == "hello Ada"
 """,
+    "pollconsumer.web.LaunchEndpoint": """
+from pollconsumer import PollConsumer
+from pollconsumer.web import LaunchEndpoint
+
+application = LaunchEndpoint(PollConsumer())  # for WSGI; application.asgi, application.aws
+""",
     "pollconsumer.django.PollConsumerBackend": """
 TASKS = {"default": {"BACKEND": "pollconsumer.django.PollConsumerBackend", "OPTIONS": {"max_attempts": 3}}}
 """,

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, is_typeddict
 
 import pollconsumer
-from pollconsumer import django, testing
+from pollconsumer import django, testing, web
 from pollconsumer.core.news.progress import Progress
 from pollconsumer.interface.api.batches.app_batches import AppBatches, BatchHandle
 from pollconsumer.interface.api.batches.chain import Chain, LinkHandle
@@ -35,7 +35,9 @@ from tests.interface.api_examples import EXAMPLES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MADE_BY_USERS = {"PollConsumer", "Backoff", "RetryIn", "pollconsumer.testing.Sandbox"}
+MADE_BY_USERS = {
+    *("PollConsumer", "Backoff", "RetryIn", "pollconsumer.testing.Sandbox", "pollconsumer.web.LaunchEndpoint"),
+}
 """Classes whose arguments are shown, since programs make objects of them."""
 GIVEN: dict[str, Any] = {
     "app.handler(…)": HandlerFunction,
@@ -85,7 +87,7 @@ BETWEEN_ROOMS: dict[str, set[str]] = {
     "PollConsumer": {
         *("ask", "ask_async", "ask_for_each", "defaults_of", "enqueue_messages", "enqueue_messages_async"),
         *("enqueue_one", "enqueue_one_async", "handle_of", "hooks", "known", "look", "look_async", "pause"),
-        *("handlers", "pause_async", "place", "recurring", "strict"),
+        *("handlers", "pause_async", "place", "recurring", "settings", "strict"),
     },
     "PollConsumerError": {"shows_trace", "traced"},
     "app.handler(…)": {"arguments", "definition", "hooks"},
@@ -97,6 +99,7 @@ BETWEEN_ROOMS: dict[str, set[str]] = {
     "pollconsumer.django.PollConsumerBackend": {"check", "options_of", "settings", "validate_task"},
     "pollconsumer.testing.Launched": {"and_then"},
     "pollconsumer.testing.Sandbox": {"pause", "store_of"},
+    "pollconsumer.web.LaunchEndpoint": {"answer"},
 }
 """Members that our own modules use of one another; no program needs them."""
 
@@ -118,6 +121,8 @@ def api() -> str:
             parts.append(_section(f"pollconsumer.testing.{name}", getattr(testing, name)))
     parts.append("## Names of `pollconsumer.django`\n\n`pip install 'pollconsumer[django]'`: [Django](../django.md).")
     parts += [_section(f"pollconsumer.django.{name}", getattr(django, name)) for name in django.__all__]
+    parts.append("## Names of `pollconsumer.web`\n\n[Launches by a URL](../launches-by-url.md).")
+    parts += [_section(f"pollconsumer.web.{name}", getattr(web, name)) for name in web.__all__]
     return "\n\n".join(parts) + "\n"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pollconsumer
-from pollconsumer import django, testing
+from pollconsumer import django, testing, web
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.testing import Sandbox
 from tests.interface.api_examples import EXAMPLES
@@ -18,7 +18,7 @@ from tests.interface.api_page import BETWEEN_ROOMS, GIVEN, api
 MAIN = {
     *("PollConsumer", "Context", "Handle", "Backoff", "Fatal", "app.handler(…)", "app.messages(…)", "app.recurrences"),
     *("app.batch(…)", "app.chain(…)"),
-    *("pollconsumer.testing.Sandbox", "pollconsumer.django.PollConsumerBackend"),
+    *("pollconsumer.testing.Sandbox", "pollconsumer.django.PollConsumerBackend", "pollconsumer.web.LaunchEndpoint"),
 }
 
 
@@ -36,6 +36,7 @@ def test_a_member_that_is_hidden_is_there() -> None:
     kinds: dict[str, Any] = {**GIVEN, **{name: getattr(pollconsumer, name) for name in pollconsumer.__all__}}
     kinds |= {f"pollconsumer.testing.{name}": getattr(testing, name) for name in testing.__all__}
     kinds |= {f"pollconsumer.django.{name}": getattr(django, name) for name in django.__all__}
+    kinds |= {f"pollconsumer.web.{name}": getattr(web, name) for name in web.__all__}
     for name, hidden in BETWEEN_ROOMS.items():
         assert hidden <= _members(kinds[name]), name
 

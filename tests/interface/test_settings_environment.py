@@ -35,6 +35,8 @@ WRITTEN = {
     "logs.target": ('"launch.log"', "launch.log"),
     "dashboard.static": ('"/var/www/queue"', "/var/www/queue"),
     "dashboard.token": ('"a-token-of-sixteen"', "a-token-of-sixteen"),
+    "web.token": ('"a-token-of-sixteen"', "a-token-of-sixteen"),
+    "web.enqueue_token": ('"another-of-sixteen"', "another-of-sixteen"),
     "consumer.queues": ('["mail"]', "mail"),
     "consumer.schedule": ('"*/5 * * * *"', "*/5 * * * *"),
     "consumer.tolerance_factor": ("2.5", "2.5"),

@@ -238,7 +238,7 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
     def defaults_of(self, handler: str) -> Defaults:
         """The defaults of a handler that is registered in this process for the same store, or of a program."""
         known = self.known(handler)
-        return self._settings().defaults_of(handler) if known is None else known.definition.defaults
+        return self.settings().defaults_of(handler) if known is None else known.definition.defaults
 
     def known(self, handler: str, anywhere: bool = True) -> RegisteredHandler | None:
         """The handler of that name in this process for the same store.

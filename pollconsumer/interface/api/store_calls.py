@@ -195,7 +195,7 @@ class StoreCalls:
         """The replication that calls wait for."""
         from pollconsumer.interface.configured_store import strict_of
 
-        return None if registry.stand_in is not None else strict_of(self._settings())
+        return None if registry.stand_in is not None else strict_of(self.settings())
 
     def _take(self) -> PooledStore:
         if registry.stand_in is not None:
@@ -208,7 +208,7 @@ class StoreCalls:
         from pollconsumer.interface.configured_store import opener_of, producer_of
         from pollconsumer.interface.logs.logs import warn_of_store
 
-        settings = self._settings()
+        settings = self.settings()
         if self._opener is None:
             client = self._client
             given = None if client is None else lambda: client
@@ -219,7 +219,8 @@ class StoreCalls:
                 warn_of_another_store(settings)
         return producer_of(settings, self._opener.wire(lambda: patience))
 
-    def _settings(self) -> Settings:
+    def settings(self) -> Settings:
+        """The settings of the application. Errors as of ``load_settings``."""
         if registry.settings is not None and (registry.stand_in is not None or not any(self.place)):
             return registry.settings
         if self._own_settings is None:

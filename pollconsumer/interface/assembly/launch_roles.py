@@ -13,6 +13,7 @@ from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.durations import OVERRUN_TARGETS
 from pollconsumer.core.launcher.detection import UNKNOWN, Found, find_launcher, given_launcher, run_id
 from pollconsumer.core.launcher.punctuality import FLOOR, Punctuality
+from pollconsumer.core.news.events import Event
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface.configured_store import opener_of
@@ -20,6 +21,7 @@ from pollconsumer.interface.logs.event_log import listener
 from pollconsumer.interface.logs.log_records import identify
 from pollconsumer.interface.logs.logs import STANDING, about, log
 from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, QueueSettings, Settings
+from pollconsumer.interface.settings.names import OUTCOME_VARIABLE
 from pollconsumer.interface.settings.owners import warn_of_another_store
 from pollconsumer.interface.settings.values import parse_keep
 from pollconsumer.runtime.handling.handler import Handler
@@ -111,11 +113,21 @@ def launch_consumer(
     role = ConsumerRole(settings, programs, options_of)
     warn_of_another_store(settings)
     on_death = None if programs is None else programs.clear
-    run_launch(plan, opener_of(settings), listener(), role.prepare, on_death, pinger=_pinger(settings))
+    run_launch(plan, opener_of(settings), _consumers_listener(), role.prepare, on_death, pinger=_pinger(settings))
     if role.held and settings.dashboard.static is not None:
         from pollconsumer.interface.assembly.wing_parts import wing_part
 
         before_exit(wing_part("write_at_end")(settings, settings.dashboard.static))
+
+
+def _consumers_listener() -> Callable[[Event], None]:
+    """The log; also the request that has started the launch, if one has."""
+    if OUTCOME_VARIABLE not in os.environ:
+        return listener()
+    from pollconsumer.interface.assembly.wing_parts import wing_part
+
+    told: Callable[[Event], None] = wing_part("telling_outcome")(listener())
+    return told
 
 
 def begin_hooks() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 PARTS = {
     "closing_connections": "pollconsumer.django.connections",
     "import_site": "pollconsumer.django.site",
+    "telling_outcome": "pollconsumer.web.launch_outcome",
     "write_at_end": "pollconsumer.dashboard.at_end",
 }
 """Function → its module."""

@@ -73,7 +73,7 @@ def _class(section: str, name: str) -> Any:
 
 
 SECTIONS = {
-    name: _class(name, name) for name in ("consumer", "mover", "strict", "dashboard", "doctor", "pings", "logs")
+    name: _class(name, name) for name in ("consumer", "mover", "strict", "web", "dashboard", "doctor", "pings", "logs")
 }
 TABLES = {name: _class(name, name.removesuffix("s")) for name in ("queues", "recurrences", "commands")}
 """Sections whose keys are chosen by the user."""
@@ -89,9 +89,11 @@ if TYPE_CHECKING:
     MoverSettings = declared.MoverSettings
     QueueSettings = declared_tables.QueueSettings
     RecurrenceSettings = declared_tables.RecurrenceSettings
+    WebSettings = declared.WebSettings
     Settings = declared.Settings
 else:
     ConsumerSettings, MoverSettings, LogsSettings = SECTIONS["consumer"], SECTIONS["mover"], SECTIONS["logs"]
+    WebSettings = SECTIONS["web"]
     QueueSettings, RecurrenceSettings, CommandSettings = TABLES.values()
     Settings = AllValues
 

@@ -125,7 +125,7 @@ def check_connection(settings: Settings) -> None:
 def refusal(path: str, value: object, rule: str, flags: Collection[str] = ()) -> PollConsumerError:
     """An error for the setting at ``path``, under the name by which the user set it."""
     shown = f"{value:.15g}" if isinstance(value, float) else str(value)
-    if path == "dashboard.token":
+    if path.endswith("token"):
         shown = HIDDEN
     elif path.endswith(".environment"):
         shown = shown.partition("=")[0]

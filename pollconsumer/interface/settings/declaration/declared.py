@@ -130,6 +130,22 @@ class StrictSettings(Section):
     )
 
 
+class WebSettings(Section):
+    """Launches and messages by a URL."""
+
+    token: kinds.Token | None = Field(
+        default=None,
+        repr=False,
+        description="What `Authorization: Bearer` must have in a request for a launch. Unset: each is refused.",
+    )
+    budget: kinds.Duration = Field(
+        default=25.0, ge=6, le=3600, description="How long a request for a launch may last, its answer included."
+    )
+    enqueue_token: kinds.Token | None = Field(
+        default=None, repr=False, description="The same for requests that send messages or ask for their states."
+    )
+
+
 class DashboardSettings(Section):
     """Web pages about the installation."""
 
@@ -227,6 +243,7 @@ class Settings(BaseSettings, Placed):
     consumer: ConsumerSettings = ConsumerSettings()
     mover: MoverSettings = MoverSettings()
     strict: StrictSettings = StrictSettings()
+    web: WebSettings = WebSettings()
     dashboard: DashboardSettings = DashboardSettings()
     doctor: DoctorSettings = DoctorSettings()
     pings: PingsSettings = PingsSettings()

@@ -1,0 +1,46 @@
+"""The endpoint under ASGI, in a thread: a request for a launch lasts until that ends."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+from pollconsumer.web.web_exchange import WebAnswer, WebRequest
+
+BODY_WITHIN = 10.0
+"""Seconds for a body of a message."""
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+async def serve_asgi(
+    answer: Callable[[WebRequest], WebAnswer], scope: Mapping[str, Any], receive: Receive, send: Send
+) -> None:
+    import asyncio  # which nobody needs under WSGI, nor a launch
+
+    if scope["type"] == "lifespan":
+        for phase in ("startup", "shutdown"):
+            await receive()
+            await send({"type": f"lifespan.{phase}.complete"})
+    if scope["type"] != "http":
+        return
+    loop = asyncio.get_running_loop()
+
+    def read(most: int) -> bytes:
+        return asyncio.run_coroutine_threadsafe(asyncio.wait_for(_body(receive, most), BODY_WITHIN), loop).result()
+
+    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    answered = await asyncio.to_thread(answer, WebRequest(scope["method"], scope["path"], headers, read))
+    given = [(name.lower().encode(), value.encode()) for name, value in answered.headers()]
+    await send({"type": "http.response.start", "status": answered.status, "headers": given})
+    await send({"type": "http.response.body", "body": answered.content()})
+
+
+async def _body(receive: Receive, most: int) -> bytes:
+    body, more = b"", True
+    while more and len(body) < most:
+        part = await receive()
+        if part["type"] == "http.disconnect":
+            raise ConnectionError
+        body, more = body + part.get("body", b""), part.get("more_body", False)
+    return body[:most]

@@ -1,0 +1,110 @@
+"""The endpoint: routes, errors as statuses, limits; and its forms for WSGI, ASGI and AWS Lambda."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import inf
+from typing import Any
+
+from pollconsumer.core.errors import (
+    BadData,
+    Conflict,
+    NotFound,
+    PayloadTooLarge,
+    PollConsumerError,
+    StoreUnreachable,
+    UsageError,
+)
+from pollconsumer.core.message import MAX_PAYLOAD_BYTES
+from pollconsumer.interface.api.app import PollConsumer
+from pollconsumer.interface.logs.logs import log
+from pollconsumer.web.asgi import Receive, Send, serve_asgi
+from pollconsumer.web.aws_lambda import serve_lambda
+from pollconsumer.web.launch_starter import LaunchStarter
+from pollconsumer.web.received_message import enqueue_received
+from pollconsumer.web.web_access import TokenName, refused
+from pollconsumer.web.web_exchange import WebAnswer, WebRequest, failure, refusal
+from pollconsumer.web.wsgi import serve_wsgi
+
+STATUS: dict[type[PollConsumerError], int] = {
+    PayloadTooLarge: 413,
+    Conflict: 409,
+    BadData: 400,
+    UsageError: 400,
+    NotFound: 404,
+    StoreUnreachable: 503,
+}
+
+
+class LaunchEndpoint:
+    """A WSGI application. ``/launch`` starts a launch and answers with its outcome; ``/messages`` enqueues the message
+    that is posted; ``/messages/ID`` tells the state of one. They may stand below any path.
+
+    ``asgi`` is the same as an ASGI application, ``aws`` as a handler of AWS Lambda. Tokens, and how long a request may
+    last, are the settings of ``[web]``.
+    """
+
+    def __init__(self, app: PollConsumer) -> None:
+        self._app, self._starter = app, LaunchStarter(app)
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        return serve_wsgi(self.answer, environ, start_response)
+
+    async def asgi(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """The endpoint as an ASGI application, under asyncio."""
+        await serve_asgi(self.answer, scope, receive, send)
+
+    def aws(self, event: Mapping[str, Any], context: Any = None) -> dict[str, Any]:
+        """The endpoint as a handler of AWS Lambda, for events of function URLs and of HTTP APIs (payload 2.0)."""
+        return serve_lambda(self.answer, event, context)
+
+    def answer(self, request: WebRequest, within: float = inf) -> WebAnswer:
+        """The answer to a request, for a server of another kind. ``within``: seconds after which that gives it up, if
+        they are less than the budget."""
+        *_, before, last = ("", *request.path.split("/"))
+        if before == "messages":
+            return self._answer(request, "GET", "enqueue_token", lambda: self._tell(last))
+        if last == "messages":
+            return self._answer(request, "POST", "enqueue_token", lambda: self._enqueue(request))
+        if last == "launch":
+            return self._answer(request, "GET, POST", "token", lambda: self._starter.start(within))
+        return refusal(404, "there are /launch, /messages and /messages/ID")
+
+    def _answer(self, request: WebRequest, allowed: str, token: TokenName, act: Callable[[], WebAnswer]) -> WebAnswer:
+        if request.method not in allowed.split(", "):
+            return refusal(405, f"allowed here: {allowed}", ("Allow", allowed))
+        try:
+            return refused(request, self._app.settings().web, token) or act()
+        except PollConsumerError as error:
+            known = (STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+            status = next(known, 500)
+            if status < 500:
+                return refusal(status, str(error))
+            log.warning("web: %s", error)  # it may name a host or a path, which are not told
+            away = "the store does not answer; repeat the request, with the same id"
+            return failure(status, error=away if status == 503 else "refused by the configuration; see the log")
+
+    def _enqueue(self, request: WebRequest) -> WebAnswer:
+        try:
+            body = _body(request)
+        except OSError:  # a TimeoutError is one
+            return refusal(408, "the body did not come")
+        handle = enqueue_received(self._app, body)
+        return WebAnswer(202, {"id": handle.id, "duplicate": handle.duplicate})
+
+    def _tell(self, message_id: str) -> WebAnswer:
+        message = self._app.look(None, message_id)
+        names = {"id": message.id, "queue": message.queue, "handler": message.handler}
+        return WebAnswer(200, names | {"state": message.state, "attempts": message.attempts})
+
+
+def _body(request: WebRequest) -> bytes:
+    """The body. BadData for one of an invalid length, or longer than a payload may be."""
+    announced = request.headers.get("content-length") or "0"
+    if not (announced.isascii() and announced.isdecimal()):
+        raise BadData("Content-Length", None, "must be a number")
+    if len(announced) < 10 and int(announced) <= MAX_PAYLOAD_BYTES:
+        body = request.read(MAX_PAYLOAD_BYTES + 1)
+        if len(body) <= MAX_PAYLOAD_BYTES:
+            return body
+    raise PayloadTooLarge("body", None, f"at most {MAX_PAYLOAD_BYTES} bytes")

@@ -1,0 +1,45 @@
+"""How a launch ended, told by it to the request that has started it, over a pipe.
+
+The ledger would need the store, and has no entry of a launch that found the lease held; what is printed has lines of
+handlers in between.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from pollconsumer.core.news.events import Event, LaunchEnded
+from pollconsumer.interface.settings.names import OUTCOME_VARIABLE
+from pollconsumer.store.client.own_descriptors import Opened
+
+MOST_BYTES = 1024
+
+
+def telling_outcome(emit: Callable[[Event], None]) -> Callable[[Event], None]:
+    """``emit``, which also tells the launch's end to the request that has started it. Called in the launch."""
+    descriptor = int(os.environ.pop(OUTCOME_VARIABLE))
+    os.set_inheritable(descriptor, False)
+    opened = Opened.now(descriptor)
+
+    def tell(event: Event) -> None:
+        emit(event)
+        if isinstance(event, LaunchEnded) and opened.is_open():
+            said = {"stop_reason": event.stop_reason, "handled": event.handled, "failed": event.failed}
+            with suppress(OSError):  # the request has ended
+                os.write(descriptor, json.dumps(said).encode())
+
+    return tell
+
+
+def told_outcome(descriptor: int) -> dict[str, Any] | None:
+    """What the launch at the other end of the pipe has told; None if it has told nothing. Called once it has ended."""
+    os.set_blocking(descriptor, False)  # a process of a handler may hold the other end
+    try:
+        told = os.read(descriptor, MOST_BYTES)
+    except BlockingIOError:
+        return None
+    return json.loads(told) if told else None

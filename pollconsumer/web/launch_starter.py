@@ -1,0 +1,57 @@
+"""Starts a launch for a request, one at a time in a process, and answers with its outcome."""
+
+from __future__ import annotations
+
+import time
+from threading import Lock
+
+from pollconsumer.core.errors import ConfigurationError, LeaseLost, PermissionDenied, StoreUnreachable
+from pollconsumer.interface.api.app import PollConsumer
+from pollconsumer.runtime.system.start_limit import EXIT_CODE
+from pollconsumer.web.launch_child import LaunchChild
+from pollconsumer.web.web_exchange import WebAnswer, failure
+
+FOR_END, FOR_ANSWER = 3.5, 0.5
+"""Seconds of a request's budget after the window: for the launch's end, as a store that is away is waited for a little
+longer, and for the answer."""
+SHORTEST = 1.0
+"""Seconds of the least window that is worth a process."""
+RUNNING = WebAnswer(200, {"stop_reason": "lease_held", "handled": 0, "failed": 0, "note": "already running"})
+UNFINISHED = WebAnswer(202, {"stop_reason": None, "handled": None, "failed": None, "note": "still running"})
+EXITS: dict[int, tuple[int, str]] = {
+    StoreUnreachable.exit_code: (503, "the store does not answer"),
+    LeaseLost.exit_code: (503, "the launch has lost its lease"),
+    PermissionDenied.exit_code: (500, "the launch lacks a permission"),
+    ConfigurationError.exit_code: (500, "the configuration, a handler's import or the store is refused"),
+    EXIT_CODE: (500, "the launch has outlasted its window and its grace"),
+}
+"""Exit code of a launch → status and text of the answer."""
+
+
+class LaunchStarter:
+    def __init__(self, app: PollConsumer) -> None:
+        self._app = app
+        self._one_at_a_time = Lock()
+        self._child: LaunchChild | None = None
+
+    def start(self, within: float) -> WebAnswer:
+        """Start a launch, and answer when it has ended; at the latest after ``within`` seconds, or the budget of a
+        request. Without a launch, if the one before is running, which would keep the lease. Raises as `LaunchChild`."""
+        begun, settings = time.monotonic(), self._app.settings()
+        window = min(within, settings.web.budget) - (time.monotonic() - begun) - FOR_END - FOR_ANSWER
+        if window < SHORTEST:
+            return failure(503, error=f"too little time for a launch: {max(0.0, window):.1f}s")
+        with self._one_at_a_time:
+            if self._child is not None and self._child.is_running():
+                return RUNNING
+            try:
+                child = self._child = LaunchChild(settings, self._app.place, window)
+            except OSError as error:
+                return failure(503, error=f"no process can be started: {error.strerror}")
+        code, told = child.wait(window + FOR_END)
+        if code is None:
+            return UNFINISHED
+        if code == 0 and told is not None:
+            return WebAnswer(200, told)
+        status, said = EXITS.get(code, (500, "the launch has failed"))
+        return failure(status, error=f"{said}; see the standard error of the web server", exit_code=code)

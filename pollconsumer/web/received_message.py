@@ -1,0 +1,72 @@
+"""A message that a request sends, as a JSON object with the keys of a line of ``enqueue --ndjson``."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pollconsumer.core.errors import BadData, Conflict, PayloadTooLarge, Refused, suggestion
+from pollconsumer.core.notation import strict_json
+from pollconsumer.interface.api.app import PollConsumer
+from pollconsumer.interface.api.handle import Handle
+from pollconsumer.interface.api.known import check_arguments, check_retry, refuse_handler
+from pollconsumer.runtime.new_messages import SendOptions, new_message
+
+CALLBACKS = ("then", "failed")
+"""Options whose values are no JSON."""
+OPTIONS = [name for name in SendOptions.__annotations__ if name not in CALLBACKS]
+KEYS = ("handler", "payload", *(name.removesuffix("_") for name in OPTIONS))
+
+
+def enqueue_received(app: PollConsumer, body: bytes) -> Handle[Any]:
+    """Enqueue the message in ``body``. BadData for what is none, for a handler that this process does not know, and for
+    arguments that do not fit it; its text has no value of the payload. Other errors as of `PollConsumer.enqueue`."""
+    entry = _object_in(body)
+    if unknown := [name for name in entry if name not in KEYS]:
+        raise BadData("unknown key", unknown[0], suggestion(unknown[0], KEYS))
+    options: dict[str, Any] = {"in_" if name == "in" else name: value for name, value in entry.items()}
+    handler, payload = options.pop("handler", None), options.pop("payload", {})
+    if not isinstance(handler, str):
+        raise BadData("handler", None, "give one, as text")
+    if not isinstance(payload, dict):
+        raise BadData("payload", None, "must be a JSON object")
+    _check(app, handler, payload, options)
+    try:
+        return app.enqueue(handler, payload, **options)
+    except (PayloadTooLarge, Conflict, Refused):
+        raise
+    except (BadData, TypeError):
+        raise BadData("payload", None, "has a value that cannot be stored, or is no rate key") from None
+
+
+def _check(app: PollConsumer, handler: str, payload: dict[str, Any], options: dict[str, Any]) -> None:
+    """Raise BadData for what is wrong beside the values of the payload, and give ``at`` its type."""
+    known = app.known(handler)
+    if known is not None:
+        check_arguments(known, payload)
+        check_retry(known, options.get("retry"))
+    elif handler not in (programs := app.settings().commands):
+        refuse_handler(handler, {*app.handlers, *programs})
+    if options.get("at") is not None:
+        options["at"] = _instant(options["at"])
+    try:
+        new_message(handler, {}, **options)  # what is wrong with an option is told, unlike a value of the payload
+    except TypeError as error:
+        raise BadData(str(error)) from None
+
+
+def _object_in(body: bytes) -> dict[str, Any]:
+    try:
+        value = strict_json.parse(body)
+    except ValueError:  # its text has parts of the body
+        raise BadData("body", None, "must be JSON, in UTF-8") from None
+    if not isinstance(value, dict):
+        raise BadData("body", None, "must be a JSON object, with handler and payload")
+    return value
+
+
+def _instant(text: object) -> datetime:
+    try:
+        return datetime.fromisoformat(str(text))
+    except ValueError:
+        raise BadData("at", text, "write ISO 8601 with an offset or Z, as in 2030-01-31T09:00:00Z") from None

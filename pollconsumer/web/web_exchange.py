@@ -1,0 +1,46 @@
+"""A request and its answer, as WSGI, ASGI, Lambda and Django have them in common."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+RETRY_AFTER = 30
+"""Seconds after which a client may repeat what failed for now."""
+
+
+class WebRequest(NamedTuple):
+    """``headers`` by their names in small letters. ``read`` returns the body, or its beginning of that many bytes;
+    TimeoutError or OSError if it does not come."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    read: Callable[[int], bytes]
+
+
+class WebAnswer(NamedTuple):
+    """``said`` is the JSON object that is its content."""
+
+    status: int
+    said: Mapping[str, Any]
+    further: tuple[tuple[str, str], ...] = ()
+    """Headers beside those of every answer."""
+
+    def headers(self) -> list[tuple[str, str]]:
+        plain = [("Content-Type", "application/json"), ("Content-Length", str(len(self.content())))]
+        return [*plain, ("Cache-Control", "no-store"), *self.further]
+
+    def content(self) -> bytes:
+        return json.dumps(self.said).encode() + b"\n"
+
+
+def refusal(status: int, error: str, *further: tuple[str, str]) -> WebAnswer:
+    """An answer that says what is wrong."""
+    return WebAnswer(status, {"error": error}, further)
+
+
+def failure(status: int, **said: Any) -> WebAnswer:
+    """An answer to what failed on our side; 503 asks the client to come again."""
+    return WebAnswer(status, said, (("Retry-After", str(RETRY_AFTER)),) if status == 503 else ())

@@ -1,0 +1,73 @@
+"""The endpoint of launches and messages as URLs of a site."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.web.conftest import ENQUEUE_TOKEN, TOKEN
+
+if TYPE_CHECKING:
+    from tests.django.conftest import DjangoSite
+
+CLIENT = """
+from django.test import Client
+client = Client(enforce_csrf_checks=True)
+
+def told(method, path, body=None, token=""):
+    given = {"HTTP_AUTHORIZATION": f"Bearer {token}"} if token else {}
+    data = "" if body is None else json.dumps(body)
+    answered = client.generic(method, path, data, content_type="application/json", **given)
+    return [answered.status_code, answered.json(), answered.headers["Cache-Control"]]
+"""
+TOKENS = {"POLLCONSUMER_WEB__TOKEN": TOKEN, "POLLCONSUMER_WEB__ENQUEUE_TOKEN": ENQUEUE_TOKEN}
+
+
+@pytest.fixture
+def urls(django_site: DjangoSite) -> DjangoSite:
+    django_site.append("website.py", "ROOT_URLCONF = 'urls'\nALLOWED_HOSTS = ['*']\n")
+    django_site.write(
+        "urls.py",
+        """
+        from django.urls import include, path
+
+        urlpatterns = [path("queue/", include("pollconsumer.django.launch_urls"))]
+        """,
+    )
+    return django_site
+
+
+def asked(site: DjangoSite, *requests: str) -> Any:
+    return site.plain_program(f"{CLIENT}\nprint(json.dumps([{', '.join(requests)}]))", **TOKENS)
+
+
+def test_a_task_is_sent_by_a_request_and_handled_by_the_launch_of_another(urls: DjangoSite) -> None:
+    task = {"handler": "shop.tasks.record", "payload": {"args": ["a"], "kwargs": {"times": 2}}, "id": "t"}
+    sent, unknown, refused, launched, state = asked(
+        urls,
+        f"told('POST', '/queue/messages', {task}, {ENQUEUE_TOKEN!r})",
+        f"told('POST', '/queue/messages', {task | {'handler': 'shop.tasks.note', 'id': 'n'}}, {ENQUEUE_TOKEN!r})",
+        f"told('POST', '/queue/messages', {task}, {TOKEN!r})",
+        f"told('GET', '/queue/launch', None, {TOKEN!r})",
+        f"told('GET', '/queue/messages/t', None, {ENQUEUE_TOKEN!r})",
+    )
+    assert sent == [202, {"id": "t", "duplicate": False}, "no-store"]
+    assert unknown[0] == 400
+    assert refused[0] == 401
+    assert launched[:2] == [200, {"stop_reason": "empty", "handled": 1, "failed": 0}]
+    assert (state[0], state[1]["state"]) == (200, "completed")
+    assert urls.notes() == ["a", "a"]
+
+
+def test_a_site_without_a_backend_of_ours_has_the_application_of_its_settings(urls: DjangoSite) -> None:
+    urls.append("website.py", "TASKS = {}\n")
+    (urls.directory / "config.toml").write_text('[commands.touch]\ncommand = ["/usr/bin/touch", "touched"]\n')
+    sent, launched = asked(
+        urls,
+        f"told('POST', '/queue/messages', {{'handler': 'touch'}}, {ENQUEUE_TOKEN!r})",
+        f"told('POST', '/queue/launch', None, {TOKEN!r})",
+    )
+    assert sent[0] == 202
+    assert launched[1]["handled"] == 1
+    assert (urls.directory / "touched").exists()

@@ -1,0 +1,137 @@
+"""Launches that requests start: whole processes, with the embedded server of the installation."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import pytest
+
+from pollconsumer import PollConsumer
+from pollconsumer.web import LaunchEndpoint, launch_starter
+from tests.web.conftest import TOKEN, request_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pollconsumer.web.web_exchange import WebAnswer
+    from tests.site import Site
+
+PAGES = Path(__file__).parents[2] / "docs"
+WORKER = f"""
+from pollconsumer import PollConsumer
+from pollconsumer.web import LaunchEndpoint
+from pollconsumer.web.web_exchange import WebRequest
+
+headers = {{"authorization": "Bearer {TOKEN}"}}
+LaunchEndpoint(PollConsumer(config="config.toml")).answer(WebRequest("POST", "/launch", headers, lambda _: b""))
+"""
+
+
+@pytest.fixture(autouse=True)
+def of_the_site(site: Site) -> Iterator[None]:
+    site.environment |= {"POLLCONSUMER_WEB__TOKEN": TOKEN, "POLLCONSUMER_WEB__BUDGET": "60s"}
+    site.keep_settings()
+    with mock.patch.dict(os.environ, site.environment, clear=True):
+        yield
+
+
+def launched(site: Site, **environment: str) -> WebAnswer:
+    with mock.patch.dict(os.environ, environment):
+        endpoint = LaunchEndpoint(PollConsumer(config=site.directory / "config.toml"))
+        return endpoint.answer(request_of("POST", "/launch", TOKEN))
+
+
+def test_a_request_has_a_launch_handle_what_is_ready(site: Site, capfd: pytest.CaptureFixture[Any]) -> None:
+    messages = [site.enqueue("record", name=name) for name in ("a", "b")]
+    site.enqueue("fatal")
+    answered = launched(site)
+    assert (answered.status, answered.said) == (200, {"stop_reason": "empty", "handled": 2, "failed": 1})
+    assert sorted(site.notes()) == ["a", "b"]
+    assert [site.state(message) for message in messages] == ["completed"] * 2
+    printed = capfd.readouterr()
+    assert "never again" in printed.err
+    assert printed.out == ""
+
+
+def test_while_another_launch_holds_the_lease_the_answer_comes_at_once_and_nobody_waits(site: Site) -> None:
+    other = site.start("run", "--timeout", "10m")
+    site.await_holder(other.pid)
+    answered = launched(site)
+    assert (answered.status, answered.said) == (200, {"stop_reason": "lease_held", "handled": 0, "failed": 0})
+    assert other.poll() is None
+    assert "next:consumer:default" not in site.control_keys()
+
+
+def test_a_handlers_import_that_fails_is_said_by_the_launch_and_not_to_the_client(
+    site: Site, capfd: pytest.CaptureFixture[Any]
+) -> None:
+    (site.directory / "handlers.py").write_text("import nowhere_to_be_found")
+    answered = launched(site)
+    assert (answered.status, answered.said["exit_code"]) == (500, 78)
+    assert b"nowhere_to_be_found" not in answered.content()
+    assert "nowhere_to_be_found" in capfd.readouterr().err
+
+
+def test_a_store_that_is_away_is_said_without_its_address(
+    site: Site, capfd: pytest.CaptureFixture[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch_starter, "FOR_END", 58.0)  # on a machine that may be busy
+    store = f"unix://user:hush@{site.directory}/nowhere.sock"
+    answered = launched(site, POLLCONSUMER_STORE=store, POLLCONSUMER_WEB__BUDGET="60s")
+    assert (answered.status, answered.said["exit_code"]) == (503, 69)
+    assert b"nowhere" not in answered.content()
+    assert "hush" not in capfd.readouterr().err
+
+
+def test_a_launch_outlives_the_worker_that_has_started_it(site: Site) -> None:
+    message = site.enqueue("hold", name="a")
+    worker = site.start_program([sys.executable, "-c", WORKER])
+    site.await_note("begin a")
+    worker.kill()
+    worker.wait()
+    site.open_gate()
+    site.await_note("end a")
+    site.await_release()
+    assert site.state(message) == "completed"
+    assert [entry["stop_reason"] for entry in site.json("launches")] == ["empty"]
+
+
+BLOCKS = re.findall(r"```python\n(.*?)```", (PAGES / "launches-by-url.md").read_text("utf-8"), re.DOTALL)
+MAILS = re.search(r"```python\n(.*?)```", (PAGES / "web-frameworks.md").read_text("utf-8"), re.DOTALL)
+OF_THE_PAGE = """
+import json, warnings
+warnings.simplefilter("ignore")  # of the clients
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from flask import Flask
+
+flask, fastapi, aws = {}, {}, {}
+flask["site"], fastapi["site"] = Flask("site"), FastAPI()
+for block, names in zip(BLOCKS, [flask, fastapi, None, aws]):
+    if names is not None:
+        exec(block, names)
+given = {"Authorization": f"Bearer {TOKEN}"}
+event = {"rawPath": "/launch", "requestContext": {"http": {"method": "POST"}}, "headers": given}
+statuses = [
+    flask["site"].test_client().post("/queue/launch", headers=given).status_code,
+    TestClient(fastapi["site"]).post("/queue/launch", headers=given).status_code,
+    aws["handler"](event, None)["statusCode"],
+    flask["site"].test_client().post("/queue/launch").status_code,
+    TestClient(fastapi["site"]).post("/queue/launch").status_code,
+]
+print(json.dumps(statuses))
+"""
+
+
+def test_the_code_of_the_page_answers_under_flask_fastapi_and_lambda(site: Site) -> None:
+    assert MAILS is not None
+    (site.directory / "mails.py").write_text(MAILS[1])
+    (site.directory / "config.toml").write_text('handlers = ["mails"]\n')
+    program = f"BLOCKS, TOKEN = {BLOCKS!r}, {TOKEN!r}\n{OF_THE_PAGE}"
+    output, errors = site.start_program([sys.executable, "-c", program]).communicate()
+    assert (output, errors) == ("[200, 200, 200, 401, 401]\n", "")

@@ -1,0 +1,258 @@
+"""A request and the process that it starts: its outcome, its environment, its end. Small programs are the launches."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+
+from pollconsumer import PollConsumer
+from pollconsumer.runtime.launch.frame import END_BUDGET
+from pollconsumer.web import LaunchEndpoint, launch_child, launch_starter
+from tests.site import PATIENCE, wait_until
+from tests.web.conftest import ENQUEUE_TOKEN, TOKEN, request_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pollconsumer.web.web_exchange import WebAnswer
+
+    Program = Callable[[str], None]
+
+TELL = """
+import json, os, sys, time
+from pathlib import Path
+told = int(os.environ["_POLLCONSUMER_OUTCOME"])
+def tell(**said): os.write(told, json.dumps(said).encode())
+"""
+OUTCOME = {"stop_reason": "empty", "handled": 3, "failed": 1}
+END = f"tell(**{OUTCOME})"
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> Program:
+    """Sets the program that is started in place of a launch, in the directory of the configuration."""
+
+    def be(text: str) -> None:
+        command = [sys.executable, "-I", "-c", TELL + text]
+        monkeypatch.setattr(launch_child, "command_of", lambda _: command)
+
+    return be
+
+
+def launched(endpoint: LaunchEndpoint, within: float = PATIENCE) -> WebAnswer:
+    return endpoint.answer(request_of("POST", "/launch", TOKEN), within)
+
+
+def started(config: Path) -> int:
+    """How many programs have noted that they run."""
+    return len([*config.parent.glob("started-*")])
+
+
+WAIT = """
+Path(f"started-{os.getpid()}").touch()
+while not Path("gate").exists(): time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that do not wait for what they have started."""
+    monkeypatch.setattr(launch_starter, "SHORTEST", 0.0)
+    monkeypatch.setattr(launch_starter, "FOR_END", 0.0)
+    monkeypatch.setattr(launch_starter, "FOR_ANSWER", 0.0)
+
+
+AT_ONCE = 0.02
+"""Seconds."""
+
+
+def test_the_answer_is_what_the_launch_has_told(endpoint: LaunchEndpoint, program: Program) -> None:
+    program(END)
+    answered = launched(endpoint)
+    assert (answered.status, json.loads(answered.content())) == (200, OUTCOME)
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "retry", "code"),
+    [
+        ("sys.exit(69)", 503, True, 69),
+        ("sys.exit(75)", 503, True, 75),
+        ("sys.exit(77)", 500, False, 77),
+        ("sys.exit(78)", 500, False, 78),
+        ("sys.exit(2)", 500, False, 2),
+        ("sys.exit(1)", 500, False, 1),
+        (f"{END}; sys.exit(124)", 500, False, 124),
+        (f"{END}; os.kill(os.getpid(), 9)", 500, False, -9),
+        ("os.kill(os.getpid(), 15)", 500, False, -15),
+        ("os._exit(0)", 500, False, 0),  # as a handler may end its launch
+    ],
+)
+def test_a_launch_that_fails_is_a_failure_by_its_exit_code(
+    endpoint: LaunchEndpoint, program: Program, end: str, status: int, retry: bool, code: int
+) -> None:
+    program(end)
+    answered = launched(endpoint)
+    assert (answered.status, answered.said["exit_code"]) == (status, code)
+    assert ("Retry-After" in dict(answered.headers())) == retry
+    assert "stop_reason" not in answered.said
+
+
+def test_a_process_of_a_handler_that_goes_on_delays_no_answer(endpoint: LaunchEndpoint, program: Program) -> None:
+    program("if os.fork() == 0:\n    time.sleep(60)\n    os._exit(0)\nPath('done').touch()")
+    assert launched(endpoint).said["exit_code"] == 0
+
+
+@pytest.mark.usefixtures("in_no_time")
+def test_a_second_request_starts_nothing_while_the_launch_of_the_first_runs(
+    endpoint: LaunchEndpoint, program: Program, config: Path
+) -> None:
+    program(WAIT + END)
+    assert launched(endpoint, AT_ONCE).said["note"] == "still running"
+    wait_until(lambda: started(config) == 1, "a launch")
+    for _ in range(5):
+        answered = launched(endpoint)
+        assert (answered.status, answered.said["stop_reason"]) == (200, "lease_held")
+    assert started(config) == 1
+    (config.parent / "gate").touch()
+    wait_until(lambda: launched(endpoint).said.get("stop_reason") == "empty", "another launch")
+    assert started(config) == 2
+
+
+@pytest.mark.usefixtures("in_no_time")
+def test_a_launch_that_outlasts_its_request_goes_on(endpoint: LaunchEndpoint, program: Program, config: Path) -> None:
+    program(WAIT + "try: tell(a=1)\nexcept OSError: Path('untold').touch()")
+    answered = launched(endpoint, AT_ONCE)
+    assert answered.status == 202
+    assert answered.said == {"stop_reason": None, "handled": None, "failed": None, "note": "still running"}
+    (config.parent / "gate").touch()
+    program(END)
+    wait_until(lambda: launched(endpoint).said.get("stop_reason") == "empty", "the launch's end")
+    assert (config.parent / "untold").exists()
+
+
+@pytest.mark.parametrize("within", [4.9, 0.0, -5.0])
+def test_a_request_with_too_little_time_starts_nothing(
+    endpoint: LaunchEndpoint, program: Program, config: Path, within: float
+) -> None:
+    program(WAIT)
+    assert launched(endpoint, within).status == 503
+    assert started(config) == 0
+
+
+@pytest.mark.parametrize(("budget", "within", "window"), [("25s", 900.0, 21.0), ("10m", 60.0, 56.0), ("6s", 6.0, 2.0)])
+def test_the_window_is_what_budget_and_caller_leave_for_it(
+    endpoint: LaunchEndpoint,
+    monkeypatch: pytest.MonkeyPatch,
+    config: Path,
+    budget: str,
+    within: float,
+    window: float,
+) -> None:
+    monkeypatch.setattr(launch_starter, "time", type("time", (), {"monotonic": staticmethod(lambda: 0.0)}))
+    config.write_text(f'[web]\ntoken = "{TOKEN}"\nbudget = "{budget}"\n')
+    windows: list[float] = []
+
+    def command(seconds: float) -> list[str]:
+        windows.append(seconds)
+        return [sys.executable, "-I", "-c", ""]
+
+    monkeypatch.setattr(launch_child, "command_of", command)
+    launched(endpoint, within)
+    assert windows == [window]
+
+
+def test_a_launch_that_cannot_reach_its_store_has_ended_before_the_budget_is_spent() -> None:
+    assert launch_starter.FOR_END >= END_BUDGET + 1
+
+
+def test_the_launch_finds_what_the_application_has_and_no_token(
+    app: PollConsumer, endpoint: LaunchEndpoint, program: Program, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POLLCONSUMER_WEB__TOKEN", TOKEN)
+    monkeypatch.setenv("POLLCONSUMER_WEB__ENQUEUE_TOKEN", ENQUEUE_TOKEN)
+    monkeypatch.setenv("POLLCONSUMER_CONSUMER__IDLE_TIME", "7s")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(config.parent)])
+    program("Path('environment').write_text(json.dumps(dict(os.environ)))")
+    launched(endpoint)
+    environment: dict[str, str] = json.loads((config.parent / "environment").read_text())
+    ours = {name: value for name, value in environment.items() if name.startswith("POLLCONSUMER_")}
+    store, namespace = app.place
+    assert ours == {
+        "POLLCONSUMER_CONFIG": str(config),
+        "POLLCONSUMER_STORE": store,
+        "POLLCONSUMER_NAMESPACE": namespace,
+        "POLLCONSUMER_CONSUMER__IDLE_TIME": "7s",
+    }
+    assert str(config.parent) in environment["PYTHONPATH"].split(os.pathsep)
+    assert os.path.dirname(os.__file__) not in environment["PYTHONPATH"].split(os.pathsep)  # noqa: PTH120
+
+
+def test_the_command_line_has_no_secret_and_is_a_launch_that_leaves(config: Path) -> None:
+    command = launch_child.command_of(24.0)
+    assert command[1:] == [
+        *("-m", "pollconsumer", "run", "--timeout", "24s", "--handoff", "deadline", "--launcher", "parallel"),
+        *("--if-free", "--until-empty", "--linger", "2s"),
+    ]
+    assert str(config) not in command
+
+
+@pytest.mark.parametrize(
+    ("executable", "found"),
+    [
+        ("/usr/bin/python3.12", "/usr/bin/python3.12"),
+        ("/srv/venv/bin/uwsgi", "/srv/venv/bin/python3"),
+        ("", "/srv/venv/bin/python3"),
+        (None, "/srv/venv/bin/python3"),
+    ],
+)
+def test_a_server_that_has_python_built_in_is_not_taken_for_the_interpreter(
+    monkeypatch: pytest.MonkeyPatch, executable: str | None, found: str
+) -> None:
+    monkeypatch.setattr(sys, "executable", executable)
+    monkeypatch.setattr(sys, "prefix", "/srv/venv")
+    assert launch_child.command_of(24.0)[0] == found
+
+
+def test_where_no_process_can_be_started_the_client_is_to_come_again(
+    endpoint: LaunchEndpoint, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(END)
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    before = os.listdir("/proc/self/fd")  # noqa: PTH208
+    with monkeypatch.context() as refusing:
+        refusing.setattr(subprocess, "Popen", refused)
+        answered = launched(endpoint)
+    assert answered.status == 503
+    assert "Retry-After" in dict(answered.headers())
+    assert len(os.listdir("/proc/self/fd")) == len(before)  # noqa: PTH208
+    assert launched(endpoint).status == 200
+
+
+def test_requests_leave_no_descriptor_behind(endpoint: LaunchEndpoint, program: Program) -> None:
+    program(END)
+    launched(endpoint)
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    for _ in range(3):
+        launched(endpoint)
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_a_client_of_the_applications_own_cannot_be_given_to_a_launch(
+    config: Path, program: Program, caplog: pytest.LogCaptureFixture
+) -> None:
+    program(END)
+    client = redis.Redis(host="secret.example", password="hush")
+    answered = launched(LaunchEndpoint(PollConsumer(config=config, store=client)))
+    assert answered.status == 500
+    assert b"secret" not in answered.content()
+    assert "client" in caplog.text
