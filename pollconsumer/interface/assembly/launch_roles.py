@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.durations import OVERRUN_TARGETS
-from pollconsumer.core.launcher.detection import UNKNOWN, Found, find_launcher, given_launcher, run_id
+from pollconsumer.core.launcher.detection import Found, find_launcher, given_launcher, run_id
 from pollconsumer.core.launcher.punctuality import FLOOR, Punctuality
 from pollconsumer.core.news.events import Event
 from pollconsumer.core.notation.digests import sha256
@@ -215,7 +215,7 @@ def plan_of(settings: Settings, chosen: ConsumerSettings | MoverSettings) -> Lau
         ahead,
         launched_ago=ago,
         launcher=found,
-        observes=found == UNKNOWN and chosen.launcher is LauncherRule.AUTO,
+        observes=found.is_watched and chosen.launcher is LauncherRule.AUTO,
         min_margin=chosen.min_margin,
         run_id=run_id(os.environ),
         config=_place_of(settings),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -65,8 +66,12 @@ def _is_gone(pid: int, born: str) -> bool:
 
 
 def ancestors() -> Iterator[Ancestor]:
-    """Ancestors of this process, from its parent on, as far as no other pid namespace hides them."""
+    """Ancestors of this process, from its parent on, as far as no other pid namespace hides them. macOS has no /proc:
+    there only process 1 is known."""
     pid = os.getppid()
+    if pid == 1 and sys.platform == "darwin":
+        yield Ancestor("launchd", ("/sbin/launchd",))
+        return
     for _ in range(MOST_ANCESTORS):
         if pid == 0 or (fields := _stat(pid)) is None:
             return

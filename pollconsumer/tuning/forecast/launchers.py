@@ -13,8 +13,7 @@ from datetime import UTC, tzinfo
 from itertools import islice
 from typing import NamedTuple
 
-from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.launcher.detection import Found
+from pollconsumer.core.launcher.detection import UNKNOWN, Found
 from pollconsumer.core.notation.cron_expression import Cron
 from pollconsumer.tuning.forecast.distributions import Chance, Distribution, lognormal_between
 
@@ -135,7 +134,7 @@ class Platform(NamedTuple):
     exit: Distribution = EXIT
     schedule: str = "* * * * *"
     kill_after: float = 30.0
-    found: Found = Found("", LauncherRule.PARALLEL)
+    found: Found = UNKNOWN
 
     @property
     def period(self) -> float:

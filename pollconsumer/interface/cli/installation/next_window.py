@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.launcher.detection import UNKNOWN, Found, given_launcher, recorded_launcher
+from pollconsumer.core.launcher.detection import Found, given_launcher, recorded_launcher
 from pollconsumer.core.launcher.observed import Observed, read_observed
 from pollconsumer.core.launcher.past import past_launch
 from pollconsumer.core.launcher.punctuality import allowance, learned
@@ -72,7 +72,7 @@ def _launcher_of(role: ConsumerSettings | MoverSettings, past: list[dict[str, An
     if not found.platform:
         known = (recorded_launcher(each["platform"], each["launcher"]) for each in past if each["platform"])
         found = given_launcher(role.launcher, next(known, found))
-    if found != UNKNOWN or role.launcher is not LauncherRule.AUTO or not past:
+    if not found.is_watched or role.launcher is not LauncherRule.AUTO or not past:
         return found, Observed()
     observed = read_observed(past[0].get("observed"))
     return found._replace(rule=observed.decides), observed
