@@ -1,0 +1,114 @@
+"""What ``init docker`` builds into an image, without docker: the commands of its Dockerfile, run in a directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pollconsumer.interface.settings.load import read_settings
+from pollconsumer.platform_files.installation import Installation
+from pollconsumer.platform_files.platforms.platform_modules import files_of
+from tests.short_directory import short_directory
+from tests.store.relay import Relay
+from tests.users import opening, skip_without_users
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.store.servers import Server
+
+HANDLERS = """
+import os
+from pollconsumer import PollConsumer
+app = PollConsumer()
+
+@app.handler("who")
+def who() -> list[int]:
+    return [os.getuid(), os.getgid()]
+"""
+BY_ANYBODY = 'exec setpriv --reuid 51234 --regid 0 --clear-groups --inh-caps=-all --bounding-set=-all "$@"'
+
+
+class Image:
+    """``root``: the image's file system, owned by whoever builds it; ``variables`` that its Dockerfile sets."""
+
+    def __init__(self, root: Path) -> None:
+        self.app = root / "app"
+        self.app.mkdir(parents=True)
+        self.config = self.app / "config.toml"
+        self.config.write_text('namespace = "built"\nhandlers = ["handlers"]\n[consumer]\nconcurrency = 3\n')
+        (self.app / "handlers.py").write_text(HANDLERS)
+        files = files_of("docker", Installation(read_settings(self.config), ("pollconsumer",), "ada"))
+        text = next(file.text for file in files if file.name == "Dockerfile")
+        self.variables = dict(re.findall(r"^ENV (\w+)=(\S+)$", text, re.MULTILINE))
+        self.variables = {name: f"{root}{path}" for name, path in self.variables.items()}
+        (root / "opt" / "pollconsumer").mkdir(parents=True)  # where the Dockerfile installs
+        (root / "tmp").mkdir()
+        (root / "tmp").chmod(0o1777)
+        keeps = re.search(r"^RUN (POLLCONSUMER_(?:.*\\\n)*.*)$", text, re.MULTILINE)
+        assert keeps is not None
+        line = (
+            keeps[1].replace("/opt/pollconsumer/bin", str(Path(sys.executable).parent)).replace("/app/", f"{self.app}/")
+        )
+        of_the_build = {"POLLCONSUMER_DASHBOARD__TOKEN": "s" * 16}
+        surroundings = {"PATH": os.environ["PATH"], **self.variables, **of_the_build}
+        subprocess.run(["/bin/sh", "-c", line], env=surroundings, check=True)
+        [self.user] = re.findall(r"^USER (\S+)$", text, re.MULTILINE)
+
+    def kept(self) -> str:
+        return "".join(file.read_text() for file in Path(self.variables["XDG_CACHE_HOME"]).rglob("*.json"))
+
+
+@pytest.fixture
+def image() -> Iterator[Image]:
+    directory = short_directory()
+    directory.chmod(0o755)
+    yield Image(directory)
+    shutil.rmtree(directory)
+
+
+READ = """
+import sys
+from pathlib import Path
+from pollconsumer.interface.settings.load import load_settings
+found = load_settings(Path(sys.argv[1]))
+print(found.namespace, found.consumer.concurrency, found.store, 'pydantic' in sys.modules)
+"""
+
+
+def test_an_image_keeps_from_its_build_what_starts_would_read_anew_and_no_variable(image: Image) -> None:
+    assert "s" * 16 not in image.kept()
+    surroundings = {**image.variables, "POLLCONSUMER_STORE": "redis://:password@h"}
+    words = [sys.executable, "-c", READ, str(image.config)]
+    done = subprocess.run(words, env=surroundings, capture_output=True, text=True, check=True)
+    assert done.stdout == "built 3 redis://:password@h False\n"
+
+
+def test_any_user_of_group_0_can_run_the_image_and_has_what_its_build_kept(image: Image, valkey: Server) -> None:
+    skip_without_users()
+    relay = Relay(valkey.url, over_network=True)
+    surroundings = {**image.variables, "PATH": os.environ["PATH"], "POLLCONSUMER_STORE": relay.url}
+
+    def as_anybody(*words: str) -> str:
+        command = ["unshare", "--mount", "sh", "-c", opening() + BY_ANYBODY, "sh", sys.executable, *words]
+        done = subprocess.run(command, env=surroundings, cwd=image.app, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    try:
+        assert image.user.endswith(":0")
+        assert as_anybody("-c", READ, str(image.config)) == f"built 3 {relay.url} False\n"
+        program = ("-m", "pollconsumer", "--config", str(image.config))
+        identity = as_anybody(*program, "enqueue", "who").strip()
+        as_anybody(*program, "run", "--until-empty")
+        assert json.loads(as_anybody(*program, "status", identity, "--json"))["result"] == [51234, 0]
+    finally:
+        relay.close()
