@@ -1,4 +1,5 @@
-"""A systemd timer and its service; and a service for the embedded store, which outlives launches."""
+"""Timers and services of systemd for launches and the alarm; a service for the embedded store, which outlives
+launches."""
 
 from __future__ import annotations
 
@@ -13,49 +14,62 @@ HOMES = tuple(map(Path, ("/home", "/root", "/run/user")))
 
 
 def files(installation: Installation) -> list[File]:
-    name, settings = installation.name, installation.settings
-    home = installation.data_home
-    data_home = home and f"Environment={systemd_word(f'XDG_DATA_HOME={home}')}"
-    common = {"name": name, "namespace": settings.namespace, "user": installation.user, "data_home": data_home or ""}
+    name, data, store = installation.name, installation.data, f"{installation.name}-store.service"
+    environment_file = str(installation.environment_file).replace("%", "%%")
+    common = {
+        "name": name,
+        "namespace": installation.settings.namespace,
+        "user": installation.user,
+        "after_store": f"Requires={store}\nAfter={store}" if data else "",
+        "environment_file": f"EnvironmentFile={environment_file}" if installation.environment else "",
+        "sandbox": _sandbox(installation),
+    }
     calendar = "\n".join(f"OnCalendar={each}" for each in for_systemd(installation.schedule))
     found = [
         File(f"{name}.service", _service(installation, common)),
         File(f"{name}.timer", render("pollconsumer.timer", calendar=calendar, **common)),
+        File(
+            f"{name}-doctor.service",
+            render("pollconsumer-doctor.service", doctor=systemd(installation.doctor()), **common),
+        ),
+        File(f"{name}-doctor.timer", render("pollconsumer-doctor.timer", **common)),
     ]
-    if installation.data:
+    if data:
         start, stop = (systemd((*installation.program, "store", verb)) for verb in ("start", "stop"))
-        found.append(
-            File(f"{name}-store.service", render("pollconsumer-store.service", start=start, stop=stop, **common))
-        )
+        directory = systemd_word(str(data))
+        text = render("pollconsumer-store.service", start=start, stop=stop, directory=directory, **common)
+        found.append(File(store, text))
     if installation.environment:
         found.append(File(ENVIRONMENT_FILE, environment_text(installation.environment), PRIVATE))
     return found
 
 
 def _service(installation: Installation, common: dict[str, str]) -> str:
-    settings, data, store = installation.settings, installation.data, f"{installation.name}-store.service"
-    read = [Path(installation.program[0]), settings.directory, *installation.read, *([data] if data else [])]
-    at_home = any(path.is_relative_to(home) for path in read for home in HOMES)
-    written = (
-        f"# The embedded store; pollconsumer store start makes it.\nReadWritePaths={systemd_word(str(data))}"
-        if data
-        else ""
-    )
-    environment_file = str(installation.environment_file).replace("%", "%%")
     return render(
         "pollconsumer.service",
         run=systemd(installation.run("--handoff", "deadline", "--launcher", "queue")),
-        after_store=f"Requires={store}\nAfter={store}" if data else "",
-        environment_file=f"EnvironmentFile={environment_file}" if installation.environment else "",
         start_timeout=max(180, installation.hard_end + installation.stop_grace + 60),
         stop_grace=installation.stop_grace,
         # A launch that finds no server starts one, which must not be killed at its end.
-        kill_mode="# A server that the launch had to start stays.\nKillMode=process" if data else "KillMode=mixed",
+        kill_mode="# A server that the launch had to start stays.\nKillMode=process"
+        if installation.data
+        else "KillMode=mixed",
         memory=installation.memory_mib,
         tasks=installation.tasks,
+        **common,
+    )
+
+
+def _sandbox(installation: Installation) -> str:
+    """What a launch, the alarm and the store may do: all units have the same limits."""
+    data, home = installation.data, installation.data_home
+    read = [Path(installation.program[0]), installation.settings.directory, *installation.read, *filter(None, [data])]
+    at_home = any(path.is_relative_to(hidden) for path in read for hidden in HOMES)
+    return render(
+        "sandbox",
+        data_home=f"Environment={systemd_word(f'XDG_DATA_HOME={home}')}" if home else "",
         protect_home="# The program, the configuration or the store is there.\nProtectHome=read-only"
         if at_home
         else "ProtectHome=yes",
-        writable=written,
-        **common,
+        writable=f"# The embedded store.\nReadWritePaths={systemd_word(str(data))}" if data else "",
     )
