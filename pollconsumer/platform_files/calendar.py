@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC
-from itertools import islice, pairwise
+from itertools import islice, pairwise, product
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.cron_expression import Cron
@@ -15,7 +15,12 @@ from pollconsumer.core.notation.cron_expression import Cron
 DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 FIRST_AND_LAST = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
-LEAST_OF_GITHUB = 300
+FIVE_MINUTES, HOUR, DAY = 300, 3_600, 86_400
+HEROKU = {HOUR: "*/10 * * * *", DAY: "0 * * * *"}
+"""Each of Heroku's intervals, for schedules whose launches are closer than the next one."""
+MOST_OF_LAUNCHD = 400
+"""Instants that a property list may name."""
+KEYS_OF_LAUNCHD = ("Minute", "Hour", "Day", "Month", "Weekday")
 
 
 def with_sunday_0(schedule: str) -> str:
@@ -32,19 +37,48 @@ def for_azure(schedule: str) -> str:
     return f"0 {with_sunday_0(schedule)}"
 
 
-def for_github(schedule: str) -> str:
-    """The schedule for GitHub, at most every five minutes."""
+def five_minutes_apart(schedule: str) -> str:
+    """The schedule for GitHub, GitLab and Railway, which launch at most every five minutes."""
+    return "*/5 * * * *" if least_gap(schedule) < FIVE_MINUTES else with_sunday_0(schedule)
+
+
+def for_heroku(schedule: str) -> str:
+    """The interval of Heroku Scheduler that comes next to the schedule: ten minutes, an hour or a day."""
+    gap = least_gap(schedule)
+    return next((interval for most, interval in HEROKU.items() if gap < most), "0 0 * * *")
+
+
+def for_aws(schedule: str) -> str:
+    """The schedule for EventBridge, where one of both days is a question mark, and Sunday is 1."""
+    if _either_day(schedule):
+        raise ConfigurationError("schedule", schedule, "EventBridge cannot take both day of month and day of week")
+    minute, hour, day, month, weekday = _listed_fields(schedule)
+    if weekday != "*":
+        day, weekday = "?", ",".join(DAYS[int(number)] for number in weekday.split(","))
+    return f"cron({minute} {hour} {day} {month} {'?' if weekday == '*' else weekday} *)"
+
+
+def for_launchd(schedule: str) -> list[dict[str, int]]:
+    """Values of StartCalendarInterval: each names an instant, as far as it is not at all of them."""
+    numbers = [None if text == "*" else _numbers(text, index) for index, text in enumerate(_plain(schedule))]
+    found = []
+    for left_out in (4, 2) if _either_day(schedule) else (None,):
+        named = {KEYS_OF_LAUNCHD[at]: each for at, each in enumerate(numbers) if each is not None and at != left_out}
+        found += [dict(zip(named, values, strict=True)) for values in product(*named.values())]
+    if len(found) > MOST_OF_LAUNCHD:
+        raise ConfigurationError("schedule", schedule, f"launchd would need {len(found)} entries: name fewer instants")
+    return found
+
+
+def least_gap(schedule: str) -> float:
+    """Seconds between the two launches that are closest."""
     instants = [*islice(Cron(schedule).instants(0, UTC), 500)]
-    closest = min((after - before for before, after in pairwise(instants)), default=LEAST_OF_GITHUB * 1000)
-    return "*/5 * * * *" if closest < LEAST_OF_GITHUB * 1000 else with_sunday_0(schedule)
+    return min((after - before for before, after in pairwise(instants)), default=DAY * 1000) / 1000
 
 
 def for_systemd(schedule: str) -> list[str]:
     """Values of OnCalendar: two where cron asks for one of both days, systemd for both."""
-    minute, hour, day, month, weekday = (
-        text if text == "*" else _stepped(text, index) or _listed(_numbers(text, index))
-        for index, text in enumerate(_plain(schedule))
-    )
+    minute, hour, day, month, weekday = _listed_fields(schedule)
     time = f"{hour}:{minute}:00"
     weekdays = "" if weekday == "*" else ",".join(_weekday(number) for number in weekday.split(",")) + " "
     if _either_day(schedule):
@@ -70,6 +104,14 @@ def _plain(schedule: str) -> list[str]:
     if any(character in field for field in fields for character in "LW#?"):
         raise ConfigurationError("schedule", schedule, "this platform has no L, W, # or ?")
     return fields
+
+
+def _listed_fields(schedule: str) -> list[str]:
+    """The schedule's fields: a star, a step like ``0/5``, or a list of numbers."""
+    return [
+        text if text == "*" else _stepped(text, index) or _listed(_numbers(text, index))
+        for index, text in enumerate(_plain(schedule))
+    ]
 
 
 def _stepped(text: str, index: int) -> str | None:

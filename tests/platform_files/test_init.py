@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import plistlib
 import re
 import shlex
 import shutil
@@ -24,9 +25,9 @@ from pollconsumer.core.notation.cron_expression import Cron
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.interface.cli.group import group
 from pollconsumer.interface.logs import logs
-from pollconsumer.interface.settings.load import read_settings
 from pollconsumer.interface.settings.model import CommandSettings, ConsumerSettings, MoverSettings, Settings, changed
 from pollconsumer.platform_files import calendar
+from pollconsumer.platform_files.init_command import LOCAL
 from pollconsumer.platform_files.installation import PRIVATE, File, Installation
 from pollconsumer.platform_files.platforms.platform_modules import PLATFORMS, files_of
 from pollconsumer.store.queues.interventions import Interventions
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 PASSWORD = "hunter2hunter2"
 URL = f"redis://app:{PASSWORD}@redis.example:6380/2"
+BY_REFERENCE = {"github", "cloudrun", "ecs", "containerapps", "heroku", "render", "railway", "gitlab"}
+"""Platforms that keep the values of variables themselves: no file has them."""
 ODD = """a b%c$d'e;f"""
 """A directory's name that means something in every syntax."""
 
@@ -91,14 +94,28 @@ def test_deploy_holds_nothing_else_that_launches() -> None:
 # Printing and writing
 
 
-@pytest.mark.parametrize(("platform", "name"), [("cron", "crontab"), ("github", ".github/workflows/pollconsumer.yml")])
-def test_a_platform_with_one_file_prints_exactly_that_file(run: Any, place: Path, platform: str, name: str) -> None:
-    code, out, _ = run(*(["--store", URL] if platform == "github" else []), "init", platform)
-    run(*(["--store", URL] if platform == "github" else []), "init", platform, "--write", "out")
-    assert (code, out) == (0, (place / "out" / name).read_text())
+ONE_FILE = {
+    "cron": "crontab",
+    "github": ".github/workflows/pollconsumer.yml",
+    "cloudrun": "cloudrun.yaml",
+    "containerapps": "containerapp.yaml",
+    "heroku": "heroku.sh",
+    "render": "render.yaml",
+    "railway": ".railway/pollconsumer.ts",
+    "gitlab": ".gitlab/pollconsumer.gitlab-ci.yml",
+    "launchd": "local.pollconsumer.plist",
+}
 
 
-@pytest.mark.parametrize("platform", sorted({*PLATFORMS} - {"cron", "github"}))
+@pytest.mark.parametrize("platform", ONE_FILE)
+def test_a_platform_with_one_file_prints_exactly_that_file(run: Any, place: Path, platform: str) -> None:
+    store = [] if platform in LOCAL else ["--store", URL]
+    code, out, _ = run(*store, "init", platform)
+    run(*store, "init", platform, "--write", "out")
+    assert (code, out) == (0, (place / "out" / ONE_FILE[platform]).read_text())
+
+
+@pytest.mark.parametrize("platform", sorted({*PLATFORMS} - {*ONE_FILE}))
 def test_several_files_are_printed_each_below_a_comment_with_its_name(run: Any, place: Path, platform: str) -> None:
     _, out, err = run("--store", URL, "init", platform)
     before = {path for path in place.rglob("*") if path.is_file()}
@@ -113,13 +130,17 @@ def test_several_files_are_printed_each_below_a_comment_with_its_name(run: Any, 
     assert rest == ""
 
 
-def test_equal_files_are_left_alone(run: Any, place: Path) -> None:
-    assert run("init", "systemd", "--write", "out")[0] == 0
-    before = {path: path.stat().st_mtime_ns for path in (place / "out").iterdir()}
-    code, out, _ = run("init", "systemd", "--write", "out")
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_equal_files_are_left_alone(run: Any, place: Path, platform: str) -> None:
+    def written() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in (place / "out").rglob("*") if path.is_file()}
+
+    assert run("--store", URL, "init", platform, "--write", "out")[0] == 0
+    before = written()
+    code, out, _ = run("--store", URL, "init", platform, "--write", "out")
     assert code == 0
     assert [line.partition(":")[0] for line in out.splitlines()] == ["unchanged"] * len(before)
-    assert {path: path.stat().st_mtime_ns for path in (place / "out").iterdir()} == before
+    assert written() == before
 
 
 def test_a_file_that_differs_is_kept_and_nothing_else_is_written(run: Any, place: Path) -> None:
@@ -156,7 +177,8 @@ def test_files_with_a_password_are_for_their_owner_and_scripts_can_be_run(run: A
         (["init", "corn"], 2, "'cron', 'systemd', 'kubernetes', 'keda', 'azure', 'docker', 'github'"),
         (["init"], 2, "missing argument: "),
         (["init", "cron", "--force"], 2, "--force"),
-        (["init", "cron", "--image", "x"], 2, "--image: x; only kubernetes, keda, docker have an image"),
+        (["init", "cron", "--image", "x"], 2, "--image: x; only kubernetes, keda, docker, cloudrun, "),
+        (["init", "render", "--image", "x"], 2, "--image: x; only kubernetes, "),
         (["init", "cron", "--schedule", "61 * * * *"], 2, "minute must be 0-59"),
         (["--config", "missing.toml", "init", "cron"], 78, "not found"),
         (["--store", "http://h", "init", "cron"], 78, "store"),
@@ -164,6 +186,11 @@ def test_files_with_a_password_are_for_their_owner_and_scripts_can_be_run(run: A
         (["init", "kubernetes"], 78, "store: embedded; "),
         (["init", "keda"], 78, "store: embedded; "),
         (["--store", "unix:///run/s", "init", "keda"], 78, "store: unix:///run/s; "),
+        (["init", "cloudrun"], 78, "store: embedded; "),
+        (["--store", "unix:///run/s", "init", "ecs"], 78, "store: unix:///run/s; "),
+        (["init", "containerapps"], 78, "store: embedded; "),
+        (["--store", URL, "init", "ecs", "--schedule", "0 0 1 * 1"], 78, "schedule: 0 0 1 * 1; EventBridge"),
+        (["init", "launchd", "--schedule", "*/2 */1 * * 1"], 78, "launchd would need 720 entries"),
     ],
 )
 def test_what_cannot_be_launched_is_one_line(run: Any, arguments: list[str], code: int, said: str) -> None:
@@ -182,7 +209,7 @@ def test_a_password_is_in_a_secret_or_an_environment_file_only(run: Any, place: 
     holding = {path for path in (place / "out").rglob("*") if path.is_file() and PASSWORD in path.read_text()}
     assert {path.name for path in holding} <= {"secret.yaml", "pollconsumer.env", "appsettings.json"}
     assert all(path.stat().st_mode & 0o777 == PRIVATE for path in holding)
-    assert bool(holding) == (platform != "github")  # whose secrets are not in files
+    assert bool(holding) == (platform not in BY_REFERENCE)
 
 
 def test_a_crontab_with_a_password_is_printed_without_it_and_reads_it_from_a_file(run: Any, place: Path) -> None:
@@ -192,7 +219,7 @@ def test_a_crontab_with_a_password_is_printed_without_it_and_reads_it_from_a_fil
     assert err == "pollconsumer: pollconsumer.env is not printed, as it may hold a password: --write DIR writes it\n"
 
 
-@pytest.mark.parametrize("platform", [platform for platform in PLATFORMS if platform not in ("cron", "systemd")])
+@pytest.mark.parametrize("platform", [platform for platform in PLATFORMS if platform not in LOCAL])
 def test_a_password_in_the_configuration_file_is_warned_about_where_that_file_travels(
     run: Any, place: Path, platform: str
 ) -> None:
@@ -319,9 +346,17 @@ COMMANDS = {
     "azure": {"run"},
     "docker": {"run"},
     "github": {"run"},
+    "cloudrun": {"run"},
+    "ecs": {"run"},
+    "containerapps": {"run"},
+    "heroku": {"run"},
+    "render": {"run"},
+    "railway": {"run"},
+    "gitlab": {"run"},
+    "launchd": {"run"},
 }
 LISTS = re.compile(r"^\s*(?:command: |CMD )(\[.*])$", re.MULTILINE)
-LINES = re.compile(r"(?:\bexec |^ExecSt\w+=(?!\+))([^\"\n]*\bpollconsumer [^\"\n]*)", re.MULTILINE)
+LINES = re.compile(r"(?:\bexec |^ExecSt\w+=(?!\+)|^ +(?:start: |- )\")([^\"\n]*\bpollconsumer [^\"\n]*)", re.MULTILINE)
 
 
 def commands(platform: str) -> Iterator[list[str]]:
@@ -329,6 +364,8 @@ def commands(platform: str) -> Iterator[list[str]]:
     for file in files_of(platform, installation(platform)):
         found = [json.loads(words) for words in LISTS.findall(file.text)]
         found += [shlex.split(line) for line in LINES.findall(file.text) if "docker" not in line]
+        if file.name.endswith(".plist"):
+            found.append(plistlib.loads(file.text.encode())["ProgramArguments"])
         for words in found:
             yield words[next(at for at, word in enumerate(words) if word in ("run", "move", "store", "doctor")) :]
 
@@ -403,9 +440,9 @@ def test_a_store_outside_of_the_users_home_is_the_same_for_launches(run: Any, pl
     assert "XDG_DATA_HOME" not in run("--store", URL, "init", "cron")[1]
 
 
-def test_github_launches_every_five_minutes_at_most() -> None:
-    assert calendar.for_github("* * * * *") == calendar.for_github("1,2 * * * *") == "*/5 * * * *"
-    assert calendar.for_github("*/15 * * * *") == "*/15 * * * *"
+def test_some_platforms_launch_every_five_minutes_at_most() -> None:
+    assert {calendar.five_minutes_apart(often) for often in ("* * * * *", "1,2 * * * *")} == {"*/5 * * * *"}
+    assert calendar.five_minutes_apart("*/15 * * * *") == "*/15 * * * *"
 
 
 @pytest.mark.parametrize(
@@ -473,7 +510,7 @@ def test_cron_accepts_the_crontab(odd: Installation, place: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("platform", ["azure", "docker"])
+@pytest.mark.parametrize("platform", ["azure", "docker", "heroku"])
 def test_shellcheck_finds_nothing(odd: Installation, place: Path, platform: str) -> None:
     program = with_program("shellcheck")
     for at, file in enumerate(file for file in files_of(platform, odd) if file.name.endswith(".sh")):
@@ -542,31 +579,6 @@ def test_a_pod_is_not_root_and_leaves_it_to_the_cluster_who_else_it_is(platform:
     assert not re.findall(r"runAsUser|runAsGroup|fsGroup|supplementalGroups", pod)
     image = text_of(files_of("docker", installed(settings)), "Dockerfile")
     assert re.search(r"^USER [1-9][0-9]*:", image, re.MULTILINE), "by number, so that runAsNonRoot can be verified"
-
-
-def test_an_image_keeps_from_its_build_what_starts_would_read_anew(tmp_path: Path) -> None:
-    app, cache = tmp_path / "app", tmp_path / "kept"
-    app.mkdir()
-    config = app / "config.toml"
-    config.write_text('namespace = "built"\n[consumer]\nconcurrency = 3\n')
-    image = text_of(files_of("docker", installed(read_settings(config))), "Dockerfile")
-    run = re.search(r"^ENV XDG_CACHE_HOME=(\S+)\nRUN ((?:.*\\\n)*.*)$", image, re.MULTILINE)
-    assert run is not None
-    line = run[2].replace("/opt/pollconsumer/bin", str(Path(sys.executable).parent)).replace("/app/", f"{app}/")
-    surroundings = {"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(cache), "POLLCONSUMER_DASHBOARD__TOKEN": "s" * 16}
-    subprocess.run(["/bin/sh", "-c", line], env=surroundings, check=True)
-    assert "s" * 16 not in "".join(kept.read_text() for kept in cache.rglob("*.json"))
-    script = (
-        "import sys; from pathlib import Path\n"
-        "from pollconsumer.interface.settings.load import load_settings\n"
-        "found = load_settings(Path(sys.argv[1]))\n"
-        "print(found.namespace, found.consumer.concurrency, found.store, 'pydantic' in sys.modules)\n"
-    )
-    surroundings["POLLCONSUMER_STORE"] = "redis://:password@h"
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(config)], env=surroundings, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "built 3 redis://:password@h False\n"
 
 
 def test_keda_asks_the_nodes_of_a_cluster() -> None:

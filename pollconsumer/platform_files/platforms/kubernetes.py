@@ -35,7 +35,7 @@ def pod(installation: Installation, command: tuple[str, ...]) -> str:
         image=quoted(installation.image_name),
         command=flow(command),
         environment="\n".join(_variable(installation.name, each) for each in sorted(installation.remote_environment)),
-        active_deadline=max(240, installation.hard_end + installation.stop_grace + 120),
+        active_deadline=installation.longest_run,
         stop_grace=installation.stop_grace,
         memory=installation.memory_mib,
     )

@@ -6,7 +6,23 @@ from importlib import import_module
 
 from pollconsumer.platform_files.installation import File, Installation
 
-PLATFORMS = ("cron", "systemd", "kubernetes", "keda", "azure", "docker", "github")
+PLATFORMS = (
+    "cron",
+    "systemd",
+    "kubernetes",
+    "keda",
+    "azure",
+    "docker",
+    "github",
+    "cloudrun",
+    "ecs",
+    "containerapps",
+    "heroku",
+    "render",
+    "railway",
+    "gitlab",
+    "launchd",
+)
 
 
 def files_of(platform: str, installation: Installation) -> list[File]:
