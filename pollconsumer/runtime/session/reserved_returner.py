@@ -83,11 +83,8 @@ class ReservedReturner:
             self._release(reserved.pop())
 
     def _take_gathered(self, overdue: Sequence[Reservation]) -> None:
-        gathered, taken = self._exchange.gathered, set(overdue)
-        left = [each for each in gathered if each not in taken]
-        gathered.clear()
-        gathered.extend(left)
         for each in reversed(overdue):
+            self._exchange.gathered.remove(each)  # one by one: the launch's thread may count the others meanwhile
             self._release(each)
 
     def _release(self, reservation: Reservation) -> None:
