@@ -34,7 +34,7 @@ MOST_MEMBERS, MOST_LINKS, VISITS = 6, 3, 3
 """Of a batch; of a chain; acts of the person who looks after one."""
 PACE = 0.05
 """Seconds between two members, at most."""
-DIES, BEGINS_AGAIN = 0.3, 0.6
+DIES, BEGINS_AGAIN = 0.5, 0.5
 """Share of the producers that die, and of these that begin again."""
 LONGEST_BREAK = 30.0
 PAGE = 2

@@ -7,6 +7,7 @@ _NO_PROGRAM = "outside: nothing is put at run time, nor are occurrences looked b
 _NO_TOTALS = "outside: nothing is said of totals"
 _NO_END = "outside: results last longer than a story"
 _WHOLE = "outside: no script is interrupted"
+_NOT_FORGOTTEN = "outside: no story is so long that a batch or its members are forgotten"
 
 UNSEEN: dict[str, str] = {
     "rights: rights": _NO_USERS,
@@ -48,6 +49,12 @@ UNSEEN: dict[str, str] = {
     "trim: runs beyond a page": _NO_END,
     "trim: what has not ended": _WHOLE,
     "trim: what is forgotten already": _WHOLE,
+    "arrive: a batch that is forgotten": _NOT_FORGOTTEN,
+    "batches_due: what has ended is forgotten": _NOT_FORGOTTEN,
+    "interface/api/batches/open_batch: a batch that is closed": _NOT_FORGOTTEN,
+    "interface/api/batches/open_batch: what has ended": _NOT_FORGOTTEN,
+    "runtime/session/ended_messages: results of members are kept": _NO_END,
+    "runtime/handling/journal: a recorded step, awaited": "outside: no handler is a coroutine function",
     "put: names of configurations": _NO_PROGRAM,
     "put: one that is as it was goes on": _NO_PROGRAM,
     "put: one of the same rule goes on": _NO_PROGRAM,

@@ -231,10 +231,10 @@ def test_an_end_that_is_told_again_and_one_that_comes_late_change_nothing(
 def test_more_members_than_their_producer_counted_call_back_once(batch: OneBatch) -> None:
     batch.add(member(0), member(1))
     batch.close(1)
-    for _ in range(2):
+    for callbacks in (2, 0):
         launch = batch.launches[QUEUE]
         launch.settle(*(complete_member(each) for each in launch.reserve()))
-        batch.send()
+        assert outbox.send(batch.store, QUEUE, print) == callbacks
     assert (batch.counts(), batch.called()) == (("ended", 1, 2, 0, 0, 0), ["then", "ended"])
 
 
@@ -302,13 +302,13 @@ def test_a_batch_that_is_closed_as_it_is_opened_ends_with_its_members(store: Red
     assert Looking(store, HOME).listed("ready") == ["empty:then", "empty:ended"]
 
 
-def time_comes(batch: OneBatch, which: str = "b") -> None:
-    """The instant of the batch is there, and its home is trimmed."""
+def time_comes(batch: OneBatch, which: str = "b") -> int:
+    """The instant of the batch is there, and its home is trimmed. Returns how many callbacks that sends."""
     key = Looking(batch.store, HOME).key("batch_instants")
     assert batch.store.wire.command("ZSCORE", key, which) is not None
     batch.store.wire.command("ZADD", key, 1, which)
     batch.store.upkeep.trim(HOME)
-    batch.send()
+    return outbox.send(batch.store, HOME, print)
 
 
 def test_a_batch_whose_producer_is_not_heard_of_is_abandoned_and_says_so(batch: OneBatch) -> None:
@@ -326,6 +326,16 @@ def test_a_batch_that_expires_calls_back_without_its_last_members(store: RedisSt
     with_members(batch, QUEUE)
     time_comes(batch)
     assert (batch.counts(), batch.called()) == (("expired", 1, 0, 0, 0, 0), ["failed", "ended"])
+
+
+def test_a_batch_that_expires_when_it_has_failed_calls_that_no_second_time(store: RedisStore) -> None:
+    batch = OneBatch(store, expires=1000)
+    with_members(batch, QUEUE, OTHER)
+    launch = batch.launches[QUEUE]
+    launch.settle(*map(die, launch.reserve()))
+    batch.send()
+    assert time_comes(batch) == 1
+    assert (batch.counts(), batch.called()) == (("expired", 2, 0, 1, 0, 0), ["failed", "ended"])
 
 
 def test_an_ended_batch_is_forgotten_after_its_time_and_a_closed_one_is_not(batch: OneBatch) -> None:
