@@ -66,6 +66,11 @@ def keep(number: int) -> int:
     return number
 
 
+@app.handler("brief", queue="load", result_ttl="1m")
+def brief(number: int) -> int:
+    return number
+
+
 @app.handler("breaks", queue="tell")
 def breaks() -> None:
     raise Fatal("a callback of no use")
@@ -168,6 +173,16 @@ def test_members_that_leave_no_result_are_counted(sandbox: Sandbox) -> None:
         batch.add(silent.args(2))
     sandbox.run()
     assert told[0] == ("then", ((2, 2, 0, 0, 0), [None, None], []))
+
+
+def test_results_of_members_are_kept_for_the_callback(sandbox: Sandbox) -> None:
+    with a_batch() as batch:
+        batch.add(brief.args(1))
+        batch.add(load.args(1).using(in_="2h"))
+    sandbox.run()
+    sandbox.advance("2h")
+    sandbox.run()
+    assert told[0] == ("then", ((2, 2, 0, 0, 0), [1, 2], []))
 
 
 def test_results_outlive_their_members_and_are_passed_over_after_that(sandbox: Sandbox) -> None:
