@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
+from pollconsumer.core.errors import NodeLost
 from pollconsumer.core.news.events import ConflictDropped, MessagesFound, NewerMessagesFound, OrphansRecovered
 from pollconsumer.runtime.launch.held import Launch, LaunchPlan
 from pollconsumer.store.leases import set_back_by
@@ -34,6 +36,9 @@ def announce(
     recovered = launch.store.upkeep.announce(launch.holder, queue, served_for=seconds, on_dead_letter=on_dead_letter)
     found = launch.store.upkeep.audit(queue)
     begin_anew(launch, queue)
+    if launch.store.wire.of_cluster:
+        with suppress(NodeLost):  # of the home of a batch: a later launch tells it
+            outbox.tell_again(launch.store, queue)
     if recovered:
         launch.emit(OrphansRecovered(queue, recovered))
     if found:

@@ -114,10 +114,10 @@ def table(header: str, lines: Iterable[Iterable[object]]) -> str:
 def _keys() -> Iterator[str]:
     yield (
         "Scripts and Python use words for keys (`store/keyspace.py`); the stored suffixes are short, since each call "
-        "sends them. The last two columns name scripts of `store/lua/`. Python removes sent entries of an outbox "
-        "(`store/queues/outbox.py`), advances an instant (`store/recurrences/launch_recurrences.py`), takes the "
-        "elements of markers, and writes `store-id` (`store/safety/suitability.py`), `recurring` "
-        "(`store/queues/upkeep.py`), `closing` and `imported` (`moving/`)."
+        "sends them. The last two columns name scripts of `store/lua/`. Python removes sent entries of an outbox, and "
+        "keeps them in `told` for an hour (`store/queues/outbox.py`), advances an instant "
+        "(`store/recurrences/launch_recurrences.py`), takes the elements of markers, and writes `store-id` "
+        "(`store/safety/suitability.py`), `recurring` (`store/queues/upkeep.py`), `closing` and `imported` (`moving/`)."
     )
     yield "## Keys of a queue: `{namespace:queue}:suffix`"
     header = "Word | Suffix | Type | Content | Written by | Expiry set by"

@@ -15,7 +15,7 @@ from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.core.retry import RetryIn
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface.testing.clock import VirtualClock
-from pollconsumer.interface.testing.memory import MemoryOpener
+from pollconsumer.interface.testing.memory import MemoryOpener, VirtualWire
 from pollconsumer.interface.testing.sandbox_launch import SandboxLaunch
 from pollconsumer.runtime.consumer_role import consume
 from pollconsumer.runtime.handling.executors.inline import InlineExecutor
@@ -29,6 +29,7 @@ from pollconsumer.store.queues.outbox_entry import pack
 from pollconsumer.store.queues.redis_store import RedisStore
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, finish, message
+from tests.store.batching import OneBatch, member
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -225,3 +226,18 @@ def test_it_recovers_what_a_dead_launch_of_another_group_had_reserved(alone: Alo
     alone.launch()
     assert [name for name, _ in alone.handled] == ["a"]
     assert alone.handled[0][1] == pytest.approx(5.0, abs=1.1)
+
+
+def test_a_launch_on_a_cluster_tells_homes_of_batches_again_what_they_were_told_a_minute_before(
+    alone: Alone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(VirtualWire, "of_cluster", True)
+    batch = OneBatch(alone.store)
+    batch.add(member(0))
+    batch.close(1)
+    alone.launch(timeout=10.0)
+    assert batch.status().state == "ended"
+    batch.fail_over(1)
+    for state in ("closed", "ended"):
+        alone.launch()
+        assert batch.status().state == state

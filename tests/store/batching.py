@@ -67,6 +67,14 @@ class OneBatch:
         for queue in (QUEUE, OTHER, HOME):
             outbox.send(self.store, queue, print)
 
+    def fail_over(self, members: int) -> None:
+        """The home's node is another one, without the last writes: it is as when the batch was closed."""
+        home = Looking(self.store, HOME)
+        for name in ("batches", "batch_members", "batch_instants", "outbox", "ready", "records", "rows"):
+            self.store.wire.command("DEL", home.key(name))
+        self.batches.open(new_batch())
+        self.close(members)
+
     def status(self) -> BatchStatus:
         return self._reader.batch("b", HOME)
 

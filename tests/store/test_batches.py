@@ -383,6 +383,81 @@ def test_what_is_told_looks_to_versions_before_like_a_message_of_a_newer_one(
         assert note.keys() - {*NewMessage._fields}
 
 
+def fail_over_a_minute_later(batch: OneBatch) -> None:
+    """A batch of two members."""
+    batch.fail_over(2)
+    for queue in (QUEUE, OTHER):
+        look = Looking(batch.store, queue)
+        for entry in look.listed("told"):
+            number, _, content = entry.partition("\n")
+            assert batch.store.wire.command("LREM", look.key("told"), 1, entry)
+            batch.store.wire.command("RPUSH", look.key("told"), f"{int(number) - 61_000_000}\n{content}")
+
+
+def tell_again(batch: OneBatch) -> None:
+    for queue in (QUEUE, OTHER):
+        outbox.tell_again(batch.store, queue)
+    batch.send()
+
+
+@pytest.fixture
+def in_cluster(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if each queue had a node of its own."""
+    monkeypatch.setattr(store.wire, "of_cluster", True, raising=False)
+
+
+@pytest.mark.usefixtures("in_cluster")
+def test_a_home_that_forgot_in_a_failover_what_it_was_told_is_told_again(batch: OneBatch, store: RedisStore) -> None:
+    with_members(batch, QUEUE, OTHER)
+    complete_all(batch)
+    fail_over_a_minute_later(batch)
+    complete_all(batch, OTHER)
+    assert (batch.counts(), batch.called()) == (("closed", 2, 1, 0, 0, 0), [])
+    tell_again(batch)
+    assert (batch.counts(), batch.called()) == (("ended", 2, 2, 0, 0, 0), ["then", "ended"])
+    assert (Looking(store).listed("told"), len(Looking(store, OTHER).listed("told"))) == ([], 1)
+
+
+@pytest.mark.usefixtures("in_cluster")
+def test_a_home_that_is_told_again_has_grown_once(batch: OneBatch) -> None:
+    with_members(batch, QUEUE, OTHER)
+    for queue in (QUEUE, OTHER):
+        launch = batch.launches[queue]
+        launch.settle(
+            *(complete_member(each, added=[member((1 << 20) + ord(each.id[-1:]))]) for each in launch.reserve())
+        )
+    batch.send()
+    fail_over_a_minute_later(batch)
+    for _ in range(2):
+        tell_again(batch)
+    assert (batch.counts(), batch.called()) == (("closed", 4, 2, 0, 0, 0), [])
+    complete_all(batch)
+    assert (batch.counts(), batch.called()) == (("ended", 4, 4, 0, 0, 0), ["then", "ended"])
+
+
+@pytest.mark.usefixtures("in_cluster")
+def test_what_was_told_a_moment_ago_is_kept_for_an_hour_and_a_home_of_the_same_slot_forgets_nothing(
+    batch: OneBatch, store: RedisStore
+) -> None:
+    batch.batches.open(new_batch("c", home=QUEUE))
+    batch.add(member(0), member(0, batch="c", home=QUEUE))
+    launch, look = batch.launches[QUEUE], Looking(store)
+    for each in launch.reserve(2):
+        launch.settle(die(each))
+    batch.send()
+    (told,) = look.listed("told")
+    assert '"ids":"b.0"' in told
+    assert 3_590_000 < store.wire.command("PTTL", look.key("told")) <= 3_600_000
+    tell_again(batch)
+    assert look.listed("told") == [told]
+
+
+def test_one_server_keeps_nothing_of_what_it_has_told(batch: OneBatch, store: RedisStore) -> None:
+    with_members(batch, QUEUE)
+    complete_all(batch)
+    assert len(Looking(store).listed("told")) == int(store.wire.of_cluster)  # of the server that is tried
+
+
 def test_what_ends_for_a_batch_that_is_forgotten_is_dropped(batch: OneBatch, store: RedisStore) -> None:
     batch.add(member(0, batch="gone"))
     complete_all(batch)

@@ -62,8 +62,8 @@ PLAIN = {
         "EVALSHA", "SCRIPT|LOAD", "INFO", "GET", "SET", "SISMEMBER", "SMEMBERS", "HEXISTS", "HMGET", "HSET", "ZSCORE",
     },
     "launch": {
-        "BLPOP", "DEL", "HGET", "HMGET", "LRANGE", "LREM", "SADD", "SREM", "SISMEMBER", "SMEMBERS", "TIME", "TYPE",
-        "ZADD",
+        "BLPOP", "DEL", "HGET", "HMGET", "LRANGE", "LREM", "PEXPIRE", "RPUSH", "SADD", "SREM", "SISMEMBER", "SMEMBERS",
+        "TIME", "TYPE", "ZADD",
     },
     "operator": {
         "EXISTS", "HGET", "HGETALL", "HMGET", "HSCAN", "LLEN", "LRANGE", "SCARD", "SISMEMBER", "SRANDMEMBER", "TIME",

@@ -12,14 +12,19 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pollconsumer.core.errors import Conflict
 from pollconsumer.core.message import NewMessage
+from pollconsumer.store.client.connection import Command
 from pollconsumer.store.queues.batches import Batches
 from pollconsumer.store.queues.outbox_entry import Entry, read_entry
 from pollconsumer.store.queues.producer import Origin
 from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.server import TIME, to_ms
 
 PAGE_ENTRIES = 20
 PAGE_MESSAGES = 300
 """Messages after which those of several entries are sent."""
+TOLD_AGAIN_AFTER_MS, TOLD_KEPT_MS = 60_000, 3_600_000
+"""How old an end is that is told again: older than a failover takes; and for how long that is kept, after the last
+one."""
 _Outgoing = tuple[Origin | None, Sequence[NewMessage]]
 """Messages of an entry, and where it comes from: None if it must not count as received."""
 
@@ -64,6 +69,7 @@ def _send_from(
         sent += _send(store, page, conflicting, queues)  # GUARD sent before it is forgotten
         *_, stored = store.wire.all(
             [
+                *_keeping(store, queue, page, gone),
                 *(("LREM", outbox, 1, each) for each in gone),
                 ("LRANGE", outbox, left, left + PAGE_ENTRIES - 1),
             ]
@@ -71,6 +77,32 @@ def _send_from(
     if left:
         leaving()
     return sent
+
+
+def _keeping(store: RedisStore, queue: str, page: Sequence[Entry], stored: Sequence[bytes]) -> list[Command]:
+    """The commands that keep what homes of batches were told by ``page``, where they have another node than ``queue``:
+    see `tell_again`."""
+    kept = [each for entry, each in zip(page, stored, strict=True) if any(end.home != queue for end in entry.ends)]
+    if not kept or not store.wire.of_cluster:
+        return []
+    told = store.keys.queue(queue, "told")
+    return [("RPUSH", told, *kept), ("PEXPIRE", told, TOLD_KEPT_MS)]
+
+
+def tell_again(store: RedisStore, queue: str) -> None:
+    """Tell homes of batches again which members of ``queue`` had ended a minute ago. A home whose node failed over may
+    have forgotten it, while the node of ``queue`` remembers that it was sent; if it has not, it changes nothing."""
+    told = store.keys.queue(queue, "told")
+    while True:
+        stored, time = store.wire.all([("LRANGE", told, 0, PAGE_ENTRIES - 1), TIME])
+        until = (to_ms(time) - TOLD_AGAIN_AFTER_MS) * 1000
+        entries = {each: entry for each in stored if (entry := read_entry(queue, each)) is not None}
+        old = {each: entry for each, entry in entries.items() if entry.number <= until}  # GUARD after a failover
+        if old:
+            Batches(store.producer).take_in([], [end for entry in old.values() for end in entry.ends])
+            store.wire.all([("LREM", told, 1, each) for each in old])  # GUARD told again before it is forgotten
+        if len(old) < PAGE_ENTRIES:
+            return
 
 
 def _send(
