@@ -7,7 +7,8 @@ import os
 from pollconsumer import Context, Fatal, PollConsumer
 
 app = PollConsumer()
-QUEUES = ("one", "two", "three")
+QUEUES = ("mail", "reports", "calls")
+"""Each on a node of its own, where three nodes are a cluster."""
 
 
 def note(context: Context, what: str) -> None:
@@ -18,23 +19,23 @@ def note(context: Context, what: str) -> None:
     os.close(notes)
 
 
-@app.handler("member", queue="one")
+@app.handler("member", queue="mail")
 def member(context: Context, fails: bool, grows: int = 0) -> int:
     if fails and context.generation == 0:
         raise Fatal("until it is redriven")
     for _ in range(grows):
         assert context.batch is not None
-        context.batch.add(member.args(fails=False).using(queue="two"))
+        context.batch.add(member.args(fails=False).using(queue="reports"))
     return 1
 
 
-@app.handler("callback", queue="three")
+@app.handler("callback", queue="calls")
 def callback(context: Context) -> None:
     assert context.batch is not None
     batch = context.batch
     note(context, f"{batch.total} {batch.completed} {sum(1 for _ in batch.results())}")
 
 
-@app.handler("elsewhere", queue="one")
+@app.handler("elsewhere", queue="mail")
 def elsewhere(context: Context) -> None:
     callback.function(context)

@@ -87,7 +87,8 @@ class Cluster:
             primary = nodes[number % primaries]
             until(lambda node=node, primary=primary: _knows(node, primary.id))  # type: ignore[misc]
             node.ask("CLUSTER", "REPLICATE", primary.id)
-        until(lambda: all(_is_complete(node, primaries, replicas) for node in nodes))
+        self._of_each = primaries, replicas
+        self._await_complete()
 
     @property
     def url(self) -> str:
@@ -124,6 +125,16 @@ class Cluster:
         else:
             primary.start()
         until(lambda: _answers(primary) and not primary.is_primary() and _is_linked(primary))
+
+    def restart(self, primary: NodeProcess, after: float) -> None:
+        """Kill a primary without replicas, and start it again with its file ``after`` so many seconds."""
+        primary.kill()
+        time.sleep(after)
+        primary.start()
+        self._await_complete()
+
+    def _await_complete(self) -> None:
+        until(lambda: all(_is_complete(node, *self._of_each) for node in self.nodes))
 
     def primaries(self) -> list[NodeProcess]:
         return [node for node in self.nodes if node.process.poll() is None and node.is_primary()]

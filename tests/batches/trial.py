@@ -1,0 +1,197 @@
+"""Batches that are produced and handled while processes and servers are killed, and what is wrong with them then."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pollconsumer import NotFound, PollConsumer, StoreUnreachable
+from tests.batches.handlers import QUEUES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pollconsumer.store.reading.batch_reader import BatchStatus
+    from tests.batches.stores import Store
+
+LAUNCHES = 2
+AT_ONCE = 5
+"""Batches that a producer makes, one after the other."""
+MOST_OPEN = 20
+"""Batches that have not ended, before others are made."""
+WITHIN = 1200.0
+"""Seconds for all batches to end after the last one is produced."""
+CALLED = {"ended": {"then", "failed", "ended"}, "abandoned": {"failed", "ended"}}
+"""Which callbacks a batch has called at the end, by how it is."""
+
+
+class Trial:
+    """Batches of ``members`` each, more of them until the time is over. ``victims``: what is killed."""
+
+    def __init__(
+        self, store: Store, place: Path, members: int, kill_every: float, slots: int, victims: Sequence[str]
+    ) -> None:
+        self._store, self._place, self._members = store, place, members
+        self._kill_every, self._victims = kill_every, victims
+        queues = ", ".join(f'"{queue}"' for queue in QUEUES)
+        kept = "".join(f'[queues.{queue}]\nkeep_completed = "1d"\n' for queue in QUEUES)
+        (place / "config.toml").write_text(
+            f'store = "{store.url}"\nstate = "none"\nhandlers = ["tests.batches.handlers"]\n'
+            f'[consumer]\nqueues = [{queues}]\ntimeout = "20s"\nestimated_duration = "10ms"\nconcurrency = {slots}\n'
+            f'[logs]\ntarget = "{place / "log"}"\n{kept}'
+        )
+        self._environment = os.environ | {
+            "NOTES": str(place / "notes"),
+            "POLLCONSUMER_CONFIG": str(place / "config.toml"),
+        }
+        self._app = PollConsumer(config=place / "config.toml")
+        self._launches: list[subprocess.Popen[bytes]] = []
+        self._producer: subprocess.Popen[bytes] | None = None
+        self._produced_at_last: list[str] = []
+        self._lasting = set[str]()
+        """Batches that have not called back for the last time, as far as was seen."""
+        self._interrupted, self._left = set[str](), set[str]()
+        """Batches whose producer was killed; and those that no other went on with."""
+        self.batches = list[str]()
+        self.kills, self.exits, self.states = Counter[str](), Counter[int](), Counter[str]()
+        self.redriven = 0
+
+    def run(self, seconds: float) -> list[str]:
+        """Go on for so long, then until all have ended. Returns what is wrong."""
+        began = killed = time.monotonic()
+        while not self._is_over() or time.monotonic() < began + seconds:
+            now = time.monotonic()
+            if now > began + seconds + WITHIN:
+                break
+            self._keep_running(produces=now < began + seconds)
+            if began + seconds > now > killed + self._kill_every:
+                killed = now
+                self._kill()
+            self._redrive()
+            time.sleep(0.2)
+        for process in self._launches:
+            process.terminate()
+            process.wait()
+        self._start("-m", "pollconsumer", "run", "--until-empty").wait()
+        return [*self._judged()]
+
+    def _keep_running(self, *, produces: bool) -> None:
+        self.exits.update(each.returncode for each in self._launches if each.poll() is not None)
+        self._launches = [each for each in self._launches if each.poll() is None]
+        while len(self._launches) < LAUNCHES:
+            self._launches.append(self._start("-m", "pollconsumer", "run", "--instances", str(LAUNCHES)))
+        if self._producer is not None and self._producer.poll() is None:
+            return
+        if self._producer is not None and self._producer.returncode:
+            self._interrupted.update(self._produced_at_last)  # the next one produces the same batches
+        else:
+            if not produces or len(self._lasting) >= MOST_OPEN:
+                return
+            made = len(self.batches)
+            self._produced_at_last = [f"b{number}" for number in range(made, made + AT_ONCE)]
+            self.batches += self._produced_at_last
+            self._lasting.update(self._produced_at_last)
+        self._producer = self._start("-m", "tests.batches.producer", str(self._members), *self._produced_at_last)
+
+    def _start(self, *words: str) -> subprocess.Popen[bytes]:
+        with (self._place / "output").open("ab") as output:
+            return subprocess.Popen([sys.executable, *words], env=self._environment, stdout=output, stderr=output)
+
+    def _kill(self) -> None:
+        """Kill one of the victims that is there."""
+        for victim in random.sample(self._victims, len(self._victims)):
+            if victim == "server":
+                self._store.kill()
+            elif (pid := self._pid_of(victim)) is not None:
+                os.kill(pid, signal.SIGKILL)
+            else:
+                continue
+            self.kills[victim] += 1
+            break
+        if victim == "producer" and random.random() < 0.5:
+            self._leave_batches()
+
+    def _pid_of(self, victim: str) -> int | None:
+        if victim == "producer":
+            return None if self._producer is None or self._producer.poll() is not None else self._producer.pid
+        launch = random.choice(self._launches)
+        if launch.poll() is not None:
+            return None
+        if victim == "launch":
+            return launch.pid
+        children = Path(f"/proc/{launch.pid}/task/{launch.pid}/children").read_text().split()
+        return int(children[0]) if children else None  # it begins, or ends
+
+    def _leave_batches(self) -> None:
+        """Of the producer that was killed: nobody goes on with its batches."""
+        self._left.update(self._produced_at_last)
+        self._interrupted.update(self._produced_at_last)
+        self._producer = None
+
+    def _redrive(self) -> None:
+        for batch in random.sample([*self._lasting], min(2, len(self._lasting))):
+            try:
+                self.redriven += self._app.batches.get(batch).redrive()
+            except (NotFound, StoreUnreachable):
+                continue
+
+    def _is_over(self) -> bool:
+        """Whether every batch has called back for the last time, and no producer is to go on."""
+        self._lasting = {batch for batch in self._lasting if not self._has_called_back(batch)}
+        return not self._lasting and (self._producer is None or self._producer.poll() == 0)
+
+    def _has_called_back(self, batch: str) -> bool:
+        try:
+            found = self._app.batches.get(batch).state
+        except NotFound:
+            return batch in self._left
+        except StoreUnreachable:
+            return False
+        with suppress(NotFound, StoreUnreachable):
+            return self._app.message(f"{batch}:{'ended' if found == 'abandoned' else 'then'}").state == "completed"
+        return False
+
+    def _judged(self) -> Iterator[str]:
+        written = self._place / "notes"
+        notes = Counter(written.read_text().splitlines() if written.exists() else ())
+        calls = Counter(" ".join(line.split()[:2]) for line in notes.elements())
+        yield from (f"{call} was called {times} times" for call, times in calls.items() if times > 1)
+        called = {call.split()[0] for call in calls}
+        for batch in self.batches:
+            names = {name for name in CALLED["ended"] if f"{batch}:{name}" in called}
+            try:
+                status = self._app.batches.get(batch).status()
+            except NotFound:
+                self.states["never opened"] += 1
+                if batch not in self._left or names:
+                    yield f"{batch} is not there, and has called {names}"
+                continue
+            self.states[status.state] += 1
+            yield from self._wrong_with(status, names)
+            grown = self._members + self._members // 10 * 3
+            found = f" {grown} {grown} {grown}"
+            if "then" in names and not any(
+                each.startswith(f"{batch}:then ") and each.endswith(found) for each in notes
+            ):
+                yield f"{batch}:then found other members"
+
+    def _wrong_with(self, batch: BatchStatus, called: set[str]) -> Iterator[str]:
+        if called != CALLED.get(batch.state):
+            yield f"{batch.id} is {batch.state}, and has called {called}"
+        if batch.state == "abandoned" and batch.id not in self._interrupted:
+            yield f"{batch.id} is abandoned, and its producer was not killed"
+        grown = self._members + self._members // 10 * 3
+        if batch.state == "ended" and (batch.total, batch.completed) != (grown, grown):
+            yield f"{batch.id} has {batch.completed} of {batch.total} members completed, not {grown}"
+        counted = {"completed": batch.completed, "dead": batch.dead}
+        held = Counter(str(each.listed.state) for each in self._app.batches.get(batch.id).members() if each.listed)
+        if +Counter(counted) != held:
+            yield f"{batch.id} has counted {counted}, its queues have {dict(held)}"
