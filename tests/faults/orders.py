@@ -1,31 +1,36 @@
-"""Orders of five steps, two sleeps and a signal, while launches are killed: ``python -m tests.faults.orders``.
+"""Orders of five steps, two sleeps and a signal, while launches and the server are killed: ``python -m
+tests.faults.orders``.
 
-Each step must have one result, even if launches are killed: every attempt was given the same one. Says how often a
-function was called again, since its process died before the record.
+Each step must have one result, whatever is killed: every attempt was given the same one. Each order must be completed,
+once. Says how often a function was called again, since its process died before the record.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING
 
+from benchmarks.place import info
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.message import NewMessage, encode_payload
+from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.queues.signal_sender import SignalSender
-from tests.site import Site
-from tests.store.servers import Impatient
+from tests.site import Launch, Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 NAMESPACE = "pollconsumer"
+VICTIMS = ("launch", "server")
 STEPS = ("charge", "pack", "ship", "thank", "remind")
 HANDLERS = """
 import secrets
@@ -59,13 +64,16 @@ def order(order: str, context: Context) -> dict:
 
 
 class Orders:
-    def __init__(self, seconds: float, kill_every: float, at_once: int, chance: Random) -> None:
-        self._site = Site(forks_launches=False)
+    def __init__(
+        self, seconds: float, kill_every: float, at_once: int, slots: int, victims: Sequence[str], chance: Random
+    ) -> None:
+        self._site = Site('durability = "strict"\n', forks_launches=False)  # the server keeps all it has acknowledged
         with (self._site.directory / "handlers.py").open("a") as handlers:
             handlers.write(HANDLERS)
         self._seconds, self._kill_every, self._at_once, self._chance = seconds, kill_every, at_once, chance
+        self._slots, self._victims = slots, victims
         self._ids: list[str] = []
-        self.kills = 0
+        self._kills = Counter[str]()
 
     def run(self) -> list[str]:
         """Enqueue, signal and kill until the time is over, then let all of it end. Returns what was wrong, and last a
@@ -73,25 +81,37 @@ class Orders:
         try:
             self._site.keep_settings()
             self._site.command("store", "start")
-            wire = ServerWire(f"unix://{self._site.socket}", Impatient)
+            wire = ServerWire(f"unix://{self._site.socket}", lambda: Budget(10.0))
             producer, signals = Producer(wire, NAMESPACE), SignalSender(wire, NAMESPACE)
-            until = time.monotonic() + self._seconds
+            until, launch = time.monotonic() + self._seconds, None
             while time.monotonic() < until:
-                launch = self._site.start("run", "--timeout", "30s", "--concurrency", "4")
-                self._site.await_holder(launch.pid)
+                if launch is None or launch.poll() is not None:
+                    launch = self._site.start("run", "--timeout", "30s", "--concurrency", str(self._slots))
+                    self._site.await_holder(launch.pid)
                 self._enqueue(producer)
                 for name in self._chance.sample(self._ids[-2 * self._at_once :], self._at_once):
                     self._signal(signals, name)
                 time.sleep(self._kill_every * (0.5 + self._chance.random()))
-                launch.kill()
+                self._kill(launch, wire)
+            if launch is not None:
+                launch.terminate()
                 launch.wait()
-                self.kills += 1
             for name in self._ids:
                 self._signal(signals, name)
             wire.close()
             return [*self._ended(), *self._wrong(), self._summary()]
         finally:
             self._site.close()
+
+    def _kill(self, launch: Launch, wire: ServerWire) -> None:
+        victim = self._chance.choice(self._victims)
+        self._kills[victim] += 1
+        if victim == "launch":
+            launch.kill()
+            launch.wait()
+            return
+        os.kill(int(info(wire, "server")["process_id"]), signal.SIGKILL)
+        self._site.command("store", "start")
 
     def _enqueue(self, producer: Producer) -> None:
         for _ in range(self._at_once):
@@ -106,9 +126,9 @@ class Orders:
 
     def _ended(self) -> Iterator[str]:
         """Launches without faults, with dead letters redriven, until all orders are completed."""
-        for _ in range(10):
+        for _ in range(20):
             self._site.command("dead", "redrive", "--all")
-            self._site.drain("--linger", "2s")
+            self._site.drain("--linger", "2s", "--concurrency", str(self._slots))
             (queue,) = self._site.json("status")["queues"]
             if queue["completed"] == len(self._ids):
                 return
@@ -136,7 +156,7 @@ class Orders:
         for what, order, step, _ in self._noted():
             bodies[order, step] += what == "body"
         again = sum(times - 1 for times in bodies.values() if times)
-        return f"{len(self._ids)} orders, {self.kills} kills, {again} bodies run again"
+        return f"{len(self._ids)} orders, killed: {dict(self._kills)}, {again} bodies run again"
 
 
 def main() -> int:
@@ -144,9 +164,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--kill-every", type=float, default=2, metavar="SECONDS", help="on average")
     parser.add_argument("--at-once", type=int, default=6, help="orders that are enqueued with each launch")
+    parser.add_argument("--concurrency", type=int, default=4, help="of each launch")
+    parser.add_argument(
+        "--kill", nargs="+", choices=VICTIMS, default=VICTIMS, metavar="VICTIM", help=", ".join(VICTIMS)
+    )
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    orders = Orders(given.seconds, given.kill_every, given.at_once, Random(given.seed))
+    orders = Orders(given.seconds, given.kill_every, given.at_once, given.concurrency, given.kill, Random(given.seed))
     *wrong, summary = orders.run()
     print("\n".join([*wrong, summary]))
     return 1 if wrong else 0
