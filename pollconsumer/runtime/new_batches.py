@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.message import NewMessage, check_id
 from pollconsumer.core.sequel import identified
-from pollconsumer.runtime.new_messages import Sendable, callback_of, milliseconds, refuse_own_identity
+from pollconsumer.runtime.new_messages import Sendable, callback_of, message_of, milliseconds, refuse_own_identity
 from pollconsumer.store.queues.batches import NewBatch
 
 MOST_MEMBERS = 1_000_000
@@ -40,7 +40,7 @@ def new_batch(
 
 def member_of(sendable: Sendable, home: str, batch: str, number: int) -> NewMessage:
     """The member of that number."""
-    message = sendable.new_message()
+    message = message_of(sendable, "a member of a batch")
     refuse_own_identity(message, "a member of a batch")
     return identified(message, f"{batch}.{number}", home)
 

@@ -200,14 +200,19 @@ def callback_of(sendable: Sendable, owner: str, name: str, called_by: str = "") 
     from pollconsumer.core.packed_message import packed
     from pollconsumer.core.sequel import Sequel, encoded
 
-    if not hasattr(sendable, "new_message"):
-        raise TypeError(f"{name} must be arguments of a handler, as handler.args(…), not {type(sendable).__name__}")
-    message = sendable.new_message()
+    message = message_of(sendable, name)
     refuse_own_identity(message, f"the callback {name}")
     if message.sequel:
         raise UsageError(f"the callback {name}", "with callbacks, or a chain", "a callback is one message")
     sequel = encoded(Sequel(called_by=called_by)) if called_by else ""
     return packed(message._replace(id=f"{owner}:{name}", sequel=sequel))
+
+
+def message_of(sendable: Sendable, what: str) -> NewMessage:
+    """A new message of ``sendable``. TypeError for what cannot be sent, such as the handler itself."""
+    if not hasattr(sendable, "new_message"):
+        raise TypeError(f"{what} must be arguments of a handler, as handler.args(…), not {type(sendable).__name__}")
+    return sendable.new_message()
 
 
 def refuse_own_identity(message: NewMessage, what: str) -> None:

@@ -142,6 +142,30 @@ def test_the_callbacks_of_a_batch_are_shown_by_name_with_the_states_of_their_mes
     assert [each.state for each in next(iter(app.batches)).listed.callbacks] == states
 
 
+@pytest.mark.usefixtures("sandbox")
+def test_a_member_added_outside_of_the_block_is_refused_since_nothing_would_send_it() -> None:
+    batch = a_batch()
+    with pytest.raises(UsageError, match=r"batch: import; add members within its with block"):
+        batch.add(load.args(0))
+    with batch:
+        batch.add(load.args(1))
+    with pytest.raises(UsageError, match="within its with block"):
+        batch.add(load.args(2))
+    with pytest.raises(UsageError, match="within its with block"):
+        asyncio.run(batch.add_async(load.args(3)))
+    assert app.batches.get("import").status().total == 1
+
+
+@pytest.mark.usefixtures("sandbox")
+@pytest.mark.parametrize("given", [load, 7])
+def test_what_are_no_arguments_of_a_handler_is_no_member_and_no_link(given: Any) -> None:
+    said = "must be arguments of a handler, as handler.args"
+    with a_batch() as batch, pytest.raises(TypeError, match=f"a member of a batch {said}"):
+        batch.add(given)
+    with pytest.raises(TypeError, match=f"a link of a chain {said}"):
+        app.chain(load.args(1), given)
+
+
 def test_a_batch_with_a_dead_member_calls_back_and_again_after_a_redrive(sandbox: Sandbox) -> None:
     with a_batch() as batch:
         batch.add(load.args(-1))

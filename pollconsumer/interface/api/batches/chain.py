@@ -14,7 +14,7 @@ from pollconsumer.core.sequel import Sequel, decoded, encoded, identified
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.handle_actions import Act
 from pollconsumer.interface.api.store_calls import StoreCalls
-from pollconsumer.runtime.new_messages import Sendable, callback_of, refuse_own_identity
+from pollconsumer.runtime.new_messages import Sendable, callback_of, message_of, refuse_own_identity
 from pollconsumer.store.reading.messages import Message
 
 MOST_LINKS = 100
@@ -42,7 +42,7 @@ class Chain:
 
     def new_message(self) -> NewMessage:
         """A new message of the first link, with the others as its sequel."""
-        first, *others = [link.new_message() for link in self._links]
+        first, *others = [message_of(link, "a link of a chain") for link in self._links]
         for message in (first, *others):
             if message.sequel:
                 raise UsageError("a link of a chain", "with callbacks, or a chain", "give the chain failed=…")

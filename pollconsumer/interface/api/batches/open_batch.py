@@ -39,6 +39,8 @@ class OpenBatch:
         self._app, self._batch = app, batch
         self.id = batch.id
         self.duplicate = False
+        self._is_within = False
+        """Whether the ``with`` block runs. What is added before or after would not be sent."""
         self._resumes = False
         self._members = 0
         self._page: list[NewMessage] = []
@@ -48,20 +50,24 @@ class OpenBatch:
 
     def __enter__(self) -> Self:
         self._hear(self._app.ask(self._open))
+        self._is_within = True
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._is_within = False
         if kind is None and not self.duplicate:  # GUARD a batch whose producer fails stays open
             self._flush()
             self._app.ask(self._close)
 
     async def __aenter__(self) -> Self:
         self._hear(await self._app.ask_async(self._open))
+        self._is_within = True
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
+        self._is_within = False
         if kind is None and not self.duplicate:
             await self._flush_async()
             await self._app.ask_async(self._close)
@@ -69,8 +75,8 @@ class OpenBatch:
     def add(self, member: Sendable) -> str:
         """Add a member: ``handler.args(…)``, of any handler and queue, or a chain. Returns its id. It is sent with
         others, a few hundred in a round trip, or a minute after those before: errors of enqueueing may come with a
-        later one, or with the end of the block. UsageError for one that has an id or a key of its own, or if the batch
-        was abandoned meanwhile."""
+        later one, or with the end of the block. UsageError for one that has an id or a key of its own, if the batch was
+        abandoned meanwhile, or outside of its ``with`` block."""
         message = self._new(member)
         if len(self._page) >= PAGE or self._is_unheard():
             self._flush()
@@ -84,6 +90,8 @@ class OpenBatch:
         return message.id
 
     def _new(self, member: Sendable) -> NewMessage:
+        if not self._is_within:
+            raise UsageError("batch", self.id, "add members within its with block: outside of it none is sent")
         if self._members == MOST_MEMBERS:
             raise UsageError("batch", self.id, f"it has {MOST_MEMBERS} members, the most: begin another")
         message = member_of(member, self._batch.home, self.id, self._members)
