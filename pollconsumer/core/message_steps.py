@@ -138,7 +138,7 @@ def as_json(value: Any, what: str) -> str:
     except (TypeError, ValueError, RecursionError):
         from pollconsumer.core.json_values import explain
 
-        explain(value, what, "return what JSON has")
+        explain(value, what, "give what JSON has")
     if size > MOST_RESULT_BYTES:
         raise BadData(what, f"{size} bytes of JSON", f"at most {MOST_RESULT_BYTES}; store it elsewhere")
     return text

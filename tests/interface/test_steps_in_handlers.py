@@ -18,12 +18,13 @@ from pollconsumer.core.message_steps import MOST_STEPS
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.testing import Sandbox
+from tests.conftest import NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pollconsumer.interface.api.handle import Handle
-
+    from tests.store.servers import Server
 
 PAGE = (Path(__file__).parents[2] / "docs/long-work.md").read_text("utf-8")
 
@@ -171,6 +172,12 @@ def test_one_that_is_woken_too_early_sleeps_on(app: PollConsumer, sandbox: Sandb
     assert sandbox.run().handled == 0
     sandbox.advance("1h")
     assert sandbox.run().handled == 1
+
+
+def test_a_value_without_a_json_form_is_no_signal_and_no_fault_of_the_stores(valkey: Server) -> None:
+    message = PollConsumer(store=valkey.url, namespace=NAMESPACE).enqueue("order", {})
+    with pytest.raises(TypeError, match="signal approved: a object has no JSON form; give what JSON has"):
+        message.signal("approved", object())
 
 
 def test_it_waits_for_a_signal(app: PollConsumer, sandbox: Sandbox) -> None:
