@@ -87,7 +87,9 @@ def _refusing(setting: str, module: str) -> Iterator[None]:
             raise ConfigurationError(setting, module, f"name the module; did you mean {plain}?") from None
         if isinstance(error, ModuleNotFoundError):
             said = f"{setting}: {module}; {text_of(error)}"
-            raise _refusal(error, said, "; is it in the configuration file's directory?") from None
+            own = (error.name or "").partition(".")[0] == module.partition(".")[0]
+            place = "in the configuration file's directory" if own else f"installed in {sys.prefix}"
+            raise _refusal(error, said, f"; is it {place}?") from None
         reason = describe(error)[:MOST_CHARACTERS]
         raise _refusal(error, f"{setting}: {module}; importing it raised {reason}") from None
 

@@ -46,7 +46,7 @@ BESIDE = {
     "raising": ("import other\n", "\nraise ValueError('wrong')\n", "ValueError: wrong, at {other}:2"),
     "circular": ("import other\nname = 1\n", "from handlers import name\n", "(most likely due to a circular import)"),
     "circular, where": ("import other\nname = 1\n", "from handlers import name\n", ", at {other}:1"),
-    "no module": ("import other\n", "\nimport nowhere\n", "No module named 'nowhere', at {other}:2; is it in the"),
+    "no module": ("import other\n", "\nimport nowhere\n", "No module named 'nowhere', at {other}:2; is it installed"),
     "syntax": ("import other\n", "\n\nsyntax error\n", "SyntaxError: invalid syntax"),
     "syntax, where": ("import other\n", "\n\nsyntax error\n", ", at {other}:3"),
     "in a library": ("import json\njson.loads('{')\n", "", ", at {handlers}:2"),
