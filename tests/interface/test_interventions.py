@@ -282,7 +282,13 @@ def test_a_paused_queue_hands_out_nothing_until_it_is_resumed(site: Site) -> Non
 
 
 def test_a_queue_is_paused_before_its_first_message(site: Site) -> None:
-    assert site.command("queue", "pause", "default").returncode == 0
+    done = site.command("queue", "pause", "default")
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1)
+    assert "warning: queue default: paused before its first message; queues are: none yet" in done.stderr
+    assert site.command("queue", "pause", "default").stderr == ""
+    assert "queue defualt: paused before its first message; did you mean default?" in (
+        site.command("queue", "pause", "defualt").stderr
+    )
     message = site.enqueue("record", name="a")
     assert site.drain().returncode == 0
     assert site.state(message) == "ready"

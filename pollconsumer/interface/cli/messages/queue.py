@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import click
 
+from pollconsumer.core.errors import suggestion
 from pollconsumer.interface.cli.installation.status import as_object, queues_table
 from pollconsumer.interface.cli.messages.chosen import each_queue, report, would
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json
 from pollconsumer.interface.cli.types import JSON_ARRAY, JSON_OBJECT, QUEUE_NAME
+from pollconsumer.interface.logs.logs import log
+from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.reading.message_selector import MessageSelector, Selection, dead_letters, unreserved
+from pollconsumer.store.server import known_queues
 
 
 @click.group()
@@ -34,7 +38,11 @@ def list_(as_json: bool) -> None:
 @click.argument("name", type=QUEUE_NAME)
 def pause(name: str) -> None:
     """Stop the queue from handing out messages; reserved ones are finished."""
+    known = opened(lambda wire, namespace: known_queues(wire, Keys(namespace)))
     opened(Interventions).pause(name, paused=True)
+    if name not in known:
+        others = f"queues are: {', '.join(known) or 'none yet'}"
+        log.warning("queue %s: paused before its first message; %s", name, suggestion(name, known, others))
 
 
 @queue.command(epilog="pollconsumer queue resume mail")
