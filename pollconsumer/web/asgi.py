@@ -13,27 +13,31 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
-async def serve_asgi(
-    answer: Callable[[WebRequest], WebAnswer], scope: Mapping[str, Any], receive: Receive, send: Send
-) -> None:
-    import asyncio  # which nobody needs under WSGI, nor a launch
+class AsgiApplication:
+    """An object, since servers take a bound method for an application of ASGI 2."""
 
-    if scope["type"] == "lifespan":
-        for phase in ("startup", "shutdown"):
-            await receive()
-            await send({"type": f"lifespan.{phase}.complete"})
-    if scope["type"] != "http":
-        return
-    loop = asyncio.get_running_loop()
+    def __init__(self, answer: Callable[[WebRequest], WebAnswer]) -> None:
+        self._answer = answer
 
-    def read(most: int) -> bytes:
-        return asyncio.run_coroutine_threadsafe(asyncio.wait_for(_body(receive, most), BODY_WITHIN), loop).result()
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        import asyncio  # which nobody needs under WSGI, nor a launch
 
-    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-    answered = await asyncio.to_thread(answer, WebRequest(scope["method"], scope["path"], headers, read))
-    given = [(name.lower().encode(), value.encode()) for name, value in answered.headers()]
-    await send({"type": "http.response.start", "status": answered.status, "headers": given})
-    await send({"type": "http.response.body", "body": answered.content()})
+        if scope["type"] == "lifespan":
+            for phase in ("startup", "shutdown"):
+                await receive()
+                await send({"type": f"lifespan.{phase}.complete"})
+        if scope["type"] != "http":
+            return
+        loop = asyncio.get_running_loop()
+
+        def read(most: int) -> bytes:
+            return asyncio.run_coroutine_threadsafe(asyncio.wait_for(_body(receive, most), BODY_WITHIN), loop).result()
+
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        answered = await asyncio.to_thread(self._answer, WebRequest(scope["method"], scope["path"], headers, read))
+        given = [(name.lower().encode(), value.encode()) for name, value in answered.headers()]
+        await send({"type": "http.response.start", "status": answered.status, "headers": given})
+        await send({"type": "http.response.body", "body": answered.content()})
 
 
 async def _body(receive: Receive, most: int) -> bytes:

@@ -18,7 +18,7 @@ from pollconsumer.core.errors import (
 from pollconsumer.core.message import MAX_PAYLOAD_BYTES
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.interface.logs.logs import log
-from pollconsumer.web.asgi import Receive, Send, serve_asgi
+from pollconsumer.web.asgi import AsgiApplication
 from pollconsumer.web.aws_lambda import serve_lambda
 from pollconsumer.web.launch_starter import LaunchStarter
 from pollconsumer.web.received_message import enqueue_received
@@ -44,15 +44,15 @@ class LaunchEndpoint:
     last, are the settings of ``[web]``.
     """
 
+    asgi: AsgiApplication
+    """The endpoint as an ASGI application, under asyncio."""
+
     def __init__(self, app: PollConsumer) -> None:
         self._app, self._starter = app, LaunchStarter(app)
+        self.asgi = AsgiApplication(self.answer)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
         return serve_wsgi(self.answer, environ, start_response)
-
-    async def asgi(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        """The endpoint as an ASGI application, under asyncio."""
-        await serve_asgi(self.answer, scope, receive, send)
 
     def aws(self, event: Mapping[str, Any], context: Any = None) -> dict[str, Any]:
         """The endpoint as a handler of AWS Lambda, for events of function URLs and of HTTP APIs (payload 2.0)."""

@@ -13,6 +13,7 @@ from wsgiref.validate import validator
 
 import httpx
 import pytest
+import uvicorn
 
 from pollconsumer.core.errors import UsageError
 from pollconsumer.core.message import MAX_PAYLOAD_BYTES
@@ -244,6 +245,12 @@ def test_a_request_that_waits_for_its_launch_holds_up_no_other(
             return [other.status_code, (await launch).status_code]
 
     assert asyncio.run(run()) == [404, 200]
+
+
+def test_servers_take_it_for_an_application_of_asgi_3(endpoint: LaunchEndpoint) -> None:
+    config = uvicorn.Config(endpoint.asgi)
+    config.load()
+    assert config.interface == "asgi3"
 
 
 def test_a_server_may_ask_it_to_start_and_stop(endpoint: LaunchEndpoint) -> None:
