@@ -163,7 +163,7 @@ OPTIONS = st.dictionaries(
 
 
 @given(payload=VALUES, options=OPTIONS, handler=st.sampled_from(["mail.send", "api.call", "backup"]))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_is_sent_is_accepted_or_refused(
     endpoint: LaunchEndpoint, payload: Any, options: dict[str, Any], handler: str
 ) -> None:
