@@ -22,7 +22,7 @@ def serve_lambda(
         method, path = event["requestContext"]["http"]["method"], event["rawPath"]
     except (KeyError, TypeError):
         raise UsageError("event", None, "call a function URL, or an HTTP API with payload format 2.0") from None
-    headers = {name.lower(): value for name, value in event.get("headers", {}).items()}
+    headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
 
     def read(most: int) -> bytes:
         body = event.get("body") or ""

@@ -78,8 +78,11 @@ def _interpreter() -> str:
 
 
 def _environment(settings: Settings, place: tuple[object, str | None]) -> dict[str, str]:
-    tokens = {variable("web.token"), variable("web.enqueue_token")}  # of no use to a launch
-    given = {name: value for name, value in os.environ.items() if name not in tokens}
+    """This process's environment, without what is of no use to a launch: the tokens; of CGI also the request's headers,
+    of which one has a token, and another is a proxy of the client's choice."""
+    tokens, of_cgi = (variable("web.token"), variable("web.enqueue_token")), "REQUEST_METHOD" in os.environ
+    headers = {name for name in os.environ if of_cgi and name.startswith("HTTP_")}
+    given = {name: value for name, value in os.environ.items() if name not in headers and name not in tokens}
     store, namespace = place
     if store is not None and not isinstance(store, str):
         fix = "name a function that makes it as client in the configuration, and give the application no store"

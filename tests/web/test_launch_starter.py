@@ -194,6 +194,20 @@ def test_the_launch_finds_what_the_application_has_and_no_token(
     assert os.path.dirname(os.__file__) not in environment["PYTHONPATH"].split(os.pathsep)  # noqa: PTH120
 
 
+@pytest.mark.parametrize("of_cgi", [True, False])
+def test_the_launch_does_not_find_the_headers_of_a_request_by_cgi(
+    endpoint: LaunchEndpoint, program: Program, config: Path, monkeypatch: pytest.MonkeyPatch, of_cgi: bool
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy")  # where there is no CGI, it is the host's
+    monkeypatch.setenv("HTTP_AUTHORIZATION", f"Bearer {TOKEN}")
+    if of_cgi:
+        monkeypatch.setenv("REQUEST_METHOD", "POST")
+    program("Path('environment').write_text(' '.join(os.environ))")
+    launched(endpoint)
+    found = {name for name in (config.parent / "environment").read_text().split() if name.startswith("HTTP_")}
+    assert found == (set() if of_cgi else {"HTTP_PROXY", "HTTP_AUTHORIZATION"})
+
+
 def test_the_command_line_has_no_secret_and_is_a_launch_that_leaves(config: Path) -> None:
     command = launch_child.command_of(24.0)
     assert command[1:] == [
