@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,16 @@ def hidden(tmp_path: Path) -> Path:
     private = tmp_path / "private"
     private.mkdir(0o000)
     return private / "daemon"
+
+
+@pytest.mark.parametrize(("parent", "found"), [(1, [Ancestor("launchd", ("/sbin/launchd",))]), (4711, [])])
+def test_on_macos_launchd_is_known_by_its_number(
+    monkeypatch: pytest.MonkeyPatch, parent: int, found: list[Ancestor]
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(os, "getppid", lambda: parent)
+    monkeypatch.setattr(process, "_stat", lambda _: None)  # no /proc
+    assert [*process.ancestors()] == found
 
 
 def test_a_parent_of_a_relative_name_is_known_by_it_where_the_current_directory_is_gone(
