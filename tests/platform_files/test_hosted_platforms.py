@@ -286,6 +286,18 @@ def test_heroku_has_three_intervals(schedule: str, interval: str) -> None:
     assert calendar.for_heroku(schedule) == interval
 
 
+@pytest.mark.parametrize("platform", ["github", "gitlab", "heroku", "render", "railway"])
+def test_platforms_that_check_a_repository_out_name_paths_from_its_top(platform: str, tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    text = only(platform, shop(tmp_path / "queue"))
+    assert "pollconsumer run --config queue/settings.toml " in text
+    assert str(tmp_path) not in text
+    if platform in ("github", "gitlab", "render"):
+        assert "pip install --requirement queue/requirements.txt" in text
+    if platform == "heroku":
+        assert "\n#   sh queue/heroku.sh\n" in text
+
+
 def test_a_client_of_the_users_needs_no_variable_anywhere() -> None:
     settings = Settings(client="bring:client", directory=Path("/c"), config=Path("/c/config.toml"))
     found: dict[str, list[File]] = {
