@@ -61,10 +61,13 @@ def test_check_shows_a_window_that_lasts_beyond_the_next_tick_only_if_a_successo
     assert consumer["margin_seconds"] == margin
 
 
-def test_a_launcher_that_nothing_names_is_known_by_what_earlier_launches_saw_and_check_says_so(site: Site) -> None:
+@pytest.mark.parametrize(("variables", "platform"), [({}, None), ({"FLY_MACHINE_ID": "m1"}, "fly")])
+def test_a_launcher_whose_rule_nothing_names_is_known_by_what_earlier_launches_saw_and_check_says_so(
+    site: Site, variables: dict[str, str], platform: str | None
+) -> None:
     """Three launches that were alive at a tick, each with none at that tick after it."""
     every_minute = ["--schedule", "* * * * *", "--handoff", "baton"]
-    assert site.drain(*every_minute).returncode == 0
+    assert site.command("run", "--until-empty", *every_minute, **variables).returncode == 0
     with Redis(unix_socket_path=str(site.socket)) as client:
         control = "{pollconsumer}:"
         entry = json.loads(client.hvals(f"{control}ledger")[0])
@@ -79,10 +82,10 @@ def test_a_launcher_that_nothing_names_is_known_by_what_earlier_launches_saw_and
             "observed": ["drop", 2],
         }
         client.hset(f"{control}ledger", entry["launch_id"], json.dumps(entry | changed))
-    assert site.drain(*every_minute).returncode == 0
+    assert site.command("run", "--until-empty", *every_minute, **variables).returncode == 0
     assert [each["launcher"] for each in site.json("launches")] == ["drop", "parallel"]
     consumer = site.json("check")["consumer"]
-    assert (consumer["launcher"], consumer["platform"]) == ("drop", None)
+    assert (consumer["launcher"], consumer["platform"]) == ("drop", platform)
     assert consumer["observed"] == {"rule": "drop", "times": 3}
     text = "drop (seen to start nothing at a tick at which a launch was alive, 3 times)"
     assert text in site.command("check").stdout
