@@ -15,6 +15,7 @@ from pollconsumer.core.launcher.detection import (
     Found,
     find_launcher,
     given_launcher,
+    is_here,
     recorded_launcher,
     run_id,
 )
@@ -109,10 +110,10 @@ def test_variables_that_others_set_too_say_nothing(variables: dict[str, str]) ->
 
 
 def test_each_row_of_the_tables_is_tried() -> None:
-    tried = [next(row for row in PLATFORMS if row.is_here(variables)) for variables, _, _ in KNOWN_BY]
-    assert {*tried} == {*PLATFORMS}
-    rows = [next(row for each in found for row in LAUNCHERS if row.started(each)) for found, _ in STARTED_BY]
-    assert {*rows} == {*LAUNCHERS}
+    tried = {next(row for row in PLATFORMS if is_here(row[1], variables)) for variables, _, _ in KNOWN_BY}
+    assert tried == {*PLATFORMS}
+    rows = {next(row for each in found for row in LAUNCHERS if row[1](each)) for found, _ in STARTED_BY}
+    assert rows == {*LAUNCHERS}
 
 
 @pytest.mark.parametrize(("variables", "found", "name"), KNOWN_BY)

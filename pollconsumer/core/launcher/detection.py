@@ -17,8 +17,6 @@ GIVES_UP = ("-n", "--nb", "--nonblock", "-w", "--wait", "--timeout")
 OVERLAPS = ("-overlapping", "--overlapping")
 
 DROP, QUEUE, PARALLEL = LauncherRule.DROP, LauncherRule.QUEUE, LauncherRule.PARALLEL
-WATCHED = LauncherRule.AUTO
-"""The rule of a platform whose own settings decide what it does: launches watch it, as they do an unknown launcher."""
 
 
 class Ancestor(NamedTuple):
@@ -47,69 +45,10 @@ class Ancestor(NamedTuple):
         return self.name == name and self.executable.startswith(BUSYBOX)
 
 
-class KnownLauncher(NamedTuple):
-    """A process that launches. ``started``: whether an ancestor is it. ``reaped_late``: a process that ends less than
-    these seconds before a tick still counts as alive at the tick."""
-
-    platform: str
-    rule: LauncherRule
-    started: Callable[[Ancestor], bool]
-    reaped_late: float = 0.0
-
-
-class KnownPlatform(NamedTuple):
-    """A place that is known by variables of its environment. ``known_by``: variables that are all set there, some with
-    the beginning of their value. ``run``: the variable with the platform's own name of a run, or a URL that ends in it;
-    empty if there is none."""
-
-    name: str
-    rule: LauncherRule
-    known_by: str
-    run: str = ""
-
-    def is_here(self, variables: Mapping[str, str]) -> bool:
-        wanted = (word.partition("=") for word in self.known_by.split())
-        return all(name in variables and variables[name].startswith(value) for name, _, value in wanted)
-
-
-# The first that fits counts: what is more specific stands before what it runs on.
-LAUNCHERS = (
-    KnownLauncher("supercronic", PARALLEL, lambda it: it.is_called("supercronic") and it.has_option(OVERLAPS)),
-    KnownLauncher("supercronic", DROP, lambda it: it.is_called("supercronic")),
-    KnownLauncher("flock", DROP, lambda it: it.is_called("flock") and it.has_option(GIVES_UP)),
-    KnownLauncher("flock", QUEUE, lambda it: it.is_called("flock")),
-    KnownLauncher(BUSYBOX, DROP, lambda it: it.is_applet("crond"), REAPED_LATE),
-    KnownLauncher("cron", PARALLEL, lambda it: it.is_called("cron") or it.name == "CROND"),
-    KnownLauncher("dcron", DROP, lambda it: it.name == "crond", REAPED_LATE_BY_DCRON),
-    KnownLauncher("fcron", DROP, lambda it: it.is_called("fcron")),
-    KnownLauncher("launchd", DROP, lambda it: it.is_called("launchd")),
-)
-PLATFORMS = (
-    KnownPlatform("kudu", DROP, "WEBJOBS_RUN_ID", run="WEBJOBS_RUN_ID"),
-    KnownPlatform("jenkins", WATCHED, "JENKINS_URL BUILD_TAG", run="BUILD_TAG"),
-    KnownPlatform("gitlab", WATCHED, "GITLAB_CI", run="CI_JOB_ID"),
-    KnownPlatform("github", PARALLEL, "GITHUB_RUN_ID", run="GITHUB_RUN_ID"),
-    KnownPlatform("heroku", DROP, "DYNO=scheduler.", run="DYNO"),
-    KnownPlatform("render", QUEUE, "RENDER", run="RENDER_INSTANCE_ID"),
-    KnownPlatform("railway", DROP, "RAILWAY_ENVIRONMENT_ID"),
-    KnownPlatform("container-apps", PARALLEL, "CONTAINER_APP_JOB_NAME", run="CONTAINER_APP_JOB_EXECUTION_NAME"),
-    KnownPlatform("cloud-run", PARALLEL, "CLOUD_RUN_EXECUTION", run="CLOUD_RUN_EXECUTION"),
-    KnownPlatform("cloud-run", PARALLEL, "CLOUD_RUN_JOB"),
-    KnownPlatform("cloud-run-service", PARALLEL, "K_SERVICE"),
-    KnownPlatform("lambda", PARALLEL, "AWS_LAMBDA_FUNCTION_NAME"),
-    KnownPlatform("ecs", PARALLEL, "ECS_CONTAINER_METADATA_URI_V4", run="ECS_CONTAINER_METADATA_URI_V4"),
-    KnownPlatform("nomad", DROP, "NOMAD_ALLOC_ID", run="NOMAD_ALLOC_ID"),
-    KnownPlatform("fly", WATCHED, "FLY_MACHINE_ID"),
-    KnownPlatform("kubernetes", PARALLEL, "KUBERNETES_SERVICE_HOST JOB_NAME", run="JOB_NAME"),
-    KnownPlatform("systemd", QUEUE, "INVOCATION_ID", run="INVOCATION_ID"),
-    KnownPlatform("systemd", QUEUE, "TRIGGER_UNIT"),
-    KnownPlatform("systemd", QUEUE, "JOURNAL_STREAM"),
-)
-
-
 class Found(NamedTuple):
-    """A launcher. ``platform`` is empty if it is unknown. ``reaped_late``: see `KnownLauncher`. ``is_watched``: its
-    rule is a guess until launches have seen what it does."""
+    """A launcher. ``platform`` is empty if it is unknown. ``reaped_late``: a process that ends less than these seconds
+    before a tick still counts as alive at the tick. ``is_watched``: its own settings decide the rule, which is a guess
+    until launches have seen what it does."""
 
     platform: str
     rule: LauncherRule
@@ -119,27 +58,68 @@ class Found(NamedTuple):
 
 UNKNOWN = Found("", PARALLEL, is_watched=True)
 
+# The first that fits counts: what is more specific stands before what it runs on. Rows are plain, for the start's sake.
+LAUNCHERS: tuple[tuple[Found, Callable[[Ancestor], bool]], ...] = (
+    (Found("supercronic", PARALLEL), lambda it: it.is_called("supercronic") and it.has_option(OVERLAPS)),
+    (Found("supercronic", DROP), lambda it: it.is_called("supercronic")),
+    (Found("flock", DROP), lambda it: it.is_called("flock") and it.has_option(GIVES_UP)),
+    (Found("flock", QUEUE), lambda it: it.is_called("flock")),
+    (Found(BUSYBOX, DROP, REAPED_LATE), lambda it: it.is_applet("crond")),
+    (Found("cron", PARALLEL), lambda it: it.is_called("cron") or it.name == "CROND"),
+    (Found("dcron", DROP, REAPED_LATE_BY_DCRON), lambda it: it.name == "crond"),
+    (Found("fcron", DROP), lambda it: it.is_called("fcron")),
+    (Found("launchd", DROP), lambda it: it.is_called("launchd")),
+)
+"""What starts launches, and whether a process is it."""
+PLATFORMS = (
+    (Found("kudu", DROP), "WEBJOBS_RUN_ID", "WEBJOBS_RUN_ID"),
+    (Found("jenkins", PARALLEL, is_watched=True), "JENKINS_URL BUILD_TAG", "BUILD_TAG"),
+    (Found("gitlab", PARALLEL, is_watched=True), "GITLAB_CI", "CI_JOB_ID"),
+    (Found("github", PARALLEL), "GITHUB_RUN_ID", "GITHUB_RUN_ID"),
+    (Found("heroku", DROP), "DYNO=scheduler.", "DYNO"),
+    (Found("render", QUEUE), "RENDER", "RENDER_INSTANCE_ID"),
+    (Found("railway", DROP), "RAILWAY_ENVIRONMENT_ID", ""),
+    (Found("container-apps", PARALLEL), "CONTAINER_APP_JOB_NAME", "CONTAINER_APP_JOB_EXECUTION_NAME"),
+    (Found("cloud-run", PARALLEL), "CLOUD_RUN_EXECUTION", "CLOUD_RUN_EXECUTION"),
+    (Found("cloud-run", PARALLEL), "CLOUD_RUN_JOB", ""),
+    (Found("cloud-run-service", PARALLEL), "K_SERVICE", ""),
+    (Found("lambda", PARALLEL), "AWS_LAMBDA_FUNCTION_NAME", ""),
+    (Found("ecs", PARALLEL), "ECS_CONTAINER_METADATA_URI_V4", "ECS_CONTAINER_METADATA_URI_V4"),
+    (Found("nomad", DROP), "NOMAD_ALLOC_ID", "NOMAD_ALLOC_ID"),
+    (Found("fly", PARALLEL, is_watched=True), "FLY_MACHINE_ID", ""),
+    (Found("kubernetes", PARALLEL), "KUBERNETES_SERVICE_HOST JOB_NAME", "JOB_NAME"),
+    (Found("systemd", QUEUE), "INVOCATION_ID", "INVOCATION_ID"),
+    (Found("systemd", QUEUE), "TRIGGER_UNIT", ""),
+    (Found("systemd", QUEUE), "JOURNAL_STREAM", ""),
+)
+"""Places; the variables that are all set there, some with the beginning of their value; and the variable with the
+platform's own name of a run, or a URL that ends in it, if there is one."""
+
 
 def find_launcher(variables: Mapping[str, str], ancestors: Iterable[Ancestor]) -> Found:
     """The nearest of the ``ancestors``, parent first, that is a launcher; else the platform whose ``variables`` of the
     environment are set."""
     for ancestor in ancestors:
-        for launcher in LAUNCHERS:
-            if launcher.started(ancestor):
-                return Found(launcher.platform, launcher.rule, launcher.reaped_late)
-    for platform in PLATFORMS:
-        if platform.is_here(variables):
-            is_watched = platform.rule is WATCHED
-            return Found(platform.name, PARALLEL if is_watched else platform.rule, is_watched=is_watched)
-    return UNKNOWN
+        for found, started in LAUNCHERS:
+            if started(ancestor):
+                return found
+    return next((found for found, known_by, _ in PLATFORMS if is_here(known_by, variables)), UNKNOWN)
+
+
+def is_here(known_by: str, variables: Mapping[str, str]) -> bool:
+    """Whether a process with these ``variables`` is in the place that is ``known_by`` some of them."""
+    for word in known_by.split():
+        name, _, value = word.partition("=")
+        if name not in variables or not variables[name].startswith(value):
+            return False
+    return True
 
 
 def recorded_launcher(platform: str, rule: str) -> Found:
     """The launcher that an earlier launch had found, from its entry in the ledger."""
-    known = LauncherRule(rule) if rule in [*LauncherRule] else PARALLEL
-    reaped_late = max((each.reaped_late for each in LAUNCHERS if each.platform == platform), default=0.0)
-    is_watched = any(each.rule is WATCHED for each in PLATFORMS if each.name == platform)
-    return Found(platform, known, reaped_late, is_watched or not platform)
+    known = (found for found, *_ in (*LAUNCHERS, *PLATFORMS) if found.platform == platform)
+    found = next(known, Found(platform, PARALLEL) if platform else UNKNOWN)
+    return found._replace(rule=LauncherRule(rule) if rule in [*LauncherRule] else PARALLEL)
 
 
 def given_launcher(rule: LauncherRule, found: Found) -> Found:
@@ -149,5 +129,5 @@ def given_launcher(rule: LauncherRule, found: Found) -> Found:
 
 def run_id(variables: Mapping[str, str]) -> str | None:
     """The platform's name of this run, by which its own logs know it."""
-    names = (variables.get(each.run) for each in PLATFORMS if each.run and each.is_here(variables))
+    names = (variables.get(run) for _, known_by, run in PLATFORMS if run and is_here(known_by, variables))
     return next((name.rpartition("/")[2] for name in names if name), None)
