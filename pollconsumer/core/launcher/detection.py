@@ -77,7 +77,7 @@ PLATFORMS = (
     (Found("gitlab", PARALLEL, is_watched=True), "GITLAB_CI", "CI_JOB_ID"),
     (Found("github", PARALLEL), "GITHUB_RUN_ID", "GITHUB_RUN_ID"),
     (Found("heroku", DROP), "DYNO=scheduler.", "DYNO"),
-    (Found("render", QUEUE), "RENDER", "RENDER_INSTANCE_ID"),
+    (Found("render", QUEUE), "RENDER=true", "RENDER_INSTANCE_ID"),
     (Found("railway", DROP), "RAILWAY_ENVIRONMENT_ID", ""),
     (Found("container-apps", PARALLEL), "CONTAINER_APP_JOB_NAME", "CONTAINER_APP_JOB_EXECUTION_NAME"),
     (Found("cloud-run", PARALLEL), "CLOUD_RUN_EXECUTION", "CLOUD_RUN_EXECUTION"),
