@@ -185,7 +185,10 @@ class NotReplicated(OutcomeUnknown):
 
 
 class CannotCreate(PollConsumerError):
+    """A file or directory cannot be made. ``accepted``: ids enqueued before it by the same call."""
+
     exit_code = 73
+    accepted: list[str] = []  # noqa: RUF012  replaced, never changed
 
 
 class LeaseLost(PollConsumerError):

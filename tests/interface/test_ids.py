@@ -72,7 +72,7 @@ def test_options_other_than_handler_and_payload_make_no_conflict(app: PollConsum
 def test_an_id_is_a_duplicate_until_its_documented_time_is_over_and_then_a_new_message(
     app: PollConsumer, sandbox: Sandbox
 ) -> None:
-    def enqueue() -> bool:
+    def enqueue() -> bool | None:
         return app.enqueue("ship", {"order": 1}, id="a").duplicate
 
     assert not enqueue()

@@ -237,6 +237,20 @@ class QueueLeftOut(Event):
     reason: str
 
 
+class SpoolFileRefused(Event):
+    """Spooled messages in this file cannot be enqueued, for ``reason``: it is kept, for a person."""
+
+    file: str
+    reason: str
+
+
+class SpoolUnusable(Event):
+    """What is spooled in ``directory``, or a part of it, cannot be taken in now, for ``reason``."""
+
+    directory: str
+    reason: str
+
+
 class PingFailed(Event):
     """A monitor was not told of the launch, for ``reason``."""
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
-from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.errors import CannotCreate, ConfigurationError, StoreUnreachable
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.message import NewMessage, check_handler
 from pollconsumer.core.retry import RetryPolicy
@@ -214,15 +214,20 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
         if self.hooks.before_enqueue:
             message = self._drafted(message)  # in the caller's task: a hook may look for its trace
 
-        def call(store: Producer) -> Handle[Any]:
+        def placed() -> NewMessage:
             defaults = self.defaults_of(handler)
-            placed = defaults.rated(message)
-            if options.get("queue") is None:
-                placed = placed._replace(queue=defaults.queue)
-            entry = store.enqueue_one(placed)
-            return Handle(entry.id, placed.queue, self, duplicate=entry.duplicate)
+            rated = defaults.rated(message)
+            return rated._replace(queue=defaults.queue) if options.get("queue") is None else rated
 
-        return await self._make_async(call)
+        def call(store: Producer) -> Handle[Any]:
+            given = placed()
+            entry = store.enqueue_one(given)
+            return Handle(entry.id, given.queue, self, duplicate=entry.duplicate)
+
+        try:
+            return await self._make_async(call)
+        except (StoreUnreachable, CannotCreate) as error:
+            return (await self._spooled_async([placed()], error))[0]
 
     def _message(self, handler: str, payload: Mapping[str, Any], options: SendOptions) -> NewMessage:
         """A message, checked by what is known of its handler in this process."""

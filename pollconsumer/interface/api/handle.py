@@ -8,7 +8,14 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
 
-from pollconsumer.core.errors import NotCompleted, WaitRefused
+from pollconsumer.core.errors import (
+    CannotCreate,
+    NotCompleted,
+    NotFound,
+    PollConsumerError,
+    StoreUnreachable,
+    WaitRefused,
+)
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.interface.api.handle_actions import (
@@ -59,16 +66,17 @@ class MessageCalls(Protocol):
 
 class Handle(Generic[R]):
     """A message whose handler returns R. ``id``: the message's. ``duplicate``: the store already had it, or its unique
-    key. ``listed``: the message as `PollConsumer.message` or `PollConsumer.messages` read it; None after `enqueue`."""
+    key; None if the message is spooled. ``listed``: the message as `PollConsumer.message` or `PollConsumer.messages`
+    read it; None after `enqueue`."""
 
     __slots__ = ("_app", "duplicate", "id", "listed", "queue")
 
     id: str
     queue: str
-    duplicate: bool
+    duplicate: bool | None
     listed: Message | None
 
-    def __init__(self, id: str, queue: str, app: MessageCalls, *, duplicate: bool) -> None:  # noqa: A002  as in messages
+    def __init__(self, id: str, queue: str, app: MessageCalls, *, duplicate: bool | None) -> None:  # noqa: A002  as in messages
         self.id, self.queue, self._app, self.duplicate = id, queue, app, duplicate
         self.listed = None
 
@@ -159,14 +167,19 @@ class Handle(Generic[R]):
 
         ``timeout`` in seconds or as text such as ``5m``, None for no limit. TimeoutError after it; NotCompleted if the
         message became a dead letter, was cancelled or expired; NotFound if it is no longer kept; StoreUnreachable.
-        Polls the store, at intervals up to a tenth of a second.
+        Polls the store, at intervals up to a tenth of a second. A spooled message is awaited until a launch has taken
+        it in, too.
 
         In a handler WaitRefused, a TimeoutError, once every slot of the launch waits for messages that no other launch
         can handle, and at the end of its window.
         """
         with _LookTimes(timeout, self._app) as waiting:
             while True:
-                message = self.status()
+                try:
+                    message = self.status()
+                except (NotFound, StoreUnreachable, CannotCreate) as error:
+                    self._app.pause(waiting.pause_unseen(self, error))
+                    continue
                 pause = waiting.pause_after(message, goes_on=self._goes_on(message))
                 if pause is None:
                     return cast("R | None", message.result)
@@ -178,7 +191,11 @@ class Handle(Generic[R]):
         """`wait` without blocking the event loop. It may be cancelled at any time."""
         with _LookTimes(timeout, self._app) as waiting:
             while True:
-                message = await self.status_async()
+                try:
+                    message = await self.status_async()
+                except (NotFound, StoreUnreachable, CannotCreate) as error:
+                    await self._app.pause_async(waiting.pause_unseen(self, error))
+                    continue
                 pause = waiting.pause_after(message, goes_on=self._goes_on(message))
                 if pause is None:
                     return cast("R | None", message.result)
@@ -208,6 +225,7 @@ class _LookTimes:
         self._slots = None if registry.stand_in is not None else slot_waits()
         self._elsewhere = any(app.place)
         """Whether the message may be in another store than the launch's."""
+        self._seen = False
 
     def __enter__(self) -> Self:
         self._for = None if self._slots is None else self._slots.begin()
@@ -217,20 +235,30 @@ class _LookTimes:
         if self._slots is not None:
             self._slots.end(self._for)
 
+    def pause_unseen(self, handle: Handle[Any], error: PollConsumerError) -> float:
+        """Seconds until the next look for a spooled message that was never seen; raises ``error`` for any other."""
+        if self._seen or handle.duplicate is not None:
+            raise error
+        return self._next_pause(handle.id, handle.queue, "spooled")
+
     def pause_after(self, message: Message, *, goes_on: bool) -> float | None:
         """Seconds until the next look; None if the message is completed, unless it ``goes_on`` with another.
         NotCompleted, TimeoutError or WaitRefused if it will not be completed, or not in time."""
+        self._seen = True
         if message.state is State.COMPLETED and not goes_on:
             return None
         if message.state.has_ended and not goes_on:
             raise NotCompleted(message.id, message.state, message.last_error)
+        return self._next_pause(message.id, message.queue, message.state)
+
+    def _next_pause(self, message_id: str, queue: str, state: str) -> float:
         pause = self._pause
         left = pause if self._until is None else self._until - time.monotonic()
         if left <= 0:
-            raise TimeoutError(f"message {message.id} is still {message.state} after {self._timeout}")
+            raise TimeoutError(f"message {message_id} is still {state} after {self._timeout}")
         if self._slots is not None:
             if self._slots.seconds_left() <= 0:
-                raise WaitRefused(message.id, message.queue, message.state, "the window of this launch ends")
+                raise WaitRefused(message_id, queue, state, "the window of this launch ends")
             left = min(left, self._slots.seconds_left())
         self._pause = min(LONGEST_PAUSE, pause * 2)
         return min(pause, left)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pollconsumer.core.alike import Alike
-from pollconsumer.core.errors import Conflict, NotFound, StoreUnreachable
+from pollconsumer.core.errors import CannotCreate, Conflict, NotFound, StoreUnreachable
 from pollconsumer.core.message import NewMessage
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import registry
@@ -72,35 +72,80 @@ class StoreCalls:
         """Enqueue a prepared message."""
         if self.hooks.before_enqueue:
             message = self._drafted(message)
-        with Shield(), self._take() as store:
-            entry = store.enqueue_one(message)
+        try:
+            with Shield(), self._take() as store:
+                entry = store.enqueue_one(message)
+        except (StoreUnreachable, CannotCreate) as error:
+            return self._spooled([message], error)[0]
         return Handle(entry.id, message.queue, self, duplicate=entry.duplicate)
 
     async def enqueue_one_async(self, message: NewMessage) -> Handle[Any]:
         if self.hooks.before_enqueue:
             message = self._drafted(message)
-        entry = await self._make_async(lambda store: store.enqueue_one(message))
+        try:
+            entry = await self._make_async(lambda store: store.enqueue_one(message))
+        except (StoreUnreachable, CannotCreate) as error:
+            return (await self._spooled_async([message], error))[0]
         return Handle(entry.id, message.queue, self, duplicate=entry.duplicate)
 
-    def enqueue_messages(self, messages: Sequence[NewMessage]) -> list[Handle[Any]]:
-        """Enqueue prepared messages, a few hundred per round trip. Calls of other threads may come in between."""
+    def enqueue_messages(self, messages: Sequence[NewMessage], *, spools: bool = True) -> list[Handle[Any]]:
+        """Enqueue prepared messages, a few hundred per round trip. Calls of other threads may come in between.
+        ``spools``: what cannot be enqueued may be spooled."""
         if self.hooks.before_enqueue:
             messages = [self._drafted(message) for message in messages]
         handles: list[Handle[Any]] = []
-        with Shield():
-            for part in _round_trips(messages):
-                with _after(handles), self._take() as store:
-                    handles += self._enqueue_part(part, store)
+        try:
+            with Shield():
+                for part in _round_trips(messages):
+                    with _after(handles), self._take() as store:
+                        handles += self._enqueue_part(part, store)
+        except (StoreUnreachable, CannotCreate) as error:
+            if not spools:
+                raise
+            handles += self._spooled(messages[len(handles) :], error, len(handles))
         return handles
 
-    async def enqueue_messages_async(self, messages: Sequence[NewMessage]) -> list[Handle[Any]]:
+    async def enqueue_messages_async(self, messages: Sequence[NewMessage], *, spools: bool = True) -> list[Handle[Any]]:
         if self.hooks.before_enqueue:
             messages = [self._drafted(message) for message in messages]
         handles: list[Handle[Any]] = []
-        for part in _round_trips(messages):
-            with _after(handles):
-                handles += await self._make_async(partial(self._enqueue_part, part))
+        try:
+            for part in _round_trips(messages):
+                with _after(handles):
+                    handles += await self._make_async(partial(self._enqueue_part, part))
+        except (StoreUnreachable, CannotCreate) as error:
+            if not spools:
+                raise
+            handles += await self._spooled_async(messages[len(handles) :], error, len(handles))
         return handles
+
+    def _spooled(
+        self, messages: Sequence[NewMessage], error: StoreUnreachable | CannotCreate, before: int = 0
+    ) -> list[Handle[Any]]:
+        """Spool ``messages``, which come after ``before`` others of the call, but for those of them that it enqueued.
+        Raises ``error`` if they cannot be spooled."""
+        if registry.stand_in is not None or self._settings().spool is None:
+            raise error
+        from pollconsumer.interface.configured_spool import spool_instead
+
+        accepted = error.accepted[before:]
+        try:
+            spool_instead(self._settings(), messages[len(accepted) :], error)
+        except (StoreUnreachable, CannotCreate) as refusal:
+            if refusal is not error:
+                refusal.accepted = [*error.accepted, *refusal.accepted]
+            raise
+        ids = [*accepted, *(message.id for message in messages[len(accepted) :])]
+        pairs = zip(ids, messages, strict=True)
+        return [Handle(message_id, message.queue, self, duplicate=None) for message_id, message in pairs]
+
+    async def _spooled_async(
+        self, messages: Sequence[NewMessage], error: StoreUnreachable | CannotCreate, before: int = 0
+    ) -> list[Handle[Any]]:
+        """`_spooled` without blocking the event loop."""
+        from asyncio import to_thread
+
+        return await to_thread(self._spooled, messages, error, before)
 
     def _drafted(self, message: NewMessage) -> NewMessage:
         from pollconsumer.runtime.drafts import drafted
@@ -266,7 +311,7 @@ def _after(handles: Sequence[Handle[Any]]) -> Iterator[None]:
     messages."""
     try:
         yield
-    except (StoreUnreachable, Conflict) as error:
+    except (StoreUnreachable, CannotCreate, Conflict) as error:
         error.accepted = [*(handle.id for handle in handles), *error.accepted]
         if isinstance(error, Conflict):
             error.at += len(handles)

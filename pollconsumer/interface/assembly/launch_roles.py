@@ -16,7 +16,7 @@ from pollconsumer.core.launcher.punctuality import FLOOR, Punctuality
 from pollconsumer.core.news.events import Event
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.window import StopReason
-from pollconsumer.interface.configured_store import opener_of
+from pollconsumer.interface.configured_store import opener_of, producer_of
 from pollconsumer.interface.logs.event_log import listener
 from pollconsumer.interface.logs.log_records import identify
 from pollconsumer.interface.logs.logs import STANDING, about, log
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.session.consumer_options import ConsumerOptions
 
 MOVER = Group("mover", (), 1)
+INTAKE_BUDGET = 2.0
+"""Seconds for which the taking in of a spooled file waits for the store; the next look tries again."""
 
 
 class ConsumerRole:
@@ -78,7 +80,7 @@ class ConsumerRole:
 
         def work(launch: Launch) -> StopReason:
             options = self._begin(launch, queues)
-            with _ready(handlers, settings, programs, launch.check_lease) as ready:
+            with _ready(handlers, settings, programs, launch.check_lease) as ready, _taking_in(settings, launch):
                 return consume(launch, options, ready, recurrences, executor_of(settings.consumer.concurrency))
 
         return Group("consumer", tuple(sorted(queues)), settings.consumer.instances, names), work
@@ -150,7 +152,8 @@ def launch_mover(settings: Settings) -> None:
 
     def work(launch: Launch) -> StopReason:
         identify(launch.id, launch.plan.run_id)
-        return move(launch, options._replace(margin=launch.min_margin))
+        with _taking_in(settings, launch):
+            return move(launch, options._replace(margin=launch.min_margin))
 
     run_launch(plan_of(settings, settings.mover), opener_of(settings), listener(), lambda: (MOVER, work))
 
@@ -198,6 +201,25 @@ def _ready(
     finally:
         if programs is not None:
             programs.clear(os.getpid())
+
+
+@contextmanager
+def _taking_in(settings: Settings, launch: Launch) -> Iterator[None]:
+    """Take in what is spooled: what is there before the block, and what comes meanwhile."""
+    if settings.spool is None:
+        yield
+        return
+    from pollconsumer.interface.configured_spool import spool_of
+    from pollconsumer.runtime.spool.intake import Intake
+    from pollconsumer.store.client.patience import Budget
+
+    wire = opener_of(settings, warn=lambda _: None).wire(lambda: Budget(INTAKE_BUDGET))
+    intake = Intake(spool_of(settings), producer_of(settings, wire), launch.emit)
+    intake.begin()
+    try:
+        yield
+    finally:
+        intake.end()
 
 
 def plan_of(settings: Settings, chosen: ConsumerSettings | MoverSettings) -> LaunchPlan:

@@ -82,6 +82,11 @@ WARNINGS: dict[type, tuple[str, str]] = {
         "lease held by a launch of another project: {config}; both take messages from the same queues: give each a "
         "namespace of its own in its configuration",
     ),
+    events.SpoolFileRefused: (
+        "spooled file refused: {file}",
+        "spooled messages are not enqueued: {reason}; kept as {file}: without .refused at its end it is taken in again",
+    ),
+    events.SpoolUnusable: ("spool unusable: {directory}", "spool {directory} is not taken in: {reason}"),
     events.QueueLeftOut: ("queue left out: {queue}", "queue {queue} is left out: {reason}"),
 }
 """Event → the streak of its warning (see `logs.about`), and the text; its fields are filled into both."""
@@ -142,7 +147,9 @@ def listener() -> Callable[[Event], None]:
                 if type(event) in ONCE:
                     told.add(mark)
                 streak, text = WARNINGS.get(type(event)) or _plainly(event)
-                standing = isinstance(event, events.QueueUnserved | events.PingFailed | events.NamespaceShared)
+                standing = isinstance(
+                    event, events.QueueUnserved | events.PingFailed | events.NamespaceShared | events.SpoolUnusable
+                )
                 kind = STANDING if standing else MET
                 log.warning("%s", text.format_map(fields), extra=about(streak.format_map(fields), kind=kind))
 

@@ -37,6 +37,10 @@ class Placed:
         home."""
         return data_directory() if self.data is None else Path(self.directory) / self.data
 
+    def spool_directory(self: Any) -> Path | None:
+        """The directory that ``spool`` names; None if it names none."""
+        return None if self.spool is None else Path(self.directory) / Path(self.spool).expanduser()
+
     def server_program(self: Any) -> Path | None:
         """The program that ``server`` names; None if it names none. Whether one is there is not looked at."""
         return None if self.server is None else Path(self.directory) / Path(self.server).expanduser()

@@ -28,8 +28,8 @@ SHARE = "install -d -o USER -g GROUP -m 2770 makes one that the users of a group
 
 
 class DirectoryModes(NamedTuple):
-    """Modes of the data directory, and of what is in it: a server may be started by any of its users, and another's
-    must be able to go on with its files."""
+    """Modes of a directory, and of what is in it: where several users share it, each must be able to go on with the
+    files of another. ``what``: the directory, for errors."""
 
     directory: int
     file: int
@@ -37,6 +37,7 @@ class DirectoryModes(NamedTuple):
     umask: int
     fix: str
     shared: bool
+    what: str = "data directory"
 
 
 PRIVATE = DirectoryModes(0o700, 0o600, "700", 0o077, f"make sure that it is yours alone, or {ELSEWHERE}", shared=False)
@@ -44,7 +45,7 @@ SHARED = DirectoryModes(0o2770, 0o660, "770", 0o007, SHARE, shared=True)
 
 
 def check_directory(directory: Path, access: DirectoryModes = PRIVATE) -> bool:
-    """Whether the data directory exists. PermissionDenied if others can write there, who could replace the socket and
+    """Whether the directory exists. PermissionDenied if others can write there, who could replace what is in it and
     read every payload."""
     try:
         found = directory.lstat()
@@ -56,12 +57,12 @@ def check_directory(directory: Path, access: DirectoryModes = PRIVATE) -> bool:
     if problem is None:
         return True
     if not stat.S_ISDIR(found.st_mode) and not stat.S_ISLNK(found.st_mode):
-        raise CannotCreate(f"data directory {problem}", directory, ELSEWHERE)
-    raise PermissionDenied(f"data directory {problem}", directory, access.fix)
+        raise CannotCreate(f"{access.what} {problem}", directory, access.fix)
+    raise PermissionDenied(f"{access.what} {problem}", directory, access.fix)
 
 
 def create_directory(directory: Path, access: DirectoryModes = PRIVATE) -> None:
-    """Create the data directory and its missing parents, each with mode 0700, and check it. A shared one needs its
+    """Create the directory and its missing parents, each with mode 0700, and check it. A shared one needs its
     parent, and the group that files get there. CannotCreate on failure."""
     if check_directory(directory, access):
         return
@@ -88,10 +89,10 @@ def make_shared(directory: Path, mode: int) -> None:
             raise
 
 
-def take_lock(directory: Path, access: DirectoryModes = PRIVATE) -> int | None:
+def take_lock(directory: Path, access: DirectoryModes = PRIVATE, name: str = LOCK) -> int | None:
     """A descriptor that holds the lock, for the caller to pass on and close; None while another process holds it. The
     lock file is never removed: a second file would be a second lock."""
-    path = directory / LOCK
+    path = directory / name
     try:
         if access.shared and not path.exists():
             _make_lock(path, access.file)

@@ -15,7 +15,7 @@ from pollconsumer.core.message import NewMessage
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.queues.batches import Batches
 from pollconsumer.store.queues.outbox_entry import Entry, read_entry
-from pollconsumer.store.queues.producer import Origin
+from pollconsumer.store.queues.producer import Origin, Producer
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.server import TIME, to_ms
 
@@ -136,20 +136,21 @@ def _send_messages(store: RedisStore, outgoing: Iterable[_Outgoing], conflicting
         else:
             store.producer.enqueue_sent_on(together)
             together = []
-            _send_alone(store, origin, messages, conflicting)
+            send_alone(store.producer, origin, messages, conflicting)
     store.producer.enqueue_sent_on(together)
 
 
-def _send_alone(
-    store: RedisStore,
+def send_alone(
+    producer: Producer,
     origin: Origin | None,
     messages: Sequence[NewMessage],
     conflicting: Callable[[str, str], object],
 ) -> None:
+    """Send the messages of one entry, but for those that conflict."""
     place, end, told = 0, len(messages), -1
     while place < len(messages):
         try:
-            store.enqueue(messages[place:end], origin and origin._replace(place=place))
+            producer.enqueue(messages[place:end], origin and origin._replace(place=place))
         except Conflict as error:
             refused = place + error.at
             if refused != told:

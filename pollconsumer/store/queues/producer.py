@@ -8,7 +8,7 @@ from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 from pollconsumer.core.alike import Alike
-from pollconsumer.core.errors import Conflict, NodeLost, OutcomeUnknown, StoreUnreachable
+from pollconsumer.core.errors import CannotCreate, Conflict, NodeLost, OutcomeUnknown, StoreUnreachable
 from pollconsumer.core.message import NO_OPTIONS, OPTIONS, NewMessage
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Clocks
 from pollconsumer.store.client.replies import refuse_without
@@ -91,7 +91,7 @@ class Producer:
         try:
             for accepted in self.enqueue_pages(messages, origin):
                 results += accepted
-        except (StoreUnreachable, Conflict) as error:
+        except (StoreUnreachable, CannotCreate, Conflict) as error:
             error.accepted = [entry.id for entry in results]
             raise
         return results
@@ -144,7 +144,7 @@ class Producer:
         commands = list[tuple[Any, ...]]()
         for origin, messages in entries:
             done = 0
-            for page in _pages(messages):
+            for page in pages_of(messages):
                 self.register(page[0].queue)
                 commands += self._commands([page], origin, done, "")
                 done += len(page)
@@ -249,7 +249,7 @@ def _as_arguments(page: Sequence[NewMessage], origin: str) -> list[Any]:
 def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Trip]:
     """``messages`` in round trips. A page that may be refused ends its round trip, so that no later one is accepted."""
     trip: Trip = []
-    for page in _pages(messages):
+    for page in pages_of(messages):
         trip.append(page)
         if len(trip) == ENQUEUE_PAGES or any(message.digest for message in page):
             yield trip
@@ -258,7 +258,7 @@ def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Trip]:
         yield trip
 
 
-def _pages(messages: Sequence[NewMessage]) -> Iterator[list[NewMessage]]:
+def pages_of(messages: Sequence[NewMessage]) -> Iterator[list[NewMessage]]:
     """``messages`` in pages: runs for one queue, of bounded number and size."""
     page: list[NewMessage] = []
     size = 0

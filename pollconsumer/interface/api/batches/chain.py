@@ -57,20 +57,18 @@ class Chain:
         """Enqueue the first link. Returns a handle to the last one, which says ``waiting`` until it is enqueued. Errors
         are those of ``PollConsumer.enqueue``."""
         first = self.new_message()
-        self._app.enqueue_one(first)
-        return self._handle(first)
+        return self._handle(first, self._app.enqueue_one(first).duplicate)
 
     async def enqueue_async(self) -> LinkHandle:
         """`enqueue` without blocking the event loop."""
         first = self.new_message()
-        await self._app.enqueue_one_async(first)
-        return self._handle(first)
+        return self._handle(first, (await self._app.enqueue_one_async(first)).duplicate)
 
-    def _handle(self, first: NewMessage) -> LinkHandle:
+    def _handle(self, first: NewMessage, duplicate: bool | None) -> LinkHandle:
         links = [(first.queue, first.id)]
         if first.sequel:
             links += [(link["queue"], link["id"]) for link in decoded(first.sequel.encode())[0].links]
-        return LinkHandle(self._app, links)
+        return LinkHandle(self._app, links, duplicate=duplicate)
 
 
 class LinkHandle(Handle[Any]):
@@ -80,9 +78,9 @@ class LinkHandle(Handle[Any]):
 
     __slots__ = ("_links",)
 
-    def __init__(self, app: StoreCalls, links: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, app: StoreCalls, links: Sequence[tuple[str, str]], *, duplicate: bool | None) -> None:
         queue, message_id = links[-1]
-        super().__init__(message_id, queue, app, duplicate=False)
+        super().__init__(message_id, queue, app, duplicate=duplicate)
         self._links = links
 
     @property

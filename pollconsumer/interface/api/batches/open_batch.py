@@ -105,13 +105,13 @@ class OpenBatch:
         if self._is_unheard():
             self._hear(self._app.ask(self._open))
         for part in self._parts():
-            self._app.enqueue_messages(part)
+            self._app.enqueue_messages(part, spools=False)
 
     async def _flush_async(self) -> None:
         if self._is_unheard():
             self._hear(await self._app.ask_async(self._open))
         for part in self._parts():
-            await self._app.enqueue_messages_async(part)
+            await self._app.enqueue_messages_async(part, spools=False)
 
     def _parts(self) -> Iterator[Sequence[NewMessage]]:
         """The members of a page, as they are sent."""

@@ -11,6 +11,7 @@ import click
 
 from pollconsumer.core.errors import (
     BadData,
+    CannotCreate,
     Conflict,
     OutcomeUnknown,
     StoreUnreachable,
@@ -52,7 +53,7 @@ from pollconsumer.interface.cli.types import (
 )
 from pollconsumer.runtime.new_messages import LONGEST_DELAY
 from pollconsumer.runtime.system.start_limit import lift
-from pollconsumer.store.queues.producer import Enqueued, Producer
+from pollconsumer.store.queues.producer import Producer
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -151,7 +152,11 @@ def enqueue(
     if options["at"] is not None:
         options["at"] = datetime_of(options["at"])
     message = own_message(handler, given_payload, options, OwnDefaults(current_settings()))
-    Report(as_json).show(producer().enqueue([message]))
+    report = Report(as_json)
+    try:
+        report.show(producer().enqueue([message]))
+    except (StoreUnreachable, CannotCreate) as error:
+        _spool([message], error, report)
 
 
 def _refuse_without_batch(
@@ -205,14 +210,39 @@ def _enqueue_lines(source: str, skip: int, report: Report) -> None:
 def _enqueue_page(store: Producer, messages: list[NewMessage], lines: list[int], report: Report) -> None:
     before, report.unanswered = report.accepted, lines[: len(messages)]
     try:
-        for enqueued in store.enqueue_pages(messages):
-            report.show(enqueued)
+        if report.spools is not None:
+            _spool(messages, report.spools, report)
+            return
+        try:
+            for enqueued in store.enqueue_pages(messages):
+                report.show(enqueued)
+        except (StoreUnreachable, CannotCreate) as error:
+            _spool(messages[report.accepted - before :], error, report)
     except Conflict as error:
         for enqueued in store.enqueue_pages(messages[report.accepted - before : error.at]):
             report.show(enqueued)
         raise _refused(error, lines[error.at], report.accepted) from None
     except StoreUnreachable as error:
         raise _cut_off(error, report.unanswered, report.accepted) from None
+
+
+def _spool(messages: list[NewMessage], error: StoreUnreachable | CannotCreate, report: Report) -> None:
+    """Spool messages because of ``error``, which is raised if they cannot be, and told once."""
+    settings = current_settings()
+    if settings.spool is None:
+        raise error
+    from pollconsumer.interface.configured_spool import spool_instead
+
+    try:
+        spool_instead(settings, messages, error)
+    except (StoreUnreachable, CannotCreate) as refusal:
+        if refusal is not error:
+            report.show([(message_id, None) for message_id in refusal.accepted])
+        raise
+    report.show([(message.id, None) for message in messages])
+    if report.spools is None:
+        print_notice(f"{error}; spooled in {settings.spool_directory()}: launches take it in")
+    report.spools = error
 
 
 def _refused(error: BadData, line: int, accepted: int) -> BadData:
@@ -250,6 +280,8 @@ class Report:
         self.shows_progress = self._counting or not is_terminal(sys.stdout)
         self._duplicates = 0
         self.accepted, self._line = 0, line
+        self.spools: StoreUnreachable | CannotCreate | None = None
+        """Why messages are spooled: the store is not tried again for each page."""
         self.unanswered: list[int] = []
         """Lines that are being enqueued, and not known to be accepted yet."""
 
@@ -261,16 +293,17 @@ class Report:
         perhaps = f"perhaps some of lines {self.unanswered[0]} to {self.unanswered[-1]}"
         return f"{text}, and {perhaps}: those with an id may be repeated, with --skip {self._line}"
 
-    def show(self, enqueued: list[Enqueued]) -> None:
+    def show(self, enqueued: Sequence[tuple[str, bool | None]]) -> None:
+        """Show the ids, and whether each is a duplicate: None for what is spooled."""
         self.accepted += len(enqueued)
         if self.unanswered:
             self._line = self.unanswered[len(enqueued) - 1]
             self.unanswered = self.unanswered[len(enqueued) :]
-        self._duplicates += sum(entry.duplicate for entry in enqueued)
+        self._duplicates += sum(bool(duplicate) for _, duplicate in enqueued)
         if self._as_json:
-            self._print({"id": entry.id, "duplicate": entry.duplicate} for entry in enqueued)
+            self._print({"id": message_id, "duplicate": duplicate} for message_id, duplicate in enqueued)
         elif not self._counting:
-            self._print(entry.id for entry in enqueued)
+            self._print(message_id for message_id, _ in enqueued)
 
     def end(self) -> None:
         if self._counting:

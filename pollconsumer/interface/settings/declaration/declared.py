@@ -237,6 +237,11 @@ class Settings(BaseSettings, Placed):
         description="Directory in which launches remember the store and their warnings; `none` keeps nothing. Unset: "
         "the user's.",
     )
+    spool: kinds.Place | None = Field(
+        default=None,
+        description="Directory where `enqueue` leaves messages that cannot reach the store; launches take them in. "
+        "Relative to the file's directory.",
+    )
     trust_writable: kinds.Switch = Field(
         default=False, description="Accept modules and programs that others may write."
     )

@@ -1,0 +1,28 @@
+"""The spool of the settings. Imported lazily: few settings name one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pollconsumer.core.errors import CannotCreate, NotReplicated, StoreUnreachable
+from pollconsumer.core.message import NewMessage
+from pollconsumer.interface.settings.model import Settings
+from pollconsumer.runtime.spool.spool import Spool
+
+
+def spool_of(settings: Settings) -> Spool:
+    """The spool that the settings name."""
+    directory = settings.spool_directory()
+    assert directory is not None
+    return Spool(directory, settings.namespace, shared=settings.data is not None)
+
+
+def spool_instead(settings: Settings, messages: Sequence[NewMessage], error: StoreUnreachable | CannotCreate) -> None:
+    """Keep messages in the spool that could not be enqueued because of ``error``, or perhaps were: their ids tell.
+    Raises ``error`` if they cannot be spooled, which it then says, and those of `Spool.put`."""
+    if isinstance(error, NotReplicated):
+        raise error
+    if any(message.key for message in messages):
+        error.args = (f"{error}; not spooled: only the store knows who has a unique key",)
+        raise error
+    spool_of(settings).put(messages)

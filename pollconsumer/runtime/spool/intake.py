@@ -1,0 +1,104 @@
+"""Takes spooled messages in, each once, whoever dies when.
+
+A file is an entry of an outbox, in a directory instead of a queue. It gets its number before it is first sent, all are
+sent in the order of their numbers, and each queue remembers the last one that it received: so whoever finds a file that
+somebody had begun to take in sends it again, however late. A file is removed once its messages are accepted.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from pollconsumer.core.errors import NodeLost, PollConsumerError, StoreUnreachable
+from pollconsumer.core.news.events import Event, SpoolFileRefused, SpoolUnusable
+from pollconsumer.runtime.spool.spool import Spool, SpooledFile, Unreadable
+from pollconsumer.runtime.system.own_threads import start_thread
+from pollconsumer.store.queues import outbox
+from pollconsumer.store.queues.producer import Origin, Producer
+
+LOOK_EVERY = 1.0
+AT_ONCE = 50
+"""Files that are numbered at once."""
+
+
+class Intake:
+    def __init__(self, spool: Spool, producer: Producer, emit: Callable[[Event], None]) -> None:
+        self._spool, self._producer, self._emit = spool, producer, emit
+        self._ended = threading.Event()
+        self._told = set[str]()
+
+    def begin(self) -> None:
+        """Take in what waits, and go on with that in a thread until `end`."""
+        self.look()
+        with suppress(RuntimeError):  # no thread can be started: the next launch takes in what comes
+            start_thread(self._serve)
+
+    def end(self) -> None:
+        self._ended.set()
+
+    def _serve(self) -> None:
+        self._spool.clear()
+        while not self._ended.wait(LOOK_EVERY):
+            self.look()
+
+    def look(self) -> None:
+        """Take in what waits. What cannot be done now is left for the next look, and told once."""
+        try:
+            if self._spool.waits():
+                self._take_in()
+        except StoreUnreachable:
+            pass
+        except (PollConsumerError, OSError) as error:
+            self._tell(str(error))
+
+    def _take_in(self) -> None:
+        """Send all files, in order. Those of a queue that refuses one wait behind it: sent before it, they would make
+        it one that the queue has received."""
+        waiting, blocked = set[str](), set[str]()
+        with self._spool.locked() as ledger:
+            while ledger is not None and (files := self._spool.files(ledger, AT_ONCE, waiting)):
+                for file in files:
+                    if self._ended.is_set():
+                        return
+                    if not self._send(file, blocked):
+                        waiting.add(file.name)
+
+    def _send(self, file: SpooledFile, blocked: set[str]) -> bool:
+        """Whether the file is settled. Adds to ``blocked`` the queues whose files must wait behind it."""
+        try:
+            messages = self._spool.read(file)
+        except Unreadable as problem:
+            self._refuse(file, str(problem))
+            return True
+        queues, conflicts = {message.queue for message in messages}, list[str]()
+        if queues & blocked:
+            blocked |= queues
+            return False
+        try:
+            origin = Origin(f"spool-{file.sender}", file.number, 0)
+            outbox.send_alone(self._producer, origin, messages, lambda message_id, _: conflicts.append(message_id))
+        except NodeLost:
+            blocked |= queues
+            return False
+        except StoreUnreachable:
+            raise
+        except PollConsumerError as error:
+            blocked |= queues
+            self._tell(str(error))
+            return False
+        # GUARD removed once it is accepted
+        if conflicts:
+            self._refuse(file, f"{', '.join(conflicts)} has another handler or payload")
+        else:
+            self._spool.remove(file)
+        return True
+
+    def _refuse(self, file: SpooledFile, reason: str) -> None:
+        self._emit(SpoolFileRefused(str(self._spool.directory / self._spool.refuse(file)), reason))
+
+    def _tell(self, problem: str) -> None:
+        if problem not in self._told:
+            self._told.add(problem)
+            self._emit(SpoolUnusable(str(self._spool.directory), problem))
