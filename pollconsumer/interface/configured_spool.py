@@ -1,8 +1,9 @@
-"""The spool of the settings. Imported lazily: few settings name one."""
+"""The spool of the settings. Launches and producers import it lazily: few settings name one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from pollconsumer.core.errors import CannotCreate, NotReplicated, StoreUnreachable
 from pollconsumer.core.message import NewMessage
@@ -15,6 +16,13 @@ def spool_of(settings: Settings) -> Spool:
     directory = settings.spool_directory()
     assert directory is not None
     return Spool(directory, settings.namespace, shared=settings.data is not None)
+
+
+def usable_spool(settings: Settings) -> Path | None:
+    """The spool's directory, None without one. PermissionDenied or CannotCreate if it cannot be used."""
+    if settings.spool is not None:
+        spool_of(settings).check()
+    return settings.spool_directory()
 
 
 def spool_instead(settings: Settings, messages: Sequence[NewMessage], error: StoreUnreachable | CannotCreate) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import click
 
+from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json, print_lines
@@ -15,14 +17,34 @@ from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.owners import REMEDY, another_store
 from pollconsumer.watching.examiner import Examiner
 from pollconsumer.watching.expected import expected_of
-from pollconsumer.watching.health.facts import Finding
+from pollconsumer.watching.health.facts import Expected, Finding
 from pollconsumer.watching.health.findings import findings_of
+
+SPOOLED_AT_MOST = 180.0
+"""Seconds for which a file may wait, and twice the time between launches."""
 
 
 def _of_owner(settings: Settings) -> Iterator[Finding]:
     """Yield the finding about a configuration that leads each user to a store of their own."""
     if found := another_store(settings):
         yield Finding("owner", None, f"configuration belongs to {found[0]}, the store to this user", found[1], REMEDY)
+
+
+def _of_spool(settings: Settings, expected: Expected) -> Iterator[Finding]:
+    """Yield findings about spooled messages that no launch has taken in, or could not."""
+    if settings.spool is None:
+        return
+    from pollconsumer.interface.configured_spool import spool_of
+
+    state, place = spool_of(settings).state(), str(settings.spool_directory())
+    age = 0.0 if state.oldest is None else time.time() - state.oldest / 1000
+    if age > max(SPOOLED_AT_MOST, 2 * (expected.period or 0.0)):
+        value = f"{state.waiting} files in {place}, the oldest for {format_duration(age)}"
+        fix = "see that launches reach the store, on a host that has this directory"
+        yield Finding("spool_waits", None, "spooled messages wait", value, fix)
+    if state.refused:
+        fix = "look at those that end with .refused; without that ending, a launch takes one in again"
+        yield Finding("spool_refused", None, "spooled messages set aside", f"{state.refused} files in {place}", fix)
 
 
 @click.command(epilog="pollconsumer doctor\npollconsumer doctor --quiet")
@@ -35,8 +57,9 @@ def doctor(quiet: bool, as_json: bool) -> int:
     """
     settings = current_settings()
     examiner = opened(Examiner, warn=lambda _: None)  # doctor looks for such problems itself
-    facts = examiner.facts(expected_of(settings), settings.data_directory() if settings.is_embedded else None)
-    found = [*_of_owner(settings), *findings_of(facts)]
+    expected = expected_of(settings)
+    facts = examiner.facts(expected, settings.data_directory() if settings.is_embedded else None)
+    found = [*_of_owner(settings), *_of_spool(settings, expected), *findings_of(facts)]
     if as_json:
         if found or not quiet:
             findings = [finding._asdict() for finding in found]

@@ -155,7 +155,7 @@ ENQUEUE = 'enqueue record \'{"name": "a"}\' --id a --header trace=4f2'
 TEXTS = {
     ENQUEUE: """
 id                          text                      "a"
-duplicate                   true or false             false
+duplicate                   true, false or null       false                          null: spooled
 """,
     "status a": f"{_MESSAGE}{_WORK}",
     "status": _below("queues", "list of object", _QUEUE)
@@ -254,6 +254,7 @@ primary                     text or null              null                      
 namespace                   text                      "pollconsumer"
 pings                       text or null              null
 data                        text or null              "/home/ada/.local/share/pollconsumer"
+spool                       text or null              null
 server                      text or null              "/usr/bin/valkey-server"       of the embedded server's start
 owners                      object                    {}                             path → its owner, if another
 group_writable              list of text              []

@@ -36,6 +36,7 @@ from pollconsumer.interface.cli.installation.command_timeouts import (
 from pollconsumer.interface.cli.installation.next_window import described_window, next_window
 from pollconsumer.interface.cli.output import given_row, print_json, print_table
 from pollconsumer.interface.cli.types import JSON_OBJECT
+from pollconsumer.interface.configured_spool import usable_spool
 from pollconsumer.interface.configured_store import opener_of, program_to_start
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.former_names import warn_of_former_names
@@ -149,6 +150,7 @@ def _places_of(settings: Settings, wire: Wire, state: Path | None) -> dict[str, 
         "namespace": settings.namespace,
         "pings": _pings(settings),
         "data": _text(data),
+        "spool": _text(usable_spool(settings)),
         "server": program_to_start(settings),
         "owners": {str(path): owner for path, owner in others_among([*_places(settings), data])},
         "group_writable": [str(path) for path in group_writable(settings.config, settings.directory)],
@@ -285,6 +287,7 @@ def _print(report: dict[str, Any], settings: Settings, not_served: list[str], ro
         ("handlers", ", ".join(report["handlers"]) or "none: messages will be parked"),
         *given_row("pings", report["pings"]),
         *given_row("data", report["data"]),
+        *given_row("spool", report["spool"]),
         *given_row("server", report["server"]),
         *(("owner", f"{path}: {owner}") for path, owner in report["owners"].items()),
         *(
