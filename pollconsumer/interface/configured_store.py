@@ -74,13 +74,20 @@ def program_to_start(settings: Settings) -> str | None:
 
 
 def producer_of(settings: Settings, wire: Wire) -> Producer:
-    """A producer that waits for replicas if the settings say so."""
+    """A producer that waits for replicas, and has launches started, if the settings say so."""
     strict = strict_of(settings)
     if strict is None:
-        return Producer(wire, settings.namespace)
-    from pollconsumer.store.safety.strict_producer import StrictProducer
+        producer = Producer(wire, settings.namespace)
+    else:
+        from pollconsumer.store.safety.strict_producer import StrictProducer
 
-    return StrictProducer(wire, settings.namespace, strict)
+        producer = StrictProducer(wire, settings.namespace, strict)
+    if settings.consumer.on_demand is not None:
+        from pollconsumer.interface.on_demand import start_launch
+        from pollconsumer.store.queues.demand import Demand
+
+        producer.demand = Demand(producer.keys, partial(start_launch, settings))
+    return producer
 
 
 def _refuse_odd_files(store: str) -> None:

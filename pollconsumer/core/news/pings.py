@@ -12,10 +12,11 @@ from pollconsumer.core.news.events import LaunchEnded
 
 
 class Ping(NamedTuple):
-    """An HTTP request: a POST if it has a body."""
+    """An HTTP request: a POST if it has a body. ``token``: what its authorization bears, if any."""
 
     url: str
     body: bytes | None = None
+    token: str = ""
 
 
 class RunEnd(NamedTuple):

@@ -81,7 +81,13 @@ class ConsumerRole:
         def work(launch: Launch) -> StopReason:
             options = self._begin(launch, queues)
             with _ready(handlers, settings, programs, launch.check_lease) as ready, _taking_in(settings, launch):
-                return consume(launch, options, ready, recurrences, executor_of(settings.consumer.concurrency))
+                executor = executor_of(settings.consumer.concurrency)
+                consuming = partial(consume, launch, options, ready, recurrences, executor)
+                if settings.consumer.on_demand is None:
+                    return consuming()
+                from pollconsumer.interface.assembly.presence import present_during
+
+                return present_during(launch, settings, queues, consuming)
 
         return Group("consumer", tuple(sorted(queues)), settings.consumer.instances, names), work
 

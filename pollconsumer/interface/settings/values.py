@@ -27,6 +27,8 @@ CRON_FIELDS = (
     ("day of week", "0-7"),
 )
 LONGEST_LABEL = 63
+PROCESS = "process"
+"""The way of ``on_demand`` that needs no endpoint."""
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven")
 _MEMORY = r"(?i)(\d+(?:\.\d+)?)\s*(?:([KMG])(i?)B?|B?)"
 
@@ -133,6 +135,17 @@ def check_token(token: str) -> None:
     """Raise ValueError for a token that is short, or that no header of HTTP carries."""
     if len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise ValueError(f"must be {LEAST_TOKEN} or more printable ASCII characters without spaces")
+
+
+def check_on_demand(way: str) -> None:
+    """Raise ValueError for what is neither a process nor the URL of an endpoint."""
+    from pollconsumer.core.notation.addresses import check_address  # few settings have any
+
+    if way != PROCESS:
+        try:
+            check_address(way)
+        except ValueError as error:
+            raise ValueError(f"{PROCESS}, or the URL of an endpoint: {error}") from None
 
 
 def check_log_target(target: str) -> None:

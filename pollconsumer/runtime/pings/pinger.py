@@ -159,6 +159,8 @@ def _answered(ping: Ping, within: float, connections: list[HTTPConnection]) -> F
             line."""
 
     headers = {"User-Agent": "pollconsumer", "Content-Type": "text/plain; charset=utf-8"}
+    if ping.token:
+        headers["Authorization"] = f"Bearer {ping.token}"
     try:
         asked = Request(ping.url, ping.body, headers)
         build_opener(PlainHTTPHandler, Encrypted, RedirectFollower).open(asked, timeout=within).close()

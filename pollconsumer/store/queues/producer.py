@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, repeat
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.alike import Alike
 from pollconsumer.core.errors import CannotCreate, Conflict, NodeLost, OutcomeUnknown, StoreUnreachable
@@ -17,6 +17,9 @@ from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records import rows
 from pollconsumer.store.rights import PRODUCER
 from pollconsumer.store.server import TIME, to_ms
+
+if TYPE_CHECKING:
+    from pollconsumer.store.queues.demand import Demand
 
 Trip = list[list[NewMessage]]
 """Pages, each for one queue, sent in one write."""
@@ -55,10 +58,14 @@ class Origin(NamedTuple):
 
 class Producer:
     rights = PRODUCER
+    demand: Demand | None = None
+    """What has a launch started where nobody serves a queue; None if nothing does."""
 
     def __init__(self, wire: Wire, namespace: str, clocks: Clocks = SYSTEM_CLOCKS) -> None:
         self.wire, self._clocks = wire, clocks
         self.keys = Keys(namespace)
+        self._repeated = False
+        """Whether the last call had to be repeated."""
         self._registered: set[str] = set()
         self._heads: dict[str, tuple[Any, ...]] = {}
         """The command that enqueues a new message, without its arguments, by queue."""
@@ -83,7 +90,7 @@ class Producer:
             self.wire.evidence.witness = message  # without the time, which its id has: a microsecond less
             return _enqueued((message.id, False))
         held = [answer] if isinstance(answer, bytes) else answer
-        return self._held(trip, trip[0], held, 0, repeated=self.wire.repeated)[0]
+        return self._held(trip, trip[0], held, 0, repeated=self._repeated)[0]
 
     def enqueue(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> list[Enqueued]:
         """Accept messages, in order, as `enqueue_pages` does. An error has the ids ``accepted`` before it."""
@@ -110,7 +117,7 @@ class Producer:
         if answers == [b""] * len(pages):
             self.wire.evidence.witness = messages.queue, messages.ids[-1], False, self._clocks.monotonic()
             return zip(messages.ids, repeat(False))
-        results, repeated = list[Enqueued](), self.wire.repeated
+        results, repeated = list[Enqueued](), self._repeated
         trip = [list(each) for each in pages]
         for page, answer in zip(trip, answers, strict=True):
             if isinstance(answer, bytes):
@@ -132,7 +139,7 @@ class Producer:
             for page in trip:
                 self.register(page[0].queue)
             answers = self._send(trip, origin, done)
-            repeated = self.wire.repeated
+            repeated = self._repeated
             for page, held in zip(trip, answers, strict=True):
                 results = self._held(trip, page, held, done, repeated=repeated)
                 self.wire.evidence.witness = page[-1].queue, results[-1].id, False, self._clocks.monotonic()
@@ -190,21 +197,29 @@ class Producer:
         suspended at any point. Repetitions from an outbox do not rely on ids.
         """
         began = self._clocks.boot_time()
+        looks = [] if self.demand is None else self.demand.looks(chain.from_iterable(trip()))
+        at = len(commands) - len(awaiting)
+        commands[at:at] = looks
 
         def bound() -> None:
             (now,) = self.wire.once([TIME])
             age_ms = int((self._clocks.boot_time() - began) * 1000)
             until = to_ms(now) + REPEAT_WITHIN_MS - age_ms
-            commands[:] = [*self._commands(trip(), origin, done, f"@{until}"), *awaiting]
+            commands[:] = [*self._commands(trip(), origin, done, f"@{until}"), *looks, *awaiting]
 
         try:
-            return self.wire.all(commands, mend=bound, blocking=within)  # GUARD a repetition has an end
+            answers = self.wire.all(commands, mend=bound, blocking=within)  # GUARD a repetition has an end
         except NodeLost:  # in a launch that sends what an outbox has
             raise
         except StoreUnreachable as error:
             if error.sent:
                 raise OutcomeUnknown(ids_of(trip())) from None
             raise
+        self._repeated = self.wire.repeated
+        if looks and self.demand is not None:
+            self.demand.heed(self.wire, looks, answers[at : at + len(looks)])
+            del answers[at : at + len(looks)]
+        return answers
 
     def _commands(self, trip: Trip, origin: Origin | None, done: int, bound: str) -> list[tuple[Any, ...]]:
         script, commands = self.wire.scripts["enqueue"], []

@@ -90,6 +90,13 @@ class ConsumerSettings(LaunchSettings):
     memory_limit: kinds.Memory | None = Field(
         default=None, description="A launch stops when its resident memory exceeds it, as `200MB`."
     )
+    on_demand: kinds.OnDemand | None = Field(
+        default=None,
+        repr=False,
+        description="What a producer starts where nobody serves its queue: `process`, a launch of its own; or the URL "
+        "of an endpoint.",
+        json_schema_extra={"flag_only_in": "no section"},
+    )
 
 
 class MoverSettings(LaunchSettings):

@@ -1,0 +1,41 @@
+"""A launch where launches are started on demand: it says that it is there, and is followed where it leaves messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pollconsumer.core.window import StopReason
+from pollconsumer.interface.on_demand import start_launch
+from pollconsumer.interface.settings.model import Settings
+from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.system.process_exit import before_exit
+from pollconsumer.store.queues.demand import ONE_WITHIN_MS, Presence
+
+LEAVING_MESSAGES = (
+    StopReason.EMPTY,
+    StopReason.NO_TIME_TO_HANDLE,
+    StopReason.NO_TIME_TO_IDLE,
+    StopReason.MEMORY,
+    StopReason.DESCRIPTORS,
+)
+"""How a launch ends that another may continue; one that is empty, where a message came after its last look."""
+
+
+def present_during(
+    launch: Launch, settings: Settings, queues: Sequence[str], work: Callable[[], StopReason]
+) -> StopReason:
+    """Do the ``work`` of a launch while producers find that it serves ``queues``. Once its lease is released, another
+    is started if it has left any message ready, unless the platform soon starts one."""
+    presence = Presence(launch.store.wire, launch.store.keys, queues)
+    presence.begin(launch.window.left(launch.clock()) + settings.consumer.grace)
+    reason = work()
+    has_left_any = presence.end()
+    if has_left_any and reason in LEAVING_MESSAGES and not _is_followed(launch):
+        before_exit(lambda _: start_launch(settings))
+    return reason
+
+
+def _is_followed(launch: Launch) -> bool:
+    """Whether the schedule has a launch within the time in which a producer would start no second one."""
+    ahead = launch.plan.next_launches
+    return ahead is not None and ahead[0] - (launch.clock() - launch.window.start) < ONE_WITHIN_MS / 1000

@@ -1,0 +1,60 @@
+"""Starts launches on demand, as ``on_demand`` says: in a process of their own, or by the URL of an endpoint."""
+
+from __future__ import annotations
+
+import atexit
+import subprocess
+
+from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.news.pings import Ping
+from pollconsumer.interface.launch_process import launch_command, launch_environment
+from pollconsumer.interface.logs.logs import log
+from pollconsumer.interface.settings.model import Settings
+from pollconsumer.interface.settings.values import PROCESS
+
+LINGER = 10.0
+"""Seconds for which there must be nothing left before a process ends: messages often follow each other."""
+SENT_WITHIN = 3.0
+"""Seconds for which the exit of a program waits until its request is sent."""
+
+_started: list[subprocess.Popen[bytes]] = []
+
+
+def start_launch(settings: Settings) -> None:
+    """Start a launch, and wait for nothing. A warning says why there is none."""
+    way = settings.consumer.on_demand
+    try:
+        if way == PROCESS:
+            _start_process(settings)
+        elif way is not None:
+            _send_request(way, settings)
+    except (OSError, RuntimeError, ConfigurationError) as error:
+        log.warning("no launch on demand: %s", getattr(error, "strerror", None) or error)
+
+
+def _start_process(settings: Settings) -> None:
+    _started[:] = [each for each in _started if each.poll() is None]  # the system keeps what nobody asks about
+    process = subprocess.Popen(
+        launch_command("--linger", f"{LINGER:g}s"),
+        cwd=settings.directory,
+        env=launch_environment(settings, (None if settings.client else settings.store, settings.namespace)),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # the end of the program is not the launch's
+    )
+    _started.append(process)
+
+
+def _send_request(url: str, settings: Settings) -> None:
+    from pollconsumer.runtime.pings.pinger import delivered
+    from pollconsumer.runtime.system.own_threads import start_thread
+
+    def send() -> None:
+        # Some hosts stop a launch whose request nobody waits for.
+        failed = delivered(Ping(url, b"", settings.web.token or ""), settings.web.budget)
+        if failed is not None:
+            log.warning("no launch on demand: its URL: %s", failed.reason)
+
+    sending = start_thread(send)
+    atexit.register(sending.join, SENT_WITHIN)
