@@ -37,6 +37,9 @@ def announce(
     found = launch.store.upkeep.audit(queue)
     begin_anew(launch, queue)
     if launch.store.wire.of_cluster:
+        # Imported lazily: few stores are clusters.
+        from pollconsumer.store.queues import outbox
+
         with suppress(NodeLost):  # of the home of a batch: a later launch tells it
             outbox.tell_again(launch.store, queue)
     if recovered:

@@ -16,7 +16,7 @@ from pollconsumer import Backoff, Context, PollConsumer
 from pollconsumer.core.errors import BadData, ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pollconsumer.core.message import NewMessage
     from pollconsumer.testing import Sandbox
@@ -392,7 +392,12 @@ def test_a_message_among_others_has_what_its_options_alone_make_of_it(
 ) -> None:
     app = PollConsumer()
     sent: list[NewMessage] = []
-    app.enqueue_messages = lambda messages: sent.extend(messages) or []  # type: ignore[method-assign, func-returns-value]
+
+    def keep(messages: Sequence[NewMessage], **_: bool) -> list[Any]:
+        sent.extend(messages)
+        return []
+
+    app.enqueue_messages = keep  # type: ignore[method-assign]
 
     @app.handler("look")
     def look(n: int) -> None: ...

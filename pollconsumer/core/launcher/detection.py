@@ -117,8 +117,10 @@ def is_here(known_by: str, variables: Mapping[str, str]) -> bool:
 
 def recorded_launcher(platform: str, rule: str) -> Found:
     """The launcher that an earlier launch had found, from its entry in the ledger."""
-    known = (found for found, *_ in (*LAUNCHERS, *PLATFORMS) if found.platform == platform)
-    found = next(known, Found(platform, PARALLEL) if platform else UNKNOWN)
+    known = [*(found for found, _ in LAUNCHERS), *(found for found, *_ in PLATFORMS)]
+    found = next(
+        (each for each in known if each.platform == platform), Found(platform, PARALLEL) if platform else UNKNOWN
+    )
     return found._replace(rule=LauncherRule(rule) if rule in [*LauncherRule] else PARALLEL)
 
 

@@ -124,13 +124,13 @@ class StoreCalls:
     ) -> list[Handle[Any]]:
         """Spool ``messages``, which come after ``before`` others of the call, but for those of them that it enqueued.
         Raises ``error`` if they cannot be spooled."""
-        if registry.stand_in is not None or self._settings().spool is None:
+        if registry.stand_in is not None or self.settings().spool is None:
             raise error
         from pollconsumer.interface.configured_spool import spool_instead
 
         accepted = error.accepted[before:]
         try:
-            spool_instead(self._settings(), messages[len(accepted) :], error)
+            spool_instead(self.settings(), messages[len(accepted) :], error)
         except (StoreUnreachable, CannotCreate) as refusal:
             if refusal is not error:
                 refusal.accepted = [*error.accepted, *refusal.accepted]

@@ -31,8 +31,7 @@ from pollconsumer.runtime.embedded.directory import (
     create_directory,
     take_lock,
 )
-from pollconsumer.store.queues import outbox
-from pollconsumer.store.queues.outbox_entry import read_entry
+from pollconsumer.store.queues.outbox_entry import pack, read_entry
 from pollconsumer.store.queues.producer import pages_of
 
 VERSION = 1
@@ -128,7 +127,7 @@ class Spool:
             try:
                 with os.fdopen(descriptor, "wb") as file:
                     os.fchmod(descriptor, self._access.file)
-                    file.write(head + b"\n" + outbox.pack(page, now_ms))
+                    file.write(head + b"\n" + pack(page, now_ms))
                     file.flush()
                     os.fsync(descriptor)  # GUARD whole before it has its name
                 unfinished.rename(self.directory / name)
