@@ -23,7 +23,8 @@ SERVER_TESTS = (
 )
 PYTHON_TESTS = (
     ("tests/core", "tests/runtime", "tests/system/test_first_launch.py"),
-    ("tests/store", "tests/interface"),
+    ("tests/store",),
+    ("tests/interface",),
 )
 COUNTED = re.compile(r"(\d+) (passed|failed|errors?|skipped)")
 PASSED = re.compile(r"[\d,]+ passed(, [\d,]+ skipped)?")
