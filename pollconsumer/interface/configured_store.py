@@ -84,9 +84,9 @@ def producer_of(settings: Settings, wire: Wire) -> Producer:
         producer = StrictProducer(wire, settings.namespace, strict)
     if settings.consumer.on_demand is not None:
         from pollconsumer.interface.on_demand import start_launch
-        from pollconsumer.store.queues.demand import Demand
+        from pollconsumer.store.queues.demand import LaunchDemand
 
-        producer.demand = Demand(producer.keys, partial(start_launch, settings))
+        producer.demand = LaunchDemand(producer.keys, partial(start_launch, settings))
     return producer
 
 

@@ -211,8 +211,8 @@ def test_the_launch_does_not_find_the_headers_of_a_request_by_cgi(
 def test_the_command_line_has_no_secret_and_is_a_launch_that_leaves(config: Path) -> None:
     command = launch_child.command_of(24.0)
     assert command[1:] == [
-        *("-m", "pollconsumer", "run", "--timeout", "24s", "--handoff", "deadline", "--launcher", "parallel"),
-        *("--if-free", "--until-empty", "--linger", "2s"),
+        *("-m", "pollconsumer", "run", "--handoff", "deadline", "--launcher", "parallel", "--if-free"),
+        *("--until-empty", "--timeout", "24s", "--linger", "2s"),
     ]
     assert str(config) not in command
 

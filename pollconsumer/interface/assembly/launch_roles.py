@@ -34,7 +34,6 @@ from pollconsumer.store.leases import Group
 from pollconsumer.store.limits import Kept, Limits, Retention
 
 if TYPE_CHECKING:
-    from pollconsumer.runtime.mover import MoverOptions
     from pollconsumer.runtime.pings.monitors import Monitors
     from pollconsumer.runtime.pings.pinger import Pinger
     from pollconsumer.runtime.programs.notes import Programs
@@ -150,20 +149,6 @@ def begin_hooks() -> None:
         before_exit(begin_launch(hooks))
 
 
-def launch_mover(settings: Settings) -> None:
-    """Run one launch of the mover."""
-    from pollconsumer.runtime.mover import move  # imported lazily, since a consumer does not move
-
-    options = mover_options(settings)
-
-    def work(launch: Launch) -> StopReason:
-        identify(launch.id, launch.plan.run_id)
-        with _taking_in(settings, launch):
-            return move(launch, options._replace(margin=launch.min_margin))
-
-    run_launch(plan_of(settings, settings.mover), opener_of(settings), listener(), lambda: (MOVER, work))
-
-
 def _pinger(settings: Settings) -> Pinger | None:
     if settings.pings.url is None:
         return None
@@ -269,12 +254,6 @@ def launcher_of(chosen: ConsumerSettings | MoverSettings) -> Found:
     return given_launcher(chosen.launcher, find_launcher(os.environ, ancestors()))
 
 
-def mover_options(settings: Settings) -> MoverOptions:
-    from pollconsumer.runtime.mover import MoverOptions
-
-    return MoverOptions(settings.mover.idle_time, settings.mover.page_size, keeping=_keeping(settings))
-
-
 def _limits(table: QueueSettings) -> Limits:
     """The limits of a queue, periods in milliseconds."""
     quota = rate = period_ms = rate_period_ms = None
@@ -289,7 +268,7 @@ def _limits(table: QueueSettings) -> Limits:
     return Limits(table.max_in_flight, quota, period_ms, rate, rate_period_ms)
 
 
-def _keeping(settings: Settings) -> dict[str, Retention]:
+def keeping_of(settings: Settings) -> dict[str, Retention]:
     """How long messages are kept, by queue, for each queue whose settings say so."""
     keeping = {}
     for name, table in settings.queues.items():
@@ -328,7 +307,7 @@ def consumer_options(
     weighted = any(table.weight for table in tables.values())
     return ConsumerOptions(
         queues=queues,
-        keeping=_keeping(settings),
+        keeping=keeping_of(settings),
         idle_time=chosen.idle_time,
         estimated_duration=chosen.estimated_duration,
         tolerance_factor=chosen.tolerance_factor,

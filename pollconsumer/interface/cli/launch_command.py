@@ -52,7 +52,7 @@ def run(
 
 
 def move(settings: Settings, **flags: Any) -> None:
-    from pollconsumer.interface.assembly.launch_roles import launch_mover
+    from pollconsumer.interface.assembly.mover_launch import launch_mover
 
     launch_mover(_settings_of_launch(settings, "mover", flags)[0])
 

@@ -20,7 +20,7 @@ ONE_WITHIN_MS = 10_000
 """Milliseconds within which one launch is started for a queue, at most: unless one has begun to serve it since."""
 
 
-class Demand:
+class LaunchDemand:
     """What a producer looks for, and does where nobody serves a queue: it calls ``start_launch``."""
 
     def __init__(self, keys: Keys, start_launch: Callable[[], None]) -> None:

@@ -19,7 +19,7 @@ from pollconsumer.store.rights import PRODUCER
 from pollconsumer.store.server import TIME, to_ms
 
 if TYPE_CHECKING:
-    from pollconsumer.store.queues.demand import Demand
+    from pollconsumer.store.queues.demand import LaunchDemand
 
 Trip = list[list[NewMessage]]
 """Pages, each for one queue, sent in one write."""
@@ -58,7 +58,7 @@ class Origin(NamedTuple):
 
 class Producer:
     rights = PRODUCER
-    demand: Demand | None = None
+    demand: LaunchDemand | None = None
     """What has a launch started where nobody serves a queue; None if nothing does."""
 
     def __init__(self, wire: Wire, namespace: str, clocks: Clocks = SYSTEM_CLOCKS) -> None:
