@@ -12,9 +12,12 @@ import pytest
 from pollconsumer import BadData, Context, NotFound, PollConsumer, RetryIn
 from pollconsumer.store.recurrences.recurrence_reader import readable
 from pollconsumer.testing import Sandbox
+from tests.conftest import NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.store.servers import Server
 
 NOON = datetime(2026, 3, 27, 12, 0, 7, 123_000, tzinfo=UTC)
 NAME = "check:42"
@@ -196,3 +199,11 @@ def test_an_equal_payload_is_no_change_however_it_is_written(site: Site) -> None
     site.app.recurrences.put(NAME, every=60, handler="any", payload={"b": NOON, "a": 1}, queue="checks")
     assert site.app.recurrences.get(NAME) == before
     assert readable(before) == replace(readable(before), every=60)
+
+
+@pytest.mark.parametrize("act", ["get", "pause", "trigger", "history", "remove"])
+def test_a_name_that_is_no_text_names_no_recurrence(valkey: Server, act: str) -> None:
+    app = PollConsumer(store=valkey.url, namespace=NAMESPACE)
+    app.recurrences.put("mine", every="1h", handler="check")
+    with pytest.raises(NotFound, match="no such recurrence: 5; recurrences list shows"):
+        getattr(app.recurrences, act)(5)

@@ -134,6 +134,8 @@ class RecurrenceReader:
     def _named(self, name: str) -> list[RecurrenceStatus]:
         """The recurrences of that name, of every usable queue: a look-up by name does not concern the others. NotFound
         if there is none."""
+        if not isinstance(name, str):  # a TypeError below would be taken for an answer that cannot be read
+            raise missing(repr(name))
         queues = readable_queues(self._wire, self._keys)
         try:
             found = self.read({queue: [id_bytes(name)] for queue in queues})
