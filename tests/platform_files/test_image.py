@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -13,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pollconsumer import PollConsumer
 from pollconsumer.interface.settings.load import read_settings
 from pollconsumer.platform_files.installation import Installation
 from pollconsumer.platform_files.platforms.platform_modules import files_of
 from tests.short_directory import short_directory
-from tests.store.relay import Relay
 from tests.users import opening, skip_without_users
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class Image:
         return "".join(file.read_text() for file in Path(self.variables["XDG_CACHE_HOME"]).rglob("*.json"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def image() -> Iterator[Image]:
     directory = short_directory()
     directory.chmod(0o755)
@@ -92,10 +91,21 @@ def test_an_image_keeps_from_its_build_what_starts_would_read_anew_and_no_variab
     assert done.stdout == "built 3 redis://:password@h False\n"
 
 
-def test_any_user_of_group_0_can_run_the_image_and_has_what_its_build_kept(image: Image, valkey: Server) -> None:
+@pytest.fixture
+def open_to_all(valkey: Server) -> Iterator[str]:
+    """The URL of the server, whose socket anybody may use meanwhile."""
+    socket = Path(valkey.url.removeprefix("unix://"))
+    modes = {path: path.stat().st_mode & 0o7777 for path in (socket.parent, socket)}
+    for path in modes:
+        path.chmod(0o777)
+    yield valkey.url
+    for path, mode in modes.items():
+        path.chmod(mode)
+
+
+def test_any_user_of_group_0_can_run_the_image_and_has_what_its_build_kept(image: Image, open_to_all: str) -> None:
     skip_without_users()
-    relay = Relay(valkey.url, over_network=True)
-    surroundings = {**image.variables, "PATH": os.environ["PATH"], "POLLCONSUMER_STORE": relay.url}
+    surroundings = {**image.variables, "PATH": os.environ["PATH"], "POLLCONSUMER_STORE": open_to_all}
 
     def as_anybody(*words: str) -> str:
         command = ["unshare", "--mount", "sh", "-c", opening() + BY_ANYBODY, "sh", sys.executable, *words]
@@ -103,12 +113,9 @@ def test_any_user_of_group_0_can_run_the_image_and_has_what_its_build_kept(image
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout
 
-    try:
-        assert image.user.endswith(":0")
-        assert as_anybody("-c", READ, str(image.config)) == f"built 3 {relay.url} False\n"
-        program = ("-m", "pollconsumer", "--config", str(image.config))
-        identity = as_anybody(*program, "enqueue", "who").strip()
-        as_anybody(*program, "run", "--until-empty")
-        assert json.loads(as_anybody(*program, "status", identity, "--json"))["result"] == [51234, 0]
-    finally:
-        relay.close()
+    assert image.user.endswith(":0")
+    assert as_anybody("-c", READ, str(image.config)) == f"built 3 {open_to_all} False\n"
+    producer = PollConsumer(store=open_to_all, namespace="built")
+    asked = producer.enqueue("who", {})
+    as_anybody("-m", "pollconsumer", "run", "--config", str(image.config), "--until-empty")
+    assert producer.message(asked.id).status().result == [51234, 0]

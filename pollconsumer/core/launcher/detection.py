@@ -117,10 +117,9 @@ def is_here(known_by: str, variables: Mapping[str, str]) -> bool:
 
 def recorded_launcher(platform: str, rule: str) -> Found:
     """The launcher that an earlier launch had found, from its entry in the ledger."""
-    known = [*(found for found, _ in LAUNCHERS), *(found for found, *_ in PLATFORMS)]
-    found = next(
-        (each for each in known if each.platform == platform), Found(platform, PARALLEL) if platform else UNKNOWN
-    )
+    known = (*(row[0] for row in LAUNCHERS), *(row[0] for row in PLATFORMS))
+    unlisted = Found(platform, PARALLEL) if platform else UNKNOWN
+    found = next((each for each in known if each.platform == platform), unlisted)
     return found._replace(rule=LauncherRule(rule) if rule in [*LauncherRule] else PARALLEL)
 
 
