@@ -155,7 +155,7 @@ ENQUEUE = 'enqueue record \'{"name": "a"}\' --id a --header trace=4f2'
 TEXTS = {
     ENQUEUE: """
 id                          text                      "a"
-duplicate                   true, false or null       false                          null: spooled
+duplicate                   true or false or null     false                          null: spooled
 """,
     "status a": f"{_MESSAGE}{_WORK}",
     "status": _below("queues", "list of object", _QUEUE)

@@ -43,21 +43,27 @@ class Killed(BaseException):
 
 
 class Death:
-    """Kills at a line of the spool's files, or as the store is asked: before it acts, or before it is heard."""
+    """Kills once the store has passed so many ``asks``, before it acts or before it is heard, at a line of the spool's
+    files."""
 
-    def __init__(self, at: int) -> None:
-        self._left = at
+    def __init__(self, lines: int, asks: int = 0) -> None:
+        self._lines, self._asks = lines, asks
 
-    def passes(self) -> None:
-        self._left -= 1
-        if self._left == 0:
-            raise Killed
+    def line(self) -> None:
+        if self._asks <= 0:
+            self._lines -= 1
+            if self._lines == 0:
+                raise Killed
+
+    def asked(self) -> None:
+        self._asks -= 1
+        self.line()
 
     def trace(self, frame: FrameType, event: str, _argument: object) -> Any:
         if frame.f_code.co_filename not in FILES:
             return None
         if event == "line":
-            self.passes()
+            self.line()
         return self.trace
 
     def kills(self, act: Callable[[], object], wire: Wire) -> bool:
@@ -66,9 +72,9 @@ class Death:
         once = wire.once
 
         def asked(commands: list[Command], **options: Any) -> list[Any]:
-            self.passes()
+            self.asked()
             answers = once(commands, **options)
-            self.passes()
+            self.asked()
             return answers
 
         wire.once = asked  # type: ignore[method-assign, assignment]
@@ -131,10 +137,19 @@ class SpoolMachine(RuleBasedStateMachine):
     def take_in(self) -> None:
         self._intake.look()
 
-    @rule(at=st.integers(1, 300))
-    def a_launch_dies(self, at: int) -> None:
-        Death(at).kills(self._intake.look, self._wire)
+    @rule(lines=st.integers(1, 12), asks=st.integers(0, 8), forgets=st.booleans())
+    def a_launch_dies(self, lines: int, asks: int, forgets: bool) -> None:
+        self._die(Death(lines, asks), forgets=forgets)
+
+    @rule(lines=st.integers(1, 150), forgets=st.booleans())
+    def a_launch_dies_before_it_asks_the_store(self, lines: int, forgets: bool) -> None:
+        self._die(Death(lines), forgets=forgets)
+
+    def _die(self, death: Death, *, forgets: bool) -> None:
+        death.kills(self._intake.look, self._wire)
         self._new_processes()
+        if forgets:
+            self.all_that_is_ready_is_handled_and_forgotten_with_its_ids()
 
     @rule()
     def all_that_is_ready_is_handled_and_forgotten_with_its_ids(self) -> None:
@@ -157,4 +172,4 @@ class SpoolMachine(RuleBasedStateMachine):
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_each_spooled_message_becomes_one_message_whoever_dies_when(server: Server) -> None:
     machine = type("Machine", (SpoolMachine,), {"server": server})
-    run_state_machine_as_test(machine, settings=settings(max_examples=60, stateful_step_count=12, deadline=None))
+    run_state_machine_as_test(machine, settings=settings(max_examples=30, stateful_step_count=10, deadline=None))
