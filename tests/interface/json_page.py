@@ -52,7 +52,7 @@ PRINTING = {
     "queue purge other": "what would be done",
     "cancel --handler record --queue other --yes": "what was done",
     "queue purge other --yes": "what was done",
-    "store export store.ndjson --yes": "what was written; of `store import`, what was read",
+    "store export store.ndjson --yes": "what was written; of `store backup` as well; of `store import`, what was read",
 }
 """Commands in the order in which they are run, `run` beside what follows; keys are listed of those with a title."""
 INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")

@@ -48,6 +48,7 @@ def further() -> str:
         "handled or redriven twice.",
         f"A database other than 0 in the URL: `{added('SELECT')}`.",
         f'`durability = "strict"`: {wait}; with `strict.aof` {wait_for_file}.',
+        f"`store backup`: the keeper's, and `{added('CLIENT|INFO', 'REPLCONF', 'SYNC')}`, as a replica has them.",
         f"Sentinel: `{added('ROLE')}`; on the Sentinels `{added('SENTINEL|GET-MASTER-ADDR-BY-NAME')}`.",
     ]
     listed = "\n".join(f"- {line}" for line in lines)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from tests.site import Site
 
-ELSEWHERE = {"store import"}
-"""What it prints is what `store export` prints."""
+ELSEWHERE = {"store backup", "store import"}
+"""What they print is what `store export` prints."""
 
 
 @pytest.mark.ends_with(1)  # doctor finds dead letters

@@ -30,6 +30,8 @@ WRITTEN = {
     "handlers": ('["a", "b"]', "a,b"),
     "state": ('"none"', "none"),
     "data": ('"data"', "data"),
+    "spool": ('"spool"', "spool"),
+    "consumer.on_demand": ('"process"', "process"),
     "server": ('"/usr/bin/valkey-server"', "/usr/bin/valkey-server"),
     "pings.url": ('"https://h/x"', "https://h/x"),
     "logs.target": ('"launch.log"', "launch.log"),

@@ -109,6 +109,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "store path": [[], ["--json"]],
     "store adopt": [[LINE]],
     "store export": [["moved"], [f"nowhere{NAME}/moved"], ["-", "--json"]],
+    "store backup": [["kept"], [f"nowhere{NAME}/kept"], ["-", "--json"]],
     "store import": [["lines"], ["-"], [f"nowhere{NAME}"]],
     "store reopen": [[], ["--yes"], [LINE]],
     "init": [[LINE], ["cron", "--schedule", LINE], ["docker", "--image", LINE]],

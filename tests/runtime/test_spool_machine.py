@@ -169,6 +169,7 @@ class SpoolMachine(RuleBasedStateMachine):
         assert state == (0, None, 0)
 
 
+@pytest.mark.long  # minutes, since each death is traced line by line
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_each_spooled_message_becomes_one_message_whoever_dies_when(server: Server) -> None:
     machine = type("Machine", (SpoolMachine,), {"server": server})

@@ -51,7 +51,7 @@ class SimulatedCalls:
     def ask(self, question: Callable[[Wire, str], Any]) -> Any:
         return question(self.wire, NAMESPACE)
 
-    def enqueue_messages(self, messages: Sequence[NewMessage]) -> None:
+    def enqueue_messages(self, messages: Sequence[NewMessage], *, spools: bool = False) -> None:  # noqa: ARG002  as `StoreCalls`
         if isinstance(messages, Alike):
             self._store.producer.enqueue_alike(messages)
         else:

@@ -79,6 +79,8 @@ LOGIN = {"AUTH", "SELECT", "SENTINEL", "ROLE"}
 """Anybody may send the first; the next is sent where the URL names a database, the others where it names Sentinels."""
 OF_CLUSTERS = {"CLIENT", "CLUSTER", "HELLO"}
 """On nodes of a cluster; anybody may send the last."""
+OF_BACKUPS = {"REPLCONF", "SYNC"}
+"""What a replica sends as well."""
 STORE_ID = "0123456789abcdef"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "rights.md"
 NEW = "Name it here for its role; then bring store/rights.py and docs/reference/rights.md in line."
@@ -91,7 +93,9 @@ def needed(role: str) -> set[str]:
 
 def test_every_script_and_every_command_that_python_sends_has_a_role() -> None:
     assert scripts() == set.union(*SCRIPTS.values()), NEW
-    assert plain_commands() | {"EVALSHA", "SCRIPT|LOAD"} == LOGIN.union(OF_CLUSTERS, WAITING, *PLAIN.values()), NEW
+    assert plain_commands() | {"EVALSHA", "SCRIPT|LOAD"} == LOGIN.union(
+        OF_BACKUPS, OF_CLUSTERS, WAITING, *PLAIN.values()
+    ), NEW
 
 
 def test_every_call_of_a_script_names_its_command() -> None:

@@ -79,7 +79,7 @@ class ConsumerRole:
 
         def work(launch: Launch) -> StopReason:
             options = self._begin(launch, queues)
-            with _ready(handlers, settings, programs, launch.check_lease) as ready, _taking_in(settings, launch):
+            with _ready(handlers, settings, programs, launch.check_lease) as ready, taking_in(settings, launch):
                 executor = executor_of(settings.consumer.concurrency)
                 consuming = partial(consume, launch, options, ready, recurrences, executor)
                 if settings.consumer.on_demand is None:
@@ -195,7 +195,7 @@ def _ready(
 
 
 @contextmanager
-def _taking_in(settings: Settings, launch: Launch) -> Iterator[None]:
+def taking_in(settings: Settings, launch: Launch) -> Iterator[None]:
     """Take in what is spooled: what is there before the block, and what comes meanwhile."""
     if settings.spool is None:
         yield

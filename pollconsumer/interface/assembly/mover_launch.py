@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pollconsumer.core.window import StopReason
-from pollconsumer.interface.assembly.launch_roles import keeping_of, plan_of
+from pollconsumer.interface.assembly.launch_roles import keeping_of, plan_of, taking_in
 from pollconsumer.interface.configured_store import opener_of
 from pollconsumer.interface.logs.event_log import listener
 from pollconsumer.interface.logs.log_records import identify
@@ -22,7 +22,8 @@ def launch_mover(settings: Settings) -> None:
 
     def work(launch: Launch) -> StopReason:
         identify(launch.id, launch.plan.run_id)
-        return move(launch, options._replace(margin=launch.min_margin))
+        with taking_in(settings, launch):
+            return move(launch, options._replace(margin=launch.min_margin))
 
     run_launch(plan_of(settings, settings.mover), opener_of(settings), listener(), lambda: (MOVER, work))
 

@@ -110,9 +110,9 @@ class Arguments:
 
     def takes(self, name: object) -> bool:
         """Whether a message may have an argument of this name."""
-        if name in self._named or self._rest is None:
-            return name in self._named
-        return isinstance(name, str) and (name != "context" or not self.takes_context)
+        if not isinstance(name, str):
+            return False
+        return name in self._named or (self._rest is not None and (name != "context" or not self.takes_context))
 
     def of_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The payload for these arguments. TypeError if they do not fit."""
