@@ -127,7 +127,7 @@ def test_what_a_program_changes_is_an_error_until_the_replica_has_it(
 def test_a_batch_is_not_said_to_be_open_or_closed_before_the_replica_has_it(
     pair: Pair, program: Callable[[str], PollConsumer]
 ) -> None:
-    patient, app = program("10s"), program("300ms")
+    patient, app = program("10s"), program("2s")
     ended = patient.handler("record")(lambda: None).args()
     with pair.replica_stopped(), pytest.raises(StoreUnreachable, match=UNCONFIRMED):
         app.batch("import", ended=ended).__enter__()
