@@ -97,7 +97,7 @@ def backup(file: str, as_json: bool) -> None:
         closing = StoreCloser(copy, settings.namespace)
 
         def end_leases(held: list[str]) -> None:
-            """Those of launches, which do not use the copy."""
+            """End the leases of launches, which do not use the copy."""
             copy.command("DEL", *(closing.keys.control(f"lease:{lineage}") for lineage in held))
 
         totals = _write_lines(export(closing, closing.close(os.urandom(8).hex(), end_leases)), output)

@@ -1,8 +1,8 @@
 """Orders of five steps, two sleeps and a signal, while launches and the server are killed: ``python -m
 tests.faults.orders``.
 
-Each step must have one result, whatever is killed: every attempt was given the same one. Each order must be completed,
-once. Says how often a function was called again, since its process died before the record.
+All attempts of an order must be given the same result of a step, and each order must be completed once. The report
+counts the functions that were called again, since their process died before it had recorded the result.
 """
 
 from __future__ import annotations

@@ -133,15 +133,16 @@ def test_what_is_accepted_and_not_replicated_is_not_spooled(
     assert not spool.directory.exists()
 
 
+def accept_the_first(_: Producer, messages: list[NewMessage]) -> None:
+    error = StoreUnreachable("gone")
+    error.accepted = [messages[0].id]
+    raise error
+
+
 def test_of_many_messages_those_are_spooled_that_were_not_accepted(
     away: PollConsumer, spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def some(_self: Producer, messages: list[NewMessage]) -> None:
-        error = StoreUnreachable("gone")
-        error.accepted = [messages[0].id]
-        raise error
-
-    answering(monkeypatch, some)
+    answering(monkeypatch, accept_the_first)
     handles = away.handlers["rec"].using(priority=1).enqueue_many([{"n": n} for n in range(3)])
     assert [message.id for message in spooled(spool)] == [handle.id for handle in handles[1:]]
 
@@ -149,12 +150,7 @@ def test_of_many_messages_those_are_spooled_that_were_not_accepted(
 def test_an_error_of_the_spool_has_the_ids_of_all_that_was_accepted(
     away: PollConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def some(_self: Producer, messages: list[NewMessage]) -> None:
-        error = StoreUnreachable("gone")
-        error.accepted = [messages[0].id]
-        raise error
-
-    answering(monkeypatch, some)
+    answering(monkeypatch, accept_the_first)
     monkeypatch.setattr("pollconsumer.runtime.spool.spool.MOST_FILES", 1)
     with pytest.raises(StoreUnreachable, match="spool full") as caught:
         away.handlers["rec"].using(priority=1).enqueue_many([{"n": n} for n in range(77)])

@@ -215,14 +215,19 @@ def a_member_that_two_launches_handle(stage: Stage) -> Judge:
     return scene.judge
 
 
-def a_member_that_is_redriven(stage: Stage) -> Judge:
-    """Its first end may be told after its second one."""
-    scene = BatchScene(stage, member(0), member(1, OTHER), dying=True)
+def redrive_the_first(stage: Stage, scene: BatchScene) -> None:
+    """Have the first message of a batch die, and a person redrive it while its death is told."""
     launch = Launch(scene.store, queue=QUEUE)
     launch.settle(die(launch.reserve()[0]))
     stage.actor("sender", scene.sends(QUEUE), mortal=True)
     stage.actor("person", scene.redrives(QUEUE, "b.0"))
     stage.actor("launch", scene.handles(QUEUE, 2), mortal=True)
+
+
+def a_member_that_is_redriven(stage: Stage) -> Judge:
+    """Its first end may be told after its second one."""
+    scene = BatchScene(stage, member(0), member(1, OTHER), dying=True)
+    redrive_the_first(stage, scene)
     return scene.judge
 
 
@@ -267,11 +272,7 @@ def a_chain_whose_link_dies(stage: Stage) -> Judge:
     """And is redriven, while two send what was told of it."""
     scene = BatchScene(stage, chain(0, QUEUE, OTHER), dying=True)
     scene.follows(Followed("b.0", (QUEUE, OTHER), {"failed": HOME}))
-    launch = Launch(scene.store, queue=QUEUE)
-    launch.settle(die(launch.reserve()[0]))
-    stage.actor("sender", scene.sends(QUEUE), mortal=True)
-    stage.actor("person", scene.redrives(QUEUE, "b.0"))
-    stage.actor("launch", scene.handles(QUEUE, 2), mortal=True)
+    redrive_the_first(stage, scene)
     return scene.judge
 
 

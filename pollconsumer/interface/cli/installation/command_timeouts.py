@@ -26,8 +26,8 @@ def described_commands(
 
 
 def own_queues(queues: Collection[str], past: Sequence[Mapping[str, Any]]) -> set[str]:
-    """Those of ``queues`` that no launch of other queues served last, as that of a crontab's line with ``--queue``
-    does, whose window is not known here."""
+    """The ``queues`` that this configuration's launches serve: not one that a launch with other ``--queue`` options
+    served last, whose window is not known here."""
     last = {queue: each["queues"] for each in reversed(past) for queue in each["queues"]}
     return {queue for queue in queues if last.get(queue, sorted(queues)) == sorted(queues)}
 
