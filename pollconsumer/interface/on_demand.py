@@ -11,13 +11,15 @@ from pollconsumer.interface.launch_process import launch_command, launch_environ
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.values import PROCESS
+from pollconsumer.runtime.system.own_threads import Started, start_thread
 
 LINGER = 10.0
 """Seconds for which there must be nothing left before a process ends: messages often follow each other."""
-SENT_WITHIN = 3.0
-"""Seconds for which the exit of a program waits until its request is sent."""
+ANSWERED_WITHIN = 3.0
+"""Seconds for which the exit of a program waits for the answer to its request, which may come when the launch ends."""
 
 _started: list[subprocess.Popen[bytes]] = []
+_sending: list[Started] = []
 
 
 def start_launch(settings: Settings) -> None:
@@ -48,13 +50,18 @@ def _start_process(settings: Settings) -> None:
 
 def _send_request(url: str, settings: Settings) -> None:
     from pollconsumer.runtime.pings.pinger import delivered
-    from pollconsumer.runtime.system.own_threads import start_thread
 
     def send() -> None:
         # Some hosts stop a launch whose request nobody waits for.
-        failed = delivered(Ping(url, b"", settings.web.token or ""), settings.web.budget)
+        failed = delivered(Ping(url, b"", settings.web.token or ""), settings.web.budget + ANSWERED_WITHIN)
         if failed is not None:
             log.warning("no launch on demand: its URL: %s", failed.reason)
 
-    sending = start_thread(send)
-    atexit.register(sending.join, SENT_WITHIN)
+    _sending[:] = [each for each in _sending if not each.join(0)]
+    _sending.append(start_thread(send))
+
+
+@atexit.register
+def _await_answers() -> None:
+    for each in _sending:
+        each.join(ANSWERED_WITHIN)

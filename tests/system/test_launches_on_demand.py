@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,13 +17,25 @@ from tests.site import Site, wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.store.servers import Server
+
 
 @pytest.fixture
 def demanding() -> Iterator[Site]:
     site = Site('\n[consumer]\non_demand = "process"\n')
     yield site
-    wait_until(lambda: not site.json("status")["leases"], "the end of launches on demand")
+    wait_until(lambda: not processes_in(site.directory), "the end of launches on demand")
     site.close()
+
+
+def processes_in(directory: Path) -> list[str]:
+    """The processes whose current directory it is."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (process / "cwd").readlink() == directory:
+                found.append(process.name)
+    return found
 
 
 def launches(site: Site) -> list[str]:
@@ -84,3 +100,26 @@ def test_a_way_that_is_none_is_refused(site: Site, way: str) -> None:
     assert refused.returncode == 78
     assert "consumer.on_demand" in refused.stderr
     assert "process, or the URL of an endpoint" in refused.stderr
+
+
+def test_a_launch_that_takes_in_what_is_spooled_starts_no_other(site: Site, valkey: Server) -> None:
+    asked: list[str] = []
+
+    class Endpoint(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+
+    with HTTPServer(("127.0.0.1", 0), Endpoint) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        settings = {
+            "POLLCONSUMER_CONSUMER__ON_DEMAND": f"http://127.0.0.1:{server.server_port}/launch",
+            "POLLCONSUMER_SPOOL": "spool",
+        }
+        site.command("enqueue", "record", '{"name": "a"}', POLLCONSUMER_STORE="redis://127.0.0.1:1", **settings)
+        done = site.command("run", "--until-empty", POLLCONSUMER_STORE=valkey.url, **settings)
+        assert (done.returncode, site.notes(), asked) == (0, ["a"], [])
+        site.command("enqueue", "record", '{"name": "b"}', POLLCONSUMER_STORE=valkey.url, **settings)
+        server.shutdown()
+    assert asked == ["/launch"]

@@ -79,14 +79,17 @@ class ConsumerRole:
 
         def work(launch: Launch) -> StopReason:
             options = self._begin(launch, queues)
-            with _ready(handlers, settings, programs, launch.check_lease) as ready, taking_in(settings, launch):
-                executor = executor_of(settings.consumer.concurrency)
-                consuming = partial(consume, launch, options, ready, recurrences, executor)
+            with _ready(handlers, settings, programs, launch.check_lease) as ready:
+
+                def serve() -> StopReason:
+                    with taking_in(settings, launch):
+                        return consume(launch, options, ready, recurrences, executor_of(settings.consumer.concurrency))
+
                 if settings.consumer.on_demand is None:
-                    return consuming()
+                    return serve()
                 from pollconsumer.interface.assembly.presence import present_during
 
-                return present_during(launch, settings, queues, consuming)
+                return present_during(launch, settings, queues, serve)
 
         return Group("consumer", tuple(sorted(queues)), settings.consumer.instances, names), work
 
