@@ -66,11 +66,6 @@ def keyed(key: str, entries: Iterable[str]) -> str:
     return "\n".join([f"{key}:", *(f"  {line}" for entry in found for line in entry.splitlines())]) if found else ""
 
 
-def xml(text: str) -> str:
-    """The text of an element of XML."""
-    return text.replace("&", "&amp;").replace("<", "&lt;")
-
-
 def flow(words: Iterable[str]) -> str:
     """A list of YAML, or of a Dockerfile's exec form."""
     return json.dumps([*words], ensure_ascii=False)

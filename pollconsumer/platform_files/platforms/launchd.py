@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from xml.sax.saxutils import escape
+
 from pollconsumer.platform_files.calendar import for_launchd
-from pollconsumer.platform_files.file_text import render, shell, xml
+from pollconsumer.platform_files.file_text import render, shell
 from pollconsumer.platform_files.installation import ENVIRONMENT_FILE, PRIVATE, File, Installation, environment_text
 
 
@@ -18,10 +20,10 @@ def files(installation: Installation) -> list[File]:
     text = render(
         "launchd.plist",
         label=label,
-        words="\n".join(f"<string>{xml(word)}</string>" for word in words),
+        words="\n".join(f"<string>{escape(word)}</string>" for word in words),
         instants="\n".join(_entry(each) for each in for_launchd(installation.schedule)),
         exit_timeout=installation.stop_grace,
-        log=xml(str(installation.settings.directory / f"{label}.log")),
+        log=escape(str(installation.settings.directory / f"{label}.log")),
     )
     found = [File(f"{label}.plist", text)]
     if installation.environment:
