@@ -62,7 +62,7 @@ def export_(file: str, yes: bool, as_json: bool) -> None:
     closing, said = _closing(_opener()), _WaitNotice()
     closed = complete = False
     try:
-        with raising_terminations(), _written(file) as output:
+        with raising_terminations(), _written(file, "export") as output:
             lines = export(closing, closing.close(os.urandom(8).hex(), said.pause))
             closed = True
             totals = _write_lines(lines, output)
@@ -91,7 +91,7 @@ def backup(file: str, as_json: bool) -> None:
     directory = Path(gettempdir()) if file == "-" else Path(file).absolute().parent
     with (
         raising_terminations(),
-        _written(file) as output,
+        _written(file, "backup") as output,
         copied(_keeping(_opener()), directory, server_program_of(settings)) as copy,
     ):
         closing = StoreCloser(copy, settings.namespace)
@@ -193,9 +193,9 @@ def _keeping(opener: StoreOpener) -> Wire:
 
 
 @contextmanager
-def _written(file: str) -> Iterator[BinaryIO]:
+def _written(file: str, what: str) -> Iterator[BinaryIO]:
     """A file that has its name once it is complete, for its owner alone; what is no file is written to as it is.
-    CannotCreate if it cannot be written."""
+    CannotCreate if it cannot be written; ``what`` names it there."""
     try:
         if file == "-":
             if sys.stdout is None:
@@ -210,7 +210,7 @@ def _written(file: str) -> Iterator[BinaryIO]:
             with replacement(Path(file)) as output:
                 yield output
     except OSError as error:
-        raise CannotCreate("export", f"{file}: {error.strerror}", "check where it goes") from None
+        raise CannotCreate(what, f"{file}: {error.strerror}", "check where it goes") from None
 
 
 def _report_written(what: str, file: str, totals: dict[str, Any], as_json: bool) -> None:

@@ -102,3 +102,13 @@ def test_a_backup_that_is_ended_stops_its_server_and_removes_its_files(site: Sit
     backup.communicate()
     assert backup.returncode in (0, 143)
     assert not leftovers(site)
+
+
+def test_a_backup_that_cannot_be_written_says_so_and_leaves_nothing(site: Site) -> None:
+    site.enqueue("record", name="a")
+    refused = site.command("store", "backup", "nowhere/kept")
+    assert refused.returncode == 73
+    assert (
+        refused.stderr == "pollconsumer: error: backup: nowhere/kept: No such file or directory; check where it goes\n"
+    )
+    assert not leftovers(site)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pollconsumer.core.alike import Alike
 from pollconsumer.core.errors import CannotCreate, Conflict, NodeLost, OutcomeUnknown, StoreUnreachable
 from pollconsumer.core.message import NO_OPTIONS, OPTIONS, NewMessage
+from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Clocks
 from pollconsumer.store.client.replies import refuse_without
 from pollconsumer.store.client.wire import Wire
@@ -197,9 +198,10 @@ class Producer:
         suspended at any point. Repetitions from an outbox do not rely on ids.
         """
         began = self._clocks.boot_time()
-        looks = [] if self.demand is None else self.demand.looks(chain.from_iterable(trip()))
-        at = len(commands) - len(awaiting)
-        commands[at:at] = looks
+        looks, at = list[Command](), len(commands) - len(awaiting)
+        if self.demand is not None:
+            looks = self.demand.looks(chain.from_iterable(trip()))
+            commands[at:at] = looks
 
         def bound() -> None:
             (now,) = self.wire.once([TIME])
