@@ -296,7 +296,9 @@ def fork(name):
     os._exit(0 if all(ends) else 1)
 
 def ended(process):
-    process.join(60)
+    until = time.monotonic() + 60
+    while process.exitcode is None and time.monotonic() < until:
+        process.join(1)  # at once without a code where another thread's start() reaps it in this instant
     return process.exitcode
 
 @app.handler(timeout="80s")
