@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from pollconsumer.core.message import NewMessage
+    from pollconsumer.core.messages.message import NewMessage
 
 MESSAGES, PAIRS = 20_000, 9
 BLOCK, BLOCKS = 4_000, 21

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from pollconsumer.core.errors import BadData, NotFound
-from pollconsumer.core.message import check_queue
+from pollconsumer.core.messages.message import check_queue
 from pollconsumer.dashboard.readings.letters import Letters, Sweep, Wanted
 from pollconsumer.store.batch_interventions import BatchInterventions
 from pollconsumer.store.client.wire import Wire

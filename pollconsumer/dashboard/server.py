@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from pollconsumer.core.errors import BadData, NotFound, PollConsumerError, StoreUnreachable, UsageError
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.message import check_queue
+from pollconsumer.core.messages.message import check_queue
 from pollconsumer.dashboard import links
 from pollconsumer.dashboard.access import DashboardAccess
 from pollconsumer.dashboard.guard import App, Guard

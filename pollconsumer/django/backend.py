@@ -15,7 +15,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from pollconsumer.core.errors import NotFound, PollConsumerError
-from pollconsumer.core.message import NewMessage, check_handler, check_queue
+from pollconsumer.core.messages.message import NewMessage, check_handler, check_queue
 from pollconsumer.django.framework import (
     BaseTaskBackend,
     InvalidTask,

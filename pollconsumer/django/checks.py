@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from django.core import checks
 
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.core.message import check_queue
+from pollconsumer.core.messages.message import check_queue
 from pollconsumer.django.backend import PollConsumerBackend
 from pollconsumer.django.task import MODULE, OPTIONS, find_tasks
 from pollconsumer.interface.api.handler_options import check_options

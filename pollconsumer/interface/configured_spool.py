@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pollconsumer.core.errors import CannotCreate, NotReplicated, StoreUnreachable
-from pollconsumer.core.message import NewMessage
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.spool.spool import Spool
 

@@ -14,7 +14,7 @@ from itertools import product
 from typing import NamedTuple
 
 from pollconsumer.core.errors import BadData, NotFound, StoreRefused
-from pollconsumer.core.message import check_queue
+from pollconsumer.core.messages.message import check_queue
 from pollconsumer.core.notation.text import counted
 from pollconsumer.store.client.strict import MARKER
 from pollconsumer.store.client.wire import Wire

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pollconsumer.core.message import NewMessage, decode_payload
+from pollconsumer.core.messages.message import NewMessage, decode_payload
 
 BeforeEnqueue = Callable[["Draft"], object]
 
@@ -44,7 +44,7 @@ class Draft:
 
 def drafted(message: NewMessage, hooks: Sequence[BeforeEnqueue]) -> NewMessage:
     """``message`` as ``hooks`` leave it. Raises what a hook raises, BadData for invalid headers."""
-    from pollconsumer.core.message_options import check_new_headers
+    from pollconsumer.core.messages.message_options import check_new_headers
 
     draft = Draft(message)
     for hook in hooks:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pollconsumer.core.errors import BadData
-from pollconsumer.core.message import NewMessage, check_id
-from pollconsumer.core.sequel import identified
+from pollconsumer.core.messages.message import NewMessage, check_id
+from pollconsumer.core.messages.sequel import identified
 from pollconsumer.runtime.new_messages import Sendable, callback_of, message_of, milliseconds, refuse_own_identity
 from pollconsumer.store.queues.batches import NewBatch
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypedDict, Unpack, cast
 
 from pollconsumer.core.errors import BadData, UsageError, unknown_options
-from pollconsumer.core.message import (
+from pollconsumer.core.messages.message import (
     SCOPED_BY,
     NewMessage,
     check_concurrency,
@@ -186,7 +186,7 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
 
 def _with_callbacks(message: NewMessage, given: dict[str, Any]) -> NewMessage:
     """``message`` with its callbacks as its sequel."""
-    from pollconsumer.core.sequel import Sequel, encoded, identified
+    from pollconsumer.core.messages.sequel import Sequel, encoded, identified
 
     callbacks: dict[str, Any] = {
         name: callback_of(given[name], message.id, name) for name in ("then", "failed") if name in given
@@ -197,8 +197,8 @@ def _with_callbacks(message: NewMessage, given: dict[str, Any]) -> NewMessage:
 def callback_of(sendable: Sendable, owner: str, name: str, called_by: str = "") -> dict[str, Any]:
     """A callback of the message, or of the batch with this home, whose id is ``owner``, as it is stored. TypeError for
     what is none; UsageError for one that has an id, a key or callbacks of its own."""
-    from pollconsumer.core.packed_message import packed
-    from pollconsumer.core.sequel import Sequel, encoded
+    from pollconsumer.core.messages.packed_message import packed
+    from pollconsumer.core.messages.sequel import Sequel, encoded
 
     message = message_of(sendable, name)
     refuse_own_identity(message, f"the callback {name}")
@@ -245,7 +245,7 @@ def with_differing(message: NewMessage, options: SendOptions) -> NewMessage:
     if (key := options.get("key")) is not None:
         fields["key"] = _key(message.handler, key, "handler")
     if (headers := options.get("headers")) is not None:
-        from pollconsumer.core.message_options import check_new_headers
+        from pollconsumer.core.messages.message_options import check_new_headers
 
         fields["headers"] = check_new_headers(headers) or None
     return message._replace(**fields)
@@ -278,7 +278,7 @@ def _key(handler: str, given: object, scope: object) -> str:
 
 def _travelling(message: NewMessage, options: dict[str, Any]) -> NewMessage:
     """``message`` with checked ``options``."""
-    from pollconsumer.core.message_options import check_new_headers, options_of
+    from pollconsumer.core.messages.message_options import check_new_headers, options_of
 
     if "expires" in options:
         message = message._replace(lifetime=max(1, milliseconds("expires", options.pop("expires"))))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pollconsumer.core.errors import BadData, StoreUnreachable
 from pollconsumer.core.lifecycle import durations_of
-from pollconsumer.core.message import check_queue
+from pollconsumer.core.messages.message import check_queue
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records.rows import ended_at, read_row

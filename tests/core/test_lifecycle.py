@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.lifecycle import State, Timestamps, durations_of, state_of
-from pollconsumer.core.message import NewMessage
-from pollconsumer.core.message_options import decoded
+from pollconsumer.core.messages.message import NewMessage
+from pollconsumer.core.messages.message_options import decoded
 from pollconsumer.store.records import rows
 
 NEVER = Timestamps()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.errors import BadData, PayloadTooLarge
-from pollconsumer.core.message import (
+from pollconsumer.core.messages.message import (
     MAX_PAYLOAD_BYTES,
     Malformed,
     _encode_checked,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer.core.message import encode_payload
-from pollconsumer.core.message_steps import Step, StepEntry, as_recorded
+from pollconsumer.core.messages.message import encode_payload
+from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.dashboard.guard import HEADERS
 from pollconsumer.dashboard.page_actions import SWEEP_WITHIN, PageActions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.core.message import scoped_key
+from pollconsumer.core.messages.message import scoped_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

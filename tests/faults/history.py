@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.sequel import member_of
+from pollconsumer.core.messages.sequel import member_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

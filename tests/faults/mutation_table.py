@@ -159,7 +159,7 @@ CHANGES: dict[str, tuple[str, str]] = {
     "unreserve: what the launch keeps": ("not keep[id] and ", ""),
     "unreserve: what was begun": ("uncalled[id] or", "true or"),
     "withdraw: owner compare": TRUE,
-    "core/sequel: a chain goes on after a link": (" and not (state is State.COMPLETED and self.links)", ""),
+    "core/messages/sequel: a chain goes on after a link": (" and not (state is State.COMPLETED and self.links)", ""),
     "interface/api/batches/open_batch: a batch that is closed": ("not self.duplicate and ", ""),
     "interface/api/batches/open_batch: a batch whose producer fails stays open": ("kind is None and ", ""),
     "interface/api/batches/open_batch: what has ended": (

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import BadData, LeaseLost
-from pollconsumer.core.message import NewMessage
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.store.leases import Acquired, Group, Leases
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.producer import Origin

@@ -23,10 +23,10 @@ from typing_extensions import TypedDict
 
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import BadData
-from pollconsumer.core.message import decode_payload, encode_payload
+from pollconsumer.core.messages.message import decode_payload, encode_payload
 from pollconsumer.interface.api.app import _converting, _dumping
-from pollconsumer.runtime.handling.argument_errors import MOST_CHARACTERS, BadArguments
-from pollconsumer.runtime.handling.arguments import Arguments
+from pollconsumer.runtime.handling.validation.argument_errors import MOST_CHARACTERS, BadArguments
+from pollconsumer.runtime.handling.validation.arguments import Arguments
 from tests.core.test_message import TEXT
 from tests.interface.results import RESULTS, Colour, Level, Line, Pair, Tree
 from tests.leaving_out import long
@@ -34,7 +34,7 @@ from tests.leaving_out import long
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.core.message import NewMessage
+    from pollconsumer.core.messages.message import NewMessage
     from tests.site import Site
 
 

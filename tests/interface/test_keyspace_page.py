@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pollconsumer.core.message import NewMessage
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.store.records.rows import new_record
 from tests.interface.keyspace_page import CONTROL_KEYS, RECORD_FLAGS, constants_of_records, control_words
 

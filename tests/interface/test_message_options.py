@@ -18,7 +18,7 @@ from pollconsumer.core.errors import BadData, ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pollconsumer.core.message import NewMessage
+    from pollconsumer.core.messages.message import NewMessage
     from pollconsumer.testing import Sandbox
     from tests.site import Site
 

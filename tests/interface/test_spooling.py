@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pollconsumer.core.message import NewMessage
+    from pollconsumer.core.messages.message import NewMessage
     from tests.store.servers import Server
 
 

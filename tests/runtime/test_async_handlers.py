@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer import HandlerTimeout, PollConsumer, RetryIn
-from pollconsumer.runtime.handling.argument_errors import BadArguments
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.executors.executor import Attempt
 from pollconsumer.runtime.handling.executors.inline import InlineExecutor
 from pollconsumer.runtime.handling.executors.threads import ThreadExecutor
 from pollconsumer.runtime.handling.outcome import Outcome, describe
+from pollconsumer.runtime.handling.validation.argument_errors import BadArguments
 from pollconsumer.runtime.new_messages import Defaults
 from tests.site import PATIENCE
 

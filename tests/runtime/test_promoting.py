@@ -34,7 +34,7 @@ from tests.store.batching import OneBatch, member
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pollconsumer.core.message import NewMessage
+    from pollconsumer.core.messages.message import NewMessage
 
 MIDNIGHT = datetime(2030, 1, 1, tzinfo=UTC)
 OPTIONS = ConsumerOptions(

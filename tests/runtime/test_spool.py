@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import CannotCreate, PermissionDenied, StoreUnreachable
-from pollconsumer.core.message import NewMessage
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.news.events import SpoolFileRefused, SpoolUnusable
 from pollconsumer.runtime.spool import spool as spooling
 from pollconsumer.runtime.spool.intake import Intake

@@ -12,7 +12,7 @@ from tests.faults.recording import digest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pollconsumer.core.message import NewMessage
+    from pollconsumer.core.messages.message import NewMessage
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.store.records.reservations import Reservation
     from tests.faults.history import History

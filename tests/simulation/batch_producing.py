@@ -7,8 +7,8 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from pollconsumer.core.alike import Alike
 from pollconsumer.core.errors import NotFound, OutcomeUnknown, StoreUnreachable, UsageError
+from pollconsumer.core.messages.alike import Alike
 from pollconsumer.interface.api.batches.chain import Chain
 from pollconsumer.interface.api.batches.open_batch import OpenBatch
 from pollconsumer.runtime.new_batches import new_batch
@@ -25,7 +25,7 @@ from tests.simulation.recorder import TRIES, Recorder
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pollconsumer.core.message import NewMessage
+    from pollconsumer.core.messages.message import NewMessage
     from pollconsumer.interface.api.store_calls import StoreCalls
     from pollconsumer.store.client.wire import Wire
     from tests.simulation.installation import Installation

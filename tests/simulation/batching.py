@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import BadData, LeaseLost, NotFound, StoreRefused
-from pollconsumer.core.packed_message import packed
-from pollconsumer.core.sequel import Sequel, encoded, identified
+from pollconsumer.core.messages.packed_message import packed
+from pollconsumer.core.messages.sequel import Sequel, encoded, identified
 from pollconsumer.runtime.session.ended_messages import Completion
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.batches import Batches
@@ -28,7 +28,7 @@ from tests.store.batching import CALLBACKS, HOME, OTHER, complete_member, member
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.core.message import NewMessage
+    from pollconsumer.core.messages.message import NewMessage
     from pollconsumer.store.records.reservations import Reservation
     from tests.simulation.exploring import Actor, Judge, Stage
 

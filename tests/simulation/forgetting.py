@@ -16,7 +16,7 @@ from tests.simulation.scene import MOVERS, NAMESPACE, QUEUE, Scene
 from tests.store.acting import Looking, chosen, message
 
 if TYPE_CHECKING:
-    from pollconsumer.core.message import NewMessage
+    from pollconsumer.core.messages.message import NewMessage
     from tests.simulation.exploring import Actor, Judge, Stage
 
 DAY = KEEP_FINISHED_MS / 1000

@@ -29,7 +29,7 @@ from tests.store.acting import HOUR, Looking, message, unattended
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pollconsumer.core.message import NewMessage
+    from pollconsumer.core.messages.message import NewMessage
     from tests.simulation.exploring import Actor, Stage
 
 NAMESPACE = "catalogue"

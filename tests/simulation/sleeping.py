@@ -7,7 +7,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import BadData, StoreUnreachable
-from pollconsumer.core.message_steps import Step, StepEntry, as_recorded
+from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
 from pollconsumer.store.queues.signal_sender import SignalSender
 from pollconsumer.store.records.steps import Settlement
 from tests.simulation.scene import MOVERS, NAMESPACE, QUEUE, Scene

@@ -10,7 +10,7 @@ from unittest.mock import patch
 from zoneinfo import ZoneInfo
 
 from pollconsumer.core.choices import HandOff
-from pollconsumer.core.sequel import member_of
+from pollconsumer.core.messages.sequel import member_of
 from pollconsumer.interface.api.batches import open_batch
 from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.store.client.patience import Budget

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from pollconsumer.core.errors import NodeLost, NotFound
-from pollconsumer.core.message import NewMessage
-from pollconsumer.core.packed_message import FIRST
+from pollconsumer.core.messages.message import NewMessage
+from pollconsumer.core.messages.packed_message import FIRST
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.batches import Batches
 from pollconsumer.store.queues.outbox_entry import pack

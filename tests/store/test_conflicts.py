@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import Conflict
-from pollconsumer.core.message import digest_of
+from pollconsumer.core.messages.message import digest_of
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.queues import outbox, producer, upkeep
 from pollconsumer.store.queues.outbox_entry import pack
@@ -16,7 +16,7 @@ from tests.store.acting import QUEUE, Launch, Looking, chosen, die, finish, mess
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
-    from pollconsumer.core.message import NewMessage
+    from pollconsumer.core.messages.message import NewMessage
     from pollconsumer.store.queues.interventions import Interventions
     from pollconsumer.store.queues.redis_store import RedisStore
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.core.alike import Alike
 from pollconsumer.core.errors import OutcomeUnknown, StoreRefused
-from pollconsumer.core.message import NewMessage
+from pollconsumer.core.messages.alike import Alike
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.interface.api.store_pool import StorePool
 from pollconsumer.store.client.strict import Strict

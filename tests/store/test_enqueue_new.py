@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.errors import OutcomeUnknown, StoreRefused, StoreUnreachable
-from pollconsumer.core.message import NewMessage
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.store.client.patience import Patience

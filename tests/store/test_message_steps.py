@@ -9,7 +9,7 @@ import pytest
 
 from pollconsumer.core.errors import BadData, LeaseLost, NotFound
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.message_steps import MOST_BYTES, Recorded, Step, StepEntry, as_recorded
+from pollconsumer.core.messages.message_steps import MOST_BYTES, Recorded, Step, StepEntry, as_recorded
 from pollconsumer.store.limits import Kept, Retention
 from pollconsumer.store.queues.signal_sender import SignalSender
 from pollconsumer.store.records.steps import Settlement

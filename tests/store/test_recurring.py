@@ -11,7 +11,7 @@ import pytest
 
 from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import LeaseLost
-from pollconsumer.core.message import NewMessage
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.news.events import (
     Event,
     QueueLeftOut,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from pollconsumer.core.alike import Alike
 from pollconsumer.core.errors import Conflict, NotReplicated, OutcomeUnknown, StoreRefused, StoreUnreachable
-from pollconsumer.core.message_steps import Step, StepEntry, as_recorded
+from pollconsumer.core.messages.alike import Alike
+from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.client.confirmation import confirmed
 from pollconsumer.store.client.connection import Command

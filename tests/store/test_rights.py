@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.errors import PermissionDenied
-from pollconsumer.core.message_steps import Step, StepEntry, as_recorded
+from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.moving.store_closer import StoreCloser
 from pollconsumer.store import rights

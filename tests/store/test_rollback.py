@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.core.alike import Alike
 from pollconsumer.core.errors import WentBack
+from pollconsumer.core.messages.alike import Alike
 from pollconsumer.runtime.new_messages import new_id
 from pollconsumer.store.leases import Acquired, Group, Leases
 from pollconsumer.store.limits import Kept, Retention

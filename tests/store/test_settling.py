@@ -23,7 +23,7 @@ from tests.store.servers import server_ms, snapshot
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.core.message import NewMessage
+    from pollconsumer.core.messages.message import NewMessage
     from pollconsumer.store.queues.interventions import Interventions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector

@@ -14,7 +14,7 @@ from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, message, names, retry
 
 if TYPE_CHECKING:
-    from pollconsumer.core.message import NewMessage
+    from pollconsumer.core.messages.message import NewMessage
     from pollconsumer.store.client.wire import Wire
     from pollconsumer.store.queues.interventions import Interventions
     from pollconsumer.store.queues.redis_store import RedisStore

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.core.alike import Alike
 from pollconsumer.core.errors import (
     ConfigurationError,
     LeaseLost,
@@ -23,6 +22,7 @@ from pollconsumer.core.errors import (
     StoreRefused,
     StoreUnreachable,
 )
+from pollconsumer.core.messages.alike import Alike
 from pollconsumer.store.client import patience as module
 from pollconsumer.store.client.address import KEPT_ALIVE_EVERY, address_of
 from pollconsumer.store.client.patience import Patience

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.message_steps import Recorded
+from pollconsumer.core.messages.message_steps import Recorded
 from pollconsumer.dashboard.readings.batch_page_reader import BatchPageReader
 from pollconsumer.dashboard.readings.excerpts import Completions, Excerpts
 from pollconsumer.dashboard.readings.letters import Letter, LetterGroup, Letters, Wanted, groups_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 
 from pollconsumer.core.errors import CannotCreate, ConfigurationError, StoreUnreachable
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.message import NewMessage, check_handler
+from pollconsumer.core.messages.message import NewMessage, check_handler
 from pollconsumer.core.retry import RetryPolicy
 from pollconsumer.interface.api.batches.batch_calls import BatchCalls
 from pollconsumer.interface.api.handle import Handle
@@ -29,9 +29,9 @@ from pollconsumer.interface.api.registry import Application, RegisteredHandler, 
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.model import RecurrenceSettings
 from pollconsumer.interface.settings.values import parse_timeout, parse_word
-from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Hooks
+from pollconsumer.runtime.handling.validation.arguments import Arguments
 from pollconsumer.runtime.new_messages import Defaults, SendOptions, milliseconds, new_message, refuse_unknown
 from pollconsumer.store.queues.producer import Producer
 
@@ -133,7 +133,7 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
     def retry_policy(self, name: str, policy: RetryPolicy) -> None:
         """Give a policy a name, for messages that name it as their ``retry``. ConfigurationError for an invalid policy,
         or for a second one of that name; BadData for an invalid name."""
-        from pollconsumer.core.message_options import check_policy_name
+        from pollconsumer.core.messages.message_options import check_policy_name
 
         check_retry(policy)
         if check_policy_name(name) in self.retry_policies:

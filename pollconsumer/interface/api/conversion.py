@@ -12,7 +12,7 @@ from pydantic.errors import PydanticSchemaGenerationError
 from pydantic_core import ErrorDetails, PydanticSerializationError, SchemaValidator, core_schema, to_json
 
 from pollconsumer.core.errors import shown
-from pollconsumer.runtime.handling.argument_errors import MOST_NAMED, Mismatch, NotOfJson
+from pollconsumer.runtime.handling.validation.argument_errors import MOST_NAMED, Mismatch, NotOfJson
 
 _QUOTING = {"assertion_error", "json_invalid", "union_tag_invalid", "uuid_parsing", "value_error"}
 """Errors whose text may contain part of the value."""

@@ -36,7 +36,7 @@ def rescheduling(queue: str, message_id: str, in_: str | float | None, at: datet
 
 def signalling(queue: str, message_id: str, name: str, value: Any) -> Callable[[Wire, str], bool]:
     """The act that sends a signal. BadData for an invalid name or value; TypeError for one without a JSON form."""
-    from pollconsumer.core.message_steps import signal_line  # imported lazily: few programs send signals
+    from pollconsumer.core.messages.message_steps import signal_line  # imported lazily: few programs send signals
 
     signal_line(name, value)  # a TypeError within the act would be taken for an answer that cannot be read
 

@@ -7,13 +7,13 @@ from functools import cached_property, lru_cache
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
 
-from pollconsumer.core.alike import Alike
-from pollconsumer.core.message import NO_OPTIONS, OPTIONS, NewMessage, digest_of, encode_named
+from pollconsumer.core.messages.alike import Alike
+from pollconsumer.core.messages.message import NO_OPTIONS, OPTIONS, NewMessage, digest_of, encode_named
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import RegisteredHandler
 from pollconsumer.interface.api.store_calls import StoreCalls
-from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.handling.validation.arguments import Arguments
 from pollconsumer.runtime.new_messages import (
     SendOptions,
     new_id,
@@ -269,6 +269,6 @@ class BoundHandler(Generic[P, R]):
             return first._replace(digest=digest_of(first.handler, encoded))
         if not first.sequel:
             return first._replace(id=new_id())
-        from pollconsumer.core.sequel import identified
+        from pollconsumer.core.messages.sequel import identified
 
         return identified(first, new_id())

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Required, TypedDict, c
 
 from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import ConfigurationError, UsageError, unknown_options
-from pollconsumer.core.message import MOST_ATTEMPTS, check_queue
+from pollconsumer.core.messages.message import MOST_ATTEMPTS, check_queue
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.core.retry import Backoff, RetryPolicy
 from pollconsumer.interface.settings.model import RecurrenceSettings
 from pollconsumer.interface.settings.recurrence_rules import check_recurrence
 from pollconsumer.interface.settings.values import parse_timeout, parse_word
-from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.handler import MAX_ATTEMPTS, RESULT_TTL, Bulk, Handler, calling
+from pollconsumer.runtime.handling.validation.arguments import Arguments
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.handling.bulk.bulk_arguments import BulkArguments

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from pollconsumer.core.errors import BadData, suggestion
 from pollconsumer.interface.api.registry import RegisteredHandler
-from pollconsumer.runtime.handling.argument_errors import BadArguments, refuse_thrown
+from pollconsumer.runtime.handling.validation.argument_errors import BadArguments, refuse_thrown
 
 ELSEWHERE = "no module or command of this configuration has it; for one of elsewhere name its queue"
 

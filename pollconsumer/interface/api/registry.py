@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from pollconsumer.interface.api.handler_options import refuse_second
 from pollconsumer.interface.settings.model import RecurrenceSettings, Settings
-from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.hooks import Hooks
+from pollconsumer.runtime.handling.validation.arguments import Arguments
 from pollconsumer.store.queues.producer import Producer
 
 

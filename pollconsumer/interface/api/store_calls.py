@@ -11,9 +11,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pollconsumer.core.alike import Alike
 from pollconsumer.core.errors import CannotCreate, Conflict, NotFound, StoreUnreachable
-from pollconsumer.core.message import NewMessage
+from pollconsumer.core.messages.alike import Alike
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.api.store_pool import CallPatience, PooledStore, StorePool

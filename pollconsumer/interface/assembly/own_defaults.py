@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from pollconsumer.core.errors import BadData, ConfigurationError
-from pollconsumer.core.message import NewMessage
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.interface.api.known import check_arguments, check_retry, refuse_handler
 from pollconsumer.interface.api.registry import RegisteredHandler, registry
 from pollconsumer.interface.settings.load import django_site

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Any
 
 from pollconsumer.core.errors import BadData, ConfigurationError, PollConsumerError, UsageError
-from pollconsumer.core.message import check_handler
+from pollconsumer.core.messages.message import check_handler
 from pollconsumer.core.notation.redaction import HIDDEN, redacted, site_of
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.core.retry import Backoff

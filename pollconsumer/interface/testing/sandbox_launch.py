@@ -12,11 +12,11 @@ from pollconsumer.core.retry import Asleep, Fatal, RetryIn, Yield
 from pollconsumer.core.window import StopReason, Window
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
-from pollconsumer.runtime.handling.argument_errors import BadArguments
 from pollconsumer.runtime.handling.executors.executor import Handled
 from pollconsumer.runtime.handling.executors.inline import InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import Outcome
+from pollconsumer.runtime.handling.validation.argument_errors import BadArguments
 from pollconsumer.runtime.launch.held import Attendance, LaunchPlan
 from pollconsumer.runtime.launch.launch_run import Work
 from pollconsumer.runtime.launch.shared_memory.launch_progress import Identity, LaunchProgress

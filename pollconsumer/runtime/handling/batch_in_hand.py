@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.message import NewMessage
-from pollconsumer.core.sequel import MOST_ADDED_AT_ONCE
+from pollconsumer.core.messages.message import NewMessage
+from pollconsumer.core.messages.sequel import MOST_ADDED_AT_ONCE
 from pollconsumer.runtime.new_batches import member_of
 from pollconsumer.runtime.new_messages import Sendable
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import UsageError
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.message import NewMessage
-from pollconsumer.core.message_steps import Recorded, StepEntry
+from pollconsumer.core.messages.message import NewMessage
+from pollconsumer.core.messages.message_steps import Recorded, StepEntry
 from pollconsumer.runtime.new_messages import Defaults
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.notation.timespan import DAY
 from pollconsumer.core.retry import Backoff, NotBegun, RetryPolicy
-from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Hooks, Run, hooked, hooked_coroutine
 from pollconsumer.runtime.handling.outcome import DONE, Outcome, returned
 from pollconsumer.runtime.handling.own_context import own_context
+from pollconsumer.runtime.handling.validation.arguments import Arguments
 from pollconsumer.runtime.new_messages import Defaults
 
 if TYPE_CHECKING:

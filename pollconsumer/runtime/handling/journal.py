@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any
 
 from pollconsumer.core.errors import BadData, UsageError
-from pollconsumer.core.message_steps import (
+from pollconsumer.core.messages.message_steps import (
     MOST_BYTES,
     MOST_STEPS,
     Recorded,

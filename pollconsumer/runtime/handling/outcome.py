@@ -9,8 +9,8 @@ from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, NamedTuple
 
-from pollconsumer.core.message import Malformed
-from pollconsumer.runtime.handling.argument_errors import BadArguments
+from pollconsumer.core.messages.message import Malformed
+from pollconsumer.runtime.handling.validation.argument_errors import BadArguments
 
 _OURS = str(Path(__file__).parents[2] / "_")[:-1]
 MAX_TRACE_CHARACTERS = 4000

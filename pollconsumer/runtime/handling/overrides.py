@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from pollconsumer.core.message_options import Options
+from pollconsumer.core.messages.message_options import Options
 from pollconsumer.runtime.handling.handler import Handler
 
 

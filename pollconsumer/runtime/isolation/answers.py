@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.core.message_steps import StepEntry
+from pollconsumer.core.messages.message_steps import StepEntry
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.in_hand import InHand
 from pollconsumer.runtime.handling.waits import slot_waits

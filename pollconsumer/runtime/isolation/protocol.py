@@ -11,10 +11,10 @@ from typing import Any
 
 from pollconsumer.core import errors
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.core.message import NewMessage, quick
+from pollconsumer.core.messages.message import NewMessage, quick
 from pollconsumer.core.retry import Asleep, Fatal, RetryIn, Yield
-from pollconsumer.runtime.handling.argument_errors import BadArguments
 from pollconsumer.runtime.handling.outcome import CallOutcomes, Dropped, Outcome, text_of, trace, why_dropped
+from pollconsumer.runtime.handling.validation.argument_errors import BadArguments
 
 KINDS: dict[str, type[BaseException]] = {
     "asleep": Asleep,

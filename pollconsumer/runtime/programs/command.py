@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pollconsumer.core.message_options import variable_of
+from pollconsumer.core.messages.message_options import variable_of
 from pollconsumer.core.notation.instants import iso_of
 from pollconsumer.core.retry import Fatal, NotBegun, Stopped
 from pollconsumer.runtime.handling.context import Context

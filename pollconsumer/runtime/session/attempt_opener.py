@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.message import Malformed, decode_payload
+from pollconsumer.core.messages.message import Malformed, decode_payload
 from pollconsumer.core.retry import MOST_CRASHES
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.executors.executor import Attempt
@@ -84,7 +84,7 @@ class AttemptOpener:
 
     def _with_options(self, handler: Handler, reservation: Reservation) -> Handler | None:
         """``handler`` with the message's options; None if a newer version wrote any of them."""
-        from pollconsumer.core.message_options import decoded  # few messages have options
+        from pollconsumer.core.messages.message_options import decoded  # few messages have options
         from pollconsumer.runtime.handling.overrides import overridden
 
         options, newer = decoded(reservation.options)
@@ -103,7 +103,7 @@ class AttemptOpener:
 
 def _has_newer_sequel(reservation: Reservation) -> bool:
     """Whether a newer version wrote the message's sequel. Malformed if it is corrupt."""
-    from pollconsumer.core.sequel import decoded  # few messages have one
+    from pollconsumer.core.messages.sequel import decoded  # few messages have one
 
     return decoded(reservation.lot.sequel)[1]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pollconsumer.core.errors import NotFound
-from pollconsumer.core.sequel import member_of
+from pollconsumer.core.messages.sequel import member_of
 from pollconsumer.store.queues.batches import Batches
 from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.reading.batch_reader import BatchReader

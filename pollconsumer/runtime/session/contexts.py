@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pollconsumer.core.message import Malformed, NewMessage, decode_payload
-from pollconsumer.core.message_steps import StepEntry
+from pollconsumer.core.messages.message import Malformed, NewMessage, decode_payload
+from pollconsumer.core.messages.message_steps import StepEntry
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
@@ -70,7 +70,7 @@ class Deliveries:
     def _shared_by(self, lot: Lot) -> _Shared:
         headers = None
         if lot.options:
-            from pollconsumer.core.message_options import decoded
+            from pollconsumer.core.messages.message_options import decoded
 
             with suppress(Malformed):
                 headers = dict(decoded(lot.options)[0].headers)
@@ -147,7 +147,7 @@ class _Shared(NamedTuple):
 
 def _brought_about(delivery: Delivery, stored: bytes) -> Delivery:
     """The delivery with what the message's sequel says of its batch, or of the message before."""
-    from pollconsumer.core.sequel import decoded, member_of
+    from pollconsumer.core.messages.sequel import decoded, member_of
 
     sequel, _ = decoded(stored)
     batch: tuple[str, str, int | None] | None = None

@@ -6,7 +6,7 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.core.message import Malformed, quick
+from pollconsumer.core.messages.message import Malformed, quick
 from pollconsumer.core.news.events import (
     AttemptFailed,
     MessageCompleted,

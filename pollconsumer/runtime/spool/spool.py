@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pollconsumer.core.errors import CannotCreate, PermissionDenied, StoreUnreachable
-from pollconsumer.core.message import NewMessage
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.runtime.embedded.directory import (
     PRIVATE,
     SHARE,

@@ -8,7 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import PollConsumerError, StoreUnreachable
-from pollconsumer.core.message import NewMessage
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.store.client.connection import Command, as_text
 from pollconsumer.store.client.interruption import Interruption

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.core.message import NewMessage
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys

@@ -116,7 +116,7 @@ class Interventions:
     def _refuse(name: str, message_id: str, state: bytes | None) -> None:
         """Raise the error for what a script says, unless it has done its work."""
         if state is None:
-            from pollconsumer.core.sequel import not_there
+            from pollconsumer.core.messages.sequel import not_there
 
             raise not_there(message_id)
         if state == b"newer":

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from pollconsumer.core.errors import Conflict
-from pollconsumer.core.message import NewMessage
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.queues.batches import Batches
 from pollconsumer.store.queues.outbox_entry import Entry, read_entry

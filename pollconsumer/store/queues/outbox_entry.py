@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.message import NewMessage
-from pollconsumer.core.packed_message import FIRST, REQUIRED, Packed, packed, unpacked
-from pollconsumer.core.sequel import member_of, sequel_of
+from pollconsumer.core.messages.message import NewMessage
+from pollconsumer.core.messages.packed_message import FIRST, REQUIRED, Packed, packed, unpacked
+from pollconsumer.core.messages.sequel import member_of, sequel_of
 from pollconsumer.store.queues.batches import Ends, NewBatch
 
 _NUMBERED = rb"(\d{1,16})\n"

@@ -7,9 +7,9 @@ from functools import partial
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pollconsumer.core.alike import Alike
 from pollconsumer.core.errors import CannotCreate, Conflict, NodeLost, OutcomeUnknown, StoreUnreachable
-from pollconsumer.core.message import NO_OPTIONS, OPTIONS, NewMessage
+from pollconsumer.core.messages.alike import Alike
+from pollconsumer.core.messages.message import NO_OPTIONS, OPTIONS, NewMessage
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Clocks
 from pollconsumer.store.client.replies import refuse_without

@@ -9,8 +9,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import LeaseLost
-from pollconsumer.core.message import NewMessage
-from pollconsumer.core.message_steps import Recorded, StepEntry
+from pollconsumer.core.messages.message import NewMessage
+from pollconsumer.core.messages.message_steps import Recorded, StepEntry
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Clocks
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.client.wire import Wire

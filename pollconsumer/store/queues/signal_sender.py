@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pollconsumer.core.errors import BadData
-from pollconsumer.core.message_steps import MOST_BYTES, signal_line
-from pollconsumer.core.sequel import not_there
+from pollconsumer.core.messages.message_steps import MOST_BYTES, signal_line
+from pollconsumer.core.messages.sequel import not_there
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records.id_text import id_bytes

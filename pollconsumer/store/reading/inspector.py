@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.lifecycle import State, state_of
-from pollconsumer.core.message import Malformed, decode_payload
-from pollconsumer.core.message_steps import Recorded
-from pollconsumer.core.sequel import not_there
+from pollconsumer.core.messages.message import Malformed, decode_payload
+from pollconsumer.core.messages.message_steps import Recorded
+from pollconsumer.core.messages.sequel import not_there
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.reading.batch_reader import BatchReader

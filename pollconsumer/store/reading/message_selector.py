@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.message import DIGESTED_BYTES, SCOPED_BY, digested_key, scoped_key
+from pollconsumer.core.messages.message import DIGESTED_BYTES, SCOPED_BY, digested_key, scoped_key
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.reading.inspector import Inspector

@@ -10,7 +10,7 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pollconsumer.core.message import NewMessage
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms, iso_of
 from pollconsumer.store.records import rows
 

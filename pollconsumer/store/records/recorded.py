@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pollconsumer.core.message_steps import Recorded, head_field, signals_field, step_fields
+from pollconsumer.core.messages.message_steps import Recorded, head_field, signals_field, step_fields
 from pollconsumer.store.client.wire import Wire
 
 

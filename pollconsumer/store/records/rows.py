@@ -10,7 +10,7 @@ import struct
 from typing import NamedTuple
 
 from pollconsumer.core.lifecycle import Timestamps
-from pollconsumer.core.message import EXTENSION, NO_EXTENSION, NO_OPTIONS, OPTIONS, NewMessage
+from pollconsumer.core.messages.message import EXTENSION, NO_EXTENSION, NO_OPTIONS, OPTIONS, NewMessage
 
 NEVER = bytes(6)
 TRACE_FOLLOWS = "\0"
@@ -74,7 +74,7 @@ def _extension(message: NewMessage) -> tuple[bytes, int, bytes]:
     flags = _RATE * bool(rate) | _DIGEST * bool(digest) | _EXPIRY * bool(message.lifetime)
     is_later = bool(sequel)
     if message.headers or message.timeout or message.max_attempts or message.retry or message.ping:
-        from pollconsumer.core.message_options import Options, encoded, has_later
+        from pollconsumer.core.messages.message_options import Options, encoded, has_later
 
         given = Options(message.headers or {}, message.timeout, message.max_attempts, message.retry, message.ping)
         options, is_later = encoded(given), is_later or has_later(given)

@@ -15,7 +15,7 @@ from math import inf
 from typing import NoReturn, Protocol
 
 from pollconsumer.core.errors import WentBack
-from pollconsumer.core.message import NewMessage
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.store.client.wire import Marks, Wire, Witness
 from pollconsumer.store.keyspace import Keys

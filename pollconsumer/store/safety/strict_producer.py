@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pollconsumer.core.alike import Alike
 from pollconsumer.core.errors import NotReplicated
-from pollconsumer.core.message import NewMessage
+from pollconsumer.core.messages.alike import Alike
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Clocks
 from pollconsumer.store.client.strict import Strict
 from pollconsumer.store.client.wire import Wire

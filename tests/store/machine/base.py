@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.message_options import decoded
+from pollconsumer.core.messages.message_options import decoded
 from pollconsumer.store.limits import Limits
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
@@ -22,7 +22,7 @@ from tests.store.machine.rates import rate_of
 from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
-    from pollconsumer.core.message import NewMessage
+    from pollconsumer.core.messages.message import NewMessage
     from pollconsumer.store.records.reservations import Reservation
     from pollconsumer.store.records.steps import Stepped
     from tests.store.servers import Server

@@ -13,7 +13,7 @@ from tests.store.machine.rates import Ledger, ledgers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from pollconsumer.core.message import NewMessage
+    from pollconsumer.core.messages.message import NewMessage
     from pollconsumer.core.news.progress import Progress
     from pollconsumer.store.limits import Limits
     from pollconsumer.store.records.reservations import Reservation

@@ -17,7 +17,7 @@ from tests.store.machine.recurring import Recurring
 from tests.store.servers import snapshot
 
 if TYPE_CHECKING:
-    from pollconsumer.core.message import NewMessage
+    from pollconsumer.core.messages.message import NewMessage
 
 
 class Producing(Recurring):

@@ -11,7 +11,7 @@ from hypothesis.stateful import precondition, rule
 
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.message_steps import Step, StepEntry, as_recorded
+from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
 from pollconsumer.store.queues.signal_sender import SignalSender
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE

@@ -8,9 +8,9 @@ from itertools import groupby
 from types import TracebackType
 from typing import Self
 
-from pollconsumer.core.alike import Alike, may_be_alike
 from pollconsumer.core.errors import UsageError
-from pollconsumer.core.message import NewMessage
+from pollconsumer.core.messages.alike import Alike, may_be_alike
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.runtime.new_batches import MOST_MEMBERS, member_of
 from pollconsumer.runtime.new_messages import Sendable

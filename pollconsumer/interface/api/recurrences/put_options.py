@@ -10,8 +10,8 @@ from typing import Any, Literal, Required, TypedDict, Unpack
 
 from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import BadData, unknown_options
-from pollconsumer.core.message import encode_payload
-from pollconsumer.core.message_options import check_new_headers
+from pollconsumer.core.messages.message import encode_payload
+from pollconsumer.core.messages.message_options import check_new_headers
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.core.recurrence import LONGEST_CREATOR, LONGEST_NAME, MOST_TIMES, First, Recurrence
 from pollconsumer.interface.api.known import check_arguments

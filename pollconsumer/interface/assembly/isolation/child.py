@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.core.message_steps import StepEntry
+from pollconsumer.core.messages.message_steps import StepEntry
 from pollconsumer.core.news.progress import Progress
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.log_direction import direct_log

@@ -12,7 +12,7 @@ import click
 
 from pollconsumer.core.errors import UsageError
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.message_steps import Recorded
+from pollconsumer.core.messages.message_steps import Recorded
 from pollconsumer.core.news.progress import Progress
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.interface.cli.installation.launches import launch_as_json, ledger_table

@@ -9,7 +9,7 @@ from typing import BinaryIO, NamedTuple
 import click
 
 from pollconsumer.core.errors import BadData, StoreUnreachable, UsageError
-from pollconsumer.core.message import NewMessage
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.interface.api.batches.open_batch import OpenBatch
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults

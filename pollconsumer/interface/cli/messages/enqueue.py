@@ -18,7 +18,7 @@ from pollconsumer.core.errors import (
     UsageError,
     shown,
 )
-from pollconsumer.core.message import MAX_PRIORITY, MOST_ATTEMPTS, NewMessage
+from pollconsumer.core.messages.message import MAX_PRIORITY, MOST_ATTEMPTS, NewMessage
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults
 from pollconsumer.interface.cli import discard

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import click
 
 from pollconsumer.core.errors import BadData, ConfigurationError, suggestion
-from pollconsumer.core.message import NewMessage
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults
 from pollconsumer.interface.cli.types import DUE_TIME

@@ -9,7 +9,7 @@ import click
 
 from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import BadData
-from pollconsumer.core.message import MAX_PRIORITY
+from pollconsumer.core.messages.message import MAX_PRIORITY
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.interface.api.recurrences.put_options import new_put
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from pollconsumer.core.choices import Missed, Overlap
-from pollconsumer.core.message import MOST_ATTEMPTS
+from pollconsumer.core.messages.message import MOST_ATTEMPTS
 from pollconsumer.core.notation.timespan import YEAR
 from pollconsumer.core.rates import MOST_IN_A_PERIOD
 from pollconsumer.interface.settings.declaration import declared_types as kinds

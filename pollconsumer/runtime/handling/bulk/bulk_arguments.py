@@ -9,9 +9,12 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, get_args, get_origin
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.core.message import encode_named
-from pollconsumer.runtime.handling.annotations import Annotations, accepted_types
-from pollconsumer.runtime.handling.argument_errors import (
+from pollconsumer.core.messages.message import encode_named
+from pollconsumer.runtime.handling.bulk.item import BulkContext, Item
+from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.delivery import Delivery
+from pollconsumer.runtime.handling.validation.annotations import Annotations, accepted_types
+from pollconsumer.runtime.handling.validation.argument_errors import (
     BadArguments,
     Mismatch,
     NotOfJson,
@@ -19,10 +22,7 @@ from pollconsumer.runtime.handling.argument_errors import (
     reason_of,
     refuse_thrown,
 )
-from pollconsumer.runtime.handling.arguments import Arguments, Convert
-from pollconsumer.runtime.handling.bulk.item import BulkContext, Item
-from pollconsumer.runtime.handling.context import Context
-from pollconsumer.runtime.handling.delivery import Delivery
+from pollconsumer.runtime.handling.validation.arguments import Arguments, Convert
 
 FORMS = "annotate it: list[Item], list[dict], list[Item[Model]] or list[Model]"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pollconsumer.core.errors import UsageError
-from pollconsumer.core.message import NewMessage
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.retry import Partial
 from pollconsumer.runtime.handling.bulk.bulk_arguments import BulkArguments
 from pollconsumer.runtime.handling.bulk.item import BulkContext

@@ -13,7 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.choices import Loop
-from pollconsumer.core.message import Malformed
+from pollconsumer.core.messages.message import Malformed
 from pollconsumer.runtime.handling.bulk.bulk_call import MESSAGES, CallContext
 from pollconsumer.runtime.handling.delivery import Delivery
 from pollconsumer.runtime.handling.executors.executor import Attempt, Executor
@@ -226,7 +226,7 @@ def _shares_call(options: bytes) -> bool:
     """Whether a message with these options may share a call: it has no timeout and no monitor of its own."""
     if not options:
         return True
-    from pollconsumer.core.message_options import decoded
+    from pollconsumer.core.messages.message_options import decoded
 
     try:
         own, newer = decoded(options)

@@ -3,7 +3,7 @@
 -- space and the name of the signal that it awaits; with a number from 1 behind it a step; with 0 the signals sent to it, each
 -- a line feed, its name, a tab, its instant, a space, its value.
 
-local MOST_STEPS = 1000  -- the same in core/message_steps.py
+local MOST_STEPS = 1000  -- the same in core/messages/message_steps.py
 
 -- Forget checkpoints, steps and signals of messages.
 local function drop_checkpoints(ids)

@@ -1,6 +1,6 @@
 -- NEEDS rows
 -- A unique key maps to the id that holds it, followed by a line feed and the instant at which it expires, if it does.
--- It begins with a handler's name and a zero, if only messages of that share it: see core/message.py.
+-- It begins with a handler's name and a zero, if only messages of that share it: see core/messages/message.py.
 
 local function unique_key(record)
   return sub(record, RECORD_UNIQUE_KEY + 1, RECORD_UNIQUE_KEY + byte(record, RECORD_UNIQUE_KEY))

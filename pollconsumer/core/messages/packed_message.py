@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pollconsumer.core.message import EXTENSION, NO_EXTENSION, NewMessage, checked
+from pollconsumer.core.messages.message import EXTENSION, NO_EXTENSION, NewMessage, checked
 
 Packed = dict[str, Any]
 REQUIRED = ("id", "queue", "handler", "payload")
@@ -32,7 +32,7 @@ def unpacked(given: Packed) -> NewMessage:
     anything else."""
     message = checked(NewMessage(**given | {"payload": given["payload"].encode()}))
     if message[EXTENSION] != NO_EXTENSION:
-        from pollconsumer.core.message_options import options_of
+        from pollconsumer.core.messages.message_options import options_of
 
         options_of(message)
     if len(message.digest) not in DIGEST_DIGITS or len(bytes.fromhex(message.digest)) * 2 != len(message.digest):

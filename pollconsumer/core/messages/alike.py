@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, overload
 
-from pollconsumer.core.message import NO_OPTIONS, NewMessage
+from pollconsumer.core.messages.message import NO_OPTIONS, NewMessage
 
 
 def may_be_alike(message: NewMessage) -> bool:

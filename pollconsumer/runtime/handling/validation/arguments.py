@@ -10,9 +10,10 @@ from itertools import filterfalse, takewhile
 from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import ConfigurationError, shown, suggestion
-from pollconsumer.core.message import encode_named, encode_payload
-from pollconsumer.runtime.handling.annotations import JSON_KINDS, Annotations, accepted_types
-from pollconsumer.runtime.handling.argument_errors import (
+from pollconsumer.core.messages.message import encode_named, encode_payload
+from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.validation.annotations import JSON_KINDS, Annotations, accepted_types
+from pollconsumer.runtime.handling.validation.argument_errors import (
     BadArguments,
     Mismatch,
     NotOfJson,
@@ -23,7 +24,6 @@ from pollconsumer.runtime.handling.argument_errors import (
     reason_of,
     refuse_thrown,
 )
-from pollconsumer.runtime.handling.context import Context
 
 Convert = Callable[[Any], Any]
 """Converts a JSON value to a parameter's type. Mismatch if it does not fit."""

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.message import Malformed, NewMessage, check_id
+from pollconsumer.core.messages.message import Malformed, NewMessage, check_id
+from pollconsumer.core.messages.packed_message import Packed, unpacked
 from pollconsumer.core.notation import strict_json
-from pollconsumer.core.packed_message import Packed, unpacked
 
 MOST_ADDED_AT_ONCE = 256
 """Numbers of members that a member takes at once, to add as many."""

@@ -1,0 +1,1 @@
+"""A message: what it is made of, how it is packed, and what its end brings about."""

@@ -1,0 +1,1 @@
+"""Looks at payloads by the annotations of the handler that is to be given them."""
