@@ -198,9 +198,9 @@ class Producer:
         suspended at any point. Repetitions from an outbox do not rely on ids.
         """
         began = self._clocks.boot_time()
-        looks, at = list[Command](), len(commands) - len(awaiting)
+        looks: Sequence[Command] = ()
         if self.demand is not None:
-            looks = self.demand.looks(chain.from_iterable(trip()))
+            looks, at = self.demand.looks(chain.from_iterable(trip())), len(commands) - len(awaiting)
             commands[at:at] = looks
 
         def bound() -> None:
