@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.django.conftest import DECORATOR
 from tests.site import wait_until
+from tests.system.test_coming_from import code
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -427,3 +430,23 @@ def test_a_message_that_is_no_task_s_call_is_a_dead_letter_at_once(django_site: 
     assert "args is str, not list or None" in django_site.json("status", sent[1])["last_error"]
     found = django_site.result(sent[0])
     assert (found["status"], found["errors"][0][:2]) == ("FAILED", ["pollconsumer.core.retry.Fatal", "Fatal"])
+
+
+def test_a_task_of_the_page_on_transactions_is_enqueued_if_its_order_is_committed(django_site: DjangoSite) -> None:
+    models, tasks = code("transactions.md", "python")[-2:]
+    (settings,) = code("transactions.md", "toml")
+    django_site.write("shop/models.py", models)
+    django_site.write("shop/tasks.py", re.sub("from django_tasks import task.*", lambda _: DECORATOR, tasks))
+    django_site.write("config.toml", settings)
+    django_site.program("""
+        from django.core.management import call_command
+        call_command("migrate", run_syncdb=True, verbosity=0)
+        for order in ("undone", "done"):
+            with transaction.atomic():
+                Outgoing.objects.create(task="shop.tasks.charge", kwargs={"order": order})
+                transaction.set_rollback(order == "undone")
+        send_outgoing.enqueue()
+    """)
+    done = django_site.drain("--linger", "1s")
+    assert (done.returncode, done.stdout) == (0, "charged done\n")
+    assert django_site.program("print(Outgoing.objects.count())") == 0

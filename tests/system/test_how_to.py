@@ -1,4 +1,5 @@
-"""The code of docs/how-to-*.md and batches.md, as readers run it: the first block is work.py, others are programs."""
+"""The code of docs/how-to-*.md, batches.md, transactions.md, as readers run it: the first block is work.py, others are
+programs."""
 
 from __future__ import annotations
 
@@ -102,6 +103,26 @@ def test_what_the_page_on_batches_tells_is_so(site: Site) -> None:
     assert handled(site, "--linger", "1s") == []
     assert states(site, "count") == ["completed", "dead"]
     assert {f"day-8-{n}" for n in range(2)} | {"urgent.0"} < {each["id"] for each in site.json("list", "--limit", "99")}
+
+
+def test_a_message_of_the_page_on_transactions_is_enqueued_if_its_order_is_committed_and_once(site: Site) -> None:
+    program, nudge, *_ = install(site, "transactions.md")
+    (site.directory / "config.toml").write_text('handlers = ["work"]\n')
+    undone = program.replace("A-17", "A-16") + "\n    connection.rollback()\n"
+    assert run(site, undone) + run(site, program) + run(site, nudge) == ""
+    assert handled(site, "--linger", "1s") == ["charged A-17"]
+    sent_before_its_death = """
+from work import *
+with engine.begin() as connection:
+    enqueue_in(connection, "charge", order="A-18")
+    (each,) = connection.execute(select(outgoing)).all()
+app.enqueue(each.handler, each.payload, id=each.id)
+"""
+    assert run(site, sent_before_its_death) == ""
+    assert handled(site) == ["charged A-18"]
+    assert run(site, nudge) == ""
+    assert handled(site, "--linger", "1s") == []
+    assert run(site, "from work import *\nwith engine.begin() as c: print(c.execute(select(outgoing)).all())") == "[]\n"
 
 
 def handled(site: Site, *options: str) -> list[str]:
