@@ -332,13 +332,23 @@ def test_a_launch_waits_for_replicas_as_long_as_is_set_and_at_its_end_for_what_i
 # The append-only file
 
 
+@pytest.fixture
+def _waitaof(pair: Pair) -> None:
+    """What a server older than 7.2 does not have."""
+    try:
+        pair.wire(greeted=False).command("WAITAOF", 0, 0, 1)
+    except StoreRefused as refusal:
+        pytest.skip(str(refusal))
+
+
+@pytest.mark.usefixtures("_waitaof")
 def test_a_server_without_an_append_only_file_cannot_be_waited_for(pair: Pair) -> None:
     with pytest.raises(StoreRefused, match=r"strict\.aof: the server keeps no append-only file; set appendonly yes"):
         pair.launch(Strict(None, 1.0, aof=True)).enqueue([message("a")])
 
 
 @pytest.fixture
-def appending(pair: Pair) -> Iterator[Callable[[str], None]]:
+def appending(pair: Pair, _waitaof: None) -> Iterator[Callable[[str], None]]:
     """Sets the primary's appendfsync; both servers append, the replica at once."""
     servers = [pair.wire(pair.url(name), greeted=False) for name in ("primary", "replica")]
     for each in servers:

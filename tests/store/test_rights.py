@@ -289,7 +289,7 @@ def test_what_a_right_taken_away_in_between_cuts_short_is_handled_once_by_the_ne
     store = RedisStore(wire, NAMESPACE)
     store.enqueue([message("a")])
     valkey.wire().command("ACL", "SETUSER", users._names[-1], "-rpush")  # noqa: SLF001  the fixture's own
-    with pytest.raises(PermissionDenied, match="rpush"):
+    with pytest.raises(PermissionDenied, match=r"rpush|can't run this command"):  # Redis 7.0 does not say which
         store.enqueue([message("half")])
     valkey.wire().command("ACL", "SETUSER", users._names[-1], "+rpush")  # noqa: SLF001  the fixture's own
     assert store.enqueue([message("half")])[0].duplicate
