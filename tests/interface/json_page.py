@@ -35,6 +35,7 @@ PRINTING = {
     "launches": "an array, the ledger, newest first",
     "lease show": "an array of leases",
     "check": "the configuration",
+    "check --compat": "what the server lacks",
     "doctor": "findings",
     "tune": "a proposal",
     "store status": "the embedded server",

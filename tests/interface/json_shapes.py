@@ -272,6 +272,12 @@ arguments_not_checked       object                    {}                        
 """
     + _below("consumer", "object", _WINDOW)
     + _below("mover", "object", _WINDOW),
+    "check --compat": """
+ok                          true or false             false                          then it exits with 69, 77 or 78
+lacks                       list of objects
+lacks.step                  text                      "commands"                     what was tried
+lacks.problem               text                      "answered otherwise: 0, not 1"
+""",
     "doctor": """
 well                        true or false             false                          then it exits with 1
 server                      text                      "Valkey 9.1.2"

@@ -13,12 +13,13 @@ from pollconsumer.core.errors import PermissionDenied
 from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.moving.store_closer import StoreCloser
-from pollconsumer.store import rights
+from pollconsumer.store import linker, rights
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.strict import WAITING, ByPeople, Strict
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import Group, Leases
+from pollconsumer.store.linker import linked
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.queues.signal_sender import SignalSender
@@ -165,6 +166,16 @@ def users(valkey: Server) -> Iterator[Users]:
     users.close()
 
 
+def leave_out_acl_check_cmd(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have new connections send their scripts as to a server that has none."""
+
+    def without(name: str, *, shebang: bool) -> tuple[tuple[str, ...], bytes]:
+        keys, text = linked(name, shebang=shebang)
+        return keys, text.replace(b"redis.acl_check_cmd", b"redis.not_there")
+
+    monkeypatch.setattr(linker, "linked", without)
+
+
 def produce(wire: Wire) -> None:
     RedisStore(wire, NAMESPACE).enqueue([message("a"), message("b", delay=1), message("c", key="k", priority=1)])
 
@@ -298,6 +309,18 @@ def test_what_a_right_taken_away_in_between_cuts_short_is_handled_once_by_the_ne
     assert consumer.store.upkeep.audit(QUEUE) == 1
     assert names(consumer.reserve(9)) == ["half"]
     assert consumer.store.upkeep.audit(QUEUE) == 0
+
+
+def test_a_server_without_acl_check_cmd_ends_a_script_that_lacks_a_right_and_the_next_launch_repairs_it(
+    users: Users, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_out_acl_check_cmd(monkeypatch)
+    consumer = Launch(RedisStore(users.wire("launch"), NAMESPACE))
+    with pytest.raises(PermissionDenied, match=r"rpush|can't run this command"):  # Redis 7.0 does not say which
+        RedisStore(users.wire("producer", without="RPUSH"), NAMESPACE).enqueue([message("half")])
+    assert consumer.reserve(9) == []
+    assert consumer.store.upkeep.audit(QUEUE) == 1
+    assert names(consumer.reserve(9)) == ["half"]
 
 
 def put_to_sleep(wire: Wire) -> None:

@@ -68,11 +68,16 @@ class OnlyRead(OwnFiles):
         return False
 
 
-@click.command(epilog="pollconsumer --config /etc/pollconsumer/config.toml check")
+@click.command(epilog="pollconsumer --config /etc/pollconsumer/config.toml check\npollconsumer check --compat")
+@click.option("--compat", is_flag=True, help="Try the server instead, in a namespace of its own: name what it lacks.")
 @JSON_OBJECT
-def check(as_json: bool) -> None:
+def check(compat: bool, as_json: bool) -> int:
     """Validate configuration and handlers, reach the store, show the next launches and the window."""
     settings = current_settings()
+    if compat:
+        from pollconsumer.interface.cli.installation.compat import try_server  # a check of the configuration needs none
+
+        return try_server(settings, as_json=as_json)
     log_outputs.check(settings.logs, settings.directory)
     handlers = _import_in_time(settings)
     limit_command()
@@ -118,6 +123,7 @@ def check(as_json: bool) -> None:
     if movers:
         _warn_of_dropped_ticks("mover", windows["mover"], movers)
     _warn_of_recurrences_nobody_serves(recurrences, unserved)
+    return 0
 
 
 def _unserved(

@@ -1,0 +1,234 @@
+"""The steps of a trial: what messages live through, each in a queue of its own, so that one that fails takes no other
+with it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from pollconsumer.core.errors import LeaseLost, StoreRefused
+from pollconsumer.core.messages.message import NewMessage
+from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
+from pollconsumer.core.messages.packed_message import packed
+from pollconsumer.core.messages.sequel import Sequel, encoded, identified
+from pollconsumer.core.recurrence import Recurrence
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.limits import Kept, Retention
+from pollconsumer.store.queues import outbox
+from pollconsumer.store.queues.batches import Batches, NewBatch
+from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.queues.outbox_entry import told_of_member
+from pollconsumer.store.queues.producer import Enqueued
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.queues.signal_sender import SignalSender
+from pollconsumer.store.reading.inspector import Inspector
+from pollconsumer.store.records.reservations import Holder, Reservation
+from pollconsumer.store.records.steps import Done, Settlement, Share
+from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
+from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
+
+WITHIN = 2.0
+"""Seconds within which a due message must be promoted; a wake-up may take half of them."""
+BLOCKED_AFTER = 0.1
+"""Seconds after which a command that was sent surely waits on the server."""
+HOUR = 3_600_000
+
+
+class TriedQueue:
+    """A queue that a step of the trial has for itself, and a launch that serves it. ``another``: a connection for what
+    waits."""
+
+    def __init__(self, wire: Wire, another: Wire, namespace: str, name: str, fence: int = 1) -> None:
+        self.wire, self.another, self.namespace, self.name = wire, another, namespace, name
+        self.store, self.person = RedisStore(wire, namespace), Interventions(wire, namespace)
+        self.inspector = Inspector(wire, namespace)
+        self.group = Group("consumer", (name,), 1)
+        self.holder = Holder(f"{self.group.name}:0", str(fence), self.group.name)
+        self.recovered = self.store.upkeep.announce(self.holder, name)
+
+    def message(self, message_id: str = "", **options: Any) -> NewMessage:
+        return NewMessage(message_id, self.name, "trial", b"{}", **options)
+
+    def enqueue(self, *ids: str, **options: Any) -> list[Enqueued]:
+        return self.store.enqueue([self.message(each, **options) for each in ids])
+
+    def step(self, *ended: Reservation | Settlement, told: bytes = b"", wait: float = 0.0) -> list[Reservation]:
+        """Complete or settle what has ``ended``, and reserve what is ready."""
+        share, now = Share(self.name, claim=9), time.monotonic()
+        done: list[Done] = [(r, now, now, (HOUR, b"7", b"", told)) for r in ended if isinstance(r, Reservation)]
+        share.complete(done)
+        share.settlements += [each for each in ended if isinstance(each, Settlement)]
+        return self.store.step(self.holder, [share], lasts_ms=HOUR, now=time.monotonic, wait=wait).reserved
+
+    def take(self, *ids: str) -> list[Reservation]:
+        """Reserve what is ready, which must be ``ids``."""
+        reserved = self.step()
+        expect(names(reserved), [*ids])
+        return reserved
+
+    def take_new(self) -> Reservation:
+        self.enqueue("a")
+        return self.take("a")[0]
+
+    def die(self, reservation: Reservation) -> None:
+        at = reservation.reserved_at
+        self.step(Settlement.dead(reservation, at, at, error="trial"))
+
+    def promote(self) -> None:
+        """Promote a message as soon as it is due."""
+        until = time.monotonic() + WITHIN
+        while not (moved := self.store.promote(self.holder, self.name, 9).moved) and time.monotonic() < until:
+            pass
+        expect(moved, 1)
+
+
+def names(reservations: list[Reservation]) -> list[str]:
+    return [each.name for each in reservations]
+
+
+def expect(found: object, wanted: object) -> None:
+    """Raise StoreRefused if ``found`` is not what was ``wanted``."""
+    if found != wanted:
+        fix = "docs/store.md lists the servers that were tried"
+        raise StoreRefused("answered otherwise", f"{found!r}, not {wanted!r}", fix)
+
+
+def hold_lease(queue: TriedQueue) -> None:
+    leases = Leases(queue.wire, queue.namespace)
+    take = partial(leases.acquire, queue.group, holder="{}", entry="{}")
+    first, second = take("first"), take("second")
+    expect([type(first).__name__, type(second).__name__], ["Acquired", "LeasesOfOthers"])
+    assert isinstance(first, Acquired)
+    expect(leases.renew(first.holder, "consumer", "first", "{}", "{}"), True)
+    expect(leases.release(first.holder, "consumer", "first", "{}"), True)
+    second = take("second")
+    expect(isinstance(second, Acquired) and int(second.holder.fence) > int(first.holder.fence), True)
+
+
+def complete_message(queue: TriedQueue) -> None:
+    queue.enqueue("a")
+    queue.enqueue("b", priority=-1)
+    queue.step(*queue.take("b", "a"))
+    found = queue.inspector.message("a", queue.name)
+    expect((str(found.state), found.result), ("completed", 7))
+    expect(queue.store.upkeep.trim(queue.name, Retention(Kept(0, 0))), 2)
+    expect(queue.enqueue("a"), [("a", True)])
+
+
+def begin_at_most_once(queue: TriedQueue) -> None:
+    expect(queue.store.begin(queue.holder, [queue.take_new()], []), [])
+
+
+def try_again(queue: TriedQueue) -> None:
+    first = queue.take_new()
+    queue.step(Settlement.retrying(first, first.reserved_at, first.reserved_at, delay_ms=1, error="trial"))
+    queue.promote()
+    expect([each.attempt for each in queue.take("a")], [2])
+
+
+def redrive_dead_letter(queue: TriedQueue) -> None:
+    queue.die(queue.take_new())
+    expect(queue.person.redrive(queue.name, ["a"]), ["a"])
+    queue.die(*queue.take("a"))
+    expect(queue.person.purge(queue.name, ["a"]), ["a"])
+
+
+def promote_due_message(queue: TriedQueue) -> None:
+    queue.enqueue("a", delay=1)
+    queue.enqueue("b", "c", delay=HOUR)
+    queue.person.cancel(queue.name, "c")
+    queue.promote()
+    queue.take("a")
+    queue.person.reschedule(queue.name, "b", delay=1)
+    queue.promote()
+    queue.take("b")
+
+
+def hold_unique_key(queue: TriedQueue) -> None:
+    queue.enqueue("a", key="k")
+    expect(queue.enqueue("b", key="k"), [("a", True)])
+    queue.step(*queue.take("a"))
+    expect(queue.enqueue("c", key="k"), [("c", False)])
+
+
+def hold_concurrency_key(queue: TriedQueue) -> None:
+    queue.enqueue("a", "b", concurrency_key="k")
+    expect(names(queue.step(*queue.take("a"))), ["b"])
+
+
+def use_up_rate(queue: TriedQueue) -> None:
+    queue.enqueue("a", "b", rate_key="k", rate="1/1h")
+    queue.take("a")
+    expect(queue.inspector.counts(queue.name).scheduled, 1)
+
+
+def enqueue_occurrence(queue: TriedQueue) -> None:
+    recurrence = Recurrence("hourly", "trial", every=3600.0, queue=queue.name, at_run_time=True)
+    launch, people = LaunchRecurrences(queue.wire, queue.namespace), Recurrences(queue.wire, queue.namespace)
+    launch.define("trial", [queue.name], [], ignore)
+    people.put([(recurrence, "now")])
+    expect(launch.tick(queue.holder, queue.name, lambda now: now, ignore), 1)
+    queue.step(*queue.step())
+    expect([str(each.message.state) for each in people.history(people.find("hourly"), 2)], ["completed"])
+
+
+def call_back_after_batch(queue: TriedQueue) -> None:
+    batches = Batches(queue.store.producer)
+    callback = queue.message("batch:then", sequel=encoded(Sequel(called_by=queue.name)))
+    expect(batches.open(NewBatch(queue.name, "batch", {"then": packed(callback)})), "")
+    queue.store.enqueue([identified(queue.message(), f"batch.{number}", queue.name) for number in (0, 1)])
+    expect(batches.close(queue.name, "batch", 2), "")
+    queue.step(*queue.take("batch.0", "batch.1"), told=told_of_member(queue.name))
+    outbox.send(queue.store, queue.name, ignore)
+    queue.take("batch:then")
+
+
+def wait_for_signal(queue: TriedQueue) -> None:
+    first = queue.take_new()
+    step = as_recorded(Step("approved", 1, None, HOUR))
+    queue.store.record(queue.holder, first, StepEntry(1, 1, step, "approved"))
+    queue.step(Settlement.asleep(first, wakes_in_ms=HOUR, took=0))
+    expect(SignalSender(queue.wire, queue.namespace).send(queue.name, "a", "approved", 7), True)
+    queue.promote()
+    _, recorded = queue.store.recorded(*queue.take("a"))
+    expect(recorded and [each.value for each in recorded.signals], [7])
+
+
+def recover_orphan(queue: TriedQueue) -> None:
+    orphan = queue.take_new()
+    successor = TriedQueue(queue.wire, queue.another, queue.namespace, queue.name, fence=2)
+    expect(successor.recovered, 1)
+    with suppress(LeaseLost):
+        expect(names(queue.step(orphan)), "a refusal")
+    expect([each.crashes for each in successor.take("a")], [1])
+
+
+def wake_waiting_launch(queue: TriedQueue) -> None:
+    waiting = TriedQueue(queue.another, queue.wire, queue.namespace, queue.name)
+    with ThreadPoolExecutor(1) as threads:
+        stepping = threads.submit(waiting.step, wait=WITHIN)
+        time.sleep(BLOCKED_AFTER)
+        queue.enqueue("a")
+        enqueued = time.monotonic()
+        expect(names(stepping.result()), ["a"])
+    expect("late" if time.monotonic() > enqueued + WITHIN / 2 else "at once", "at once")
+
+
+def ignore(*_: object) -> None:
+    """Take what would be told to a person."""
+
+
+STEPS: dict[str, Callable[[TriedQueue], None]] = {
+    step.__name__.replace("_", "-"): step
+    for step in (
+        hold_lease, complete_message, begin_at_most_once, try_again, redrive_dead_letter, promote_due_message,
+        hold_unique_key, hold_concurrency_key, use_up_rate, enqueue_occurrence, call_back_after_batch, wait_for_signal,
+        recover_orphan, wake_waiting_launch,
+    )
+}  # fmt: skip
+"""The steps by their names, which are those of their queues, too."""
