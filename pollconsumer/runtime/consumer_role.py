@@ -12,7 +12,7 @@ from pollconsumer.core.news.events import Event, QueueLeftOut, QueueUnknown, Que
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.consumer import Consumer
 from pollconsumer.runtime.handling.executors.executor import Executor
-from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.handling.handler import Handler, aliases_among
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.launch_upkeep import announce
 from pollconsumer.runtime.session.consumer_options import ConsumerOptions
@@ -43,6 +43,8 @@ def consume(
         if unnamed := [queue for queue in options.queues if queue not in known]:
             report_unknown(store, unnamed, launch.emit)
         wanted, lost = set(options.queues), set[str]()
+        if aliases := aliases_among(handlers):
+            store.upkeep.rename(aliases)
         store.part(options.queues)
         options = options._replace(queues=_announce(launch, options.queues, lost))
         left_out = wanted.difference(options.queues) | lost
@@ -96,7 +98,7 @@ def report_unserved(
     with suppress(StoreUnreachable, PermissionDenied):
         for queue, service in service_of(store.wire, store.keys, queues).items():
             if service.ready and not service.lately and not service.paused:
-                names = tuple(sorted(name for name, handler in handlers.items() if handler.queue == queue))
+                names = tuple(sorted({handler.name for handler in handlers.values() if handler.queue == queue}))
                 emit(QueueUnserved(queue, names, service.ready))
 
 

@@ -261,6 +261,7 @@ group_writable              list of text              []
 state                       text or null              "/home/ada/.local/state/pollconsumer"
 queues                      list of text              ["default"]
 handlers                    list of text              ["report"]
+aliases                     object                    {}                             alias → its handler
 commands                    object                    {}                             handler → command, queue, timeout
 rates                       object
 rates.queues                object                    {}

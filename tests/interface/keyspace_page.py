@@ -27,7 +27,7 @@ CONTROL_KEYS = {
     "ledger": ("hash", "id of a launch → its entry, as JSON"),
     "queues": ("set", "names of all queues that ever had a message or a consumer"),
     "queues_marker": ("list", "one element while the mover is to look for queues"),
-    "totals": ("hash", "role and stop reason → how many launches ended with it, ever"),
+    "totals": ("hash", "role and stop reason → how many launches ended with it, ever; alias → its handler"),
     "histograms": ("hash", "handler → durations of all messages, ever"),
     "seen": ("hash", "role → when a launch of it was last there"),
     "recurring": ("set", "groups that define recurrences"),

@@ -16,12 +16,15 @@ from pollconsumer.interface.api.handler_function import HandlerFunction
 from pollconsumer.interface.api.handler_options import (
     BulkOptions,
     HandlerOptions,
+    aliases_of,
+    arguments_of,
     check_options,
     check_retry,
     handler_of,
     recurrence_of,
     refuse_second,
     seconds_of,
+    upgrade_of,
 )
 from pollconsumer.interface.api.hook_registration import HookRegistration
 from pollconsumer.interface.api.register import BulkRegister, Register
@@ -31,7 +34,6 @@ from pollconsumer.interface.settings.model import RecurrenceSettings
 from pollconsumer.interface.settings.values import parse_timeout, parse_word
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Hooks
-from pollconsumer.runtime.handling.validation.arguments import Arguments
 from pollconsumer.runtime.new_messages import Defaults, SendOptions, milliseconds, new_message, refuse_unknown
 from pollconsumer.store.queues.producer import Producer
 
@@ -72,6 +74,7 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
         self.queues: set[str] = set()
         """Queues that launches serve in addition to those of its handlers."""
         self.handlers: dict[str, HandlerFunction[..., ..., Any, Any]] = {}
+        """By name, and by each alias."""
         self.recurring: dict[str, RecurrenceSettings] = {}
         """The recurrences of `every`, by name."""
         self.retry_policies: dict[str, RetryPolicy] = {}
@@ -113,6 +116,7 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
         if name is not None and not isinstance(name, str):
             return self.handler()(name)
         checked = check_options(cast("HandlerOptions", options))
+        aliases, upgrade = aliases_of(options.get("aliases", ())), upgrade_of(options.get("upgrade"))
 
         def register(function: Any) -> HandlerFunction[..., ..., Any, Any]:
             if isinstance(function, HandlerFunction):
@@ -121,11 +125,13 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
                 fix = "give a function; a method of a class once that is defined, as in app.handler(Mail.send)"
                 raise ConfigurationError("handler", f"a {type(function).__name__}", fix)
             chosen = check_handler(name or getattr(function, "__name__", None))
-            if chosen in self.handlers:
-                refuse_second(chosen, self.handlers[chosen].function, function)
-            arguments = _arguments_of(function, is_bulk=checked["bulk"] is not None)
+            for each in (chosen, *aliases):
+                if each in self.handlers:
+                    refuse_second(each, self.handlers[each].function, function)
+            arguments = arguments_of(function, upgrade, is_bulk=checked["bulk"] is not None)
             handler = handler_of(chosen, function, arguments, checked | {"policies": self.retry_policies})
-            registered = self.handlers[chosen] = HandlerFunction(self, handler, function, arguments)
+            registered: HandlerFunction[..., ..., Any, Any] = HandlerFunction(self, handler, function, arguments)
+            self.handlers |= dict.fromkeys((chosen, *aliases), registered)
             return registered
 
         return register
@@ -299,23 +305,3 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
         chosen = None if state is None else parse_word(State, "state", state)
         age = None if older_than is None else milliseconds("older_than", older_than) / 1000
         return Messages(self, Selection(chosen, queue, handler, recurrence, key, age))
-
-
-def _arguments_of(function: Callable[..., Any], *, is_bulk: bool) -> Arguments:
-    if not is_bulk:
-        return Arguments(function, _converting, _dumping)
-    from pollconsumer.runtime.handling.bulk.bulk_arguments import BulkArguments  # few handlers are
-
-    return BulkArguments(function, _converting, _dumping)
-
-
-def _converting(hint: Any) -> Callable[[Any], Any]:
-    from pollconsumer.interface.api.conversion import converting
-
-    return converting(hint)
-
-
-def _dumping(hint: Any) -> Callable[[Any], Any]:
-    from pollconsumer.interface.api.conversion import dumping
-
-    return dumping(hint)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from inspect import isasyncgenfunction, isclass, iscoroutinefunction, isgeneratorfunction, isroutine, signature, unwrap
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Required, TypedDict, cast
 
 from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import ConfigurationError, UsageError, unknown_options
-from pollconsumer.core.messages.message import MOST_ATTEMPTS, check_queue
+from pollconsumer.core.messages.message import MOST_ATTEMPTS, check_handler, check_queue
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.core.retry import Backoff, RetryPolicy
 from pollconsumer.interface.settings.model import RecurrenceSettings
@@ -31,7 +31,9 @@ class HandlerOptions(TypedDict, total=False):
     ``result_ttl``: how long a result is kept (a day), 0 disables results. ``delivery="at_most_once"``: a message is
     never handled twice; it becomes a dead letter if the handler fails or its process dies. ``rate``: how many of its
     messages are handed out in a period at most, as ``60/1h``; with ``rate_key``, the name of an argument, messages are
-    counted separately for each value of it.
+    counted separately for each value of it. ``aliases``: earlier names, whose messages it handles, too.
+    ``upgrade(payload)`` returns the payload of today's form for one that does not fit the function; what it raises
+    counts as raised by the handler.
     """
 
     queue: str
@@ -44,6 +46,8 @@ class HandlerOptions(TypedDict, total=False):
     delivery: Literal["at_least_once", "at_most_once"]
     rate: str | None
     rate_key: str | None
+    aliases: Sequence[str]
+    upgrade: Callable[[dict[str, Any]], dict[str, Any]] | None
 
 
 class BulkOptions(HandlerOptions, total=False):
@@ -94,6 +98,22 @@ def check_options(options: HandlerOptions | BulkOptions) -> dict[str, Any]:
         "rate_key": options.get("rate_key"),
         "bulk": _bulk(options.get("bulk"), options.get("bulk_wait")),
     }
+
+
+def aliases_of(given: object) -> tuple[str, ...]:
+    """The aliases of a handler. ConfigurationError for what are none, BadData for an invalid name."""
+    if not isinstance(given, list | tuple) or len(set(map(str, given))) < len(given):
+        raise ConfigurationError("aliases", repr(given), 'a list of different names, as ["send_mail"]')
+    return tuple(map(check_handler, given))
+
+
+def upgrade_of(
+    given: Callable[[dict[str, Any]], dict[str, Any]] | None,
+) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
+    """The function that upgrades payloads, if there is one. ConfigurationError for what is none."""
+    if given is not None and (not callable(given) or is_asynchronous("upgrade", given)):
+        raise ConfigurationError("upgrade", repr(given), "a function of a payload that returns a payload, not async")
+    return given
 
 
 def _bulk(most: object, wait: Any) -> Bulk | None:
@@ -182,6 +202,36 @@ def refuse_second(name: str, first: Callable[..., Any], second: Callable[..., An
     else:
         fix = f"at {places[0]} and at {places[1]}; give one of them another name"
     raise ConfigurationError("handler registered twice", name, fix)
+
+
+def arguments_of(
+    function: Callable[..., Any], upgrade: Callable[[dict[str, Any]], dict[str, Any]] | None, *, is_bulk: bool
+) -> Arguments:
+    """The parameters of ``function``; a payload that does not fit is upgraded. ConfigurationError for a function that
+    no message can call."""
+    if is_bulk:
+        from pollconsumer.runtime.handling.bulk.bulk_arguments import BulkArguments  # few handlers are
+
+        return BulkArguments(function, _converting, _dumping, upgrade)
+    if upgrade is None:
+        return Arguments(function, _converting, _dumping)
+    from pollconsumer.runtime.handling.validation.upgraded_arguments import (
+        UpgradedArguments,
+    )  # few have an earlier form
+
+    return UpgradedArguments(function, _converting, _dumping, upgrade)
+
+
+def _converting(hint: Any) -> Callable[[Any], Any]:
+    from pollconsumer.interface.api.conversion import converting
+
+    return converting(hint)
+
+
+def _dumping(hint: Any) -> Callable[[Any], Any]:
+    from pollconsumer.interface.api.conversion import dumping
+
+    return dumping(hint)
 
 
 def handler_of(name: str, function: Callable[..., Any], arguments: Arguments, checked: dict[str, Any]) -> Handler:

@@ -136,6 +136,11 @@ def hooks_before_enqueue(handler: Handler | None) -> Sequence[BeforeEnqueue]:
     return () if handler is None or handler.hooks is None else handler.hooks.before_enqueue
 
 
+def aliases_among(handlers: Mapping[str, Handler]) -> dict[str, str]:
+    """The handler's own name of each alias under which it is there, too."""
+    return {name: handler.name for name, handler in handlers.items() if name != handler.name}
+
+
 def with_hooks(handler: Handler, hooks: Hooks) -> Handler:
     """``handler`` with an application's hooks around it."""
     return handler.wrapped(lambda each: _with_hooks(each, hooks)) if hooks else handler

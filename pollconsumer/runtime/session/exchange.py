@@ -263,7 +263,7 @@ class Exchange:
                 reports=reports,
                 keep=self.held,
             )
-        self.reserved += stepped.reserved
+        self.reserved += self._settling.named(stepped.reserved)
         self.successor = self.successor or stepped.successor
         self.held_back = self.held_back or stepped.held_back
         if stepped.more_in is not None and (self.more_in is None or stepped.more_in < self.more_in):

@@ -23,7 +23,7 @@ from pollconsumer.core.notation.timespan import YEAR
 from pollconsumer.core.retry import Asleep, NotBegun, Stopped, TimeIsUp, after_failure
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.executors.executor import Handled
-from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.handling.handler import Handler, aliases_among
 from pollconsumer.runtime.handling.hooks import Crashed, Hooks
 from pollconsumer.runtime.handling.outcome import describe, text_of, trace, why_dropped
 from pollconsumer.runtime.launch.held import Launch
@@ -56,6 +56,7 @@ class Settlements:
         self._predecessors = predecessors
         self._emit, self._chance, self._context_of, self._handlers = launch.emit, launch.chance, context_of, handlers
         self._stops, self._attended = launch.progress.stops, launch.plan.attended
+        self._aliases = aliases_among(handlers)
         self._shares: dict[str, Share] = {}
         self.since: float | None = None
         """When the oldest unsettled attempt ended, on the monotonic clock; None if there is none."""
@@ -67,6 +68,13 @@ class Settlements:
         self.waiting: set[bytes] = set()
         """Ids of messages whose settlements were taken and wait for a lost node: their hooks wait, too."""
         self.handled = self.failed = self.released = self.yielded = 0
+
+    def named(self, reserved: Sequence[Reservation]) -> Sequence[Reservation]:
+        """``reserved``, with the handler's own name where a message has an alias. The store keeps the alias."""
+        if self._aliases:
+            for each in reserved:
+                each.handler = each.lot.handler = self._aliases.get(each.handler, each.handler)
+        return reserved
 
     def settle(self, handled: Handled) -> None:
         (reservation, handler, _, context), started, ended, outcome, *_ = handled

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pollconsumer.core.errors import StoreRefused
@@ -130,6 +130,11 @@ class Upkeep:
         finished = keeping.finished or Kept(KEEP_FINISHED, KEEP_FINISHED_MS)
         limits = ["" if limit is None else limit for limit in (*finished, *keeping.dead)]
         return script, self._keys.of_script(script, queue), [TRIM_PAGE, ID_MEMORY_MS, MOST_REMEMBERED, *limits]
+
+    def rename(self, aliases: Mapping[str, str]) -> None:
+        """Have the totals of each alias count for its handler, from now on."""
+        fields = [text for alias, name in aliases.items() for text in (f"renamed\n{alias}", name)]
+        self._wire.command("HSET", self._keys.control("totals"), *fields)
 
     def owns_recurrences(self, owner: str) -> bool:
         """Whether an earlier launch of this group defined any."""

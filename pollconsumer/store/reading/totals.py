@@ -4,7 +4,8 @@ What was settled is counted in each queue by the scripts that settle (`lua/parts
 have three parts. The first is the kind of a settlement, the second its handler, the third the bucket of how long it
 took, empty if it was not handled; or the first is ``waiting`` or ``lateness``, the second empty. ``ms`` in place of a
 bucket stands for the sum. Occurrences that were skipped are counted as ``skipped``; ``at`` in place of a bucket says
-when one was last. How launches ended is counted in the namespace, by role and stop reason.
+when one was last. How launches ended is counted in the namespace, by role and stop reason; there each alias that a
+launch knew of has the name of its handler.
 
 A histogram's buckets double: the first has all below a millisecond, number n those below 2ⁿ milliseconds, the last one
 all longer ones.
@@ -13,7 +14,7 @@ all longer ones.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pollconsumer.store.client.wire import Wire
@@ -64,8 +65,8 @@ class Totals:
     lateness: defaultdict[str, Spans] = field(default_factory=lambda: defaultdict(Spans))
     skipped: Counter[str] = field(default_factory=Counter)
 
-    def add(self, queue: str, fields: Sequence[bytes]) -> None:
-        """Add what was settled in ``queue``."""
+    def add(self, queue: str, fields: Sequence[bytes], renamed: Mapping[str, str]) -> None:
+        """Add what was settled in ``queue``. ``renamed``: handlers by alias."""
         for name, text in zip(fields[::2], fields[1::2], strict=True):
             number = max(0, count_of(text))
             match id_text(name).split("\n"):
@@ -76,6 +77,7 @@ class Totals:
                 case ["skipped", "", ""]:
                     self.skipped[queue] = number
                 case [kind, handler, bucket] if kind in OUTCOMES and (not bucket or _is_place(bucket)):
+                    handler = renamed.get(handler, handler)
                     if bucket:
                         self.durations[handler].add(bucket, number)
                     if bucket != "ms":
@@ -91,13 +93,15 @@ def totals_of(wire: Wire, keys: Keys) -> Totals:
     queues = readable_queues(wire, keys)
     commands = [("HGETALL", keys.queue(queue, "totals")) for queue in queues]
     launches, *settled = wire.all([("HGETALL", keys.control("totals")), *commands])
-    found = Totals()
-    for queue, fields in zip(queues, settled, strict=True):
-        found.add(queue, fields)
-    if wire.unread:
-        found.durations.clear()  # totals must not fall, and these are over all queues
+    found, renamed = Totals(), dict[str, str]()
     for name, text in zip(launches[::2], launches[1::2], strict=True):
         match id_text(name).split("\n"):
             case ["launches", role, reason]:
                 found.launches[role, reason] = max(0, count_of(text))
+            case ["renamed", alias]:
+                renamed[alias] = id_text(text)
+    for queue, fields in zip(queues, settled, strict=True):
+        found.add(queue, fields, renamed)
+    if wire.unread:
+        found.durations.clear()  # totals must not fall, and these are over all queues
     return found

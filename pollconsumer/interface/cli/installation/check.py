@@ -45,7 +45,7 @@ from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import NO_STATE
 from pollconsumer.interface.settings.owners import REMEDY, another_store, others_among
 from pollconsumer.interface.settings.writable import group_writable
-from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.handling.handler import Handler, aliases_among
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.runtime.system.watchdog import Watchdog
 from pollconsumer.store.client.patience import Budget
@@ -101,7 +101,8 @@ def check(compat: bool, as_json: bool) -> int:
     report: dict[str, Any] = {
         **_places_of(settings, wire, state),
         "queues": list(queues),
-        "handlers": sorted(handlers),
+        "handlers": sorted({handler.name for handler in handlers.values()}),
+        "aliases": dict(sorted(aliases_among(handlers).items())),
         "commands": described_commands(settings, handlers, own_queues(queues, past), longest_launch(settings, windows)),
         "rates": rates_of(settings, handlers),
         "recurrences": sorted(each.name for each in recurrences),
@@ -248,7 +249,7 @@ def _check_handlers(recurrences: Sequence[Recurrence], handlers: Mapping[str, Ha
 
 
 def _not_served(queue: str, service: QueueService, handlers: Mapping[str, Handler], commands: Mapping[str, Any]) -> str:
-    names = ", ".join(sorted(name for name, handler in handlers.items() if handler.queue == queue)) or "recurrences"
+    names = ", ".join(sorted({each.name for each in handlers.values() if each.queue == queue})) or "recurrences"
     if service.lately:
         longest = max((each["timeout_seconds"] or 0 for each in commands.values() if each["queue"] == queue), default=0)
         needed = f", which need a timeout above {format_duration(longest)}" if longest else ""
@@ -270,8 +271,8 @@ def _unchecked_arguments() -> dict[str, str]:
     """Unchecked parameters, as HANDLER.PARAMETER, with the reasons. ConfigurationError for a handler that no message
     can call."""
     unchecked: dict[str, str] = {}
-    for name, registered in registry.handlers().items():
-        impossible, odd = registered.arguments.problems()
+    for registered in registry.handlers().values():
+        name, (impossible, odd) = registered.definition.name, registered.arguments.problems()
         for parameter, reason in impossible.items():
             raise ConfigurationError(
                 f"handlers: {name}, parameter {parameter}", reason, "annotate what JSON can say, or give a default"
@@ -291,6 +292,7 @@ def _print(report: dict[str, Any], settings: Settings, not_served: list[str], ro
         ("state", report["state"] or f"{no_state}: a replaced store is not noticed"),
         ("queues", ", ".join(report["queues"])),
         ("handlers", ", ".join(report["handlers"]) or "none: messages will be parked"),
+        *((f"alias {alias}", f"of {name}") for alias, name in report["aliases"].items()),
         *given_row("pings", report["pings"]),
         *given_row("data", report["data"]),
         *given_row("spool", report["spool"]),

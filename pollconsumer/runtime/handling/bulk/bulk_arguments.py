@@ -23,6 +23,7 @@ from pollconsumer.runtime.handling.validation.argument_errors import (
     refuse_thrown,
 )
 from pollconsumer.runtime.handling.validation.arguments import Arguments, Convert
+from pollconsumer.runtime.handling.validation.upgraded_arguments import Upgrade, upgraded
 
 FORMS = "annotate it: list[Item], list[dict], list[Item[Model]] or list[Model]"
 
@@ -39,8 +40,8 @@ class _Form(NamedTuple):
 class BulkArguments(Arguments):
     """The parameters of a bulk handler's function. A message's payload may have arguments of any names.
 
-    ``converter`` and ``dumper``: as in `Arguments`. ConfigurationError for a function that cannot be called with a list
-    of messages.
+    ``converter`` and ``dumper``: as in `Arguments`; ``upgrade``: as in `UpgradedArguments`. ConfigurationError for a
+    function that cannot be called with a list of messages.
     """
 
     def __init__(
@@ -48,12 +49,13 @@ class BulkArguments(Arguments):
         function: Callable[..., Any],
         converter: Callable[[Any], Convert],
         dumper: Callable[[Any], Convert] | None = None,
+        upgrade: Upgrade | None = None,
     ) -> None:
         def any_payload(**payload: Any) -> None: ...
 
         self._bulk_function = any_payload.__qualname__ = getattr(function, "__qualname__", type(function).__name__)
         super().__init__(any_payload, converter, dumper)
-        self._converting, self._annotated = converter, Annotations(function)
+        self._converting, self._annotated, self._upgrade = converter, Annotations(function), upgrade
         parameters = dict(inspect.signature(function).parameters)
         context = parameters.get("context")
         self.takes_bulk_context = context is not None and self._annotated.denotes(context.annotation, BulkContext)
@@ -106,7 +108,12 @@ class BulkArguments(Arguments):
         if form.convert is None:
             return payload
         try:
-            return form.convert(payload)
+            try:
+                return form.convert(payload)
+            except Mismatch:
+                if self._upgrade is None:
+                    raise
+                return form.convert(upgraded(payload, self._upgrade))
         except Mismatch as mismatch:
             raise bad_arguments([f"payload{problem}" for problem in mismatch.problems]) from None
 
