@@ -217,7 +217,9 @@ def test_each_id_is_cancelled_that_can_be(site: Site) -> None:
     assert [site.state(each) for each in (message, first, second)] == ["completed", "cancelled", "cancelled"]
 
 
-@pytest.mark.parametrize("arguments", [[], ["--yes"], ["x", "--handler", "record"], ["x", "--key", "k"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["--yes"], ["x", "--handler", "record"], ["x", "--key", "k"], ["x", "--header", "a=b"]]
+)
 def test_messages_are_named_by_id_or_by_what_they_have_in_common(site: Site, arguments: list[str]) -> None:
     assert site.command("cancel", *arguments).returncode == 2
 
@@ -228,6 +230,20 @@ def test_messages_are_listed_by_handler_and_recurrence(site: Site) -> None:
     assert [each["id"] for each in site.json("list", "--handler", "record")] == [message]
     assert [each["id"] for each in site.json("list", "--recurrence", "nightly")] == [occurrence]
     assert site.json("list", "--handler", "fatal", "--state", "dead") == []
+
+
+def test_messages_are_listed_cancelled_redriven_and_purged_by_header(site: Site) -> None:
+    ours = [site.enqueue("fatal", "--header", f"customer={customer}") for customer in ("7", "8")]
+    site.drain()
+    waiting = site.enqueue("record", "--header", "customer=7", "--header", "plan=free", name="a")
+    both = ("--header", "customer=7", "--header", "plan=free")
+    assert [each["id"] for each in site.json("list", "--header", "customer=7")] == [waiting, ours[0]]
+    assert [each["id"] for each in site.json("list", *both)] == [waiting]
+    assert [each["id"] for each in site.json("dead", "list", "--header", "customer=8")] == [ours[1]]
+    assert site.json("cancel", "--header", "customer=7", "--yes") == {"cancelled": 1, "left": []}
+    assert site.json("dead", "redrive", "--header", "customer=8") == {"redriven": 1, "left": []}
+    assert site.json("dead", "purge", "--header", "customer=7", "--yes") == {"purged": 1, "left": []}
+    assert site.command("list", "--header", "customer").returncode == 2
 
 
 def test_queues_are_listed_as_status_shows_them(site: Site) -> None:
@@ -255,7 +271,7 @@ def test_purging_a_queue_leaves_nothing_to_do_in_it_and_no_dead_letter(site: Sit
     assert site.command("queue", "purge", "nowhere").returncode == 66
 
 
-@pytest.mark.parametrize("arguments", [[], ["x", "--all"]])
+@pytest.mark.parametrize("arguments", [[], ["x", "--all"], ["x", "--header", "a=b"]])
 def test_dead_letters_are_named_by_id_or_by_a_choice(site: Site, arguments: list[str]) -> None:
     assert site.command("dead", "redrive", *arguments).returncode == 2
 

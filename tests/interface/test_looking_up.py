@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -167,9 +167,31 @@ def test_the_occurrences_of_a_recurrence_are_found(site: Site) -> None:
     assert all(each.startswith("tick@2026-03-27T") for each in found)
 
 
-@pytest.mark.parametrize("options", [{"state": "lost"}, {"older_than": "yesterday"}])
-def test_what_selects_no_message_in_any_store_is_refused_at_once(site: Site, options: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match=next(iter(options.values()))):
+def test_messages_are_cancelled_and_redriven_by_their_headers(site: Site) -> None:
+    ours = site.work.using(headers={"customer": "7", "plan": "free"}).enqueue(1)
+    theirs = site.work.using(headers={"customer": "8"}).enqueue(2)
+    site.work.enqueue(3)
+    app = site.app
+    assert [*app.messages(header={"customer": "7"})] == [ours]
+    assert [*app.messages(header={"customer": "7", "plan": "full"})] == []
+    assert app.messages(header={"customer": "8"}).cancel_all() == 1
+    assert theirs.state == "cancelled"
+    assert app.messages(header={"customer": "8"}).redrive_all() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"state": "lost"}, "lost"),
+        ({"older_than": "yesterday"}, "yesterday"),
+        ({"header": {"customer": 7}}, "header customer: 7"),
+        ({"header": "customer=7"}, "headers: 'customer=7'"),
+    ],
+)
+def test_what_selects_no_message_in_any_store_is_refused_at_once(
+    site: Site, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
         site.app.messages(**options)
 
 

@@ -43,7 +43,9 @@ def several(store: RedisStore) -> RedisStore:
         [
             message("later", handler="mail", delay=HOUR),
             message("now", handler="mail"),
-            message("keyed", key="k"),
+            message("keyed", key="k", headers={"customer": "7", "plan": "free"}),
+            message("labelled", headers={"customer": "7"}),
+            message("of another", headers={"customer": "77", "plan": "free"}),
             message("nightly@2026-11-22T02:30:00Z"),
             message("ranked", priority=3),
             message("elsewhere", handler="mail", queue=OTHER),
@@ -66,6 +68,11 @@ def several(store: RedisStore) -> RedisStore:
         (Selection(key="k", queue=OTHER), {"keyed elsewhere"}),
         (Selection(State.SCHEDULED, key="k"), set()),
         (Selection(key="none"), set()),
+        (Selection(headers={"customer": "7"}), {"keyed", "labelled"}),
+        (Selection(headers={"customer": "7", "plan": "free"}), {"keyed"}),
+        (Selection(State.SCHEDULED, headers={"customer": "7"}), set()),
+        (Selection(headers={"Customer": "7"}), set()),
+        (Selection(headers={}, queue=OTHER), {"elsewhere", "keyed elsewhere"}),
     ],
 )
 def test_messages_are_selected_by_all_that_is_given(
@@ -119,7 +126,7 @@ def test_only_what_is_scheduled_or_ready_is_cancelled(
     asked = unreserved(selecting, Selection(queue=QUEUE))
     ids = [message_id for _, message_id in asked]
     assert ids[0] == "later"
-    assert set(ids) == {"later", "now", "keyed", "nightly@2026-11-22T02:30:00Z", "ranked"}
+    assert set(ids) == {"later", "now", "keyed", "labelled", "of another", "nightly@2026-11-22T02:30:00Z", "ranked"}
     assert interventions.cancel_all(QUEUE, [*ids, "reserved", "dead", "unknown"]) == ids
     assert {found.id for found in selecting.messages(Selection(State.CANCELLED))} == set(ids)
     assert unreserved(selecting, Selection(queue=QUEUE)) == []

@@ -293,15 +293,19 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
         recurrence: str | None = None,
         key: str | None = None,
         older_than: str | float | None = None,
+        header: Mapping[str, str] | None = None,
     ) -> Messages:
         """All messages of which everything holds that is given.
 
         ``recurrence``: they are its occurrences. ``key``: they hold this unique key. ``older_than``: how long ago they
-        entered their state at least, in seconds or as text such as ``5m``. ValueError for an invalid value.
+        entered their state at least, in seconds or as text such as ``5m``. ``header``: they have each of these headers.
+        ValueError for an invalid value.
         """
+        from pollconsumer.core.messages.message_options import check_headers
         from pollconsumer.interface.api.message_set import Messages
         from pollconsumer.store.reading.message_selector import Selection
 
         chosen = None if state is None else parse_word(State, "state", state)
         age = None if older_than is None else milliseconds("older_than", older_than) / 1000
-        return Messages(self, Selection(chosen, queue, handler, recurrence, key, age))
+        headers = None if header is None else check_headers(header)
+        return Messages(self, Selection(chosen, queue, handler, recurrence, key, age, headers))

@@ -182,6 +182,28 @@ def _due_time(text: str) -> int:
     return max(1, milliseconds)  # past times are due now, even before Python's first year
 
 
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError("write NAME=VALUE")
+    return name, value
+
+
+def _as_mapping(ctx: click.Context, param: click.Parameter, given: Sequence[tuple[str, str]]) -> dict[str, str] | None:
+    """The headers by name; None without any, as for an option that is not given."""
+    names = [name for name, _ in given]
+    for name in names:
+        if names.count(name) > 1:
+            raise click.BadParameter(f"{shown(name)} is given twice", ctx, param)
+    return dict(given) or None
+
+
+def header_option(told: str) -> Callable[[Function], Function]:
+    """The option ``--header NAME=VALUE``, as ``headers``; ``told`` is its help."""
+    kind = Value(Text("NAME=VALUE", _header))
+    return click.option("--header", "headers", multiple=True, type=kind, callback=_as_mapping, help=told)
+
+
 DUE_TIME = Value(Text("time", _due_time))
 NAMED_PATH = Value(Text("path", named_path))
 NAMED_FILE = Value(Text("path", lambda text: text if named_path(text) else ""))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pollconsumer.core.lifecycle import State
@@ -24,7 +24,7 @@ Chosen = Sequence[tuple[str, str]]
 class Selection(NamedTuple):
     """A selection of messages, to which each field that is given applies. ``key``: a unique key that they hold, of
     their handler or of their queue. ``recurrence``: the one whose occurrences they are. ``older_than``: the least
-    seconds since they entered their state, by the server's clock."""
+    seconds since they entered their state, by the server's clock. ``headers``: they have each of these."""
 
     state: State | None = None
     queue: str | None = None
@@ -32,6 +32,7 @@ class Selection(NamedTuple):
     recurrence: str | None = None
     key: str | None = None
     older_than: float | None = None
+    headers: Mapping[str, str] | None = None
 
 
 class MessageSelector:
@@ -56,6 +57,7 @@ class MessageSelector:
                 and selection.handler in (None, message.handler)
                 and selection.recurrence in (None, recurrence_of(message.id))
                 and (entered_by is None or (entered_at(message) or 0) <= entered_by)
+                and (not selection.headers or selection.headers.items() <= message.headers.items())
             ):
                 yield message
 

@@ -9,7 +9,15 @@ from pollconsumer.core.notation.instants import ceil_ms
 from pollconsumer.interface.cli.messages.chosen import each_queue, report, would
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import telling_when_interrupted
-from pollconsumer.interface.cli.types import DUE_TIME, HANDLER_NAME, QUEUE_NAME, RECURRENCE_NAME, Duration, Once
+from pollconsumer.interface.cli.types import (
+    DUE_TIME,
+    HANDLER_NAME,
+    QUEUE_NAME,
+    RECURRENCE_NAME,
+    Duration,
+    Once,
+    header_option,
+)
 from pollconsumer.interface.logs.logs import write_error
 from pollconsumer.runtime.new_messages import LONGEST_DELAY
 from pollconsumer.store.queues.interventions import Interventions
@@ -23,6 +31,7 @@ from pollconsumer.store.reading.message_selector import MessageSelector, Selecti
 @click.option("--handler", cls=Once, type=HANDLER_NAME, help="All for this handler.")
 @click.option("--key", cls=Once, help="Those that hold this unique key, one for each handler.")
 @click.option("--recurrence", cls=Once, type=RECURRENCE_NAME, help="All occurrences of this recurrence.")
+@header_option("All that have it; repeatable, then all that have each.")
 @click.option("--running", is_flag=True, help="Ids in hand, too: their handlers are asked to stop, then interrupted.")
 @click.option("--yes", is_flag=True, help="Do it, where no id is given.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, where no id is given.")
@@ -32,6 +41,7 @@ def cancel(
     handler: str | None,
     key: str | None,
     recurrence: str | None,
+    headers: dict[str, str] | None,
     running: bool,
     yes: bool,
     as_json: bool,
@@ -40,15 +50,15 @@ def cancel(
     given. Without ids and without --yes, only say how many these are. With --running, return when the requests are
     taken; status shows how the messages end."""
     if ids:
-        if handler or key or recurrence:
-            raise UsageError("which messages", "both", "give ids, or --handler, --key and --recurrence")
+        if handler or key or recurrence or headers:
+            raise UsageError("which messages", "both", "give ids, or --handler, --key, --recurrence and --header")
         _cancel_each(ids, queue, running=running)
         return
     if running:
         raise UsageError("--running", "no id", "give the ids of the messages to stop")
-    if not any((queue, handler, key, recurrence)):
-        raise UsageError("which messages", "none", "give ids, or --queue, --handler, --key or --recurrence")
-    selection = Selection(queue=queue, handler=handler, key=key, recurrence=recurrence)
+    if not any((queue, handler, key, recurrence, headers)):
+        raise UsageError("which messages", "none", "give ids, or --queue, --handler, --key, --recurrence or --header")
+    selection = Selection(queue=queue, handler=handler, key=key, recurrence=recurrence, headers=headers)
     asked = unreserved(opened(MessageSelector), selection)
     if yes:
         done = each_queue("cancelled", (asked, opened(Interventions).cancel_all))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import islice
 
@@ -16,11 +16,10 @@ from pollconsumer.interface.cli.messages.chosen import each_queue, report
 from pollconsumer.interface.cli.messages.list import print_messages
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import note_more
-from pollconsumer.interface.cli.types import HANDLER_NAME, JSON_ARRAY, JSON_OBJECT, QUEUE_NAME, Once
+from pollconsumer.interface.cli.types import HANDLER_NAME, JSON_ARRAY, JSON_OBJECT, QUEUE_NAME, Once, header_option
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.reading.message_selector import Chosen, MessageSelector, Selection, dead_letters
-from pollconsumer.store.reading.messages import Message
 
 WHY_LEFT = "no record, or another message has the unique key"
 
@@ -30,6 +29,7 @@ def chosen(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only those of this queue, ids given or not."),
         click.option("--handler", cls=Once, type=HANDLER_NAME, help="Only those for this handler."),
+        header_option("Only those that have it; repeatable."),
         click.option("--all", "every", is_flag=True, help="All of them."),
         click.argument("ids", metavar="ID...", nargs=-1),
     ):
@@ -45,11 +45,12 @@ def dead() -> None:
 @dead.command(name="list", epilog="pollconsumer dead list --handler mail.send")
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only those of this queue.")
 @click.option("--handler", cls=Once, type=HANDLER_NAME, help="Only those for this handler.")
+@header_option("Only those that have it; repeatable.")
 @click.option("--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Most to show.")
 @JSON_ARRAY
-def list_(queue: str | None, handler: str | None, limit: int, as_json: bool) -> None:
+def list_(queue: str | None, handler: str | None, headers: dict[str, str] | None, limit: int, as_json: bool) -> None:
     """List dead letters, oldest first."""
-    letters = _letters(queue, handler)
+    letters = opened(MessageSelector).messages(Selection(State.DEAD, queue, handler, headers=headers))
     print_messages(islice(letters, limit), as_json=as_json)
     note_more(letters, limit)
 
@@ -66,15 +67,21 @@ def show(message_id: str, queue: str | None, as_json: bool) -> None:
     print_message(describe(letter) | {"raw": letter.raw}, as_json=as_json)
 
 
-@dead.command(epilog="pollconsumer dead redrive ID\npollconsumer dead redrive --all --queue mail")
+@dead.command(epilog="pollconsumer dead redrive ID\npollconsumer dead redrive --header customer=7")
 @chosen
 @click.option("--from-start", is_flag=True, help="Without their checkpoints, steps and signals.")
 @JSON_OBJECT
 def redrive(
-    ids: tuple[str, ...], every: bool, handler: str | None, queue: str | None, from_start: bool, as_json: bool
+    ids: tuple[str, ...],
+    every: bool,
+    handler: str | None,
+    queue: str | None,
+    headers: dict[str, str] | None,
+    from_start: bool,
+    as_json: bool,
 ) -> None:
     """Return dead letters to their queue, in a new generation with all attempts again."""
-    letters = _chosen(ids, every, handler, queue)
+    letters = _chosen(ids, every, Selection(queue=queue, handler=handler, headers=headers))
     act = partial(opened(Interventions).redrive, from_start=from_start)
     returned = each_queue("redriven", (letters, act))
     report("redriven", returned, letters, WHY_LEFT, as_json)
@@ -84,25 +91,31 @@ def redrive(
 @chosen
 @click.option("--yes", is_flag=True, help="Do it.")
 @JSON_OBJECT
-def purge(ids: tuple[str, ...], every: bool, handler: str | None, queue: str | None, yes: bool, as_json: bool) -> None:
+def purge(
+    ids: tuple[str, ...],
+    every: bool,
+    handler: str | None,
+    queue: str | None,
+    headers: dict[str, str] | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
     """Forget dead letters."""
-    letters = _chosen(ids, every, handler, queue)
+    letters = _chosen(ids, every, Selection(queue=queue, handler=handler, headers=headers))
     if not yes:
         raise UsageError("nothing purged", f"{counted(len(letters), 'dead letter')} would be", "give --yes")
     forgotten = each_queue("purged", (letters, opened(Interventions).purge))
     report("purged", forgotten, letters, WHY_LEFT, as_json)
 
 
-def _letters(queue: str | None, handler: str | None) -> Iterator[Message]:
-    return opened(MessageSelector).messages(Selection(State.DEAD, queue, handler))
-
-
-def _chosen(ids: tuple[str, ...], every: bool, handler: str | None, queue: str | None) -> Chosen:
+def _chosen(ids: tuple[str, ...], every: bool, selection: Selection) -> Chosen:
     """Queue and id of each selected dead letter, before anything changes."""
-    if bool(ids) == bool(every or handler) and (ids or not queue):
-        raise UsageError("which dead letters", "both" if ids else "none", "give ids, or --all, --handler or --queue")
+    queue, narrowed = selection.queue, bool(selection.handler or selection.headers)
+    if bool(ids) == (every or narrowed) and (ids or not queue):
+        what = "give ids, or --all, --handler, --header or --queue"
+        raise UsageError("which dead letters", "both" if ids else "none", what)
     if not ids:
-        return dead_letters(opened(MessageSelector), Selection(queue=queue, handler=handler))
+        return dead_letters(opened(MessageSelector), selection)
     letters = [opened(Inspector).message(message_id, queue) for message_id in ids]
     for letter in letters:
         if letter.state is not State.DEAD:

@@ -16,14 +16,12 @@ from pollconsumer.core.errors import (
     OutcomeUnknown,
     StoreUnreachable,
     UsageError,
-    shown,
 )
 from pollconsumer.core.messages.message import MAX_PRIORITY, MOST_ATTEMPTS, NewMessage
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults
 from pollconsumer.interface.cli import discard
 from pollconsumer.interface.cli.group import current_settings
-from pollconsumer.interface.cli.kinds import Text
 from pollconsumer.interface.cli.messages.message_lines import (
     BULK,
     line_message,
@@ -48,32 +46,14 @@ from pollconsumer.interface.cli.types import (
     QUEUE_NAME,
     Duration,
     Once,
-    Value,
     WordType,
+    header_option,
 )
 from pollconsumer.runtime.new_messages import LONGEST_DELAY
 from pollconsumer.runtime.system.start_limit import lift
 from pollconsumer.store.queues.producer import Producer
 
-
-def _header(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ValueError("write NAME=VALUE")
-    return name, value
-
-
 CALLBACK = "HANDLER[=PAYLOAD]"
-HEADER = Value(Text("NAME=VALUE", _header))
-
-
-def as_mapping(ctx: click.Context, param: click.Parameter, given: Sequence[tuple[str, str]]) -> dict[str, str] | None:
-    """The headers by name; None without any, as for an option that is not given."""
-    names = [name for name, _ in given]
-    for name in names:
-        if names.count(name) > 1:
-            raise click.BadParameter(f"{shown(name)} is given twice", ctx, param)
-    return dict(given) or None
 
 
 @click.command(
@@ -95,7 +75,7 @@ pollconsumer enqueue --ndjson rows.ndjson --batch import-42 --then report.send""
 @click.option("--rate", cls=Once, metavar="N/PERIOD", help="as 60/1h; by default the queue's.")
 @click.option("--id", cls=Once, help="Your own id: enqueueing it again makes no second message.")
 @click.option("--expires", cls=Once, type=Duration(positive=True, most=LONGEST_DELAY), help="Not handled after that.")
-@click.option("--header", "headers", multiple=True, type=HEADER, callback=as_mapping, help="Repeatable.")
+@header_option("Repeatable.")
 @click.option("--timeout", cls=Once, type=Duration(positive=True), help="In place of the handler's.")
 @click.option("--max-attempts", cls=Once, type=click.IntRange(1, MOST_ATTEMPTS), help="In place of the handler's.")
 @click.option("--retry", cls=Once, metavar="POLICY", help="The name of a retry policy, in place of the handler's.")

@@ -12,7 +12,15 @@ from pollconsumer.core.notation.instants import iso
 from pollconsumer.interface.cli.installation.status import describe
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import note_more, print_json_array, print_table
-from pollconsumer.interface.cli.types import HANDLER_NAME, JSON_ARRAY, QUEUE_NAME, RECURRENCE_NAME, Once, WordType
+from pollconsumer.interface.cli.types import (
+    HANDLER_NAME,
+    JSON_ARRAY,
+    QUEUE_NAME,
+    RECURRENCE_NAME,
+    Once,
+    WordType,
+    header_option,
+)
 from pollconsumer.store.reading.message_selector import MessageSelector, Selection
 from pollconsumer.store.reading.messages import Message
 
@@ -25,13 +33,20 @@ PAGE = 500
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only messages of it.")
 @click.option("--handler", cls=Once, type=HANDLER_NAME, help="Only messages for it.")
 @click.option("--recurrence", cls=Once, type=RECURRENCE_NAME, help="Only its occurrences.")
+@header_option("Only messages that have it; repeatable.")
 @click.option("--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Most to show.")
 @JSON_ARRAY
 def list_(
-    state: State | None, queue: str | None, handler: str | None, recurrence: str | None, limit: int, as_json: bool
+    state: State | None,
+    queue: str | None,
+    handler: str | None,
+    recurrence: str | None,
+    headers: dict[str, str] | None,
+    limit: int,
+    as_json: bool,
 ) -> None:
     """Messages by state, oldest in it first."""
-    found = opened(MessageSelector).messages(Selection(state, queue, handler, recurrence))
+    found = opened(MessageSelector).messages(Selection(state, queue, handler, recurrence, headers=headers))
     print_messages(islice(found, limit), as_json=as_json)
     note_more(found, limit)
 

@@ -15,9 +15,19 @@ from pollconsumer.interface.api.recurrences.put_options import new_put
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.kinds import Text
-from pollconsumer.interface.cli.messages.enqueue import HEADER, as_mapping, payload_of
+from pollconsumer.interface.cli.messages.enqueue import payload_of
 from pollconsumer.interface.cli.opened import opened
-from pollconsumer.interface.cli.types import CRON, DUE_TIME, HANDLER_NAME, QUEUE_NAME, Duration, Once, Value, WordType
+from pollconsumer.interface.cli.types import (
+    CRON,
+    DUE_TIME,
+    HANDLER_NAME,
+    QUEUE_NAME,
+    Duration,
+    Once,
+    Value,
+    WordType,
+    header_option,
+)
 from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
 
@@ -49,7 +59,7 @@ def _until(text: str) -> datetime:
 @click.option("--overlap", cls=Once, type=WordType(Overlap), help="With skip none while the last is unfinished.")
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue of its messages; by default the handler's.")
 @click.option("--priority", cls=Once, type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY), help="Smaller is sooner; 0.")
-@click.option("--header", "headers", multiple=True, type=HEADER, callback=as_mapping, help="Repeatable.")
+@header_option("Repeatable.")
 @click.option("--created-by", cls=Once, help="Who adds it, to be listed.")
 @click.option("--ping", cls=Once, metavar="URL", help="Monitor that is told how each occurrence begins and ends.")
 @click.option("--disabled", is_flag=True, help="List it, and enqueue nothing.")
