@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import click
 
 from pollconsumer.core.errors import UsageError
+from pollconsumer.core.notation.cron_expression import five_fields
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.launch_roles import served_queues
@@ -146,7 +147,7 @@ def _installation(asked: Asked) -> Installation:
         settings,
         _program(),
         user,
-        asked.schedule or settings.consumer.schedule or EVERY_MINUTE,
+        five_fields(asked.schedule or settings.consumer.schedule or EVERY_MINUTE),
         environment=variables | flags,
         queues=_queues(settings) if asked.platform == "keda" else (),
         data=data,

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from pollconsumer.core.notation.cron_expression import Cron
+from pollconsumer.core.notation.cron_expression import NICKNAMES, Cron, five_fields
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms
 from pollconsumer.interface.settings.values import check_cron
 from pollconsumer.runtime.launch.next_launches import LocalZone, next_launches
@@ -206,3 +206,20 @@ def test_the_platforms_next_launch_is_told_by_a_clock_that_changes(monkeypatch: 
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+@pytest.mark.parametrize(("name", "fields"), NICKNAMES.items())
+def test_a_nickname_comes_when_its_five_fields_do(name: str, fields: str) -> None:
+    for written in (name, f" {name.upper()} "):
+        check_cron(written)
+        assert five_fields(written) == fields
+        assert [*itertools.islice(Cron(written).instants(0, UTC), 3)] == [
+            *itertools.islice(Cron(fields).instants(0, UTC), 3)
+        ]
+
+
+@pytest.mark.parametrize("name", ["@reboot", "@every 5m", "@", "@daily @daily"])
+def test_other_nicknames_are_refused(name: str) -> None:
+    for read in (check_cron, Cron):
+        with pytest.raises(ValueError, match="write five fields"):
+            read(name)

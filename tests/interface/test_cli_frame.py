@@ -134,7 +134,7 @@ def process(*arguments: str, **keywords: Any) -> subprocess.CompletedProcess[str
         (["example", "--at", "9999-12-31T23:59:59-05:00"], "must not be beyond year 9999"),
         (["example", "--at", "9999-12-31T23:59:59.9999999Z"], "must not be beyond year 9999"),
         (["example", "--schedule", "61 * * * *"], "--schedule: 61 * * * *; minute must be 0-59, field 1"),
-        (["example", "--schedule", "@reboot"], "--schedule: @reboot; @ names are not supported here"),
+        (["example", "--schedule", "@reboot"], "--schedule: @reboot; @reboot names no time, write five fields"),
         (["example", "--memory-limit", "lots"], "--memory-limit: lots; write bytes or a unit"),
         (["example", "one", "two"], "unexpected argument: two;"),
         (["example", "one", "redis://:secret@h"], "unexpected argument: redis://***@h;"),

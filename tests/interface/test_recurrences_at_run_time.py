@@ -132,6 +132,29 @@ def test_many_are_put_and_gone_through(site: Site) -> None:
     assert {each.name for each in site.app.recurrences} == {each["name"] for each in wanted}
 
 
+def test_they_are_selected_by_the_beginning_of_their_names_and_by_who_put_them(site: Site) -> None:
+    for name, creator in (("check:1", "ada"), ("check:2", "bob"), ("report", "ada"), ("last", None)):
+        site.app.recurrences.put(name, every="1h", handler="check", created_by=creator)
+    select = site.app.recurrences.select
+
+    def names(**by: Any) -> set[str]:
+        return {each.name for each in select(**by)}
+
+    assert names() == {"check:1", "check:2", "report", "last"}
+    assert names(prefix="check:") == {"check:1", "check:2"}
+    assert names(prefix="check*") == set()
+    assert names(created_by="ada") == {"check:1", "report"}
+    assert names(prefix="check:", created_by="ada") == {"check:1"}
+
+
+def test_a_nickname_is_stored_as_the_five_fields_that_versions_before_know(site: Site) -> None:
+    site.app.recurrences.put(NAME, cron="@Daily", handler="check")
+    site.app.every("@hourly", name="tick")(lambda: None)
+    site.sandbox.run()
+    assert readable(site.app.recurrences.get(NAME)).cron == "0 0 * * *"
+    assert readable(site.app.recurrences.get("tick")).cron == "0 * * * *"
+
+
 def test_each_has_a_form_for_asyncio(site: Site) -> None:
     async def act() -> list[Any]:
         recurrences = site.app.recurrences

@@ -218,7 +218,7 @@ def test_a_printed_settings_object_does_not_show_the_store() -> None:
         ('[mover]\nschedule = "*/0 * * * *"', "mover.schedule: */0 * * * *; minute step must be 1 or more, field 1"),
         ('[mover]\nschedule = "* 5-1 * * *"', "hour has a reversed range: write 5,1 or two ranges, field 2"),
         ('[mover]\nschedule = "0 0 * * sat-sun"', "day of week has a reversed range: write sat,sun or two ranges"),
-        ('[consumer]\nschedule = "@reboot"', "consumer.schedule: @reboot; @ names are not supported here"),
+        ('[consumer]\nschedule = "@reboot"', "consumer.schedule: @reboot; @reboot names no time"),
         ('[consumer]\nschedule = "0 0 30 2 *"', "no such day ever comes"),
         (
             'store = "http://h"',

@@ -223,7 +223,8 @@ def test_type_checkers_know_the_words_that_may_be_given(name: str, words: type[S
         ("99999999h", {}, "every: 99999999h; must be 1825d or less"),
         ("61 * * * *", {}, "cron: 61 * * * *; minute must be 0-59"),
         ("61\t*\t*\t*\t*", {}, "minute must be 0-59"),
-        ("@daily", {}, "write five fields"),
+        ("@reboot", {}, "cron: @reboot; @reboot names no time, write five fields"),
+        ("@dialy", {}, "cron: @dialy; no such nickname, write five fields or one of @hourly, @daily"),
         (60, {}, "every: 60; must be text"),
         (None, {}, "give cron or every"),
     ],
@@ -385,3 +386,19 @@ def test_a_preview_begins_on_a_day_in_the_zone_of_the_recurrence(site: Site) -> 
     assert site.json("recurrences", "next", "nightly", "-n", "1", "--from", time) == ["2030-01-31T01:30:00.000Z"]
     assert site.command("recurrences", "next", "nightly", "--from", "someday").returncode == 2
     assert site.command("recurrences", "next", "nightly", "-n", "1", "--from", "2020-01-31").stdout.endswith("h ago\n")
+
+
+def test_those_are_listed_whose_names_begin_so_or_whom_one_has_put(site: Site) -> None:
+    config = site.directory / "config.toml"
+    config.write_text(config.read_text() + "[recurrences.night]\nhandler = 'record'\ncron = '@daily'\n")
+    for name, creator in (("nightly", "ada"), ("check:1", "ada"), ("check:2", "bob")):
+        site.command("recurrences", "add", name, "record", '{"name": "a"}', "--every", "1h", "--created-by", creator)
+
+    def listed(*options: str) -> list[str]:
+        return sorted(each["name"] for each in site.json("recurrences", "list", *options))
+
+    assert {"check:1", "check:2", "night", "nightly"} <= {*listed()}
+    assert listed("--prefix", "night") == ["night", "nightly"]
+    assert listed("--prefix", "check:", "--created-by", "ada") == ["check:1"]
+    assert listed("--created-by", "ada") == ["check:1", "nightly"]
+    assert {each["rule"] for each in site.json("recurrences", "list", "--prefix", "nig")} == {"every 1h", "0 0 * * *"}

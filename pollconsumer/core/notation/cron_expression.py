@@ -29,11 +29,35 @@ NOT_REPEATED = 181 * MINUTE
 """Fixed times occur once if the clock goes back by at most this."""
 
 
+NICKNAMES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+
+
+def five_fields(expression: str) -> str:
+    """The five fields that a nickname, such as ``@daily``, stands for; any other expression as it is. ValueError for
+    ``@reboot`` and unknown nicknames."""
+    name = expression.strip().lower()
+    if not name.startswith("@"):
+        return expression
+    if name == "@reboot":
+        raise ValueError("@reboot names no time, write five fields")
+    if name not in NICKNAMES:
+        raise ValueError(f"no such nickname, write five fields or one of {', '.join(NICKNAMES)}")
+    return NICKNAMES[name]
+
+
 class Cron:
-    """An expression of five fields. ValueError if it is invalid."""
+    """An expression of five fields, or a nickname. ValueError if it is invalid."""
 
     def __init__(self, expression: str) -> None:
-        fields = expression.upper().split()
+        fields = five_fields(expression).upper().split()
         if len(fields) != 5:
             raise ValueError("not a cron expression of five fields")
         fields = [_read_as_ranges(part, Field(at)) for at, part in enumerate(fields, Field.MINUTE)]

@@ -31,6 +31,7 @@ def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> lis
     chosen = registry.recurrences() | settings.recurrences
     if not chosen:
         return []
+    from pollconsumer.core.notation.cron_expression import five_fields
     from pollconsumer.core.notation.timespan import parse_duration
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.interface.settings.recurrence_rules import check_recurrence
@@ -46,6 +47,7 @@ def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> lis
         defaults = Defaults() if handler is None else handler.defaults
         fields = vars(given) | {
             "every": None if given.every is None else parse_duration(given.every),
+            "cron": None if given.cron is None else five_fields(given.cron),
             "queue": given.queue or defaults.queue,
             "occurrence_wanted": handler is not None and handler.takes_occurrence,
         }

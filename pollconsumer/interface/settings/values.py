@@ -248,10 +248,13 @@ def is_host(name: str) -> bool:
 
 
 def check_cron(expression: str) -> None:
-    """Raise ValueError, naming the invalid field, unless ``expression`` is a cron expression of five fields."""
+    """Raise ValueError, naming the invalid field, unless ``expression`` is a cron expression of five fields, or a
+    nickname of one."""
     parts = expression.split()
     if expression.lstrip().startswith("@"):
-        raise ValueError("@ names are not supported here, write five fields")
+        from pollconsumer.core.notation.cron_expression import five_fields
+
+        parts = five_fields(expression).split()
     if len(parts) != len(CRON_FIELDS):
         count = COUNTS[len(parts)] if len(parts) < len(COUNTS) else str(len(parts))
         raise ValueError(f"{count} field{'' if len(parts) == 1 else 's'}, need five")

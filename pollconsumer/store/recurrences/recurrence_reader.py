@@ -53,6 +53,11 @@ class RecurrenceStatus(NamedTuple):
         rule = self.recurrence
         return rule is not None and rule.at_run_time and rule.enabled and not self.paused and self.next is None
 
+    @property
+    def created_by(self) -> str | None:
+        """Who put it; None if that is not known."""
+        return None if self.recurrence is None else self.recurrence.created_by
+
 
 def awaited(recurrence: Recurrence, now_ms: int) -> RecurrenceStatus:
     """The status of a recurrence that no launch has brought yet: as the next launch brings it."""
@@ -81,24 +86,29 @@ class RecurrenceReader:
         self._wire = wire
         self._keys = Keys(namespace)
 
-    def standing(self, emit: Callable[[Event], None]) -> Iterator[RecurrenceStatus]:
-        """Every recurrence, queue by queue, a page at a time, each page by name. One that is put or removed meanwhile
-        may be missed; one may come twice. Queues with unusable keys are left out."""
+    def standing(
+        self, emit: Callable[[Event], None], prefix: str = "", created_by: str | None = None
+    ) -> Iterator[RecurrenceStatus]:
+        """The recurrences whose names begin with ``prefix``, all or those put by ``created_by``: queue by queue, a page
+        at a time, each page by name. One that is put or removed meanwhile may be missed; one may come twice. Queues
+        with unusable keys are left out."""
         for queue in readable_queues(self._wire, self._keys):
             try:
-                for page in self._pages(queue):
-                    yield from page
+                for page in self._pages(queue, prefix):
+                    yield from (each for each in page if created_by in (None, each.created_by))
             except StoreRefused as error:
                 emit(events.QueueLeftOut(queue, str(error)))
 
-    def _pages(self, queue: str) -> Iterator[list[RecurrenceStatus]]:
+    def _pages(self, queue: str, prefix: str) -> Iterator[list[RecurrenceStatus]]:
         """Recurrences that have a definition; then what is set aside and has lost its definition."""
-        for names in self._fields(queue, "recurrences"):
+        matching = ("MATCH", _beginning(prefix)) if prefix else ()
+        for names in self._fields(queue, "recurrences", *matching):
             yield self.read({queue: names})
         key = self._keys.queue(queue, "recurrences_unreadable")
         for first in range(0, self._wire.command("ZCARD", key), PAGE):
             aside = self._wire.command("ZRANGE", key, first, first + PAGE - 1)
-            yield [each for each in self.read({queue: aside}) if each.error == _NO_DEFINITION]
+            lost = [each for each in self.read({queue: aside}) if each.error == _NO_DEFINITION]
+            yield [each for each in lost if each.name.startswith(prefix)]
 
     def doubtful(self, most: int) -> Iterator[RecurrenceStatus]:
         """Recurrences that may be in want of a launch: all that launches define, a page at a time; and of the ones that
@@ -122,9 +132,8 @@ class RecurrenceReader:
 
     def names(self, beginning: str) -> Iterator[str]:
         """Names with this ``beginning``, queue by queue, a page at a time; one may come twice."""
-        pattern = re.sub(r"([*?\[\]\\])", r"\\\1", beginning) + "*"
         for queue in readable_queues(self._wire, self._keys):
-            for found in self._fields(queue, "recurrences", "MATCH", pattern):
+            for found in self._fields(queue, "recurrences", "MATCH", _beginning(beginning)):
                 yield from map(id_text, found)
 
     def find(self, name: str) -> RecurrenceStatus:
@@ -190,6 +199,11 @@ class RecurrenceReader:
 
 
 _NO_DEFINITION = "it has no definition"
+
+
+def _beginning(prefix: str) -> str:
+    """The server's pattern of texts that begin with ``prefix``."""
+    return re.sub(r"([*?\[\]\\])", r"\\\1", prefix) + "*"
 
 
 def read_definition(queue: str, name: bytes, definition: bytes | None) -> Recurrence:

@@ -112,7 +112,11 @@ class AppRecurrences:
 
     def __iter__(self) -> Iterator[RecurrenceStatus]:
         """Yield every recurrence. One that is put or removed meanwhile may be missed; one may come twice."""
-        return self._app.ask_for_each(lambda *store: Recurrences(*store).standing(lambda _: None))
+        return self.select()
+
+    def select(self, *, prefix: str = "", created_by: str | None = None) -> Iterator[RecurrenceStatus]:
+        """Yield the recurrences whose names begin with ``prefix``, all or those that ``created_by`` has put."""
+        return self._app.ask_for_each(lambda *store: Recurrences(*store).standing(lambda _: None, prefix, created_by))
 
     def _new(self, name: str, options: PutOptions) -> Put:
         handler = options.get("handler", "")

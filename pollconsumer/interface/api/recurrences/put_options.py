@@ -12,6 +12,7 @@ from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import BadData, unknown_options
 from pollconsumer.core.messages.message import encode_payload
 from pollconsumer.core.messages.message_options import check_new_headers
+from pollconsumer.core.notation.cron_expression import five_fields
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.core.recurrence import LONGEST_CREATOR, LONGEST_NAME, MOST_TIMES, First, Recurrence
 from pollconsumer.interface.api.known import check_arguments
@@ -100,7 +101,7 @@ def _new_put(name: str, registered: RegisteredHandler | None, defaults: Defaults
     recurrence = Recurrence(
         name=name,
         handler=rule.handler,
-        cron=rule.cron,
+        cron=None if rule.cron is None else five_fields(rule.cron),
         every=None if rule.every is None else _whole(parse_duration(rule.every)),
         timezone=rule.timezone,
         queue=rule.queue or defaults.queue,

@@ -51,12 +51,14 @@ def recurrences() -> None:
 recurrences.add_command(add)
 
 
-@recurrences.command(name="list", epilog="pollconsumer recurrences list")
+@recurrences.command(name="list", epilog="pollconsumer recurrences list\npollconsumer recurrences list --prefix check:")
+@click.option("--prefix", cls=Once, default="", help="Only those whose names begin so.")
+@click.option("--created-by", cls=Once, help="Only those that this one has put.")
 @click.option("--limit", cls=Once, type=click.IntRange(1), default=1000, show_default=True, help="Most to show.")
 @AS_JSON
-def list_(limit: int, as_json: bool) -> None:
+def list_(prefix: str, created_by: str | None, limit: int, as_json: bool) -> None:
     """List recurrences: next due time, counts, and the state and result of the last occurrence."""
-    every = _all()
+    every = _all(prefix, created_by)
     found = map(_describe, islice(every, limit))
     if as_json:
         print_json_array(found)
@@ -161,17 +163,18 @@ def _found(name: str) -> tuple[Recurrences, RecurrenceStatus]:
         return store, awaited(defined, _now_ms())
 
 
-def _all() -> Iterator[RecurrenceStatus]:
-    """The recurrences in the store; then the configuration's that no launch has stored yet."""
+def _all(prefix: str, created_by: str | None) -> Iterator[RecurrenceStatus]:
+    """The recurrences in the store that are asked for; then the configuration's that no launch has stored yet."""
     try:
         defined = configured_recurrences(current_settings())
     except ConfigurationError as error:
         log.warning("%s", f"recurrences of the configuration are left out: {error}")
         defined = {}
-    for standing in opened(Recurrences).standing(listener()):
+    for standing in opened(Recurrences).standing(listener(), prefix, created_by):
         defined.pop(standing.name, None)
         yield standing
-    yield from (awaited(each, _now_ms()) for each in defined.values())
+    if created_by is None:
+        yield from (awaited(each, _now_ms()) for name, each in defined.items() if name.startswith(prefix))
 
 
 def _describe_occurred(occurred: Occurred) -> dict[str, Any]:
