@@ -74,3 +74,10 @@ class Overlap(StrEnum):
 
     SKIP = "skip"
     ALLOW = "allow"
+
+
+class After(StrEnum):
+    """From when the period of a recurrence counts: from when its last occurrence was due, or from the end of that."""
+
+    DUE = "due"
+    END = "end"

@@ -10,13 +10,13 @@ from itertools import islice, takewhile
 from typing import Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
-from pollconsumer.core.choices import Missed, Overlap
+from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.messages.message import check_handler, check_id, check_priority, check_queue, encode_payload
 from pollconsumer.core.messages.message_options import check_headers
 from pollconsumer.core.notation.addresses import check_address
 from pollconsumer.core.notation.cron_expression import Cron
 from pollconsumer.core.notation.instants import LAST_MILLISECOND
-from pollconsumer.core.notation.timespan import YEAR
+from pollconsumer.core.notation.timespan import YEAR, format_duration
 from pollconsumer.core.rates import check_rate
 
 ON_TIME = 90.0
@@ -72,12 +72,21 @@ class Recurrence:
     rate_key: str = ""
     """The rate key of its occurrences, with their rate. Configurations have both, too."""
     rate: str = ""
+    after: After = After.DUE
+    """From when its period counts. Configurations have it, too."""
 
     def as_json(self) -> str:
         """The definition of a configuration's recurrence. Equal recurrences have the same text."""
         values = {name: getattr(self, name) for name in _OF_CONFIGURATION}
-        values |= {name: value for name in _OF_EITHER if (value := getattr(self, name))}
+        values |= {name: value for name in _OF_EITHER if (value := getattr(self, name)) != _DEFAULTS[name]}
         return json.dumps(values, sort_keys=True)
+
+    @property
+    def rule(self) -> str | None:
+        """Its rule, for people."""
+        if self.every is None:
+            return self.cron
+        return f"every {format_duration(self.every)}{' after the end' * (self.after is After.END)}"
 
     def as_put(self) -> tuple[str, str]:
         """The definition of a recurrence that is put at run time, without its creation and without defaults; equal ones
@@ -92,11 +101,15 @@ class Recurrence:
 
     def instants(self, after_ms: int, phase_ms: int = 0) -> Iterator[int]:
         """Nominal instants later than ``after_ms``, in epoch milliseconds, ascending; of one put at run time with a
-        period, counted from its instant ``phase_ms``.
+        period, counted from its instant ``phase_ms``. Of one whose period counts from ends, as if occurrences took no
+        time.
 
         ValueError if the time zone is not known here.
         """
-        found = self._unlimited(after_ms, phase_ms if self.at_run_time else 0)
+        counts_from = phase_ms if self.at_run_time else 0
+        if self.after is After.END:
+            counts_from = phase_ms or after_ms
+        found = self._unlimited(after_ms, counts_from)
         until = self.until
         return found if until is None else takewhile(lambda instant: instant <= until, found)
 
@@ -118,6 +131,8 @@ class Recurrence:
         """The recurrence's instants from ``first_ms``, which is the first of them, until ``until_ms``."""
         if first_ms > until_ms:
             return []
+        if self.after is After.END:
+            return [first_ms]
         later = takewhile(lambda instant: instant <= until_ms, self.instants(first_ms, first_ms))
         return [first_ms, *islice(later, MOST_LOOKED_AT - 1)]
 
@@ -133,13 +148,13 @@ class Recurrence:
 
 
 _DEFAULTS = {each.name: each.default for each in fields(Recurrence)}
-_RULE = ("every", "cron", "timezone", "enabled")
+_RULE = ("every", "cron", "timezone", "enabled", "after")
 _OF_PUT = (
     "handler", "payload", "priority", "missed", "overlap", "occurrence_wanted", "times", "until", "headers",
     "created_by", "created", "ping", "rate_key", "rate",
 )  # fmt: skip
-_OF_EITHER = ("ping", "rate_key", "rate")
-"""Fields that either kind of definition has, if they are set."""
+_OF_EITHER = ("ping", "rate_key", "rate", "after")
+"""Fields that definitions of configurations have, too, if they are set."""
 _OF_CONFIGURATION = (
     "name", "handler", "cron", "every", "timezone", "queue", "payload", "priority", "missed", "overlap", "enabled",
     "occurrence_wanted",
@@ -176,7 +191,7 @@ def of_json(definition: str | bytes, name: str = "", queue: str = "default") -> 
         values |= rule | {"name": name, "queue": queue, "at_run_time": True}
     else:
         _refuse_others(values.keys(), (*_OF_CONFIGURATION, *_OF_EITHER))
-    for key, kind in (("missed", Missed), ("overlap", Overlap)):
+    for key, kind in (("missed", Missed), ("overlap", Overlap), ("after", After)):
         if key in values:
             try:
                 values[key] = kind(values[key])
@@ -205,17 +220,7 @@ def _check(recurrence: Recurrence) -> None:
     check_queue(recurrence.queue)
     check_priority(recurrence.priority)
     encode_payload(recurrence.payload)
-    cron, every = recurrence.cron, recurrence.every
-    if (cron is None) == (every is None):
-        raise ValueError("its definition has not one of cron and every")
-    if cron is not None and not isinstance(cron, str):
-        raise ValueError(f"cron is {cron!r}, not text")
-    if cron is not None:
-        Cron(cron)
-    if every is not None and (type(every) not in (int, float) or not LEAST_PERIOD <= every <= MOST_PERIOD):
-        raise ValueError(f"every is {every!r}, not a number of seconds from 1 to {MOST_PERIOD:.0f}")
-    if not isinstance(recurrence.timezone, str):
-        raise ValueError(f"timezone is {recurrence.timezone!r}, not text")
+    _check_rule(recurrence)
     for name, flag in (("enabled", recurrence.enabled), ("occurrence_wanted", recurrence.occurrence_wanted)):
         if not isinstance(flag, bool):
             raise ValueError(f"{name} is {flag!r}, not true or false")
@@ -226,6 +231,23 @@ def _check(recurrence: Recurrence) -> None:
     if recurrence.at_run_time:
         _check_put(recurrence)
         check_headers(recurrence.headers)
+
+
+def _check_rule(recurrence: Recurrence) -> None:
+    """Raise ValueError for an invalid value of a field that says when it recurs."""
+    cron, every = recurrence.cron, recurrence.every
+    if (cron is None) == (every is None):
+        raise ValueError("its definition has not one of cron and every")
+    if cron is not None and not isinstance(cron, str):
+        raise ValueError(f"cron is {cron!r}, not text")
+    if cron is not None:
+        Cron(cron)
+    if recurrence.after is After.END and every is None:
+        raise ValueError("after is end, and it has no period")
+    if every is not None and (type(every) not in (int, float) or not LEAST_PERIOD <= every <= MOST_PERIOD):
+        raise ValueError(f"every is {every!r}, not a number of seconds from 1 to {MOST_PERIOD:.0f}")
+    if not isinstance(recurrence.timezone, str):
+        raise ValueError(f"timezone is {recurrence.timezone!r}, not text")
 
 
 def _check_put(recurrence: Recurrence) -> None:
@@ -273,6 +295,32 @@ def tick(
         due_ms = first
     passed = sorted({*passed, *recurrence.due(due_ms, now_ms)})
     following = due_ms if due_ms > now_ms else recurrence.next_after(now_ms, due_ms)
+    return _made_up_for(recurrence, passed, following, now_ms, attended_since_ms)
+
+
+def tick_after_end(
+    recurrence: Recurrence, due_ms: int, now_ms: int, attended_since_ms: int, ended_ms: int | None
+) -> Tick:
+    """The same of one whose period counts from the end of its last occurrence, that came at ``ended_ms``: None while
+    that is unfinished, 0 if there was none, or it was forgotten. An end that is yet to come is corrupt, or the clock
+    was set back: it counts as none, lest the recurrence stand still.
+
+    An unfinished one is looked at again in a period: the next one is due no sooner, whenever it ends meanwhile.
+    """
+    assert recurrence.every is not None
+    period, due = round(recurrence.every * 1000), due_ms
+    if ended_ms is not None and 0 < ended_ms <= now_ms:  # GUARD a period after the end
+        due = max(due_ms, ended_ms + period)
+    if ended_ms is None or due > now_ms:  # GUARD an unfinished one is waited for
+        again = now_ms + period if ended_ms is None else due
+        return Tick((), 0, None if recurrence.until is not None and again > recurrence.until else again)
+    return _made_up_for(recurrence, [due], recurrence.next_after(now_ms), now_ms, attended_since_ms)
+
+
+def _made_up_for(
+    recurrence: Recurrence, passed: list[int], following: int | None, now_ms: int, attended_since_ms: int
+) -> Tick:
+    """What to do where the instants ``passed`` are due, of which one may have been missed."""
     missed = [instant for instant in passed if instant < attended_since_ms]
     attended = passed[len(missed) :]
     if recurrence.missed is not Missed.ALL:

@@ -16,7 +16,6 @@ from pollconsumer.core.measured import Measured
 from pollconsumer.core.notation.instants import ago, datetime_of, iso
 from pollconsumer.core.notation.text import printable
 from pollconsumer.core.notation.timespan import format_duration
-from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.dashboard.drawings.charts import clock, of_completions, of_durations
 from pollconsumer.dashboard.drawings.launches_drawn import drawn
 from pollconsumer.dashboard.links import Filed, Served
@@ -153,10 +152,6 @@ def _span(seconds: float | None) -> str | None:
     return None if seconds is None else format_duration(seconds)
 
 
-def _rule(recurrence: Recurrence) -> str:
-    return recurrence.cron or f"every {format_duration(recurrence.every or 0)}"
-
-
 def _instants(message: Message) -> list[tuple[str, int]]:
     """The message's timestamps by name, in the order in which they came."""
     known = [(name.removesuffix("_at"), at) for name, at in message.timestamps._asdict().items() if at is not None]
@@ -172,7 +167,6 @@ _FILTERS = {
     "ago": ago,
     "instant": lambda at: datetime_of(at).strftime("%Y-%m-%d %H:%M:%S"),
     "span": _span,
-    "rule": _rule,
     "instants": _instants,
     "grouped": lambda number: f"{number:,}",
     "clock": clock,

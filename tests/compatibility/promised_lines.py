@@ -122,10 +122,12 @@ def _metrics(printed: str) -> Iterator[str]:
 
 
 def newly_required(now: list[str], promised: list[str]) -> list[str]:
-    """Arguments that a promised function has not had before, and that it cannot be called without; rights that nobody
-    has granted yet."""
+    """Arguments that a promised function has not had before, and that it cannot be called without, as it can without
+    options; rights that nobody has granted yet."""
     known = {line for line in promised if line.startswith("name ") and ": " not in line}
     added = [line for line in now if line not in promised]
     arguments = [line for line in added if line.startswith("name ") and ": " in line]
-    required = [line for line in arguments if line.partition(": ")[0] in known and not re.search(r": \*|=", line)]
+    required = [
+        line for line in arguments if line.partition(": ")[0] in known and not re.search(r": \*|: options\.|=", line)
+    ]
     return [*required, *(line for line in added if line.startswith("right "))]

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.core.choices import Missed
+from pollconsumer.core.choices import After, Missed
 from pollconsumer.core.notation.instants import epoch_ms
-from pollconsumer.core.recurrence import MOST_CAUGHT_UP, ON_TIME, Recurrence, of_json, tick
+from pollconsumer.core.recurrence import MOST_CAUGHT_UP, ON_TIME, Recurrence, Tick, of_json, tick, tick_after_end
 
 ZONES = [
     "UTC", "Europe/Paris", "Europe/London", "Europe/Dublin", "Europe/Moscow", "Europe/Istanbul", "Atlantic/Azores",
@@ -127,3 +127,64 @@ def test_a_definition_with_a_monitor_is_read_back_and_one_without_is_as_it_was_b
     assert "SECRET" not in repr(watched)
     with pytest.raises(ValueError, match="write https://HOST"):
         of_json(text(replace(plain, ping="ftp://h/SECRET")), "n")
+
+
+AFTER_END = Recurrence("x", "x", every=60.0, after=After.END)
+
+
+@given(
+    spans=st.lists(st.tuples(st.integers(0, 200_000), st.integers(0, 50_000)), min_size=1, max_size=20),
+    begin=st.integers(0, 10**12),
+)
+def test_each_is_due_a_period_after_the_end_before_as_long_as_instants_are_looked_at(
+    spans: list[tuple[int, int]], begin: int
+) -> None:
+    """Of each occurrence: how long it waits and takes, and how late the launch is that looks at the instant."""
+    look, ended, due, now = begin, 0, begin, begin
+    for took, late in spans:
+        while not (plan := tick_after_end(AFTER_END, look, now, 0, ended if ended <= now else None)).enqueue:
+            assert plan.next is not None
+            assert plan.next > now
+            look = plan.next
+            now = max(now, look) + (late if look == due else 0)
+        assert plan.enqueue == (due,)
+        assert plan.skipped == 0
+        assert plan.next == now + 60_000
+        ended = now + took
+        look, due = plan.next, ended + 60_000
+        now = look
+
+
+def test_what_ends_late_is_missed_as_others_are() -> None:
+    for missed, enqueued in ((Missed.SKIP, ()), (Missed.ONCE, (160_000,)), (Missed.ALL, (160_000,))):
+        rule = replace(AFTER_END, missed=missed)
+        skipped = 1 - len(enqueued)
+        assert tick_after_end(rule, 60_000, 9_000_000, 9_000_000, 100_000) == Tick(enqueued, skipped, 9_060_000)
+        assert tick_after_end(rule, 60_000, 9_000_000, 0, 100_000) == Tick((160_000,), 0, 9_060_000)
+
+
+def test_an_end_to_come_lets_none_stand_still() -> None:
+    assert tick_after_end(AFTER_END, 60_000, 70_000, 0, 70_001) == Tick((60_000,), 0, 130_000)
+    assert tick_after_end(AFTER_END, 60_000, 70_000, 0, 70_000) == Tick((), 0, 130_000)
+
+
+def test_none_is_looked_for_after_the_latest_instant() -> None:
+    rule = replace(AFTER_END, until=200_000, at_run_time=True)
+    assert tick_after_end(rule, 60_000, 100_000, 0, None) == Tick((), 0, 160_000)
+    assert tick_after_end(rule, 60_000, 150_000, 0, None) == Tick((), 0, None)
+    assert tick_after_end(rule, 60_000, 150_000, 0, 145_000) == Tick((), 0, None)
+    assert tick_after_end(rule, 60_000, 170_000, 0, 100_000) == Tick((160_000,), 0, None)
+
+
+def test_from_when_a_period_counts_is_part_of_the_rule_and_told_to_no_version_that_knows_no_other() -> None:
+    for put in (False, True):
+        plain = replace(AFTER_END, after=After.DUE, at_run_time=put)
+        of_end = replace(AFTER_END, at_run_time=put)
+        stored = [each.as_put()[0] if put else each.as_json() for each in (plain, of_end)]
+        assert ["after" in each for each in stored] == [False, True]
+        assert [of_json(each, "x") for each in stored] == [plain, of_end]
+    assert plain.as_put()[1] != of_end.as_put()[1]
+    with pytest.raises(ValueError, match="no period"):
+        of_json(replace(AFTER_END, every=None, cron="* * * * *").as_json())
+    with pytest.raises(ValueError, match="after is 'start'"):
+        of_json(AFTER_END.as_json().replace('"end"', '"start"'))

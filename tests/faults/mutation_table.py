@@ -190,6 +190,7 @@ CHANGES: dict[str, tuple[str, str]] = {
     "queues/producer: rights of a producer in a queue": (", *rights.split(), *self.wire.rights", ""),
     "queues/redis_store: what the next lost reply reserved is given back": (", mend=give_back", ""),
     "records/reservations: a redriven message does not expire": (" and self.generation == 0", ""),
+    "recurrences/launch_recurrences: none beside an unfinished one": (" or recurrence.after is After.END", ""),
     "safety/rollback: what was merely read": ("min(seen, mark) if self._confirmed else ", ""),
     "safety/strict_producer: rights of one that waits for replicas": (" {strict.right}", ""),
     "queues/upkeep: rights of a launch in a queue": (", LAUNCH", ""),

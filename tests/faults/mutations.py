@@ -81,6 +81,7 @@ NEAREST = {
     "recover": ["recovering", "at_most_once", "newer_versions"],
     "recurrences": ["recurring", "putting", "rights"],
     "recur": ["id_memory", "recurring", "putting"],
+    "recurrence": ["core/test_recurrence"],
     "recurrence_interventions": ["recurring", "putting", "rights"],
     "journal": ["interface/test_steps_in_handlers"],
     "demand": ["system/test_launches_on_demand"],

@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 
-from pollconsumer.core.choices import Missed, Overlap
+from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.news.events import (
@@ -233,6 +233,61 @@ def test_none_is_enqueued_while_the_one_before_is_unfinished_where_they_may_not_
     launch.complete(*(in_hand or launch.reserve()))
     come_due(look)
     assert act.move() == 1
+
+
+AFTER_END = replace(HOURLY, after=After.END)
+
+
+@pytest.mark.parametrize("reserved", [False, True])
+def test_one_whose_period_counts_from_ends_waits_for_an_unfinished_one(
+    act: Acting, look: Looking, store: RedisStore, reserved: bool
+) -> None:
+    act.launch(FIRST, AFTER_END)
+    launch = Launch(store)
+    come_due(look)
+    assert act.move() == 1
+    in_hand = launch.reserve() if reserved else []
+    come_due(look)
+    assert act.move() == 0
+    looked = server_ms(store.wire)
+    assert 0 <= looked + HOUR - (look.score("next_instants", "x") or 0) < 60_000
+    launch.complete(*(in_hand or launch.reserve()))
+    come_due(look)
+    assert act.move() == 0
+    assert look.score("next_instants", "x") == (look.row(last_id(look)).timestamps.ended_at or 0) + HOUR
+
+
+def last_id(look: Looking) -> str:
+    """The id of the last occurrence."""
+    return look.hash("recurrence_counters")["x:last"].decode()
+
+
+@pytest.mark.parametrize("corrupt", [None, b"", b"\0c", b"\0" * 62])
+def test_whatever_is_left_of_the_last_one_lets_none_stand_still(
+    act: Acting, look: Looking, store: RedisStore, corrupt: bytes | None
+) -> None:
+    act.launch(FIRST, AFTER_END)
+    come_due(look)
+    assert act.move() == 1
+    last = last_id(look)
+    store.wire.command("HDEL", look.key("records"), last)
+    if corrupt is None:
+        store.wire.command("HDEL", look.key("rows"), last)
+    else:
+        store.wire.command("HSET", look.key("rows"), last, corrupt)
+    come_due(look, hours=3)
+    assert act.move() == (corrupt is None or len(corrupt) < 62)
+
+
+def test_one_that_is_redriven_between_look_and_enqueueing_has_none_beside_it(
+    act: Acting, look: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    act.launch(FIRST, AFTER_END)
+    come_due(look)
+    assert act.move() == 1
+    monkeypatch.setattr(AllRecurrences, "_last_ends", lambda *_: {b"x": 0})
+    come_due(look, hours=3)
+    assert act.move() == 0
 
 
 def recur(store: RedisStore, name: str, due: int) -> int:

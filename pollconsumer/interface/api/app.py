@@ -155,6 +155,7 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
         timezone: str = "UTC",
         missed: Literal["skip", "once", "all"] = "once",
         overlap: Literal["skip", "allow"] = "allow",
+        after: Literal["due", "end"] = "due",
         enabled: bool = True,
         priority: int = 0,
         ping: str | None = None,
@@ -163,15 +164,16 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
         """Register a function as a recurring handler: by a cron expression in ``timezone``, or every ``90s``.
 
         A parameter ``occurrence: datetime`` receives its due instant. ``missed`` is the policy for missed occurrences;
-        with ``overlap="skip"`` none is enqueued while the last one is unfinished. With ``enabled=False`` it is listed
-        and does not recur. ``ping``: the URL of a monitor that is told how each occurrence begins and ends.
+        with ``overlap="skip"`` none is enqueued while the last one is unfinished. With ``after="end"`` a period counts
+        from the last one's end: completed, dead, cancelled or expired. With ``enabled=False`` it is listed and does not
+        recur. ``ping``: the URL of a monitor that is told how each occurrence begins and ends.
         """
         if callable(when):
             raise ConfigurationError("every", getattr(when, "__name__", when), 'say how often, as in @app.every("5m")')
         if "bulk" in options:
             raise ConfigurationError("every, bulk", None, "leave it out: an occurrence is one message")
         is_cron = isinstance(when, str) and (len(when.split()) > 1 or when.startswith("@"))
-        cron, every = (when, None) if is_cron else (None, when)
+        rule = {"cron" if is_cron else "every": when}
 
         def register(function: Any) -> Any:
             registered: HandlerFunction[..., ..., Any, Any] = self.handler(name, **options)(function)
@@ -182,10 +184,10 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
                 raise ConfigurationError(what, None, "an occurrence has no arguments: give it a default")
             self.recurring[chosen] = recurrence_of(
                 registered.definition,
-                missed,
-                overlap,
-                cron=cron,
-                every=every,
+                missed=missed,
+                overlap=overlap,
+                after=after,
+                **rule,
                 timezone=timezone,
                 priority=priority,
                 enabled=enabled,

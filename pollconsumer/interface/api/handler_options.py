@@ -7,7 +7,7 @@ from functools import partial
 from inspect import isasyncgenfunction, isclass, iscoroutinefunction, isgeneratorfunction, isroutine, signature, unwrap
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Required, TypedDict, cast
 
-from pollconsumer.core.choices import Missed, Overlap
+from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.errors import ConfigurationError, UsageError, unknown_options
 from pollconsumer.core.messages.message import MOST_ATTEMPTS, check_handler, check_queue
 from pollconsumer.core.notation.timespan import parse_duration
@@ -266,7 +266,7 @@ def handler_of(name: str, function: Callable[..., Any], arguments: Arguments, ch
     )
 
 
-def recurrence_of(handler: Handler, missed: str, overlap: str, **given: Any) -> RecurrenceSettings:
+def recurrence_of(handler: Handler, missed: str, overlap: str, after: str, **given: Any) -> RecurrenceSettings:
     """The recurrence of a decorated handler. ConfigurationError for an invalid value."""
     name = handler.name
     try:
@@ -275,6 +275,7 @@ def recurrence_of(handler: Handler, missed: str, overlap: str, **given: Any) -> 
             queue=handler.queue,
             missed=parse_word(Missed, "missed", missed),
             overlap=parse_word(Overlap, "overlap", overlap),
+            after=parse_word(After, "after", after),
             **given,
         )
         check_recurrence(name, recurrence)

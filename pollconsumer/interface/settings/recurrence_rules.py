@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from pollconsumer.core.choices import After
 from pollconsumer.core.messages.message import check_handler, check_priority, encode_payload
 from pollconsumer.core.notation.redaction import site_of
 from pollconsumer.core.notation.timespan import parse_duration
@@ -44,6 +45,8 @@ def check_rule(recurrence: RecurrenceSettings) -> None:
 def _check_when(recurrence: RecurrenceSettings) -> None:
     if (recurrence.cron is None) == (recurrence.every is None):
         raise ValueError("when; give cron or every, one of them")
+    if recurrence.after is After.END and recurrence.every is None:
+        raise ValueError("after: end; give every, a period")
     rules: tuple[tuple[str, str | None, Callable[[str], object]], ...] = (
         ("cron", recurrence.cron, check_cron),
         ("every", recurrence.every, _check_period),

@@ -10,16 +10,17 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from pollconsumer.core.choices import Overlap
+from pollconsumer.core.choices import After, Overlap
 from pollconsumer.core.errors import LeaseLost, PermissionDenied, PollConsumerError, StoreUnreachable
 from pollconsumer.core.news import events
 from pollconsumer.core.news.events import Event
-from pollconsumer.core.recurrence import Recurrence, Tick, tick
+from pollconsumer.core.recurrence import Recurrence, Tick, tick, tick_after_end
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.records.occurrences import id_of, record_of
 from pollconsumer.store.records.reservations import Holder
+from pollconsumer.store.records.rows import ENDING, ended_at
 from pollconsumer.store.recurrences.recurrence_reader import read_definition, read_instant, read_replaced
 from pollconsumer.store.server import count_of, now_ms
 
@@ -123,11 +124,19 @@ class LaunchRecurrences:
         attended_since_ms = attended_since(now)
         commands: list[tuple[Any, ...]] = []
         unreadable: list[bytes] = []
+        after_ends = [
+            name for name, definition in zip(due[0], due[2], strict=True) if b'"after"' in (definition or b"")
+        ]
+        ends = self._last_ends(queue, after_ends)
         for name, instant, definition, before in zip(*due, strict=True):
             try:
                 recurrence = read_definition(queue, name, definition)
+                when = read_instant(instant), now, attended_since_ms
                 replaced = read_replaced(queue, name, before)
-                plan = tick(recurrence, read_instant(instant), now, attended_since_ms, replaced)
+                if recurrence.after is After.END and not replaced:
+                    plan = tick_after_end(recurrence, *when, ends.get(name, 0))
+                else:
+                    plan = tick(recurrence, *when, replaced)
             except ValueError as error:
                 unreadable += (name, instant)
                 emit(events.RecurrenceUnreadable(id_text(name), queue, str(error)))
@@ -138,6 +147,22 @@ class LaunchRecurrences:
         if unreadable:
             self._wire.run("set_aside", self._keys, queue, [holder.lineage, holder.fence, *unreadable])
         return sum(max(0, enqueued) for enqueued in self._wire.all(commands)) if commands else 0
+
+    def _last_ends(self, queue: str, names: Sequence[bytes]) -> dict[bytes, int | None]:
+        """When the last occurrence of each recurrence ended, in epoch ms: None while it is unfinished, 0 if there was
+        none, or nothing is stored of it any more."""
+        if not names:
+            return {}
+        key = partial(self._keys.queue, queue)
+        fields = [name + b":last" for name in names]
+        lasts = [each or b"" for each in self._wire.command("HMGET", key("recurrence_counters"), *fields)]
+        standing = [("HMGET", key("rows"), *lasts), *(("HEXISTS", key("records"), each) for each in lasts)]
+        found, *recorded = self._wire.all(standing)
+        ends: dict[bytes, int | None] = {}
+        for name, row, has_record in zip(names, found, recorded, strict=True):
+            unfinished = has_record if row is None else row[ENDING : ENDING + 1] == b"\0"
+            ends[name] = None if unfinished else ended_at(row or b"")
+        return ends
 
     def begin_anew(self, holder: Holder, queue: str) -> None:
         """Go on with the first instants from now on, after the server's clock was set back: a recurrence that has
@@ -171,9 +196,11 @@ class LaunchRecurrences:
     ) -> tuple[Any, ...]:
         """The command that carries out ``plan``, if due instant and definition are still as they were ``found``."""
         name, instant, definition = found
+        # GUARD none beside an unfinished one
+        alone = recurrence.overlap is Overlap.SKIP or recurrence.after is After.END
         args: list[Any] = [
             holder.lineage, holder.fence, name, instant, "" if plan.next is None else plan.next, plan.skipped,
-            int(recurrence.overlap is Overlap.SKIP), "" if recurrence.times is None else recurrence.times, definition,
+            int(alone), "" if recurrence.times is None else recurrence.times, definition,
         ]  # fmt: skip
         for each in plan.enqueue:
             args += (id_of(recurrence.name, each), each, record_of(recurrence, each))

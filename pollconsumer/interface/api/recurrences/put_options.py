@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal, Required, TypedDict, Unpack
 
-from pollconsumer.core.choices import Missed, Overlap
+from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.errors import BadData, unknown_options
 from pollconsumer.core.messages.message import encode_payload
 from pollconsumer.core.messages.message_options import check_new_headers
@@ -31,8 +31,8 @@ class PutOptions(TypedDict, total=False):
 
     One of ``every``, a period in seconds or as text such as ``5m``, and ``cron``, an expression in ``timezone``.
     ``payload``, ``priority``, ``headers``: of its messages. ``queue``: theirs, by default the handler's, else
-    ``default``. ``missed``, ``overlap``: as of ``PollConsumer.every``. With ``enabled=False`` it is listed and yields
-    nothing.
+    ``default``. ``missed``, ``overlap``, ``after``: as of ``PollConsumer.every``. With ``enabled=False`` it is listed
+    and yields nothing.
 
     ``first``: where it begins if it is new, or has another rule: ``now`` at once; ``next`` with the rule's next
     instant, of periods since the epoch; from an aware datetime on. Periods count from the first instant. ``times``: how
@@ -50,6 +50,7 @@ class PutOptions(TypedDict, total=False):
     headers: Mapping[str, str] | None
     missed: Literal["skip", "once", "all"]
     overlap: Literal["skip", "allow"]
+    after: Literal["due", "end"]
     enabled: bool
     first: Literal["now", "next"] | datetime
     times: int | None
@@ -117,6 +118,7 @@ def _new_put(name: str, registered: RegisteredHandler | None, defaults: Defaults
         headers=headers,
         created_by=created_by,
         ping=rule.ping,
+        after=rule.after,
     )
     return defaults.rated_recurrence(recurrence), _first(first)
 
@@ -125,7 +127,7 @@ def _rule(given: dict[str, Any]) -> RecurrenceSettings:
     """The options that a recurrence of a configuration has, too, checked in the same way."""
     if isinstance(given.get("every"), int | float) and not isinstance(given["every"], bool):
         given["every"] = str(given["every"])
-    for key, kind in (("missed", Missed), ("overlap", Overlap)):
+    for key, kind in (("missed", Missed), ("overlap", Overlap), ("after", After)):
         if key in given:
             given[key] = parse_word(kind, key, given[key])
     rule = RecurrenceSettings(**given)

@@ -207,8 +207,7 @@ def _describe(standing: RecurrenceStatus) -> dict[str, Any]:
 
     return {
         "name": standing.name,
-        "rule": rule and (rule.cron if rule.every is None else f"every {format_duration(rule.every)}"),
-        **defined("timezone", "handler"),
+        **defined("rule", "timezone", "handler"),
         "queue": standing.queue,
         **defined("payload", "enabled"),
         "next": _next(standing),

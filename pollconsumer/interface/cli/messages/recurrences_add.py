@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from pollconsumer.core.choices import Missed, Overlap
+from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.messages.message import MAX_PRIORITY
 from pollconsumer.core.notation.instants import datetime_of
@@ -57,6 +57,7 @@ def _until(text: str) -> datetime:
 @click.option("--until", cls=Once, type=Value(Text("time", _until)), help="None after this time.")
 @click.option("--missed", cls=Once, type=WordType(Missed), help="What becomes of missed ones; once.")
 @click.option("--overlap", cls=Once, type=WordType(Overlap), help="With skip none while the last is unfinished.")
+@click.option("--after", cls=Once, type=WordType(After), help="With end the period counts from the last one's end.")
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue of its messages; by default the handler's.")
 @click.option("--priority", cls=Once, type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY), help="Smaller is sooner; 0.")
 @header_option("Repeatable.")

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pollconsumer.core.choices import Missed, Overlap
+from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.messages.message import MOST_ATTEMPTS
 from pollconsumer.core.notation.timespan import YEAR
 from pollconsumer.core.rates import MOST_IN_A_PERIOD
@@ -69,6 +69,9 @@ class RecurrenceSettings(Section):
     )
     overlap: Overlap = Field(
         default=Overlap.ALLOW, description="`skip`: none is enqueued while the one before is unfinished."
+    )
+    after: After = Field(
+        default=After.DUE, description="`end`: its period counts from the end of the occurrence before."
     )
     enabled: kinds.Switch = Field(default=True, description="`false`: it is listed, and yields nothing.")
     ping: str | None = Field(
