@@ -101,8 +101,7 @@ class RecurrenceReader:
 
     def _pages(self, queue: str, prefix: str) -> Iterator[list[RecurrenceStatus]]:
         """Recurrences that have a definition; then what is set aside and has lost its definition."""
-        matching = ("MATCH", _beginning(prefix)) if prefix else ()
-        for names in self._fields(queue, "recurrences", *matching):
+        for names in self._fields(queue, "recurrences", "MATCH", _beginning(prefix)):
             yield self.read({queue: names})
         key = self._keys.queue(queue, "recurrences_unreadable")
         for first in range(0, self._wire.command("ZCARD", key), PAGE):
