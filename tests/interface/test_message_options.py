@@ -359,10 +359,10 @@ def test_headers_that_a_program_would_find_in_one_variable_are_refused(
 
 
 def test_of_an_unknown_option_the_known_ones_are_named(app: PollConsumer) -> None:
-    options: dict[str, Any] = {"prority": 3, "later": "5m"}
-    with pytest.raises(TypeError, match=r"unknown option: later, prority; did you mean priority"):
+    options: dict[str, Any] = {"prority": 3, "lately": "5m"}
+    with pytest.raises(TypeError, match=r"unknown option: lately, prority; did you mean priority"):
         app.enqueue("look", **options)
-    with pytest.raises(TypeError, match=r"unknown option: later, prority; did you mean priority"):
+    with pytest.raises(TypeError, match=r"unknown option: lately, prority; did you mean priority"):
         app.recurrences.put("sweep", handler="look", every="1m", **options)
 
 
