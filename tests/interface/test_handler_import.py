@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         ("from pollconsumer import PollConsumer\nPollConsumer().handler('a b')(print)", "handler name"),
         (
             "from pollconsumer import PollConsumer\nPollConsumer().handler(at_most_once=True)",
-            "unknown option: at_most_once; known here: bulk, bulk_wait, delivery, fatal, isolation",
+            "unknown option: at_most_once; known here: aliases, bulk, bulk_wait, delivery, fatal",
         ),
     ],
 )
