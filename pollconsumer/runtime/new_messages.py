@@ -11,19 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypedDict,
 
 from pollconsumer.core.errors import BadData, UsageError, unknown_options
 from pollconsumer.core.messages.message import (
-    SCOPED_BY,
     NewMessage,
     check_concurrency,
-    check_handler,
     check_id,
-    check_key,
     checked,
     digest_of,
     encode_payload,
-    scoped_key,
 )
 from pollconsumer.core.notation.instants import ceil_ms, exact_epoch_ms
 from pollconsumer.core.notation.timespan import YEAR, parse_duration
+from pollconsumer.runtime.unique_keys import key_rule, stored_key
 
 if TYPE_CHECKING:
     from pollconsumer.core.recurrence import Recurrence
@@ -74,7 +71,9 @@ class SendOptions(TypedDict, total=False):
     time, an aware datetime; one in the past is due now. ``priority``: smaller is sooner.
 
     ``key``: while the queue has an unfinished message of the handler with the same key, at most for ``key_lifetime``,
-    its id is returned instead, marked ``duplicate``; with ``key_scope="queue"``, one of any handler, likewise.
+    its id is returned instead, marked ``duplicate``; with ``key_scope="queue"``, one of any handler, likewise. With
+    ``key_until="start"``, only while that one waits. With ``replace``, likewise, and it gets this payload and this due
+    time; ``at_most`` after it was enqueued it is due, whatever replaced it.
     ``concurrency_key``: at most ``concurrency_limit`` (1) messages with the same key in the queue are in flight.
     ``rate_key``: at most ``rate`` messages with the same key in the queue are handed out, as ``60/1h``; without
     ``rate`` that of the queue. ``id``: instead of a generated one; used twice, it makes one message; Conflict if it has
@@ -94,6 +93,9 @@ class SendOptions(TypedDict, total=False):
     key: str | None
     key_lifetime: str | float | None
     key_scope: Literal["handler", "queue"] | None
+    key_until: Literal["end", "start"] | None
+    replace: bool
+    at_most: str | float | None
     concurrency_key: str | None
     concurrency_limit: int
     rate_key: str | None
@@ -150,7 +152,11 @@ def refuse_unknown(options: SendOptions) -> None:
         raise unknown_options(unknown, _OPTIONS)
 
 
-_NEEDED_BY = {"key_lifetime": "key", "key_scope": "key", "concurrency_limit": "concurrency_key", "rate": "rate_key"}
+_NEEDED_BY = {
+    **dict.fromkeys(("key_lifetime", "key_scope", "key_until", "replace"), "key"),
+    "concurrency_limit": "concurrency_key",
+    "rate": "rate_key",
+}
 """Option → the option without which it says nothing."""
 
 
@@ -158,9 +164,13 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
     """A validated message. TypeError for a naive ``at`` or an unknown option, BadData (a ValueError) for other invalid
     values."""
     refuse_unknown(options)
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    given: dict[str, Any] = {
+        name: value for name, value in options.items() if value is not None and (name, value) != ("replace", False)
+    }
     _check_together(given)
     encoded = encode_payload(payload)
+    delay = milliseconds("in_", given["in_"]) if "in_" in given else None
+    longest = milliseconds("at_most", given["at_most"]) if "at_most" in given else None
     message = NewMessage(
         id=given["id"] if "id" in given else new_id(),
         queue=given.get("queue", "default"),
@@ -168,11 +178,12 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
         payload=encoded,
         priority=given.get("priority", 0),
         due=_due(given["at"]) if "at" in given else None,
-        delay=milliseconds("in_", given["in_"]) if "in_" in given else None,
-        key=_key(handler, given["key"], given.get("key_scope", "handler")) if "key" in given else "",
+        delay=delay,
+        key=stored_key(handler, given["key"], given.get("key_scope", "handler")) if "key" in given else "",
         key_lifetime=max(1, milliseconds("key_lifetime", given["key_lifetime"])) if "key_lifetime" in given else 0,
         concurrency_key=given.get("concurrency_key", ""),
         concurrency_limit=given.get("concurrency_limit", 1),
+        key_rule=key_rule(given, delay, longest) if given else "",
         digest=digest_of(handler, encoded) if "id" in given else "",
         rate_key=given.get("rate_key", ""),
         rate=given.get("rate", ""),
@@ -224,7 +235,7 @@ def refuse_own_identity(message: NewMessage, what: str) -> None:
 
 _DIFFERING = {"id", "key", "headers"}
 """Options of which hardly two messages have the same."""
-_BOUND_TOGETHER = {"key_lifetime", "key_scope", "then", "failed"}
+_BOUND_TOGETHER = {"key_lifetime", "key_scope", "key_until", "replace", "then", "failed"}
 """Options that must be looked at with the key or the id."""
 
 
@@ -243,7 +254,7 @@ def with_differing(message: NewMessage, options: SendOptions) -> NewMessage:
     if (message_id := options.get("id")) is not None:
         fields["id"], fields["digest"] = check_id(message_id), digest_of(message.handler, message.payload)
     if (key := options.get("key")) is not None:
-        fields["key"] = _key(message.handler, key, "handler")
+        fields["key"] = stored_key(message.handler, key, "handler")
     if (headers := options.get("headers")) is not None:
         from pollconsumer.core.messages.message_options import check_new_headers
 
@@ -265,15 +276,6 @@ def _check_together(given: dict[str, Any]) -> None:
         check_rate(given.get("rate", ""), given["rate_key"])
     if "concurrency_key" in given:
         check_concurrency(given["concurrency_key"], given.get("concurrency_limit", 1))
-
-
-def _key(handler: str, given: object, scope: object) -> str:
-    key = check_key(given)
-    if scope not in ("handler", "queue"):
-        raise BadData("key_scope", repr(scope), "handler or queue")
-    if SCOPED_BY in key:
-        raise BadData("unique key", repr(key), "text without a zero character")
-    return scoped_key(check_handler(handler), key) if key and scope == "handler" else key
 
 
 def _travelling(message: NewMessage, options: dict[str, Any]) -> NewMessage:

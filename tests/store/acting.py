@@ -57,7 +57,7 @@ def message(
 ) -> NewMessage:
     keys = (key, lifetime, concurrency, limit)
     new = NewMessage(
-        id, queue, handler, payload, priority, due, delay, *keys, digest, headers=headers, lifetime=expires
+        id, queue, handler, payload, priority, due, delay, *keys, digest=digest, headers=headers, lifetime=expires
     )
     return new._replace(rate_key=rate_key, rate=rate)
 

@@ -84,11 +84,15 @@ OF_BACKUPS = {"REPLCONF", "SYNC"}
 """What a replica sends as well."""
 STORE_ID = "0123456789abcdef"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "rights.md"
+REPLACING = {*rights.REPLACING.split()}
 NEW = "Name it here for its role; then bring store/rights.py and docs/reference/rights.md in line."
 
 
 def needed(role: str) -> set[str]:
     found = PLAIN[role] | {command for script in SCRIPTS[role] for command in commands_of(script)}
+    if role == "producer":  # few replace what waits: that is checked where they do
+        assert found >= REPLACING
+        found -= REPLACING
     return found if role in ("producer", "keeper") else found | needed("producer")
 
 
@@ -291,6 +295,24 @@ def test_a_launch_and_a_person_whose_changes_wait_are_refused_without_the_right_
     with pytest.raises(PermissionDenied, match=rf"\+{strict.right.lower()}"):
         do(users.wire(role, strict=strict))
     assert users.seen() == before
+
+
+@pytest.mark.parametrize("missing", sorted(REPLACING))
+def test_a_producer_without_a_right_to_replace_what_waits_writes_nothing(
+    users: Users, valkey: Server, missing: str
+) -> None:
+    new = message("b", key="k")._replace(key_rule="r0")
+    RedisStore(valkey.wire(), NAMESPACE).enqueue([message("a", key="k", delay=HOUR)])
+    wire = users.wire("producer")
+    granted = [f"+{command.lower()}" for command in REPLACING - {missing}]
+    wire.command("INFO")
+    valkey.wire().command("ACL", "SETUSER", users._names[-1], *granted)  # noqa: SLF001  the fixture's own
+    store, before = RedisStore(wire, NAMESPACE), users.seen()
+    with pytest.raises(PermissionDenied, match=missing.lower()):
+        store.enqueue([new])
+    assert users.seen() == before
+    valkey.wire().command("ACL", "SETUSER", users._names[-1], f"+{missing.lower()}")  # noqa: SLF001  the same
+    assert store.enqueue([new]) == [("a", True)]
 
 
 def test_what_a_right_taken_away_in_between_cuts_short_is_handled_once_by_the_next_launch(

@@ -42,6 +42,8 @@ class NewMessage(NamedTuple):
     key_lifetime: int = 0
     concurrency_key: str = ""
     concurrency_limit: int = 1
+    key_rule: str = ""
+    """How a holder of the key is dealt with: see `UNTIL_START`. Empty: this message is its duplicate."""
     digest: str = ""
     """The digest of handler and payload, if the user chose the id."""
     headers: Mapping[str, str] | None = None
@@ -57,10 +59,20 @@ class NewMessage(NamedTuple):
     """What its end brings about, encoded: see `sequel.py`."""
 
 
-OPTIONS, EXTENSION = slice(4, None), slice(11, None)
+OPTIONS, EXTENSION = slice(4, None), slice(12, None)
 """The fields that have defaults, `NO_OPTIONS`; among them the fields for which records of version 1 have no place."""
 NO_OPTIONS = NewMessage("", "", "", b"")[OPTIONS]
 NO_EXTENSION = NewMessage("", "", "", b"")[EXTENSION]
+
+
+UNTIL_START, REPLACES = "s", "r"
+"""Key rules: a holder in hand holds no more; and one that waits is replaced. After the second: how many ms that one may
+wait at most, from its enqueueing, 0 for no end."""
+
+
+def replaces(message: NewMessage) -> bool:
+    """Whether it replaces the one that waits with its key."""
+    return message.key_rule.startswith(REPLACES)
 
 
 def _is_text(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pollconsumer.core.messages.message import EXTENSION, NO_EXTENSION, NewMessage, checked
@@ -39,6 +40,8 @@ def unpacked(given: Packed) -> NewMessage:
         raise ValueError(message)
     due, whole = message.due or 0, (message.key_lifetime, message.lifetime, message.delay or 0)
     if type(due) not in (int, float) or not 0 <= due < 1 << 48:
+        raise ValueError(message)
+    if not re.fullmatch(r"s?|r\d{1,15}", message.key_rule):
         raise ValueError(message)
     if not all(type(each) is int and 0 <= each < 1 << 46 for each in whole):
         raise ValueError(message)

@@ -1,13 +1,16 @@
 -- Accept messages: into the queue, or into the schedule if they are due later. All of them, or none.
 -- KEYS records rows ready ready_by_priority schedule unique_keys counters ready_marker schedule_marker results
--- KEYS id_memory id_memory_before id_digests id_digests_before received
--- NEEDS ready unique_keys markers results lists
---   (the last one only with an outbox)
+-- KEYS id_memory id_memory_before id_digests id_digests_before received places_taken waiting_for_place checkpoints
+-- RARELY places_taken waiting_for_place checkpoints
+-- NEEDS ready unique_keys markers results lists change message_steps
+--   (`received` only with an outbox; it and the last ones where the one that waits may be replaced)
 -- ARGV count; for a repetition '@' and the last instant at which it is accepted, or for an outbox: its queue, the number of
 --   the entry, the position in it of the first message; else '';
 --   for each: id, when ('' now, '+n' in n ms, '=n' at epoch ms n, both with a fraction or without), unique key's lifetime
---   in ms (0 for none), a colon and the key ('' for none), priority, record without its instant
--- Returns for each '' if it is new, else the id of the existing message: its own, or that of its unique key's holder. Or,
+--   in ms (0 for none), a colon and the key ('' for none), priority, record without its instant; before the colon an 's' if
+--   a holder in hand is none; or an 'r' and how many ms, from its enqueueing (0 for no end), the one that waits may wait if
+--   this one replaces it: its payload, its due time; then this one is alone
+-- Returns for each '' if it is new, else the id of the existing message: its own, or that of its unique key's holder, replaced or not. Or,
 --   with no message accepted: the position of one whose id has another digest, which counts as received from its outbox
 --   where it is the first; 0 when it is too late
 -- Without allow-oom, a full server refuses the script's first write, with nothing changed.
@@ -47,6 +50,11 @@ if sender then
   end
 end
 
+local replaced = nil  -- the message that waits, and has what this one brings
+if count == 1 and find(ARGV[5], '^%d+r') then
+-- PART replace
+end
+
 local held, seen, keys = {}, {}, {}
 local new_records, new_rows, new_ready, new_ranked, scheduled, unique, any_chosen = {}, {}, {}, {}, {}, {}, false
 for i = 1, count do
@@ -57,7 +65,7 @@ for i = 1, count do
   local earlier = seen[id]  -- GUARD id in the page
   local forgotten = younger[i] == 1 or older[i] == 1  -- GUARD id in memory; ids of the generation before
   -- GUARD id in the store; received before
-  local holder = (found_rows[i] or found_records[i] or earlier or forgotten or i <= known) and id
+  local holder = replaced or (found_rows[i] or found_records[i] or earlier or forgotten or i <= known) and id
   if holder and chosen and i > known then
     earlier = digest_of(found_rows[i], found_records[i]) or earlier
       -- GUARD digests of the generation before
@@ -68,13 +76,16 @@ for i = 1, count do
     end
   end
   if not holder and key ~= '' then
-    local colon = find(key, ':', 1, true)
-    local lifetime = tonumber(sub(key, 1, colon - 1))
-    key = sub(key, colon + 1)
-    holder = keys[key] or holder_of(key, now)  -- GUARD unique key in the store; unique key in the page
+    local lifetime, until_start, name = string.match(key, '^(%d+)(%a?)%d*:(.*)$')
+    holder = keys[name] or holder_of(name, now)  -- GUARD unique key in the store; unique key in the page
+    if holder and until_start ~= '' and not keys[name] then
+      local row = redis.call('HGET', rows, holder)
+      if row and six(row, RESERVED) ~= NEVER then holder = nil end  -- GUARD a key until its message starts
+    end
     if not holder then
-      keys[key] = id
-      unique[#unique + 1], unique[#unique + 2] = key, lifetime > 0 and string.format('%s\n%.0f', id, now + lifetime) or id
+      keys[name] = id
+      unique[#unique + 1] = name
+      unique[#unique + 1] = lifetime ~= '0' and string.format('%s\n%.0f', id, now + lifetime) or id
     end
   end
   if holder then

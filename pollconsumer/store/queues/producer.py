@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import CannotCreate, Conflict, NodeLost, OutcomeUnknown, StoreUnreachable
 from pollconsumer.core.messages.alike import Alike
-from pollconsumer.core.messages.message import NO_OPTIONS, OPTIONS, NewMessage
+from pollconsumer.core.messages.message import NO_OPTIONS, OPTIONS, NewMessage, replaces
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Clocks
 from pollconsumer.store.client.replies import refuse_without
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records import rows
-from pollconsumer.store.rights import PRODUCER
+from pollconsumer.store.rights import PRODUCER, REPLACING, demand
 from pollconsumer.store.server import TIME, to_ms
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ ID_MEMORY_MS = 600_000
 """Minimum time for which ids of forgotten messages are remembered: see ``lua/parts/id_memory.lua``."""
 MOST_REMEMBERED = 3_000_000
 """Ids in each of two generations: if more are forgotten in that time, they are kept for less."""
+_WITHOUT, _WITH_OUTBOX = -4, -3
+"""Where the keys of `enqueue.lua` end for most messages, and for those from an outbox."""
 REPEAT_WITHIN_MS = ID_MEMORY_MS // 2
 """How long after the first call we may repeat an enqueue: ids are remembered for longer."""
 
@@ -68,6 +70,7 @@ class Producer:
         self._repeated = False
         """Whether the last call had to be repeated."""
         self._registered: set[str] = set()
+        self._replacing: set[str] = set()
         self._heads: dict[str, tuple[Any, ...]] = {}
         """The command that enqueues a new message, without its arguments, by queue."""
 
@@ -139,6 +142,8 @@ class Producer:
         for trip in _round_trips(messages):
             for page in trip:
                 self.register(page[0].queue)
+                if replaces(page[0]) and not origin:
+                    self._demand_replacing(page[0].queue)
             answers = self._send(trip, origin, done)
             repeated = self._repeated
             for page, held in zip(trip, answers, strict=True):
@@ -228,7 +233,9 @@ class Producer:
         for page in trip:
             source = f"{origin.queue} {origin.number} {origin.place + done}" if origin else bound
             names = self.keys.of_script(script, page[0].queue)
-            commands.append(self.wire.script(script, names if origin else names[:-1], _as_arguments(page, source)))
+            if not replaces(page[0]):
+                del names[_WITH_OUTBOX if origin else _WITHOUT :]
+            commands.append(self.wire.script(script, names, _as_arguments(page, source)))
             done += len(page)
         return commands
 
@@ -245,6 +252,12 @@ class Producer:
             refuse_without(self.wire.call("register", keys, args))
             self._registered.add(queue)
 
+    def _demand_replacing(self, queue: str) -> None:
+        """Check the rights to replace what waits, before the first time in ``queue``."""
+        if queue not in self._replacing:
+            demand(self.wire, REPLACING, self.keys.queue(queue, "rows"))  # GUARD rights to replace
+            self._replacing.add(queue)
+
 
 def ids_of(trip: Trip) -> list[str]:
     return [message.id for page in trip for message in page]
@@ -258,7 +271,7 @@ def _as_arguments(page: Sequence[NewMessage], origin: str) -> list[Any]:
             arguments += (message.id, "", "", 0, rows.new_record(message))
             continue
         when = f"+{message.delay}" if message.delay is not None else f"={message.due}" if message.due else ""
-        key = f"{message.key_lifetime}:{message.key}" if message.key else ""
+        key = f"{message.key_lifetime}{message.key_rule}:{message.key}" if message.key else ""
         arguments += (message.id, when, key, message.priority, rows.new_record(message))
     return arguments
 
@@ -281,7 +294,11 @@ def pages_of(messages: Sequence[NewMessage]) -> Iterator[list[NewMessage]]:
     size = 0
     for message in messages:
         if page and (
-            message.queue != page[0].queue or len(page) == ENQUEUE_PAGE or size + len(message.payload) > ENQUEUE_BYTES
+            message.queue != page[0].queue
+            or len(page) == ENQUEUE_PAGE
+            or size + len(message.payload) > ENQUEUE_BYTES
+            or message.key_rule != page[0].key_rule
+            or replaces(message)
         ):
             yield page
             page, size = [], 0

@@ -78,13 +78,7 @@ class Intervening(Handling):
                 self.person.reschedule(QUEUE, held.name, due=due)
             return
         self.person.reschedule(QUEUE, held.name, due=due)
-        if due > self.soon:
-            if held.state is State.READY:
-                self.model.take_out(held)
-            held.state, held.due, held.booked = State.SCHEDULED, due, False
-        elif held.state is State.SCHEDULED:
-            held.booked = False
-            self.model.make_ready(held)
+        self.model.wait_anew(held, due, self.soon)
 
     @precondition(lambda self: self.model.having(State.DEAD))
     @rule(data=st.data(), from_start=st.booleans())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 from hypothesis.stateful import invariant
@@ -43,7 +44,7 @@ class Invariants(Stepping):
             assert (found.state, row.priority, row.attempts) == (held.state, held.priority, held.attempts)
             assert (row.parked, row.waiting, row.generation) == (held.parked, held.waiting, held.generation)
             assert row.booked == (held.booked and held.state is State.SCHEDULED)
-            assert (found.payload, found.headers) == ({}, held.headers or {})
+            assert (found.payload, found.headers) == (json.loads(held.payload), held.headers or {})
             assert (found.progress and found.progress[:2]) == (held.progress and held.progress[:2])
         counts = next(counts for counts in self.inspector.overview().queues if counts.name == QUEUE)
         assert {state: getattr(counts, state) for state in State} == {

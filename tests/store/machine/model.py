@@ -55,6 +55,7 @@ class Held:
     """Its number among all that were ever reserved, where it is."""
     digest: str = ""
     headers: Mapping[str, str] | None = None
+    payload: bytes = b"{}"
     expires: int = 0
     """In epoch ms, 0 for never."""
 
@@ -176,6 +177,7 @@ class Model:
             return holder
         held = Held(message.id, State.SCHEDULED, message.priority, message.key, message.concurrency_key)
         held.digest, held.headers, held.rate_key = message.digest, message.headers, message.rate_key
+        held.payload = message.payload
         self.messages[message.id] = held
         self.drop_result(message.id)
         if message.key:
@@ -187,6 +189,36 @@ class Model:
         if message.lifetime:
             held.expires = int(held.due or held.ready_ms) + message.lifetime
         return None
+
+    def replace(self, new: NewMessage, soon: float) -> str | None:
+        """A message that is to replace the one that waits with its key. Returns which it has replaced, or whose
+        duplicate it is."""
+        holder = self.holder(new.key)
+        if new.id in self.messages:
+            return new.id
+        if self.digest(new.id) is not None:
+            return holder or new.id
+        if holder is None or self.messages[holder].state is State.RESERVED:
+            self.keys.pop(new.key, None)
+            return self.accept(new, soon)
+        held = self.messages[holder]
+        if held.attempts or held.has_kept:
+            held.drop_kept()
+            held.attempts, held.has_kept, held.generation = 0, False, held.generation + 1
+        held.payload, self.young[new.id] = new.payload, ""
+        self.keys[new.key] = (holder, new.key_lifetime / HOUR or float("inf"))
+        self.wait_anew(held, new.due, soon)
+        return holder
+
+    def wait_anew(self, held: Held, due: float | None, soon: float) -> None:
+        """One that is not reserved has another due time."""
+        if due and due > soon:
+            if held.state is State.READY:
+                self.take_out(held)
+            held.state, held.due, held.booked = State.SCHEDULED, due, False
+        elif held.state is State.SCHEDULED:
+            held.booked = False
+            self.make_ready(held)
 
     def make_ready(self, held: Held) -> None:
         held.state, held.ready_ms = State.READY, self.stamp(held.name)

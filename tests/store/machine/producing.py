@@ -12,7 +12,7 @@ from pollconsumer.core.errors import Conflict, LeaseLost
 from pollconsumer.core.lifecycle import State
 from pollconsumer.store.queues import outbox
 from tests.store.acting import HOUR, QUEUE, age_rates, send_and_die
-from tests.store.machine.base import FEW, new_messages
+from tests.store.machine.base import DUE, FEW, IDS, new_messages
 from tests.store.machine.recurring import Recurring
 from tests.store.servers import snapshot
 
@@ -50,6 +50,24 @@ class Producing(Recurring):
         for new, answer in zip(batch, answers, strict=True):
             holder = self.model.accept(new, self.soon)
             assert (answer.id, answer.duplicate) == (holder or new.id, holder is not None)
+
+    @precondition(lambda self: self.model.keys)
+    @rule(data=st.data(), name=st.sampled_from(IDS), due=DUE, longest=st.sampled_from([0, HOUR]))
+    def replace_what_waits(self, data: st.DataObject, name: str, due: int | None, longest: int) -> None:
+        key = data.draw(st.sampled_from(sorted(self.model.keys)))
+        new = self.new(name, key, 0, "", due, QUEUE, "", None, 0, "")._replace(
+            key_rule=f"r{longest}", payload=b'{"n":1}'
+        )
+        (answer,) = self.store.enqueue([new])
+        holder = self.model.replace(new, self.soon)
+        assert (answer.id, answer.duplicate) == (holder or new.id, holder is not None)
+        waits = self.model.messages.get(answer.id)
+        if waits and waits.state is State.SCHEDULED:
+            stored = self.look.due(waits.name)
+            assert stored is not None
+            assert stored <= waits.due
+            assert stored == waits.due or longest
+            waits.due = stored
 
     @precondition(lambda self: self.outbox)
     @rule()

@@ -140,12 +140,16 @@ local function digest_of(row, record)
   return sub(record, at, at + DIGEST_BYTES - 1)
 end
 
+-- Offset of a record's expiry; nil if it has none.
+local function expiry_at(record)
+  local flags = byte(record, RECORD_FLAGS)
+  return has_flag(flags, EXPIRY) and after_keys(record) + (has_flag(flags, DIGEST) and DIGEST_BYTES or 0) or nil
+end
+
 -- A record with the instant of its expiry, if it has any, in place of the time from then until that.
 local function expiring(record, from)
-  local flags = byte(record, RECORD_FLAGS)
-  if not has_flag(flags, EXPIRY) then return record end
-  local at = after_keys(record) + (has_flag(flags, DIGEST) and DIGEST_BYTES or 0)
-  return set(record, at, be6(floor(from) + number6(record, at)))
+  local at = expiry_at(record)
+  return at and set(record, at, be6(floor(from) + number6(record, at))) or record
 end
 
 -- What a row says of its record: FLAGS without those of records alone, and what follows the fields.

@@ -1,0 +1,26 @@
+-- NEEDS removal schedule
+-- Change a message that is not reserved.
+
+-- The record with another payload, and the row that says of it what it must.
+local function with_payload(row, record, payload)
+  local _, ends, at = readable(record)
+  record = sub(record, 1, ends) .. payload
+  local flags = without_flag(byte(row, FLAGS), LARGE) + (#record > 1024 and LARGE or 0)
+  return sub(set(row, FLAGS, char(flags)), 1, HANDLER - 1) .. row_name(record, at, ends), record
+end
+
+-- Take a message from where it waits, and have it wait anew: ready if it is due, else in the schedule. `row` is its new row,
+-- `before` the one that it had.
+local function wait_anew(id, before, row, record, state, due, exactly)
+  remove(id, before, record, state)
+  -- GUARD booked no longer
+  row = set(row, FLAGS, char(without_flag(without_flag(byte(row, FLAGS), WAITING), BOOKED)), NUMBER_IN_LINE, NEVER)
+  if due <= exactly then
+    redis.call('HSET', rows, id, set(row, ENQUEUED, be6(floor(exactly)), NEXT_ATTEMPT, NEVER))
+    make_ready(id, priority_of(row), floor(exactly))
+    wake(ready_marker)
+  else
+    redis.call('HSET', rows, id, set(row, ENQUEUED, NEVER))
+    put_in_schedule(id, due)
+  end
+end

@@ -1,0 +1,39 @@
+-- Of a message that is to replace the one that waits with its unique key, and is alone in its page.
+
+local lifetime, longest, key = string.match(ARGV[5], '^(%d+)r(%d+):(.*)$')
+local waiting = holder_of(key, now)
+-- GUARD one that was accepted replaces nothing
+if waiting and not (found_rows[1] or found_records[1]) and known == 0 then
+  local before, state, record = message_of(waiting)
+  if younger[1] == 1 or older[1] == 1 then  -- GUARD a repeated replacement
+    replaced = waiting
+  elseif record and (state == 'scheduled' or state == 'ready') then  -- GUARD one in hand is not replaced
+    -- EXPECT ready ready_marker schedule schedule_marker counters ready_by_priority waiting_for_place checkpoints
+    local new = sub(ARGV[7], 1, RECORD_SCHEDULED - 1) .. stamp .. sub(ARGV[7], RECORD_SCHEDULED)
+    local due = ARGV[4] == '' and exactly or tonumber(sub(ARGV[4], 2))
+    if sub(ARGV[4], 1, 1) == '+' then due = exactly + due end
+    -- GUARD it waits no longer than it may
+    if longest ~= '0' then due = math.min(due, number6(record, RECORD_SCHEDULED) + longest) end
+    local at, from = expiry_at(record), expiry_at(new)
+    -- GUARD the expiry moves with the due time
+    if at and from then record = expiring(set(record, at, six(new, from)), math.max(now, due)) end
+    local _, ends = readable(new)
+    local row = nil
+    row, record = with_payload(before, record, sub(new, ends + 1))
+    if attempts_of(row) > 0 or has_flag(byte(row, FLAGS), CHECKPOINT) then  -- GUARD it begins anew
+      drop_checkpoints({waiting})
+      row = set(row, FLAGS, char(without_flag(without_flag(byte(row, FLAGS), BEGUN), CHECKPOINT)),
+        ATTEMPTS, '\0\0\0' .. char(math.min(byte(row, GENERATION) + 1, 255)))
+    end
+    redis.call('HSET', records, waiting, record)
+    if due > exactly or state == 'scheduled' then
+      wait_anew(waiting, before, set(row, DUE, be6(floor(due)), NEXT_ATTEMPT, NEVER), record, state, due, exactly)
+    elseif redis.call('HEXISTS', rows, waiting) == 1 then
+      redis.call('HSET', rows, waiting, row)
+    end
+    redis.call('HSET', unique_keys, key, lifetime ~= '0' and string.format('%s\n%.0f', waiting, now + lifetime) or waiting)
+    redis.call('HSETNX', counters, 'id memory began', now)
+    redis.call('SADD', id_memory, ids[1])  -- GUARD a replacement is remembered
+    replaced = waiting
+  end
+end
