@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeGuard
 
-from pollconsumer.core.notation.timespan import format_duration, parse_duration
+from pollconsumer.core.notation.timespan import DAY, format_duration, parse_duration
 
 MOST_CRASHES = 3
 """Deaths of the process that handles a message, after which the message becomes a dead letter."""
@@ -17,14 +17,26 @@ class Fatal(Exception):
     """Raised by a handler: no further attempt can help; the message becomes a dead letter at once."""
 
 
+LONGEST_PUT_OFF, SHORTEST_PUT_OFF = 7 * DAY, 1.0
+"""Seconds after its due time for which a message may be put off uncharged, and the shortest delay of that."""
+
+
 class RetryIn(Exception):
-    """Raised by a handler: try again after ``delay``, in seconds or as text such as ``5m``."""
+    """Raised by a handler: try again after ``delay``, in seconds or as text such as ``5m``. If it is not ``charged``,
+    this was no attempt, and no failure. A message is put off like this until a week after it was due, and is a dead
+    letter then."""
 
     seconds: float
+    charged: bool = True
 
-    def __init__(self, delay: str | float) -> None:
-        self.seconds = parse_duration(delay)
-        super().__init__(f"retry in {delay}")
+    def __init__(self, delay: str | float, *, charged: bool = True) -> None:
+        self.seconds, self.charged = parse_duration(delay), charged
+        super().__init__(f"retry in {delay}" if charged else f"put off by {delay}")
+
+
+def is_put_off(error: BaseException) -> TypeGuard[RetryIn]:
+    """Whether the handler asks not to be charged."""
+    return isinstance(error, RetryIn) and not error.charged
 
 
 class Partial(Exception):
@@ -132,6 +144,7 @@ class Retry(NamedTuple):
 
     delay: float
     problem: BaseException | None = None
+    charged: bool = True
 
 
 def after_failure(
@@ -142,10 +155,16 @@ def after_failure(
     policy: RetryPolicy,
     fatal: tuple[type[BaseException], ...],
     chance: float,
+    since_due: float | None = None,
 ) -> Retry | None:
     """What to do with a message whose attempt number ``attempt`` (from 1) ended with ``error``; None if no attempt is
-    left, or none can help."""
-    if attempt >= max_attempts or isinstance(error, (Fatal, *fatal)):
+    left, or none can help. ``since_due``: seconds since it was due; None if every attempt is charged."""
+    if isinstance(error, (Fatal, *fatal)):
+        return None
+    if since_due is not None and is_put_off(error):
+        delay = max(SHORTEST_PUT_OFF, error.seconds)
+        return Retry(delay, charged=False) if since_due + delay <= LONGEST_PUT_OFF else None
+    if attempt >= max_attempts:
         return None
     if isinstance(error, RetryIn):
         return Retry(error.seconds)

@@ -12,7 +12,7 @@ from typing import Any
 from pollconsumer.core import errors
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.messages.message import NewMessage, quick
-from pollconsumer.core.retry import Asleep, Fatal, RetryIn, Yield
+from pollconsumer.core.retry import Asleep, Fatal, RetryIn, Yield, is_put_off
 from pollconsumer.runtime.handling.outcome import CallOutcomes, Dropped, Outcome, text_of, trace, why_dropped
 from pollconsumer.runtime.handling.validation.argument_errors import BadArguments
 
@@ -57,6 +57,7 @@ def encode_error(error: BaseException, fatal: tuple[type[BaseException], ...] = 
         "text": text_of(error)[:MOST_TEXT],
         "trace": trace(error),
         "seconds": error.seconds if isinstance(error, RetryIn) else None,
+        "charged": not is_put_off(error),
         "until": error.until if isinstance(error, Asleep) else None,
     }
 
@@ -75,7 +76,7 @@ def decode_error(fields: dict[str, Any]) -> BaseException:
     kind: Any = base if fields["class"] == base.__name__ else type(fields["class"], (base,), {"__module__": __name__})
     error: BaseException = kind.__new__(kind, fields["text"])
     if isinstance(error, RetryIn):
-        error.seconds = fields["seconds"]
+        error.seconds, error.charged = fields["seconds"], fields["charged"]
     if isinstance(error, Asleep):
         error.until = fields["until"]
     error.trace = fields["trace"]  # type: ignore[attr-defined]  # for `outcome.trace`

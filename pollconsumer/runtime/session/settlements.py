@@ -19,8 +19,8 @@ from pollconsumer.core.news.events import (
     RetryPolicyFailed,
     StepsUnasked,
 )
-from pollconsumer.core.notation.timespan import YEAR
-from pollconsumer.core.retry import Asleep, NotBegun, Stopped, TimeIsUp, after_failure
+from pollconsumer.core.notation.timespan import YEAR, format_duration
+from pollconsumer.core.retry import LONGEST_PUT_OFF, Asleep, NotBegun, Stopped, TimeIsUp, after_failure, is_put_off
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.executors.executor import Handled
 from pollconsumer.runtime.handling.handler import Handler, aliases_among
@@ -135,19 +135,28 @@ class Settlements:
             policy=handler.retry,
             fatal=handler.fatal,
             chance=self._chance(),
+            since_due=None if handler.at_most_once else (ended - rows.due_at(reservation.row)) / 1000,
         )
         if outcome is None:
-            self._dead(reservation, describe(error), started, ended, trace(error))
+            problem = describe(error)
+            if is_put_off(error) and not handler.at_most_once:
+                problem = f"put off until {format_duration(LONGEST_PUT_OFF)} after it was due: {problem}"
+            self._dead(reservation, problem, started, ended, trace(error))
             if handler.hooks is not None:
                 self._watch(reservation, partial(handler.hooks.dead, partial(self._context, handled), error))
             return
-        self.failed += 1
         if outcome.problem is not None:
             self._emit(RetryPolicyFailed(reservation.handler, describe(outcome.problem)[:MAX_ERROR_CHARACTERS]))
         problem = describe(error)[:MAX_ERROR_CHARACTERS]
         delay_ms, kept = int(min(outcome.delay, LONGEST_DELAY) * 1000), _kept(problem, trace(error))
-        self._add(reservation, Settlement.retrying(reservation, started, ended, delay_ms=delay_ms, error=kept))
         self._emit(AttemptFailed(reservation.name, reservation.handler, reservation.attempt, problem, outcome.delay))
+        if not outcome.charged:
+            self.yielded += 1
+            took = ended - started
+            self._add(reservation, Settlement.put_off(reservation, delay_ms=delay_ms, error=problem, took=took))
+            return
+        self.failed += 1
+        self._add(reservation, Settlement.retrying(reservation, started, ended, delay_ms=delay_ms, error=kept))
         if handler.hooks is not None:
             failed = partial(handler.hooks.failed, partial(self._context, handled), error, outcome.delay)
             self._watch(reservation, failed)

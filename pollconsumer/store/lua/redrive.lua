@@ -30,7 +30,7 @@ for i = 2, #ARGV, 2 do
     redis.call('ZREM', dead_letters, id)  -- GUARD removed from the dead letters
     redis.call('HSET', rows, id, set(row, FLAGS, char(flags) .. '\0',
       ATTEMPTS, '\0\0', CRASHES, '\0', GENERATION, char(math.min(byte(row, GENERATION) + 1, 255)),
-      RESERVED, NEVER, STARTED, NEVER, ENDED, NEVER, ENQUEUED, be6(now), NEXT_ATTEMPT, NEVER))
+      RESERVED, NEVER, STARTED, NEVER, ENDED, NEVER, DUE, be6(now), ENQUEUED, be6(now), NEXT_ATTEMPT, NEVER))
     make_ready(id, priority_of(row), now)
     returned[#returned + 1] = id
   end

@@ -158,6 +158,11 @@ def reserved_at(row: bytes) -> int:
     return int.from_bytes(row[RESERVED:STARTED], "big")
 
 
+def due_at(row: bytes) -> int:
+    """When a message was enqueued or, if that is later, due, in epoch ms."""
+    return max(int.from_bytes(row[SCHEDULED:DUE], "big"), int.from_bytes(row[DUE:ENQUEUED], "big"))
+
+
 def ended_at(row: bytes) -> int:
     """The instant at which a message ended, in epoch ms; 0 if it has not."""
     return int.from_bytes(row[ENDED:SCHEDULED], "big")

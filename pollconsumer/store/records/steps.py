@@ -51,6 +51,12 @@ class Settlement(NamedTuple):
         return cls(reservation.id, row, rows.retrying(row, failed), "retry", delay_ms, error, failed - started)
 
     @classmethod
+    def put_off(cls, reservation: Reservation, *, delay_ms: int, error: str, took: int) -> Settlement:
+        """The settlement of a message that its handler puts off, uncharged."""
+        row = rows.set_aside(reservation.row)
+        return cls(reservation.id, reservation.row, row, "retry", delay_ms, error, took)
+
+    @classmethod
     def dead(
         cls, reservation: Reservation, started: int, failed: int, *, error: str, counted: bool = True
     ) -> Settlement:

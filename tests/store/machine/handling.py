@@ -31,6 +31,7 @@ ALWAYS = 10_000 * HOUR
 SETTLE: dict[str, Callable[[Reservation], Settlement | Done]] = {
     "retry": retry,
     "retry later": lambda r: retry(r, HOUR),
+    "put off": lambda r: Settlement.put_off(r, delay_ms=HOUR, error="RetryIn: put off by 1h", took=0),
     "die": die,
     "expire": expire,
     "release": release,
@@ -45,6 +46,7 @@ OUTCOMES = {
     "finish": "completed",
     "retry": "retried",
     "retry later": "retried",
+    "put off": "retried",
     "die": "dead",
     "expire": "expired",
     "release": "released",
@@ -108,7 +110,7 @@ class Handling(Producing):
             stopped = way == "cancel" or (held.to_stop and way not in ("complete", "finish"))
             self.model.settled["stopped" if stopped else OUTCOMES[way]] += 1
             if stopped:
-                held.attempts -= way in ("release", "park", "expire", "asleep")
+                held.attempts -= way in ("release", "park", "expire", "asleep", "put off")
                 held.to_stop = True
                 self.model.end(held, State.CANCELLED)
                 left.append(held)
@@ -138,7 +140,7 @@ class Handling(Producing):
                 assert due is not None
                 assert before + delay <= due <= after + delay
                 held.state, held.due, held.reservation = State.SCHEDULED, due, None
-                held.attempts -= way in ("park", "asleep")
+                held.attempts -= way in ("park", "asleep", "put off")
                 held.parked = held.parked or way == "park"
                 held.begun = False
         self.model.leave(left, returned)
