@@ -47,7 +47,7 @@ QUEUE_KEYS = {
     "ready_marker": Key("k", "list", "one element while consumers are to wake"),
     "schedule_marker": Key("ks", "list", "one element while the mover is to wake"),
     "parked": Key("p", "set", "ids whose handler is unknown here"),
-    "paused": Key("q", "string", "since when nothing is handed out"),
+    "paused": Key("q", "string", "since when nothing is handed out, and until when, if that ends by itself"),
     "places_taken": Key("g", "hash", "concurrency key → messages in flight with it"),
     "waiting_for_place": Key("w", "zset", "messages in line for a place, by concurrency key and rank"),
     "handed_out": Key("h", "hash", "sixtieth of the quota's period → messages handed out"),

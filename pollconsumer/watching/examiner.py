@@ -120,6 +120,7 @@ class Examiner:
             overdue=counts.overdue,
             scheduled=counts.scheduled,
             paused=counts.paused,
+            resumes=counts.resumes_in_seconds is not None,
             oldest_ready=counts.oldest_ready_seconds,
             overdue_by=None if due is None else max(0.0, now - due) / 1000,
             parked=self._parked(counts) if counts.parked else {},

@@ -76,6 +76,7 @@ NEAREST = {
     "open_batch": ["batches", "interface/test_batch_api"],
     "outbox": ["outbox", "id_memory", "later_versions", "batches"],
     "outbox_entry": ["later_versions", "outbox"],
+    "pause": ["limits"],
     "promote": ["promoting", "too_late"],
     "purge": ["message_steps", "too_late", "id_memory"],
     "put": ["putting"],

@@ -63,6 +63,7 @@ cancelled                   whole number              0                         
 expired                     whole number              0                              that are kept
 parked                      whole number              0                              without a known handler
 paused                      true or false             false
+resumes_in_seconds          seconds or null           null                           of a pause that ends by itself
 overdue                     whole number              0                              due, and not promoted
 skipped                     whole number              0                              occurrences, ever
 oldest_ready_seconds        seconds or null           0.2

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.store.limits import Limits
+from pollconsumer.store.reading.inspector import Inspector
+from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names, release, retry
 from tests.store.servers import server_ms
 
@@ -180,6 +182,41 @@ def test_a_paused_queue_hands_out_nothing_and_wakes_nobody(
     person.pause(QUEUE, paused=False)
     assert look.marker() == 1
     assert len(launch.reserve(3)) == 2
+
+
+def test_a_pause_ends_by_itself(store: RedisStore, person: Interventions) -> None:
+    fill(store, 1)
+    launch = Launch(store)
+    person.pause(QUEUE, paused=True, lasts_ms=50)
+    assert launch.reserve() == []
+    until = time.monotonic() + 10
+    while not (reserved := launch.reserve()) and time.monotonic() < until:
+        time.sleep(0.005)
+    assert len(reserved) == 1
+
+
+def test_the_last_pause_says_when_it_ends(store: RedisStore, person: Interventions) -> None:
+    inspector = Inspector(store.wire, NAMESPACE)
+
+    def left() -> float | None:
+        counts = inspector.counts(QUEUE)
+        assert counts.paused
+        return counts.resumes_in_seconds
+
+    fill(store, 1)
+    assert not inspector.counts(QUEUE).paused
+    person.pause(QUEUE, paused=True)
+    assert left() is None
+    since = store.wire.command("GET", store.keys.queue(QUEUE, "paused"))
+    for lasts_ms in (2 * HOUR, HOUR):
+        person.pause(QUEUE, paused=True, lasts_ms=lasts_ms)
+        assert lasts_ms - HOUR / 2 < (left() or 0) * 1000 <= lasts_ms
+    person.pause(QUEUE, paused=True)
+    assert left() is None
+    assert store.wire.command("GET", store.keys.queue(QUEUE, "paused")) == since
+    assert store.wire.command("PTTL", store.keys.queue(QUEUE, "paused")) == -1
+    person.pause(QUEUE, paused=False)
+    assert inspector.counts(QUEUE).resumes_in_seconds is None
 
 
 @pytest.mark.parametrize("held_by", ["quota", "max_in_flight", "pause", "concurrency key"])

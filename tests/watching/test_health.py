@@ -247,6 +247,14 @@ def test_a_handler_that_no_launch_has_is_found() -> None:
     assert (found.name, found.subject, found.value) == ("handler_unknown", "report", "4 waiting in mail")
 
 
+def test_a_pause_that_may_be_forgotten_is_found() -> None:
+    paused = QueueFacts("mail", ready=1, oldest_ready=25 * 3600, paused=True)
+    assert names(facts(queues=[paused])) == ["paused"]
+    assert names(facts(queues=[paused._replace(resumes=True)])) == []
+    assert names(facts(queues=[paused._replace(oldest_ready=23 * 3600)])) == []
+    assert names(facts(queues=[paused._replace(oldest_ready=None)])) == []
+
+
 def test_a_queue_that_is_behind_is_found_unless_it_is_paused() -> None:
     assert names(facts(queues=[QueueFacts("mail", ready=1, oldest_ready=590)])) == []
     assert names(facts(queues=[QueueFacts("mail", ready=1, oldest_ready=610)])) == ["oldest_ready"]

@@ -88,9 +88,9 @@ class Interventions:
         """Forget dead letters, except their ids. Returns the ids that were purged."""
         return self._in_pages("purge", queue, ids, lambda page: [ID_MEMORY_MS, MOST_REMEMBERED, *page])
 
-    def pause(self, queue: str, *, paused: bool) -> None:
-        """Pause or resume ``queue``. An unknown queue can be paused, before the first message; resuming it is
-        NotFound."""
+    def pause(self, queue: str, *, paused: bool, lasts_ms: int = 0) -> None:
+        """Pause or resume ``queue``; a pause of ``lasts_ms`` ends by itself. An unknown queue can be paused, before the
+        first message; resuming it is NotFound."""
         self._demand(queue)
         if paused:
             self._wire.call(
@@ -98,7 +98,7 @@ class Interventions:
             )
         elif not self._wire.command("SISMEMBER", self._keys.control("queues"), queue):
             raise NotFound("no such queue", queue, "status lists those there are")
-        self._wire.run("pause", self._keys, queue, [int(paused)])
+        self._wire.run("pause", self._keys, queue, [int(paused), lasts_ms])
 
     def _demand(self, queue: str) -> None:
         """Check an operator's rights before the first write to a queue."""

@@ -45,6 +45,7 @@ class QueueCounts(NamedTuple):
     expired: int
     parked: int
     paused: bool
+    resumes_in_seconds: float | None
     overdue: int
     skipped: int
     oldest_ready_seconds: float | None
@@ -180,7 +181,7 @@ class Inspector:
             "cancelled": ("LLEN", key(queue, "cancelled")),
             "expired": ("LLEN", key(queue, "expired")),
             "parked": ("SCARD", key(queue, "parked")),
-            "paused": ("EXISTS", key(queue, "paused")),
+            "paused": ("GET", key(queue, "paused")),
             "overdue": ("ZCOUNT", key(queue, "schedule"), "-inf", now * 1000),
             "skipped": ("HGET", key(queue, "counters"), "skipped"),
             "heads": ("LRANGE", key(queue, "ready"), 0, HEADS - 1),
@@ -199,7 +200,8 @@ class Inspector:
             ready=max(0, found["ready"] - left_over + found["ranked"] + found["in_line"]),
             **{name: found[name] for name in as_found},
             started=self._started(queue, in_hand),
-            paused=bool(found["paused"]),
+            paused=found["paused"] is not None,
+            resumes_in_seconds=_left_of_pause(found["paused"], now),
             skipped=count_of(found["skipped"]),
             oldest_ready_seconds=max(0, now - min(since)) / 1000 if since else None,
             load=load_of(self._wire, self._keys, queue, now),
@@ -265,3 +267,9 @@ def id_in(key: str, entry: bytes) -> bytes:
 def _seconds_since(instant: bytes | None, now: int) -> float | None:
     """Seconds since an instant in epoch ms; None if it is corrupt."""
     return max(0, now - int(instant)) / 1000 if instant is not None and instant.isdigit() else None
+
+
+def _left_of_pause(paused: bytes | None, now: int) -> float | None:
+    """Seconds until a pause ends by itself; None if there is none, or it does not."""
+    _, _, until = (paused or b"").partition(b" ")
+    return max(0, int(until) - now) / 1000 if until.isdigit() else None

@@ -52,16 +52,18 @@ class ServerFacts(NamedTuple):
 
 
 class QueueFacts(NamedTuple):
-    """What is known of a queue. ``oldest_ready`` and ``overdue_by``: for how long the oldest message is ready, or
-    overdue; None if there is none. ``parked``: messages by the handler that no launch had. ``unreadable``: recurrences
-    that launches could not read. ``died``: dead letters of the time that `Expected.recent` says. ``skipped``: how many
-    occurrences were ever skipped. ``skipped_ago``: for how long none was skipped; None if none ever was."""
+    """What is known of a queue. ``resumes``: its pause ends by itself. ``oldest_ready`` and ``overdue_by``: for how
+    long the oldest message is ready, or overdue; None if there is none. ``parked``: messages by the handler that no
+    launch had. ``unreadable``: recurrences that launches could not read. ``died``: dead letters of the time that
+    `Expected.recent` says. ``skipped``: how many occurrences were ever skipped. ``skipped_ago``: for how long none was
+    skipped; None if none ever was."""
 
     name: str
     ready: int = 0
     overdue: int = 0
     scheduled: int = 0
     paused: bool = False
+    resumes: bool = False
     oldest_ready: float | None = None
     overdue_by: float | None = None
     parked: Mapping[str, int] = {}

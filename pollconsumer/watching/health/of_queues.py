@@ -22,6 +22,7 @@ def of_queues(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
             yield from _of_served(queue, serving)
         elif queue in missed[None]:
             yield _unserved(queue)
+        yield from _of_pause(queue)
         yield from _of_ends(queue, facts.expected.recent)
         yield from _of_parked(queue)
     for group in consumers:
@@ -48,6 +49,17 @@ def _missed(facts: Facts, consumers: Sequence[LaunchGroup]) -> defaultdict[str |
         elif nobody_there or _waiting(queue) or _is_expected(queue, latest, facts.expected):
             found[latest.name].append(queue)
     return found
+
+
+def _of_pause(queue: QueueFacts) -> Iterator[Finding]:
+    """The finding about a pause that may be forgotten."""
+    waits = queue.oldest_ready
+    if queue.paused and not queue.resumes and waits is not None and waits > DAY:
+        yield Finding(
+            "paused", queue.name, f"queue {queue.name} is paused",
+            f"{queue.ready} are ready, the oldest since {format_duration(waits)}",
+            f"'pollconsumer queue resume {queue.name}', or 'queue pause {queue.name} --for 2h': that ends by itself",
+        )  # fmt: skip
 
 
 def _of_parked(queue: QueueFacts) -> Iterator[Finding]:

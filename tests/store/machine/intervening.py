@@ -119,10 +119,11 @@ class Intervening(Handling):
         imported(self.wire, lines)
         assert snapshot(self.wire) == before
 
-    @rule(paused=st.sampled_from([True, False, False, False]))
-    def pause_or_resume(self, paused: bool) -> None:
+    @rule(paused=st.sampled_from([True, False, False, False]), lasts_ms=st.sampled_from([0, HOUR]))
+    def pause_or_resume(self, paused: bool, lasts_ms: int) -> None:
         self.model.paused = paused
-        self.person.pause(QUEUE, paused=paused)
+        self.person.pause(QUEUE, paused=paused, lasts_ms=lasts_ms)
+        assert (self.wire.command("PTTL", self.look.key("paused")) > 0) == (paused and lasts_ms > 0)
 
     @rule()
     def the_mover_looks_after_those_in_line(self) -> None:

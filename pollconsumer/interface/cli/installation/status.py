@@ -220,7 +220,8 @@ def queues_table(queues: Sequence[QueueCounts]) -> None:
     for queue in queues:
         load = queue.load
         spans = (queue.oldest_ready_seconds, load.waited_seconds, load.handled_seconds, load.late_seconds)
-        name = f"{queue.name} (paused)" if queue.paused else queue.name
+        left = "" if queue.resumes_in_seconds is None else f" for {span(queue.resumes_in_seconds)}"
+        name = f"{queue.name} (paused{left})" if queue.paused else queue.name
         rows.append((name, *(getattr(queue, count) for count in counts), load.completed_per_minute, *map(span, spans)))
     print_table(("queue", *counts, "a minute", "oldest ready", "waited", "handled", "late"), rows)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from pollconsumer.core.errors import suggestion
+from pollconsumer.core.notation.instants import ceil_ms
 from pollconsumer.interface.cli.installation.status import as_object, queues_table
 from pollconsumer.interface.cli.messages.chosen import each_queue, report, would
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json
-from pollconsumer.interface.cli.types import JSON_ARRAY, JSON_OBJECT, QUEUE_NAME
+from pollconsumer.interface.cli.types import JSON_ARRAY, JSON_OBJECT, QUEUE_NAME, Duration, Once
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.interventions import Interventions
@@ -34,12 +35,14 @@ def list_(as_json: bool) -> None:
         queues_table(queues)
 
 
-@queue.command(epilog="pollconsumer queue pause mail")
+@queue.command(epilog="pollconsumer queue pause mail\npollconsumer queue pause mail --for 2h")
 @click.argument("name", type=QUEUE_NAME)
-def pause(name: str) -> None:
-    """Stop the queue from handing out messages; reserved ones are finished."""
+@click.option("--for", "lasts", cls=Once, type=Duration(positive=True), help="The pause ends by itself after that.")
+def pause(name: str, lasts: float | None) -> None:
+    """Stop the queue from handing out messages; reserved ones are finished. Of a queue that is paused, change only when
+    that ends."""
     known = opened(lambda wire, namespace: known_queues(wire, Keys(namespace)))
-    opened(Interventions).pause(name, paused=True)
+    opened(Interventions).pause(name, paused=True, lasts_ms=0 if lasts is None else ceil_ms(lasts))
     if name not in known:
         others = f"queues are: {', '.join(known) or 'none yet'}"
         log.warning("queue %s: paused before its first message; %s", name, suggestion(name, known, others))
