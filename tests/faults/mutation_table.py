@@ -36,7 +36,7 @@ CHANGES: dict[str, tuple[str, str]] = {
     "batches: then once": (" and not has_batch_flag(state, TOLD_THEN)", ""),
     "begin: a repeated beginning is not stale": TRUE,
     "begin: row compare": ("== row ", ""),
-    "change: booked no longer": (", BOOKED", ", WAITING"),
+    "changed: booked no longer": (", BOOKED", ", WAITING"),
     "close: closed once": TRUE,
     "define: an absent owner keeps nothing": ("and present[other] ", ""),
     "define: an instant to come is not due": ("due <= now and ", ""),

@@ -53,7 +53,7 @@ SCRIPTS = {
         "step", "trim", "try_again", "unreserve", "withdraw",
     },
     "operator": {
-        "break", "cancel", "hold", "pause", "purge", "put", "redrive", "reschedule", "stop", "trigger", "undefine",
+        "break", "cancel", "change", "hold", "pause", "purge", "put", "redrive", "stop", "trigger", "undefine",
     },
     "keeper": {"rights", "close", "fill", "reopen"},
 }  # fmt: skip
@@ -85,14 +85,14 @@ OF_BACKUPS = {"REPLCONF", "SYNC"}
 STORE_ID = "0123456789abcdef"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "rights.md"
 REPLACING = {*rights.REPLACING.split()}
+OF_FEW = {"producer": REPLACING, "operator": {*rights.CHANGING.split()}}
+"""What few of a role need, and is checked where they do."""
 NEW = "Name it here for its role; then bring store/rights.py and docs/reference/rights.md in line."
 
 
 def needed(role: str) -> set[str]:
     found = PLAIN[role] | {command for script in SCRIPTS[role] for command in commands_of(script)}
-    if role == "producer":  # few replace what waits: that is checked where they do
-        assert found >= REPLACING
-        found -= REPLACING
+    found -= OF_FEW.get(role, set())
     return found if role in ("producer", "keeper") else found | needed("producer")
 
 
@@ -313,6 +313,17 @@ def test_a_producer_without_a_right_to_replace_what_waits_writes_nothing(
     assert users.seen() == before
     valkey.wire().command("ACL", "SETUSER", users._names[-1], f"+{missing.lower()}")  # noqa: SLF001  the same
     assert store.enqueue([new]) == [("a", True)]
+
+
+def test_an_operator_without_a_right_to_change_a_priority_changes_nothing(users: Users, valkey: Server) -> None:
+    RedisStore(valkey.wire(), NAMESPACE).enqueue([message("a")])
+    person, before = Interventions(users.wire("operator"), NAMESPACE), users.seen()
+    with pytest.raises(PermissionDenied, match="lrem"):
+        person.change(QUEUE, "a", priority=1, payload=b"{}")
+    assert users.seen() == before
+    person.change(QUEUE, "a", payload=b'{"n":1}')
+    valkey.wire().command("ACL", "SETUSER", users._names[-1], "+lrem")  # noqa: SLF001  the fixture's own
+    person.change(QUEUE, "a", priority=1)
 
 
 def test_what_a_right_taken_away_in_between_cuts_short_is_handled_once_by_the_next_launch(

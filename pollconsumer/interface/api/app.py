@@ -258,9 +258,9 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
 
         BadData for one that is none of the configuration's, if that was imported whole, unless it may be ``anywhere``.
         """
-        for app in (self, *registry.apps):
-            if handler in app.handlers and app.place == self.place:
-                return app.handlers[handler]
+        known = self.handlers.get(handler) or registry.known(handler, self.place)
+        if known is not None:
+            return known
         if not anywhere and registry.imported is not None and not any(self.place):
             from pollconsumer.interface.api.known import refuse_handler
 

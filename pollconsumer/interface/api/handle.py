@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
@@ -17,10 +17,12 @@ from pollconsumer.core.errors import (
     WaitRefused,
 )
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.messages.message import encode_payload
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.interface.api.handle_actions import (
     Act,
     cancelling,
+    changing,
     redriving,
     rescheduling,
     serve_others,
@@ -120,6 +122,14 @@ class Handle(Generic[R]):
         TypeError for a naive one, or for both; NotFound, StoreUnreachable."""
         self._act(partial(rescheduling, in_=in_, at=at))
 
+    def change(self, *, priority: int | None = None, payload: Mapping[str, Any] | None = None) -> None:
+        """Give the message another priority, or payload, if it is not reserved yet; all else stays. One that is ready
+        then stands behind those of its new priority. The payload is compared with its handler's parameters, if that is
+        known here. BadData if it is too late, or for an invalid value; TypeError for arguments that do not fit, or
+        without any; NotFound, StoreUnreachable."""
+        encoded = self._payload(payload, self.status() if payload is not None else None, priority)
+        self._act(partial(changing, priority=priority, payload=encoded))
+
     def redrive(self, *, from_start: bool = False) -> None:
         """Return a dead letter to its queue with all attempts again; ``from_start``: without its checkpoint, steps and
         signals. BadData if the message is none, or if another message has its unique key by now; NotFound,
@@ -147,6 +157,11 @@ class Handle(Generic[R]):
     async def reschedule_async(self, *, in_: str | float | None = None, at: datetime | None = None) -> None:
         """`reschedule` without blocking the event loop."""
         await self._act_async(partial(rescheduling, in_=in_, at=at))
+
+    async def change_async(self, *, priority: int | None = None, payload: Mapping[str, Any] | None = None) -> None:
+        """`change` without blocking the event loop."""
+        encoded = self._payload(payload, await self.status_async() if payload is not None else None, priority)
+        await self._act_async(partial(changing, priority=priority, payload=encoded))
 
     async def redrive_async(self, *, from_start: bool = False) -> None:
         """`redrive` without blocking the event loop."""
@@ -202,6 +217,17 @@ class Handle(Generic[R]):
                 if waiting.may_be_stuck(message) and not await self._app.ask_async(waiting.serve_others(message)):
                     waiting.give_up(message)
                 await self._app.pause_async(pause)
+
+    def _payload(self, payload: Mapping[str, Any] | None, message: Message | None, priority: int | None) -> bytes:
+        """The payload to change to, encoded; empty if it stays."""
+        if payload is None or message is None:
+            if priority is None:
+                raise TypeError("change needs priority or payload")
+            return b""
+        known = registry.known(message.handler, self._app.place)
+        if known is not None and isinstance(payload, dict):
+            payload = known.arguments.json_of(payload)
+        return encode_payload(payload)
 
     def _act(self, act: Callable[[str, str], Act]) -> None:
         """Do what ``act`` makes of a message's queue and id."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.messages.message import check_priority
 from pollconsumer.runtime.new_messages import due_ms, milliseconds
 from pollconsumer.store.client.wire import Wire
 
@@ -32,6 +33,13 @@ def rescheduling(queue: str, message_id: str, in_: str | float | None, at: datet
         raise TypeError("reschedule needs in_ or at")
     delay, due = None if in_ is None else milliseconds("in_", in_), None if at is None else due_ms(at)
     return lambda *store: _interventions(*store).reschedule(queue, message_id, due=due, delay=delay)
+
+
+def changing(queue: str, message_id: str, priority: int | None, payload: bytes) -> Act:
+    """The act that gives a message another priority or encoded payload. BadData for an invalid priority."""
+    if priority is not None:
+        check_priority(priority)
+    return lambda *store: _interventions(*store).change(queue, message_id, priority=priority, payload=payload)
 
 
 def signalling(queue: str, message_id: str, name: str, value: Any) -> Callable[[Wire, str], bool]:

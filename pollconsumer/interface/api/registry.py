@@ -65,6 +65,11 @@ class Registry:
                 found[name] = registered
         return found
 
+    def known(self, handler: str, place: tuple[object, str | None]) -> RegisteredHandler | None:
+        """The handler of that name in this process, of an application whose store is at ``place``."""
+        apps = (app for app in self.apps if handler in app.handlers and app.place == place)
+        return next((app.handlers[handler] for app in apps), None)
+
     def queues(self) -> set[str]:
         return {queue for app in self.apps for queue in app.queues}
 

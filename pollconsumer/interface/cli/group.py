@@ -32,7 +32,10 @@ COMMANDS = {
     "status": ("interface.cli.installation.status:status", "State of a message, or of queues, schedule, leases."),
     "list": ("interface.cli.messages.list:list_", "Messages by state."),
     "cancel": ("interface.cli.messages.cancel:cancel", "End messages that are not reserved yet."),
-    "reschedule": ("interface.cli.messages.cancel:reschedule", "Give such a message another due time."),
+    "reschedule": (
+        "interface.cli.messages.cancel:reschedule",
+        "Give such a message another due time, priority or payload.",
+    ),
     "signal": ("interface.cli.messages.signal:signal", "Send a value to a message that waits for it."),
     "dead": ("interface.cli.messages.dead:dead", "Dead letters: list, show, redrive, purge."),
     "recurrences": (

@@ -2,7 +2,7 @@
 -- KEYS records rows ready ready_by_priority schedule unique_keys counters ready_marker schedule_marker results
 -- KEYS id_memory id_memory_before id_digests id_digests_before received places_taken waiting_for_place checkpoints
 -- RARELY places_taken waiting_for_place checkpoints
--- NEEDS ready unique_keys markers results lists change message_steps
+-- NEEDS ready unique_keys markers results lists changed message_steps
 --   (`received` only with an outbox; it and the last ones where the one that waits may be replaced)
 -- ARGV count; for a repetition '@' and the last instant at which it is accepted, or for an outbox: its queue, the number of
 --   the entry, the position in it of the first message; else '';

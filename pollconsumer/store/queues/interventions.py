@@ -10,7 +10,7 @@ from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.producer import ID_MEMORY_MS, MOST_REMEMBERED
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.id_text import id_bytes, id_text
-from pollconsumer.store.rights import OPERATOR, demand
+from pollconsumer.store.rights import CHANGING, OPERATOR, demand
 
 MAX_PAGE_IDS = 100
 _NEXT = {b"scheduled": "cancel", b"ready": "cancel", b"reserved": "stop"}
@@ -67,7 +67,24 @@ class Interventions:
 
         BadData if it is too late, NotFound if there is none.
         """
-        self._settle_with("reschedule", queue, message_id, f"+{delay}" if due is None else f"={due}")
+        self.change(queue, message_id, due=due, delay=delay)
+
+    def change(
+        self,
+        queue: str,
+        message_id: str,
+        *,
+        due: int | None = None,
+        delay: int | None = None,
+        priority: int | None = None,
+        payload: bytes = b"",
+    ) -> None:
+        """Give a message that is not reserved yet another due time, priority or encoded payload. Raises as
+        `reschedule`."""
+        if priority is not None:
+            demand(self._wire, CHANGING, self._keys.queue(queue, "rows"))  # GUARD rights to change
+        when = f"={due}" if due is not None else "" if delay is None else f"+{delay}"
+        self._settle_with("change", queue, message_id, when, "" if priority is None else priority, payload)
 
     def redrive(self, queue: str, ids: Sequence[str], *, from_start: bool = False) -> list[str]:
         """Return dead letters to ``queue``; ``from_start``: without their checkpoints, steps and signals. Returns the
@@ -106,7 +123,7 @@ class Interventions:
             demand(self._wire, OPERATOR, self._keys.queue(queue, "rows"))  # GUARD rights
             self._allowed.add(queue)
 
-    def _settle_with(self, name: str, queue: str, message_id: str, *args: str) -> None:
+    def _settle_with(self, name: str, queue: str, message_id: str, *args: str | int | bytes) -> None:
         self._demand(queue)
         state = self._wire.run(name, self._keys, queue, [id_bytes(message_id), *args])
         if not (name == "cancel" and state == b"cancelled"):

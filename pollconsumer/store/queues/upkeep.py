@@ -106,7 +106,7 @@ class Upkeep:
         """Offer messages again that wait for their rate, after the server's clock was set back from ``reached_ms``."""
         if not self._wire.command("EXISTS", self._keys.queue(queue, "rates")):
             return
-        script, left = self._wire.scripts["reschedule"], 0
+        script, left = self._wire.scripts["change"], 0
         keys, schedule = self._keys.of_script(script, queue), self._keys.queue(queue, "schedule")
         while True:
             beyond = (f"({reached_ms * 1000}", "+inf", "BYSCORE", "LIMIT", left, RECOVER_PAGE)
@@ -114,7 +114,7 @@ class Upkeep:
             found = self._wire.command("HMGET", self._keys.queue(queue, "rows"), *ids) if ids else []
             booked = [each for each, row in zip(ids, found, strict=True) if row and row[rows.FLAGS] & rows.BOOKED]
             if booked:
-                self._wire.all([self._wire.script(script, keys, [each, "+0"]) for each in booked])
+                self._wire.all([self._wire.script(script, keys, [each, "+0", "", ""]) for each in booked])
             left += len(ids) - len(booked)
             if len(ids) < RECOVER_PAGE:
                 return

@@ -80,6 +80,25 @@ class Intervening(Handling):
         self.person.reschedule(QUEUE, held.name, due=due)
         self.model.wait_anew(held, due, self.soon)
 
+    @precondition(lambda self: self.model.messages)
+    @rule(data=st.data(), priority=st.sampled_from([None, 0, 5, -5]), payload=st.sampled_from([b"", b'{"n":2}']))
+    def change(self, data: st.DataObject, priority: int | None, payload: bytes) -> None:
+        held = self.one_of(data, State.READY, State.SCHEDULED)
+        if held.state not in (State.SCHEDULED, State.READY):
+            with pytest.raises(BadData, match=held.state.value):
+                self.person.change(QUEUE, held.name, priority=priority, payload=payload)
+            return
+        self.person.change(QUEUE, held.name, priority=priority, payload=payload)
+        held.payload = payload or held.payload
+        before, held.priority = held.priority, held.priority if priority is None else priority
+        if held.state is State.READY and held.priority != before:
+            after, held.priority = held.priority, before
+            self.model.take_out(held)
+            if before == 0 and held.name in self.model.queue:
+                self.model.queue.remove(held.name)
+            held.priority = after
+            self.model.make_ready(held)
+
     @precondition(lambda self: self.model.having(State.DEAD))
     @rule(data=st.data(), from_start=st.booleans())
     def redrive(self, data: st.DataObject, *, from_start: bool) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import click
 
 from pollconsumer.core.errors import BadData, NotFound, PollConsumerError, UsageError
+from pollconsumer.core.messages.message import MAX_PRIORITY, encode_payload
 from pollconsumer.core.notation.instants import ceil_ms
+from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.messages.chosen import each_queue, report, would
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import telling_when_interrupted
@@ -86,16 +88,42 @@ def _cancel_each(ids: tuple[str, ...], queue: str | None, *, running: bool) -> N
         raise refused
 
 
-@click.command(epilog="pollconsumer reschedule ID --in 1h")
+@click.command(epilog="pollconsumer reschedule ID --in 1h\npollconsumer reschedule ID --priority -10")
 @click.argument("message_id", metavar="ID")
 @click.option("--in", "in_", cls=Once, type=Duration(most=LONGEST_DELAY), help="Due after so long.")
 @click.option("--at", cls=Once, type=DUE_TIME, help="Due at this time, ISO 8601 with an offset or Z.")
+@click.option("--priority", cls=Once, type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY), help="Smaller is sooner.")
+@click.option("--payload", cls=Once, metavar="JSON", help="In place of its payload; - reads it from standard input.")
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Its queue, where two have a message of that id.")
-def reschedule(message_id: str, in_: float | None, at: int | None, queue: str | None) -> None:
-    """Change the due time of a message that is scheduled or ready; one in the past is due now."""
-    if (in_ is None) == (at is None):
-        raise UsageError("due time", "none" if in_ is None else "both", "give --in or --at")
-    delay = None if in_ is None else ceil_ms(in_)
-    opened(Interventions).reschedule(
-        opened(Inspector).message(message_id, queue).queue, message_id, due=at, delay=delay
+def reschedule(
+    message_id: str,
+    in_: float | None,
+    at: int | None,
+    priority: int | None,
+    payload: str | None,
+    queue: str | None,
+) -> None:
+    """Change due time, priority or payload of a message that is scheduled or ready. A due time in the past is now."""
+    if in_ is not None and at is not None:
+        raise UsageError("due time", "both", "give --in or --at")
+    if (in_, at, priority, payload) == (None, None, None, None):
+        raise UsageError("what to change", "nothing", "give --in or --at, --priority or --payload")
+    message = opened(Inspector).message(message_id, queue)
+    opened(Interventions).change(
+        message.queue,
+        message_id,
+        due=at,
+        delay=None if in_ is None else ceil_ms(in_),
+        priority=priority,
+        payload=b"" if payload is None else _checked(message.handler, payload),
     )
+
+
+def _checked(handler: str, text: str) -> bytes:
+    """The payload in ``text``, encoded. BadData if the configuration's handler would refuse it."""
+    from pollconsumer.interface.assembly.own_defaults import OwnDefaults  # imported lazily: it imports modules of users
+    from pollconsumer.interface.cli.messages.enqueue import payload_of
+
+    payload = payload_of(text)
+    OwnDefaults(current_settings()).checked(handler, payload)
+    return encode_payload(payload)
