@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple, Protocol, TypeGuard
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 from pollconsumer.core.notation.timespan import DAY, format_duration, parse_duration
 
@@ -98,11 +98,19 @@ class TimeIsUp(BaseException):
 
 
 class RetryPolicy(Protocol):
-    """The delays before a handler's further attempts: `Backoff`, or a user's object."""
+    """The delays before a handler's further attempts: `Backoff`, or a user's object. One whose ``delay`` has a third
+    parameter, ``error``, is an ``ErrorPolicy``: it is given the exception with which the attempt ended."""
 
     def delay(self, attempt: int, chance: float, /) -> str | float:
         """Seconds, or text such as ``5m``, between a failed attempt number ``attempt`` (from 1) and the next;
         ``chance`` is a random number in [0, 1)."""
+
+
+class ErrorPolicy(Protocol):
+    """A `RetryPolicy` that sees the error with which the attempt ended: its ``delay`` has a third parameter, which is
+    called ``error`` or has no default."""
+
+    def delay(self, attempt: int, chance: float, error: BaseException, /) -> str | float: ...
 
 
 class Backoff:
@@ -152,7 +160,7 @@ def after_failure(
     attempt: int,
     *,
     max_attempts: int,
-    policy: RetryPolicy,
+    policy: RetryPolicy | ErrorPolicy,
     fatal: tuple[type[BaseException], ...],
     chance: float,
     since_due: float | None = None,
@@ -169,10 +177,32 @@ def after_failure(
     if isinstance(error, RetryIn):
         return Retry(error.seconds)
     try:
-        said = policy.delay(attempt, chance)
+        said = _said_by(policy, attempt, chance, error)
         try:
             return Retry(parse_duration(said))
         except (TypeError, ValueError):
             raise ValueError(f"its delay is {said!r}, which is no duration") from None
     except BaseException as problem:  # raised by the user's policy
         return Retry(Backoff().delay(attempt, chance), problem)
+
+
+def _said_by(policy: RetryPolicy | ErrorPolicy, attempt: int, chance: float, error: BaseException) -> str | float:
+    delay: Any = policy.delay
+    return delay(attempt, chance, error) if sees_error(delay) else delay(attempt, chance)  # type: ignore[no-any-return]
+
+
+def sees_error(delay: Callable[..., object]) -> bool:
+    """Whether the method of a policy is given the error."""
+    from inspect import signature  # imported lazily: few launches need it
+
+    try:
+        expects = signature(delay)
+    except ValueError:  # not written in Python
+        return False
+    if "error" in expects.parameters:
+        return True
+    try:
+        expects.bind(1, 0.5)
+    except TypeError:
+        return True
+    return False

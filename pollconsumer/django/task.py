@@ -11,7 +11,7 @@ from typing import Any, Literal
 from django.apps import apps
 from django.utils.module_loading import module_has_submodule
 
-from pollconsumer.core.retry import RetryPolicy
+from pollconsumer.core.retry import ErrorPolicy, RetryPolicy
 from pollconsumer.django.framework import Task, TaskContext
 from pollconsumer.interface.api.handler_options import HandlerOptions
 from pollconsumer.runtime.handling.context import Context
@@ -26,7 +26,7 @@ class PollConsumerTask(Task):  # type: ignore[type-arg]  # that of Django 6 is n
     """A task of our backend. ``@task(max_attempts=1)`` sets an option of its handler; None leaves it to the backend."""
 
     max_attempts: int | None = None
-    retry: RetryPolicy | None = None
+    retry: RetryPolicy | ErrorPolicy | None = None
     fatal: type[BaseException] | tuple[type[BaseException], ...] | None = None
     timeout: str | float | None = None
     isolation: Literal["none", "process"] | None = None

@@ -106,3 +106,29 @@ def test_nothing_is_put_off_uncharged_beyond_a_week_after_it_was_due() -> None:
 def test_where_every_attempt_is_charged_that_of_one_that_is_put_off_is_too() -> None:
     assert put_off(RetryIn("1m", charged=False), None, 4) == Retry(60)
     assert put_off(RetryIn("1m", charged=False), None, 5) is None
+
+
+class Seeing:
+    def delay(self, attempt: int, chance: float, error: BaseException) -> float:
+        return 100.0 * attempt + chance if isinstance(error, OSError) else 7.0
+
+
+class Scaling:
+    def delay(self, attempt: int, chance: float, scale: float = 2) -> float:
+        return scale * attempt + chance
+
+
+@pytest.mark.parametrize(("error", "delay"), [(OSError(), 200.5), (ValueError(), 7.0)])
+def test_a_policy_that_asks_for_the_error_sees_it(error: Exception, delay: float) -> None:
+    found = after_failure(error, 2, max_attempts=5, policy=Seeing(), fatal=(), chance=0.5)
+    assert found == Retry(delay)
+
+
+def test_another_third_parameter_keeps_its_default() -> None:
+    assert after_failure(OSError(), 2, max_attempts=5, policy=Scaling(), fatal=(), chance=0.5) == Retry(4.5)
+
+
+@given(BACKOFFS, st.integers(1, 9), CHANCE)
+def test_a_backoff_goes_on_without_the_error(backoff: Backoff, attempt: int, chance: float) -> None:
+    found = after_failure(OSError(), attempt, max_attempts=10, policy=backoff, fatal=(), chance=chance)
+    assert found == Retry(backoff.delay(attempt, chance))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.retry import Backoff
 from pollconsumer.interface.assembly.programs import load_commands
 from pollconsumer.interface.settings.declaration import sources as reading
 from pollconsumer.interface.settings.load import load_settings
@@ -62,6 +63,7 @@ def test_a_handler_is_made_of_it(place: Path) -> None:
     (place / "config.toml").write_text(WHOLE.replace(": now!", ""))
     handler = load_commands(load_settings(), Programs(place / "programs", pytest.fail))["mail.send"]
     assert (handler.queue, handler.max_attempts, handler.takes_context, handler.timeout) == ("mail", 7, True, None)
+    assert isinstance(handler.retry, Backoff)
     assert [handler.retry.delay(attempt, 0.5) for attempt in (1, 2, 9)] == [2.0, 6.0, 60.0]
 
 

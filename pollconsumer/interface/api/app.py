@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 from pollconsumer.core.errors import CannotCreate, ConfigurationError, StoreUnreachable
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import NewMessage, check_handler
-from pollconsumer.core.retry import RetryPolicy
+from pollconsumer.core.retry import ErrorPolicy, RetryPolicy
 from pollconsumer.interface.api.batches.batch_calls import BatchCalls
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.handler_function import HandlerFunction
@@ -77,7 +77,7 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
         """By name, and by each alias."""
         self.recurring: dict[str, RecurrenceSettings] = {}
         """The recurrences of `every`, by name."""
-        self.retry_policies: dict[str, RetryPolicy] = {}
+        self.retry_policies: dict[str, RetryPolicy | ErrorPolicy] = {}
         """Retry policies, by the name that a message gives as ``retry``."""
         self.hooks = Hooks(log.warning)
         registry.add(self)
@@ -136,7 +136,7 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
 
         return register
 
-    def retry_policy(self, name: str, policy: RetryPolicy) -> None:
+    def retry_policy(self, name: str, policy: RetryPolicy | ErrorPolicy) -> None:
         """Give a policy a name, for messages that name it as their ``retry``. ConfigurationError for an invalid policy,
         or for a second one of that name; BadData for an invalid name."""
         from pollconsumer.core.messages.message_options import check_policy_name

@@ -11,7 +11,7 @@ from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.errors import ConfigurationError, UsageError, unknown_options
 from pollconsumer.core.messages.message import MOST_ATTEMPTS, check_handler, check_queue
 from pollconsumer.core.notation.timespan import parse_duration
-from pollconsumer.core.retry import Backoff, RetryPolicy
+from pollconsumer.core.retry import Backoff, ErrorPolicy, RetryPolicy, sees_error
 from pollconsumer.interface.settings.model import RecurrenceSettings
 from pollconsumer.interface.settings.recurrence_rules import check_recurrence
 from pollconsumer.interface.settings.values import parse_timeout, parse_word
@@ -38,7 +38,7 @@ class HandlerOptions(TypedDict, total=False):
 
     queue: str
     max_attempts: int
-    retry: RetryPolicy | None
+    retry: RetryPolicy | ErrorPolicy | None
     fatal: type[BaseException] | tuple[type[BaseException], ...]
     timeout: str | float | None
     isolation: Literal["none", "process"]
@@ -137,14 +137,17 @@ def _rate(rate: str | None) -> str | None:
     return rate
 
 
-def check_retry(retry: RetryPolicy) -> None:
+def check_retry(retry: RetryPolicy | ErrorPolicy) -> None:
     """Raise ConfigurationError if ``retry`` is no retry policy."""
     if not _is_policy(retry):
-        rule = "a Backoff, as in Backoff(first='1s', most='10m'), or an object with a method delay(attempt, chance)"
+        rule = (
+            "a Backoff, as in Backoff(first='1s', most='10m'), or an object with a method delay(attempt, chance) or "
+            "delay(attempt, chance, error)"
+        )
         raise ConfigurationError("retry", repr(retry), rule)
 
 
-def _is_policy(retry: RetryPolicy) -> bool:
+def _is_policy(retry: RetryPolicy | ErrorPolicy) -> bool:
     delay = getattr(retry, "delay", None)
     try:
         if not callable(delay) or is_asynchronous("retry", delay):
@@ -152,7 +155,7 @@ def _is_policy(retry: RetryPolicy) -> bool:
     except ConfigurationError:
         return False
     try:
-        signature(delay).bind(1, 0.5)
+        signature(delay).bind(*(1, 0.5, ValueError())[: 3 if sees_error(delay) else 2])
     except TypeError:
         return False
     except ValueError:  # not written in Python

@@ -7,7 +7,7 @@ from types import CoroutineType, MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.notation.timespan import DAY
-from pollconsumer.core.retry import Backoff, NotBegun, RetryPolicy
+from pollconsumer.core.retry import Backoff, ErrorPolicy, NotBegun, RetryPolicy
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Hooks, Run, hooked, hooked_coroutine
 from pollconsumer.runtime.handling.outcome import DONE, Outcome, returned
@@ -44,7 +44,7 @@ class Handler(NamedTuple):
     name: str
     run: Run
     max_attempts: int = MAX_ATTEMPTS
-    retry: RetryPolicy = Backoff()
+    retry: RetryPolicy | ErrorPolicy = Backoff()
     fatal: tuple[type[BaseException], ...] = ()
     queue: str = "default"
     takes_context: bool = False
@@ -56,7 +56,7 @@ class Handler(NamedTuple):
     asynchronous: bool = False
     isolated: bool = False
     timed: Callable[[float | None], Handler] | None = None
-    policies: Mapping[str, RetryPolicy] = MappingProxyType({})
+    policies: Mapping[str, RetryPolicy | ErrorPolicy] = MappingProxyType({})
     rate: str | None = None
     rate_key: str | None = None
     bulk: Bulk | None = None
