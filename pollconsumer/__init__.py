@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         ProcessDied,
         RetryIn,
         RetryPolicy,
+        Skip,
         Yield,
     )
     from pollconsumer.interface.api.app import PollConsumer
@@ -63,6 +64,7 @@ __all__ = [
     "Refused",
     "RetryIn",
     "RetryPolicy",
+    "Skip",
     "StoreUnreachable",
     "WaitRefused",
     "Yield",
@@ -77,6 +79,7 @@ _HOMES = {
     "ProcessDied": "pollconsumer.core.retry",
     "RetryIn": "pollconsumer.core.retry",
     "RetryPolicy": "pollconsumer.core.retry",
+    "Skip": "pollconsumer.core.retry",
     "Yield": "pollconsumer.core.retry",
     "BulkContext": "pollconsumer.runtime.handling.bulk.item",
     "Context": "pollconsumer.runtime.handling.context",

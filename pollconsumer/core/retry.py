@@ -53,6 +53,10 @@ class Partial(Exception):
         super().__init__(f"{len(self.errors)} messages failed")
 
 
+class Skip(Exception):
+    """Raised by a hook ``before``: the handler is not called, and the message is completed without a result."""
+
+
 class Yield(Exception):
     """Raised by a handler: continue in the next launch, uncharged."""
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pollconsumer.core.retry import Skip
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.outcome import describe, done_result
 from pollconsumer.runtime.handling.own_context import own_context
@@ -74,11 +75,12 @@ class Hooks:
         if self.on_expired:
             own_context().run(self.call, "on_expired", context_of())
 
-    def call(self, kind: str, *arguments: Any, within: Callable[[], float] = hook_timeout) -> None:
-        """Call the hooks of a ``kind``, as before, on_failure or on_launch_end, each for ``within()`` seconds."""
+    def call(self, kind: str, *arguments: Any, within: Callable[[], float] = hook_timeout) -> bool:
+        """Call the hooks of a ``kind``, as before, on_failure or on_launch_end, each for ``within()`` seconds. Returns
+        whether any of ``before`` has the handler skipped."""
         from pollconsumer.runtime.handling.interrupts.timeouts import call_within
 
-        pid = os.getpid()
+        pid, skips = os.getpid(), False
         for hook in getattr(self, kind):
             failure: BaseException | None = None
             seconds = within()
@@ -86,7 +88,8 @@ class Hooks:
                 try:
                     call_within(seconds, hook, *arguments, when_stopped=partial(self._hang, hook))
                 except BaseException as error:
-                    failure = error
+                    skips = skips or (kind == "before" and isinstance(error, Skip))
+                    failure = None if kind == "before" and isinstance(error, Skip) else error
                 end_stray(pid, failure)
             if failure is not None:
                 self._warn(f"hook {kind} {name_of(hook)} raised {describe(failure)[:MOST_CHARACTERS]}")
@@ -94,6 +97,7 @@ class Hooks:
                 self._unsaid.discard(id(hook))
                 limit = f"did not end within {seconds:.2g}s"
                 self._warn(f"hook {kind} {name_of(hook)} {limit}; it is not called again in this launch")
+        return skips
 
     def _hang(self, hook: object) -> None:
         """Note that a hook was stopped; log nothing, as it may hold the log's lock."""
@@ -107,10 +111,10 @@ def hooked(run: Run, hooks: Hooks, timeout: float | None) -> Run:
 
     def run_hooked(payload: dict[str, Any], context: Context | None) -> Any:
         assert context is not None
-        hooks.call("before", context)
+        skips = hooks.call("before", context)
         if timeout is not None:
             context.limit(timeout)
-        result = done_result(run(payload, context))
+        result = None if skips else done_result(run(payload, context))
         hooks.call("after", context, result)
         return result
 
@@ -122,13 +126,13 @@ def hooked_coroutine(run: RunAsync, hooks: Hooks, timeout: float | None) -> RunA
 
     async def run_hooked(payload: dict[str, Any], context: Context | None) -> Any:
         assert context is not None
-        hooks.call("before", context)
+        skips = hooks.call("before", context)
         if timeout is not None:
             from pollconsumer.runtime.handling.coroutines.event_loop import restart_timeout
 
             context.limit(timeout)
             restart_timeout()
-        result = done_result(await run(payload, context))
+        result = None if skips else done_result(await run(payload, context))
         hooks.call("after", context, result)
         return result
 

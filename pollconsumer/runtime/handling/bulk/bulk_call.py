@@ -115,8 +115,8 @@ def hooked_bulk(run: Run, hooks: Hooks, timeout: float | None) -> Run:
     ``timeout`` begins after ``before``."""
 
     def run_hooked(payload: dict[str, Any], context: Context | None) -> CallOutcomes:
-        contexts = _before(hooks, payload, context, timeout)
-        return _after(hooks, contexts, run(payload, context))
+        contexts, skipped = _before(hooks, payload, context, timeout)
+        return _after(hooks, contexts, skipped, run(_without(skipped, payload), context))
 
     return run_hooked
 
@@ -125,27 +125,40 @@ def hooked_bulk_coroutine(run: RunAsync, hooks: Hooks, timeout: float | None) ->
     """The same as `hooked_bulk`, for coroutines."""
 
     async def run_hooked(payload: dict[str, Any], context: Context | None) -> CallOutcomes:
-        contexts = _before(hooks, payload, context, timeout)
+        contexts, skipped = _before(hooks, payload, context, timeout)
         if timeout is not None:
             from pollconsumer.runtime.handling.coroutines.event_loop import restart_timeout
 
             restart_timeout()
-        return _after(hooks, contexts, await run(payload, context))
+        return _after(hooks, contexts, skipped, await run(_without(skipped, payload), context))
 
     return run_hooked
 
 
-def _before(hooks: Hooks, payload: dict[str, Any], context: Context | None, timeout: float | None) -> list[Context]:
+def _before(
+    hooks: Hooks, payload: dict[str, Any], context: Context | None, timeout: float | None
+) -> tuple[list[Context], list[bool]]:
+    """The contexts of the call's messages, and whether each is to be skipped."""
     assert isinstance(context, CallContext)
     contexts = context.of_messages(payload)
-    for each in contexts:
-        hooks.call("before", each)
+    skipped = [hooks.call("before", each) for each in contexts]
     if timeout is not None:
         context.limit(timeout)
-    return contexts
+    return contexts, skipped
 
 
-def _after(hooks: Hooks, contexts: Sequence[Context], outcomes: CallOutcomes) -> CallOutcomes:
+def _without(skipped: Sequence[bool], payload: dict[str, Any]) -> dict[str, Any]:
+    """The payload of a call without the messages that are skipped."""
+    if not any(skipped):
+        return payload
+    kept = [each for each, skips in zip(payload[MESSAGES], skipped, strict=True) if not skips]
+    return {**payload, MESSAGES: kept}
+
+
+def _after(hooks: Hooks, contexts: Sequence[Context], skipped: Sequence[bool], called: CallOutcomes) -> CallOutcomes:
+    """The outcomes of all messages, by those of the ones that the function was given."""
+    rest = iter(called)
+    outcomes = CallOutcomes(DONE if skips else next(rest) for skips in skipped)
     for context, outcome in zip(contexts, outcomes, strict=True):
         if outcome.error is None:
             hooks.call("after", context, outcome.result)
