@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from pollconsumer.core.errors import (
         BadData,
+        ConfigurationError,
         Conflict,
         NotCompleted,
         NotFound,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         PollConsumerError,
         Refused,
         StoreUnreachable,
+        UsageError,
         WaitRefused,
     )
     from pollconsumer.core.retry import (
@@ -45,6 +47,7 @@ __all__ = [
     "Backoff",
     "BadData",
     "BulkContext",
+    "ConfigurationError",
     "Conflict",
     "Context",
     "Draft",
@@ -66,6 +69,7 @@ __all__ = [
     "RetryPolicy",
     "Skip",
     "StoreUnreachable",
+    "UsageError",
     "WaitRefused",
     "Yield",
 ]

@@ -98,6 +98,8 @@ class PollConsumerError(Exception):
 
 
 class UsageError(PollConsumerError):
+    """A call, or a flag of a command, does not fit where it is made or what else is given."""
+
     exit_code = 2
 
 
@@ -200,6 +202,8 @@ class PermissionDenied(PollConsumerError):
 
 
 class ConfigurationError(PollConsumerError):
+    """A setting, a handler's declaration or its import is invalid."""
+
     exit_code = 78
 
 

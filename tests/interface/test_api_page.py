@@ -10,6 +10,7 @@ import pytest
 
 import pollconsumer
 from pollconsumer import django, testing, web
+from pollconsumer.core import errors
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.testing import Sandbox
 from tests.interface.api_examples import EXAMPLES
@@ -46,6 +47,11 @@ def _members(kind: type) -> set[str]:
     made = [getattr(vars(base).get("__init__"), "__code__", None) for base in kind.__mro__]
     assigned = {name for code in made if code is not None for name in code.co_names}
     return {*dir(kind), *assigned, *kind.__annotations__}
+
+
+def test_each_error_that_the_page_names_can_be_imported() -> None:
+    kinds = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
+    assert kinds & {*re.findall(r"\w+", api())} <= {*pollconsumer.__all__}
 
 
 def test_each_main_name_has_an_example() -> None:
