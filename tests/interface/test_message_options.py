@@ -215,6 +215,13 @@ def test_a_policy_is_registered_once_under_a_name(app: PollConsumer) -> None:
         app.retry_policy("", Backoff())
 
 
+def test_a_retry_that_is_no_text_is_refused_of_a_handler_by_its_name(app: PollConsumer) -> None:
+    app.handler("known")(lambda: None)
+    for retry in (5, []):
+        with pytest.raises(BadData, match="the name of a policy"):
+            app.enqueue("known", retry=retry)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("hooked", [False, True])
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("own", [None, "1h"])

@@ -32,8 +32,8 @@ def check_arguments(handler: RegisteredHandler, payload: Mapping[str, Any], *, r
         refuse_thrown(error, arguments.bind, given)
 
 
-def check_retry(handler: RegisteredHandler, retry: str | None) -> None:
-    """Raise BadData if the handler's application has no such policy."""
-    if retry is not None and retry not in handler.definition.policies:
+def check_retry(handler: RegisteredHandler, retry: object) -> None:
+    """Raise BadData if the handler's application has no such policy. What is no text is refused as any option is."""
+    if isinstance(retry, str) and retry not in handler.definition.policies:
         known = handler.definition.policies
         raise BadData("retry", repr(retry), suggestion(retry, known, "register it: app.retry_policy(name, policy)"))
