@@ -26,4 +26,4 @@ def serve_wsgi(
 
     answered = answer(WebRequest(environ["REQUEST_METHOD"], environ.get("PATH_INFO", ""), headers, read))
     start_response(f"{answered.status} {HTTPStatus(answered.status).phrase}", answered.headers())
-    return [answered.content()]
+    return [] if environ["REQUEST_METHOD"] == "HEAD" else [answered.content()]  # not every server leaves it out

@@ -166,6 +166,12 @@ def test_what_comes_after_the_announced_body_is_not_waited_for(endpoint: LaunchE
     assert wsgi_status(endpoint, MESSAGE, CONTENT_LENGTH="").startswith("400")
 
 
+def test_an_answer_to_head_has_no_content(endpoint: LaunchEndpoint) -> None:
+    with httpx.Client(transport=httpx.WSGITransport(validator(endpoint)), base_url="http://site") as client:
+        answered = client.head("/launch")
+    assert (answered.status_code, answered.content) == (405, b"")
+
+
 def test_a_body_in_parts_is_read_where_the_server_ends_it(endpoint: LaunchEndpoint) -> None:
     assert wsgi_status(endpoint, MESSAGE, **{"wsgi.input_terminated": True}) == "202 Accepted"
 
