@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from typing import Any
 
 from pollconsumer.interface.launch_process import launch_command, launch_environment
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import OUTCOME_VARIABLE
+from pollconsumer.store.client.own_descriptors import above_standard
 from pollconsumer.web.launch_outcome import told_outcome
 
+STANDARD_ERROR = 2
 LINGER = 2.0
 """Seconds for which there must be nothing left before a launch ends: hosts bill the time of a request."""
 
@@ -22,14 +25,18 @@ class LaunchChild:
     def __init__(self, settings: Settings, place: tuple[object, str | None], seconds: float) -> None:
         """``seconds``: the launch's window."""
         environment = launch_environment(settings, place)
-        self._told, telling = os.pipe()
+        # Where a server runs a script for each request, standard output is the answer.
+        output = subprocess.DEVNULL if sys.__stderr__ is None else STANDARD_ERROR
+        with above_standard():  # whose places the process fills, where its server has none, as under FastCGI
+            self._told, telling = os.pipe()
         try:
             self._process = subprocess.Popen(
                 command_of(seconds),
                 cwd=settings.directory,
                 env=environment | {OUTCOME_VARIABLE: str(telling)},
                 stdin=subprocess.DEVNULL,
-                stdout=2,  # where a server runs a script for each request, standard output is the answer
+                stdout=output,
+                stderr=output,
                 pass_fds=(telling,),
                 start_new_session=True,  # the server's own end does not end it
             )

@@ -261,6 +261,29 @@ def test_requests_leave_no_descriptor_behind(endpoint: LaunchEndpoint, program: 
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
 
 
+WITHOUT_DESCRIPTORS = """
+import sys
+from pathlib import Path
+from pollconsumer import PollConsumer
+from pollconsumer.web import LaunchEndpoint, launch_child
+from pollconsumer.web.web_exchange import WebRequest
+
+config, token, *command = sys.argv[1:]
+launch_child.command_of = lambda _: command
+endpoint = LaunchEndpoint(PollConsumer(config=config))
+request = WebRequest("POST", "/launch", {"authorization": f"Bearer {token}"}, lambda _: b"")
+Path(config).with_name("answer").write_bytes(endpoint.answer(request).content())
+"""
+
+
+@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", ">&- 2>&-", "<&- >&-"])
+def test_a_server_without_standard_descriptors_is_told_the_outcome(config: Path, closed: str) -> None:
+    launch = [sys.executable, "-I", "-c", TELL + "print('of a handler', flush=True);" + END]
+    server = [sys.executable, "-c", WITHOUT_DESCRIPTORS, str(config), TOKEN]
+    subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *server, *launch], check=True)
+    assert json.loads((config.parent / "answer").read_bytes()) == OUTCOME
+
+
 def test_a_client_of_the_applications_own_cannot_be_given_to_a_launch(
     config: Path, program: Program, caplog: pytest.LogCaptureFixture
 ) -> None:
