@@ -6,6 +6,7 @@ It serves the application of the site's backend, the first one of ours in ``TASK
 from __future__ import annotations
 
 from functools import cache
+from threading import Lock
 from typing import Any
 
 from django.conf import settings as django_settings
@@ -18,9 +19,14 @@ from pollconsumer.web.launch_endpoint import LaunchEndpoint
 from pollconsumer.web.web_exchange import WebRequest
 
 
+_making = Lock()  # the first requests of a site may come at the same time
+
+
 def _respond(request: HttpRequest, **_: Any) -> HttpResponse:
     headers = {name.lower(): value for name, value in request.headers.items()}
-    answered = _endpoint().answer(WebRequest(request.method, request.path_info, headers, request.read))
+    with _making:
+        endpoint = _endpoint()
+    answered = endpoint.answer(WebRequest(request.method, request.path_info, headers, request.read))
     return HttpResponse(answered.content(), status=answered.status, headers=dict(answered.headers()))
 
 

@@ -71,3 +71,27 @@ def test_a_site_without_a_backend_of_ours_has_the_application_of_its_settings(ur
     assert sent[0] == 202
     assert launched[1]["handled"] == 1
     assert (urls.directory / "touched").exists()
+
+
+TOGETHER = """
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, BrokenBarrierError
+from pollconsumer.django import task_handlers
+find, meeting = task_handlers._backend_of, Barrier(2)
+
+def find_with_another(task):
+    try:
+        meeting.wait(0.3)
+    except BrokenBarrierError:
+        pass  # the other waits for this one
+    return find(task)
+
+task_handlers._backend_of = find_with_another
+with ThreadPoolExecutor(2) as threads:
+    asked = [threads.submit(told, "GET", "/queue/messages/none", None, TOKEN) for _ in range(2)]
+print(json.dumps([each.result()[0] for each in asked]))
+"""
+
+
+def test_requests_that_come_first_at_the_same_time_are_answered_by_one_endpoint(urls: DjangoSite) -> None:
+    assert urls.plain_program(CLIENT + TOGETHER.replace("TOKEN", repr(ENQUEUE_TOKEN)), **TOKENS) == [404, 404]
