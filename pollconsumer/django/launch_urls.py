@@ -18,7 +18,6 @@ from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.web.launch_endpoint import LaunchEndpoint
 from pollconsumer.web.web_exchange import WebRequest
 
-
 _making = Lock()  # the first requests of a site may come at the same time
 
 
