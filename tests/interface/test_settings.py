@@ -577,6 +577,15 @@ def test_a_store_with_a_password_is_never_remembered(
     assert not [kept for kept in (tmp_path / "cache").rglob("*.json") if "secret@" in kept.read_text()]
 
 
+@pytest.mark.parametrize(("way", "kept"), [("process", 1), ("https://site.example/launch?key=secret", 0)])
+def test_launches_on_demand_are_remembered_unless_their_url_may_have_a_secret(
+    way: str, kept: int, place: Path, tmp_path: Path
+) -> None:
+    (place / "config.toml").write_text(f'consumer.on_demand = "{way}"')
+    assert load_settings().consumer.on_demand == way
+    assert len(remembered(tmp_path)) == kept
+
+
 def test_an_invalid_configuration_is_never_remembered(place: Path, tmp_path: Path) -> None:
     for text in ("[consumer]\ntimeout = 0", "x =", "unknown = 1"):
         refused(text, place)

@@ -15,6 +15,7 @@ from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.settings.cache import key_of, recalled, remember
 from pollconsumer.interface.settings.fields import FieldTable, as_json, table_of
 from pollconsumer.interface.settings.places import Placed
+from pollconsumer.interface.settings.values import PROCESS
 
 S = TypeVar("S")
 
@@ -132,13 +133,14 @@ def as_values(settings: Settings) -> dict[str, Any]:
 
 
 def has_secrets(settings: Settings) -> bool:
-    """Whether a value must not be kept: one that is declared secret; of the store's URL, a password."""
+    """Whether a value must not be kept: one that is declared secret; of the store's URL, a password; of ``on_demand``,
+    a URL."""
     places: list[Any] = [settings, *(getattr(settings, name) for name in SECTIONS)]
     for name in TABLES:
         places += getattr(settings, name).values()
     for place in places:
         for key, setting in declared_fields().section(place.section).items():
             value = getattr(place, key) if setting.secret else None
-            if value is not None and (key != "store" or redacted(value) != value):
+            if value not in (None, PROCESS) and (key != "store" or redacted(value) != value):
                 return True
     return False
