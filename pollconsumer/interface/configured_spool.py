@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pollconsumer.core.errors import CannotCreate, NotReplicated, StoreUnreachable
+from pollconsumer.core.errors import CannotCreate, NotReplicated, PermissionDenied, StoreUnreachable
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.spool.spool import Spool
@@ -33,4 +33,8 @@ def spool_instead(settings: Settings, messages: Sequence[NewMessage], error: Sto
     if any(message.key for message in messages):
         error.args = (f"{error}; not spooled: only the store knows who has a unique key",)
         raise error
-    spool_of(settings).put(messages)
+    try:
+        spool_of(settings).put(messages)
+    except (PermissionDenied, CannotCreate) as refusal:
+        refusal.args = (f"{refusal}; the store is unreachable, too",)
+        raise

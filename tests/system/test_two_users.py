@@ -107,6 +107,27 @@ def test_right_after_a_reboot_both_start_at_once_and_share_one_server(shared: Sh
     assert (shared.data / "server.log").read_text().count("Ready to accept connections") == 1
 
 
+@pytest.mark.parametrize("umask", ["000", long("077")])
+def test_what_the_web_server_spools_the_crontabs_user_takes_in_and_no_stranger_reads(
+    shared: Shared, umask: str
+) -> None:
+    with shared.config.open("a") as config:
+        config.write('spool = "data/spool"\n')
+
+    def spool(user: str) -> subprocess.CompletedProcess[str]:
+        away = ("--store", f"unix://{shared.data}/away")
+        return shared.users.run(user, *away, "enqueue", "hello", '{"name": "a"}', umask=umask, config=shared.config)
+
+    assert spool("web").returncode == 0
+    assert {stat.S_IMODE(each.stat().st_mode) for each in (shared.data / "spool").iterdir()} == {0o660}
+    refused = spool("eve")
+    assert (refused.returncode, refused.stderr.count("\n")) == (73, 1)
+    assert refused.stderr.endswith("makes one that the users of a group share; the store is unreachable, too\n")
+    shared.run("ada", *DRAIN, umask=umask)
+    shared.run("web", *DRAIN, umask=umask)
+    assert shared.completed("ada") == 1
+
+
 def test_strangers_are_refused_and_cannot_connect(shared: Shared) -> None:
     shared.run("web", "store", "start", umask="000")
     refused = shared.users.run("eve", "status", config=shared.config)

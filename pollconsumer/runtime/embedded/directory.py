@@ -52,7 +52,7 @@ def check_directory(directory: Path, access: DirectoryModes = PRIVATE) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise cannot_create(directory, error) from None
+        raise cannot_create(directory, error, access.fix) from None
     problem = why_not_shared(found) if access.shared else why_not_ours(found)
     if problem is None:
         return True

@@ -136,7 +136,7 @@ class Spool:
                 raise
             self._sync()
         except OSError as error:
-            raise cannot_create(self.directory / name, error, "the store is unreachable, too") from None
+            raise cannot_create(self.directory / name, error, "") from None
 
     def _sync(self) -> None:
         """Have renames of files outlast the machine."""
