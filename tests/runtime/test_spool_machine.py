@@ -1,22 +1,24 @@
-"""Spooled messages become one message each, whoever dies at which line, and whatever the store has forgotten."""
+"""Spooled messages become one message each, whoever dies at which step, and whatever the store has forgotten.
+
+A step is what a process does to the world: a call that changes the directory, a command to the store. Between two of
+them it does not matter where a process dies.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
-from contextlib import suppress
+import threading
+from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from pollconsumer.runtime.spool import intake, spool
 from pollconsumer.runtime.spool.intake import Intake
 from pollconsumer.runtime.spool.spool import Spool
 from pollconsumer.store.queues.producer import Producer
@@ -31,11 +33,8 @@ if TYPE_CHECKING:
     from tests.store.servers import Server
 
 QUEUES = ("mail", "web")
-FILES = {spool.__file__, intake.__file__}
-
-
-def descriptors() -> set[int]:
-    return {int(name) for name in os.listdir("/dev/fd")}  # noqa: PTH208  names alone
+STEPS = ("mkdir", "open", "pwrite", "fsync", "rename", "unlink")
+"""What a process does to a directory."""
 
 
 class Killed(BaseException):
@@ -43,55 +42,52 @@ class Killed(BaseException):
 
 
 class Death:
-    """Kills once the store has passed so many ``asks``, before it acts or before it is heard, at a line of the spool's
-    files."""
+    """Kills before a step, once the store was asked so many times; a command is a step before the store acts, and one
+    before its answer is heard. A dead process does nothing more to the world: handlers of exceptions, which it would
+    not run, have no effect; that its descriptors are closed is the kernel's part."""
 
-    def __init__(self, lines: int, asks: int = 0) -> None:
-        self._lines, self._asks = lines, asks
+    def __init__(self, steps: int, asks: int = 0) -> None:
+        self._steps, self._asks = steps, 2 * asks
+        self._thread = threading.get_ident()
 
-    def line(self) -> None:
+    def step(self) -> None:
         if self._asks <= 0:
-            self._lines -= 1
-            if self._lines == 0:
+            self._steps -= 1
+            if self._steps <= 0:
                 raise Killed
 
-    def asked(self) -> None:
-        self._asks -= 1
-        self.line()
-
-    def trace(self, frame: FrameType, event: str, _argument: object) -> Any:
-        if frame.f_code.co_filename not in FILES:
-            return None
-        if event == "line":
-            self.line()
-        return self.trace
-
     def kills(self, act: Callable[[], object], wire: Wire) -> bool:
-        """Whether ``act`` came to its death. A killed process runs no handler of exceptions: what those do here is at
-        most what the kernel does, or the next process."""
+        """Whether ``act`` came to its death."""
+
+        def stepping(call: Callable[..., Any]) -> Callable[..., Any]:
+            def do(*given: Any, **named: Any) -> Any:
+                if threading.get_ident() == self._thread:
+                    self.step()
+                return call(*given, **named)
+
+            return do
+
         once = wire.once
 
         def asked(commands: list[Command], **options: Any) -> list[Any]:
-            self.asked()
+            self._ask()
             answers = once(commands, **options)
-            self.asked()
+            self._ask()
             return answers
 
-        wire.once = asked  # type: ignore[method-assign, assignment]
-        before, opened = sys.gettrace(), descriptors()
-        sys.settrace(self.trace)
-        try:
-            act()
-            return False
-        except Killed:
-            pass
-        finally:
-            sys.settrace(before)
-            wire.once = once  # type: ignore[method-assign]
-        for descriptor in descriptors() - opened:  # the kernel's part, which frees the lock
-            with suppress(OSError):
-                os.close(descriptor)
-        return True
+        with ExitStack() as patches:
+            patches.enter_context(patch.object(wire, "once", asked))
+            for name in STEPS:
+                patches.enter_context(patch.object(os, name, stepping(getattr(os, name))))
+            try:
+                act()
+            except Killed:
+                return True
+        return False
+
+    def _ask(self) -> None:
+        self._asks -= 1
+        self.step()
 
 
 class SpoolMachine(RuleBasedStateMachine):
@@ -126,7 +122,7 @@ class SpoolMachine(RuleBasedStateMachine):
         self._spool.put(messages)
         self._accepted |= {each.id for each in messages}
 
-    @rule(where=st.lists(st.integers(0, 1), min_size=1, max_size=4), at=st.integers(1, 120))
+    @rule(where=st.lists(st.integers(0, 1), min_size=1, max_size=4), at=st.integers(1, 25))
     def a_producer_dies(self, where: list[int], at: int) -> None:
         messages = self._new(where)
         killed = Death(at).kills(lambda: self._spool.put(messages), self._wire)
@@ -137,13 +133,13 @@ class SpoolMachine(RuleBasedStateMachine):
     def take_in(self) -> None:
         self._intake.look()
 
-    @rule(lines=st.integers(1, 12), asks=st.integers(0, 8), forgets=st.booleans())
-    def a_launch_dies(self, lines: int, asks: int, forgets: bool) -> None:
-        self._die(Death(lines, asks), forgets=forgets)
+    @rule(steps=st.integers(1, 4), asks=st.integers(0, 4), forgets=st.booleans())
+    def a_launch_dies(self, steps: int, asks: int, forgets: bool) -> None:
+        self._die(Death(steps, asks), forgets=forgets)
 
-    @rule(lines=st.integers(1, 150), forgets=st.booleans())
-    def a_launch_dies_before_it_asks_the_store(self, lines: int, forgets: bool) -> None:
-        self._die(Death(lines), forgets=forgets)
+    @rule(steps=st.integers(1, 25), forgets=st.booleans())
+    def a_launch_dies_before_it_asks_the_store(self, steps: int, forgets: bool) -> None:
+        self._die(Death(steps), forgets=forgets)
 
     def _die(self, death: Death, *, forgets: bool) -> None:
         death.kills(self._intake.look, self._wire)
@@ -169,8 +165,6 @@ class SpoolMachine(RuleBasedStateMachine):
         assert state == (0, None, 0)
 
 
-@pytest.mark.long  # minutes, since each death is traced line by line
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_each_spooled_message_becomes_one_message_whoever_dies_when(server: Server) -> None:
     machine = type("Machine", (SpoolMachine,), {"server": server})
-    run_state_machine_as_test(machine, settings=settings(max_examples=30, stateful_step_count=10, deadline=None))
+    run_state_machine_as_test(machine, settings=settings(max_examples=100, stateful_step_count=12, deadline=None))
