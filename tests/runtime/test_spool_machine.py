@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import tempfile
 import threading
 from contextlib import ExitStack
@@ -27,6 +28,8 @@ from tests.store.acting import message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import pytest
 
     from pollconsumer.store.client.connection import Command
     from pollconsumer.store.client.wire import Wire
@@ -168,3 +171,35 @@ class SpoolMachine(RuleBasedStateMachine):
 def test_each_spooled_message_becomes_one_message_whoever_dies_when(server: Server) -> None:
     machine = type("Machine", (SpoolMachine,), {"server": server})
     run_state_machine_as_test(machine, settings=settings(max_examples=100, stateful_step_count=12, deadline=None))
+
+
+def test_each_step_is_on_disk_before_the_next_one(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool, wire, steps = Spool(tmp_path, NAMESPACE), server.wire(), list[str]()
+    intake = Intake(spool, Producer(wire, NAMESPACE), lambda _: None)
+
+    def note(place: Any, name: str, step: Callable[[Any], str]) -> None:
+        call = getattr(place, name)
+
+        def do(*given: Any, **named: Any) -> Any:
+            steps.append(step(given[0]))
+            return call(*given, **named)
+
+        monkeypatch.setattr(place, name, do)
+
+    def synced(descriptor: int) -> str:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            return "sync directory"
+        return "sync ledger" if (tmp_path / f"{NAMESPACE}@lock").exists() else "sync file"
+
+    note(os, "fsync", synced)
+    note(os, "rename", lambda _: "rename")
+    note(os, "unlink", lambda _: "remove")
+    note(wire, "once", lambda _: "send")
+    spool.put([message("a")])
+    assert steps == ["sync file", "rename", "sync directory"]
+    steps.clear()
+    intake.look()
+    assert steps[:4] == ["sync ledger", "rename", "sync directory", "send"]
+    assert steps[-2:] == ["send", "remove"]
