@@ -48,9 +48,8 @@ def spool(place: Path) -> Spool:
 
 
 def spooled(spool: Spool) -> list[NewMessage]:
-    with spool.locked() as ledger:
-        assert ledger is not None
-        return [message for file in spool.files(ledger, 1000, set()) for message in spool.read(file)]
+    with spool.taken() as files:
+        return [message for file in files for message in spool.read(file)]
 
 
 CALLS: dict[str, Callable[[PollConsumer], Any]] = {

@@ -24,7 +24,7 @@ def spooled(site: Site) -> Path:
     spool = Spool(site.directory / "spool", "pollconsumer")
     spool.put([NewMessage("a", "default", "record", b'{"name":"a"}')])
     (file,) = spool.directory.iterdir()
-    return file.rename(file.with_name(f"pollconsumer@1234567890123{file.name[-17:]}"))
+    return file.rename(file.with_name(f"pollconsumer@1234567890123456{file.name[-17:]}"))
 
 
 def test_a_launch_handles_what_was_spooled_before_it_calls_a_queue_empty(site: Site, spooled: Path) -> None:

@@ -8,10 +8,11 @@ somebody had begun to take in sends it again, however late. A file is removed on
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from pollconsumer.core.errors import NodeLost, PollConsumerError, StoreUnreachable
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.news.events import Event, SpoolFileRefused, SpoolUnusable
 from pollconsumer.runtime.spool.spool import Spool, SpooledFile, Unreadable
 from pollconsumer.runtime.system.own_threads import start_thread
@@ -19,8 +20,6 @@ from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.producer import Origin, Producer
 
 LOOK_EVERY = 1.0
-AT_ONCE = 50
-"""Files that are numbered at once."""
 
 
 class Intake:
@@ -56,36 +55,30 @@ class Intake:
     def _take_in(self) -> None:
         """Send all files, in order. Those of a queue that refuses one wait behind it: sent before it, they would make
         it one that the queue has received."""
-        waiting, blocked = set[str](), set[str]()
-        with self._spool.locked() as ledger:
-            while ledger is not None and (files := self._spool.files(ledger, AT_ONCE, waiting)):
-                for file in files:
-                    if self._ended.is_set():
-                        return
-                    if not self._send(file, blocked):
-                        waiting.add(file.name)
+        blocked = set[str]()
+        with self._spool.taken() as files:
+            for file in files:
+                if self._ended.is_set():
+                    return
+                try:
+                    messages = self._spool.read(file)
+                except Unreadable as problem:
+                    self._refuse(file, str(problem))
+                    continue
+                queue = messages[0].queue
+                if queue in blocked or not self._send(file, messages):
+                    blocked.add(queue)
 
-    def _send(self, file: SpooledFile, blocked: set[str]) -> bool:
-        """Whether the file is settled. Adds to ``blocked`` the queues whose files must wait behind it."""
+    def _send(self, file: SpooledFile, messages: Sequence[NewMessage]) -> bool:
+        """Whether the messages are accepted."""
+        origin, conflicts = Origin(f"spool-{file.sender}", file.number, 0), list[str]()
         try:
-            messages = self._spool.read(file)
-        except Unreadable as problem:
-            self._refuse(file, str(problem))
-            return True
-        queues, conflicts = {message.queue for message in messages}, list[str]()
-        if queues & blocked:
-            blocked |= queues
-            return False
-        try:
-            origin = Origin(f"spool-{file.sender}", file.number, 0)
             outbox.send_alone(self._producer, origin, messages, lambda message_id, _: conflicts.append(message_id))
         except NodeLost:
-            blocked |= queues
             return False
         except StoreUnreachable:
             raise
         except PollConsumerError as error:
-            blocked |= queues
             self._tell(str(error))
             return False
         # GUARD removed once it is accepted

@@ -1,16 +1,16 @@
 """A directory of messages that could not reach the store.
 
-A file has the messages of one page, all for one queue, and is written whole: a temporary name, fsync, rename. Its name,
-after the namespace and ``@``, is the instant of spooling and a random number. Whoever takes files in holds a lock, and
-first gives each its place among all that were ever taken in from this directory, in its name: ``…+NUMBER.SENDER``. By
-that the queue knows it again, however late (see ``intake.py``). A file that cannot be taken in ends with ``.refused``.
+A file has the messages of one page, all for one queue, as an entry of an outbox, and is written whole: a temporary
+name, fsync, rename. Its name, after the namespace and ``@``, is the instant of spooling and a random number. Whoever
+takes files in holds a lock, and first gives each its place among all that were ever taken in from this directory, in
+its name: ``…+NUMBER.SENDER``. By that the queue knows it again, however late (see ``intake.py``). A file that cannot be
+taken in ends with ``.refused``.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import re
 import stat
@@ -34,26 +34,25 @@ from pollconsumer.runtime.embedded.directory import (
 from pollconsumer.store.queues.outbox_entry import pack, read_entry
 from pollconsumer.store.queues.producer import pages_of
 
-VERSION = 1
 MOST_FILES = 10_000
 ABANDONED_AFTER = 3600.0
 """Seconds after which a temporary file is one of a process that died."""
 REFUSED = ".refused"
 _FIX = f"make sure that it is yours alone; for several users, {SHARE}"
-_ENTRY = re.compile(r"(?P<spooled>\d{13})-[0-9a-f]{16}(?:\+(?P<number>\d{1,16})\.(?P<sender>[0-9a-f]{16}))?")
+_ENTRY = re.compile(r"(?P<spooled>\d{16})-[0-9a-f]{16}(?:\+(?P<number>\d{1,16})\.(?P<sender>[0-9a-f]{16}))?")
 _LEDGER = re.compile(rb"([0-9a-f]{16}) (\d{16})\n")
 _ITS_OWN = {errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR, errno.ENXIO}
 """Errors of opening that tell of the file, and not of the process."""
 
 
 class SpooledFile(NamedTuple):
-    """A file of the spool. ``spooled``: when it was written, in epoch ms of its producer's clock. ``number``: its place
-    among all that ``sender`` has sent; 0 if nobody began to take it in."""
+    """A file of the spool. ``number``: its place among all that ``sender`` has sent; 0 if nobody began to take it in.
+    ``spooled``: when it was written, in epoch µs of its producer's clock."""
 
-    name: str
+    number: int
     spooled: int
-    number: int = 0
-    sender: str = ""
+    name: str
+    sender: str
 
 
 class SpoolState(NamedTuple):
@@ -66,23 +65,6 @@ class SpoolState(NamedTuple):
 
 class Unreadable(Exception):
     """A file is none that a producer wrote; the text says why."""
-
-
-class SpoolLedger:
-    """Numbers files. Whoever has it holds the spool's lock."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        found = _LEDGER.fullmatch(os.pread(descriptor, 64, 0))
-        self.sender, self._last = (found[1].decode(), int(found[2])) if found else (os.urandom(8).hex(), 0)
-
-    def numbers(self, count: int) -> range:
-        """Numbers above all before. By the clock, too: the directory may be an older copy of itself."""
-        first = max(self._last + 1, time.time_ns() // 1000)
-        self._last = first + count - 1
-        os.pwrite(self._descriptor, b"%b %016d\n" % (self.sender.encode(), self._last), 0)
-        os.fsync(self._descriptor)  # GUARD no number twice
-        return range(first, first + count)
 
 
 class Spool:
@@ -118,24 +100,21 @@ class Spool:
         if sum(1 for _ in self._entries()) >= MOST_FILES:
             fix = "no message is accepted until a launch reaches the store and takes some in"
             raise StoreUnreachable("store unreachable, and spool full", f"{MOST_FILES} files in {self.directory}", fix)
-        now_ms = time.time_ns() // 1_000_000
-        name = f"{self._prefix}{now_ms:013d}-{os.urandom(8).hex()}"
-        head = json.dumps({"version": VERSION, "spooled": now_ms}).encode()
+        now = time.time_ns() // 1000
+        name = f"{self._prefix}{now:016d}-{os.urandom(8).hex()}"
         unfinished = self.directory / f".{name}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            try:
-                with os.fdopen(descriptor, "wb") as file:
-                    os.fchmod(descriptor, self._access.file)
-                    file.write(head + b"\n" + pack(page, now_ms))
-                    file.flush()
-                    os.fsync(descriptor)  # GUARD whole before it has its name
-                unfinished.rename(self.directory / name)
-            except BaseException:
-                unfinished.unlink(missing_ok=True)
-                raise
+            with os.fdopen(os.open(unfinished, flags, 0o600), "wb") as file:
+                os.fchmod(file.fileno(), self._access.file)
+                file.write(pack(page, now // 1000))
+                file.flush()
+                os.fsync(file.fileno())  # GUARD whole before it has its name
+            unfinished.rename(self.directory / name)
             self._sync()
         except OSError as error:
+            with suppress(OSError):
+                unfinished.unlink()
             raise cannot_create(self.directory / name, error, "") from None
 
     def _sync(self) -> None:
@@ -146,56 +125,53 @@ class Spool:
         finally:
             os.close(descriptor)
 
-    def _names(self) -> Iterator[os.DirEntry[str]]:
+    def _names(self, beginning: str) -> Iterator[str]:
         with suppress(FileNotFoundError), os.scandir(self.directory) as entries:
-            yield from entries
+            yield from (entry.name for entry in entries if entry.name.startswith(beginning))
 
     def _entries(self) -> Iterator[SpooledFile]:
         """The files that wait, in no order."""
-        for entry in self._names():
-            if entry.name.startswith(self._prefix):
-                found = _ENTRY.fullmatch(entry.name, len(self._prefix))
-                if found is not None:
-                    number, sender = int(found["number"] or 0), found["sender"] or ""
-                    yield SpooledFile(entry.name, int(found["spooled"]), number, sender)
+        for name in self._names(self._prefix):
+            if found := _ENTRY.fullmatch(name, len(self._prefix)):
+                yield SpooledFile(int(found["number"] or 0), int(found["spooled"]), name, found["sender"] or "")
 
     def state(self) -> SpoolState:
         self.check()
         spooled = [entry.spooled for entry in self._entries()]
-        refused = sum(entry.name.startswith(self._prefix) and entry.name.endswith(REFUSED) for entry in self._names())
-        return SpoolState(len(spooled), min(spooled, default=None), refused)
+        refused = sum(name.endswith(REFUSED) for name in self._names(self._prefix))
+        return SpoolState(len(spooled), min(spooled) // 1000 if spooled else None, refused)
 
     def waits(self) -> bool:
-        """Whether any file waits. Looks at the directory once."""
-        return next(self._entries(), None) is not None
+        """Whether any file waits."""
+        return any(self._entries())
 
     @contextmanager
-    def locked(self) -> Iterator[SpoolLedger | None]:
-        """Hold the lock meanwhile; None if another process does. The lock ends with its process."""
+    def taken(self) -> Iterator[list[SpooledFile]]:
+        """Hold the lock meanwhile. The files to take in, in order; none if another process holds it. The lock ends with
+        its process."""
         self.check()
         descriptor = take_lock(self.directory, self._access, f"{self._prefix}lock")
         if descriptor is None:
-            yield None
+            yield []
             return
         try:
-            yield SpoolLedger(descriptor)
+            yield self._numbered(descriptor)
         finally:
             fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child that a handler has forked may have it, too
             os.close(descriptor)
 
-    def files(self, ledger: SpoolLedger, most: int, left_out: set[str]) -> list[SpooledFile]:
-        """Files to take in, in order: those that somebody began to take in, then at most ``most`` others, which are
-        numbered now. ``left_out``: names of files that are not wanted."""
-        found = sorted((each for each in self._entries() if each.name not in left_out), key=lambda each: each[1:])
-        begun = sorted((each for each in found if each.number), key=lambda each: each.number)
-        fresh = [each for each in found if not each.number][:most]
+    def _numbered(self, ledger: int) -> list[SpooledFile]:
+        """Those that somebody began to take in, then all others, which are numbered now."""
+        found = sorted(self._entries())
+        begun, fresh = [each for each in found if each.number], [each for each in found if not each.number]
         if fresh:
-            for at, (file, number) in enumerate(zip(fresh, ledger.numbers(len(fresh)), strict=True)):
-                name = f"{file.name}+{number}.{ledger.sender}"
+            sender, numbers = _reserved(ledger, len(fresh))
+            for file, number in zip(fresh, numbers, strict=True):
+                name = f"{file.name}+{number}.{sender}"
                 (self.directory / file.name).rename(self.directory / name)
-                fresh[at] = SpooledFile(name, file.spooled, number, ledger.sender)
+                begun.append(SpooledFile(number, file.spooled, name, sender))
             self._sync()  # GUARD numbered for good before it is sent
-        return begun + fresh
+        return begun
 
     def read(self, file: SpooledFile) -> list[NewMessage]:
         """The messages of a file. Unreadable if it has none; OSError."""
@@ -204,25 +180,19 @@ class Spool:
             with os.fdopen(descriptor, "rb") as opened:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                     raise Unreadable("no plain file")
-                head, _, body = opened.read().partition(b"\n")
+                entry = read_entry(file.sender, opened.read())
         except OSError as error:
             if error.errno not in _ITS_OWN:
                 raise
             raise Unreadable(error.strerror or str(error)) from None
-        try:
-            version = json.loads(head)["version"]
-        except (ValueError, TypeError, KeyError, RecursionError):
-            raise Unreadable("it is not what a producer writes") from None
-        entry = read_entry(file.sender, body)
-        if version != VERSION or entry is None:
+        if entry is None:
             raise Unreadable("a newer version wrote it")
         if not entry.messages or entry.ends or entry.opened:
-            raise Unreadable("its messages are invalid")
-        return [_aged(message, file.spooled) for message in entry.messages]
+            raise Unreadable("it is not what a producer writes")
+        return [_aged(message, file.spooled // 1000) for message in entry.messages]
 
     def remove(self, file: SpooledFile) -> None:
-        with suppress(FileNotFoundError):
-            (self.directory / file.name).unlink()
+        (self.directory / file.name).unlink(missing_ok=True)
 
     def refuse(self, file: SpooledFile) -> str:
         """Keep a file for a person, who may rename it. Returns its new name."""
@@ -232,14 +202,26 @@ class Spool:
 
     def clear(self) -> None:
         """Remove what producers left behind that died while they wrote."""
-        for entry in self._names():
+        for name in self._names(f".{self._prefix}"):
+            file = self.directory / name
             with suppress(FileNotFoundError):
-                if entry.name.startswith(f".{self._prefix}") and time.time() - entry.stat().st_mtime > ABANDONED_AFTER:
-                    Path(entry.path).unlink()
+                if time.time() - file.stat().st_mtime > ABANDONED_AFTER:
+                    file.unlink()
+
+
+def _reserved(ledger: int, count: int) -> tuple[str, range]:
+    """The sender that the lock's file names, and numbers of its own above all before. By the clock, too: the directory
+    may be an older copy of itself."""
+    found = _LEDGER.fullmatch(os.pread(ledger, 64, 0))
+    sender, last = (found[1].decode(), int(found[2])) if found else (os.urandom(8).hex(), 0)
+    first = max(last + 1, time.time_ns() // 1000)
+    os.pwrite(ledger, b"%b %016d\n" % (sender.encode(), first + count - 1), 0)
+    os.fsync(ledger)  # GUARD no number twice
+    return sender, range(first, first + count)
 
 
 def _aged(message: NewMessage, spooled: int) -> NewMessage:
-    """``message``, whose expiry counts from when it was spooled or, if that is later, due."""
+    """``message``, whose expiry counts from when it was ``spooled``, in epoch ms, or, if that is later, due."""
     if not message.lifetime:
         return message
     age = time.time_ns() // 1_000_000 - max(spooled, int(message.due or 0))

@@ -64,7 +64,7 @@ def read_entry(queue: str, entry: bytes) -> Entry | None:
             else:
                 messages.append(_message(each, number))
         return Entry(queue, number, messages, ends, opened)
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return Entry(queue, number)
 
 
