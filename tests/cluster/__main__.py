@@ -29,6 +29,7 @@ def main() -> int:
     parser.add_argument("--freeze-every", type=float, default=0.0, help="seconds after which a primary is stopped")
     parser.add_argument("--move-every", type=float, default=0.0, help="seconds after which a slot is moved")
     parser.add_argument("--durability", default="everysec", choices=("everysec", "strict"))
+    parser.add_argument("--client", choices=["redis-py"], help="reach the cluster by a client of a user's")
     given = parser.parse_args()
     with ExitStack() as stack:
         cluster = None
@@ -38,7 +39,14 @@ def main() -> int:
             )
             stack.callback(cluster.close)
         url = cluster.url if cluster else stack.enter_context(tcp_server())
-        trial = Trial(url, cluster, given.queues, launch=given.launch, durability=given.durability)
+        trial = Trial(
+            url,
+            cluster,
+            given.queues,
+            launch=given.launch,
+            durability=given.durability,
+            by_client=bool(given.client),
+        )
         stack.callback(trial.close)
         result = trial.run(
             given.minutes * 60, given.pace, Faults(given.kill_every, given.freeze_every, given.move_every)

@@ -8,6 +8,7 @@ from redis import cluster
 
 from pollconsumer import PollConsumer
 from pollconsumer.store.cluster.cluster_address import ClusterAddress
+from tests.cluster.tested import client_module
 from tests.site import PATIENCE
 
 if TYPE_CHECKING:
@@ -16,12 +17,6 @@ if TYPE_CHECKING:
     from tests.site import Site
     from tests.store.servers import Server
 
-CLIENT = """
-from redis.cluster import RedisCluster
-
-def client():
-    return RedisCluster({host!r}, {port}, decode_responses=True)
-"""
 RedisCluster: Any = cluster.RedisCluster  # it has no types
 
 
@@ -29,7 +24,7 @@ def test_messages_of_queues_on_several_nodes_are_handled_over_a_cluster_client(
     cluster_server: Server, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seed = ClusterAddress(cluster_server.url).seeds[0]
-    (site.directory / "bring.py").write_text(CLIENT.format(host=seed.host, port=seed.port))
+    (site.directory / "bring.py").write_text(client_module(cluster_server.url))
     queues = ["mail", "images", "reports", "billing"]
     with (site.directory / "config.toml").open("a") as config:
         config.write(f'client = "bring:client"\nnamespace = "tests"\n[consumer]\nqueues = {queues}\n')

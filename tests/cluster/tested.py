@@ -1,4 +1,4 @@
-"""A cluster as the server of the store's tests."""
+"""A cluster as the server of the store's tests, and redis-py's clients of it."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from pollconsumer.store.client.wire import Wire
     from tests.cluster.nodes import Cluster
 
+CLIENT = """
+from redis.cluster import RedisCluster
+
+def client():
+    return RedisCluster({host!r}, {port}, decode_responses=True)
+"""
 OF_ALL_NODES = {"FLUSHALL", "KEYS", "SCRIPT", "CONFIG", "DBSIZE"}
 
 
@@ -45,11 +51,15 @@ class TestedWire(ClusterWire):
         return [[each for answer in answers for each in answer]] if commands[0][0] == "KEYS" else [answers[0]]
 
 
+def client_module(url: str) -> str:
+    """The source of a module of a user's, whose function ``client`` returns a client of the cluster."""
+    return CLIENT.format(**ClusterAddress(url).seeds[0]._asdict())
+
+
 def cluster_server(cluster: Cluster, namespace: str, *, by_client: bool = False) -> Server:
     address: NodeAddresses = ClusterAddress(cluster.url)
     if by_client:
-        host, _, port = cluster.url.removeprefix("redis+cluster://").partition(",")[0].partition(":")
-        address = ClientCluster(RedisCluster(host, int(port), decode_responses=True))
+        address = ClientCluster(RedisCluster(*address.seeds[0], decode_responses=True))
     topology, home = Topology(address), Keys(namespace).control("fences")
 
     def make(patience: Callable[[], Patience], greet: Callable[[Wire], int | None] | None) -> Wire:

@@ -18,6 +18,7 @@ from pollconsumer.core.measured import Measured
 from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.keyspace import Keys
 from tests.cluster.producing import ACKNOWLEDGED
+from tests.cluster.tested import client_module
 from tests.short_directory import short_directory
 
 if TYPE_CHECKING:
@@ -57,15 +58,26 @@ class Result(NamedTuple):
 
 class Trial:
     """``store`` is the URL, ``cluster`` where faults are to come from. A launch takes ``launch`` seconds; the next one
-    begins at once."""
+    begins at once. ``by_client``: by a RedisCluster, and not by the URL."""
 
     def __init__(
-        self, store: str, cluster: Cluster | None, queues: int, *, launch: float, durability: str = "everysec"
+        self,
+        store: str,
+        cluster: Cluster | None,
+        queues: int,
+        *,
+        launch: float,
+        durability: str = "everysec",
+        by_client: bool = False,
     ) -> None:
         self.directory, self._cluster, self._queues = short_directory(), cluster, queues
+        named = f'store = "{store}"'
+        if by_client:
+            (self.directory / "bring.py").write_text(client_module(store))
+            named = 'client = "bring:client"'
         names = ", ".join(f'"q{number}"' for number in range(queues))
         (self.directory / "config.toml").write_text(
-            f'store = "{store}"\nnamespace = "{NAMESPACE}"\ndurability = "{durability}"\nhandlers = ["noting"]\n'
+            f'{named}\nnamespace = "{NAMESPACE}"\ndurability = "{durability}"\nhandlers = ["noting"]\n'
             f'[strict]\nwithin = "2s"\n[consumer]\nqueues = [{names}]\ntimeout = "{launch}s"\n'
             f'[mover]\ntimeout = "{launch}s"\n'
         )

@@ -28,21 +28,22 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=20, help="failovers of each kind")
     parser.add_argument("--kind", choices=KINDS, action="append", help="all by default; repeatable")
     parser.add_argument("--strict", choices=STRICT, action="append", help="replicas waited for; all by default")
+    parser.add_argument("--client", choices=["redis-py"], help="reach the primary by a client of a user's")
     given = parser.parse_args()
     failed, permitted = False, True
     for strict in given.strict or STRICT:
         for kind in given.kind or KINDS:
             print(f"{kind}, {given.times} times, strict: {strict}", flush=True)
             try:
-                failed = _fails(kind, strict, given.times) or failed
+                failed = _fails(kind, strict, given.times, by_client=bool(given.client)) or failed
             except NotPermitted as error:
                 print(f"  not permitted to make hosts: {error}", file=sys.stderr)
                 permitted = False
     return 1 if failed else 0 if permitted else NO_RIGHT
 
 
-def _fails(kind: str, strict: str, times: int) -> bool:
-    trial, bad = Trial(kind, STRICT[strict]), True
+def _fails(kind: str, strict: str, times: int, *, by_client: bool) -> bool:
+    trial, bad = Trial(kind, STRICT[strict], by_client=by_client), True
     try:
         report = trial.run(times)
         bad = bool(report.violations or report.twice_elsewhere or (report.lost and strict == "two"))

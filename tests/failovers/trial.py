@@ -12,6 +12,7 @@ from pollconsumer.store.reading.inspector import Inspector
 from tests.failovers import kinds
 from tests.failovers.report import Report, Span, report
 from tests.failovers.servers import Trio, await_true
+from tests.failovers.tested import client_module
 from tests.faults.installation import NAMESPACE, Place
 from tests.faults.platform import Platform
 from tests.network import Host, Network
@@ -54,10 +55,10 @@ WENT_BACK = "store went back"
 
 class Trial:
     """Failovers of a ``kind``. ``replicas`` that `enqueue` and launches wait for; None without ``durability =
-    "strict"``."""
+    "strict"``. ``by_client``: by redis-py's client of the Sentinels, and not by a URL."""
 
-    def __init__(self, kind: str, replicas: int | None) -> None:
-        self._kind, self._replicas = kind, replicas
+    def __init__(self, kind: str, replicas: int | None, *, by_client: bool = False) -> None:
+        self._kind, self._replicas, self._by_client = kind, replicas, by_client
         self._network: Network | None = None
         self._trio: Trio | None = None
         self.places: list[Place] = []
@@ -109,6 +110,8 @@ class Trial:
         self.places += [Place(self._trio.url, host) for host in hosts] or [Place(self._trio.url)]
         for place in self.places:
             place.configure(CONFIGURATION.format(durability=durability, strict=strict), "handlers.py", of=__file__)
+            if self._by_client:
+                place.bring(client_module(self._trio))
         return self._trio
 
     def directories(self) -> list[Path]:

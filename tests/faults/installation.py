@@ -79,6 +79,12 @@ class Place:
             shutil.copy(Path(of).with_name(name), self.directory / name)
         (self.directory / "config.toml").write_text(text)
 
+    def bring(self, source: str) -> None:
+        """Have it reach its store by what the function ``client`` of this module returns."""
+        (self.directory / "bring.py").write_text(source)
+        del self.environment["POLLCONSUMER_STORE"]
+        self.environment["POLLCONSUMER_CLIENT"] = "bring:client"
+
     def start(self, *arguments: str) -> Command:
         """Start one of our commands and return at once."""
         return self._start(self._enter_apart, "-m", "tests.faults.entry", *arguments)
