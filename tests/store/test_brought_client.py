@@ -309,6 +309,16 @@ def test_a_sentinels_primary_is_followed_to_the_next_one(trio: Trio, monkeypatch
     wire.close()
 
 
+def test_a_primary_that_no_sentinel_names_is_told_in_words() -> None:
+    with answering(b"-NOAUTH Authentication required.\r\n", over_network=True) as url:
+        port = int(url.rpartition(":")[2])
+        client = Sentinel([("127.0.0.1", port)], sentinel_kwargs={"socket_timeout": LONG}).master_for(SERVICE)
+        with pytest.raises(StoreUnreachable) as caught:
+            wire_of(client, Impatient).command("PING")
+    assert f"No master found for '{SERVICE}'; check its name, and the addresses and login" in str(caught.value)
+    assert "ConnectionPool" not in str(caught.value)
+
+
 def test_what_replicas_do_not_have_is_not_acknowledged_over_it(valkey: Server) -> None:
     wire = wire_of(redis.Redis.from_url(valkey.url), Impatient, strict=ByPeople(1, 0.001))
     with pytest.raises(StoreUnreachable, match="changed, but only 0 of 1 replicas had it"):

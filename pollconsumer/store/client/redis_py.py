@@ -19,6 +19,7 @@ import redis
 from redis.connection import DefaultParser
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as LateReply
+from redis.sentinel import MasterNotFoundError
 
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.store.client.connection import MOST_BYTES, Command, packed
@@ -155,5 +156,8 @@ def _as_ours() -> Iterator[None]:
         raise ErrorReply(str(error)) from None
     except LateReply as error:
         raise TimeoutError(str(error)) from error
+    except MasterNotFoundError as error:  # its text shows a client for each Sentinel
+        said, fix = str(error).partition(" : ")[0], "check its name, and the addresses and login of the Sentinels"
+        raise ConnectionError(f"{said}; {fix}") from error
     except RedisError as error:
         raise ConnectionError(str(error)) from error
