@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import ConfigurationError, PollConsumerError, StoreRefused
+from pollconsumer.core.notation.instants import datetime_of, iso_of
 from pollconsumer.store.client.address import place_in
-from pollconsumer.store.client.replies import ErrorReply, Unanswered
+from pollconsumer.store.client.replies import ErrorReply, Unanswered, misread
 from pollconsumer.store.client.sentinel import Sentinels
 from pollconsumer.store.cluster.cluster_address import ClusterAddress, Node
 from pollconsumer.store.cluster.topology import Topology
+from pollconsumer.store.records.occurrences import id_of
 from tests.store.relay import Listening
 
 if TYPE_CHECKING:
@@ -120,6 +122,27 @@ def test_a_greeting_of_any_form_is_refused_or_not_answered(url: str, saying: Say
 def test_no_answer_to_a_producer_is_a_traceback(url: str, saying: Saying, said: bytes) -> None:
     saying.said, saying.greets = said, True
     asked(url)
+
+
+@pytest.mark.parametrize("connected", [False, True], ids=["on a new connection", "on one that had answers"])
+def test_an_argument_that_cannot_be_sent_is_no_word_of_the_server(url: str, saying: Saying, connected: bool) -> None:
+    saying.said, saying.greets = b"+OK\r\n", True
+    app = PollConsumer(store=url, namespace="malformed", patience="20ms")
+    if connected:
+        assert app.ask(lambda wire, _: wire.command("ECHO", "a")) == b"OK"
+    with pytest.raises(UnicodeEncodeError):
+        app.ask(lambda wire, _: wire.command("ECHO", "\ud800"))
+    assert app.ask(lambda wire, _: wire.command("ECHO", "a")) == b"OK"
+    vars(vars(app)["_pool"])["_idle"].clear()
+
+
+def test_an_error_of_the_core_is_one_of_reading_only_where_the_store_called_it() -> None:
+    with pytest.raises(OverflowError) as by_test:
+        iso_of(datetime_of(10**20))
+    with pytest.raises(OverflowError) as by_store:
+        id_of("r", 10**20)
+    assert misread(by_test.value) is None
+    assert isinstance(misread(by_store.value), StoreRefused)
 
 
 @given(answers)

@@ -54,6 +54,7 @@ class PooledStore:
 
     def __enter__(self) -> Producer:
         self.patience.begin()
+        self._store.wire.said = None
         return self._store
 
     def __exit__(
@@ -67,7 +68,7 @@ class PooledStore:
         else:
             with suppress(OSError):
                 wire.close()
-            if error is not None and (refusal := misread(error, wire.said)):
+            if error is not None and wire.said is not None and (refusal := misread(error, wire.said)):
                 raise refusal from error
 
 

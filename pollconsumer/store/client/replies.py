@@ -17,7 +17,6 @@ _REFUSED_IN_SCRIPT = ("ACL failure in script", "The user executing the script ca
 LOGIN_REFUSED = ("NOAUTH", "WRONGPASS", "ERR AUTH")
 _MISREAD = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, struct.error)
 """What reading an answer of another form than the one that was asked for ends with."""
-_READERS = ("pollconsumer.store.", "pollconsumer.core.")
 _FOREIGN = "another program writes to our namespace; choose another"
 _REFUSALS = (
     (r"FORGOTTEN\b", "store emptied while it was used", "", RESTORE),
@@ -89,13 +88,15 @@ def _exception_for(text: str) -> Exception:
 
 def misread(error: BaseException, said: object = None) -> StoreRefused | None:
     """The error in place of one that reading an answer ended with, which the server ``said`` in another form than it
-    should; None for another error."""
+    should; None for an error that neither the store raised, nor the core when the store called it."""
     if not isinstance(error, _MISREAD) or isinstance(error, PollConsumerError):
         return None
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
+    trace, by_store = error.__traceback__, False
+    while trace is not None:
+        module = str(trace.tb_frame.f_globals.get("__name__"))
+        by_store = module.startswith("pollconsumer.store.") or (by_store and module.startswith("pollconsumer.core."))
         trace = trace.tb_next
-    if trace is None or not str(trace.tb_frame.f_globals.get("__name__")).startswith(_READERS):
+    if not by_store:
         return None
     return not_understood(str(error) if said is None else said)
 

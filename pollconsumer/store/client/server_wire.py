@@ -170,7 +170,7 @@ class ServerWire(Wire):
             if refusal := misread(error, self.said):
                 raise refusal from error
             raise
-        self._greeted = True
+        self._greeted, self.said = True, None
         return connection
 
     def _close_abandoned(self) -> None:

@@ -87,7 +87,7 @@ class Wire(ABC):
         self.scripts = Scripts() if scripts is None else scripts
         self._greet, self.strict = greet, strict
         self.said: Any = None
-        """The last answers."""
+        """The last answers to a call; None before there are any."""
         self.place = ""
         """Where the last server is that was connected to: host and port, or a path."""
         self._bearing = CallPatienceSource(patience)

@@ -203,6 +203,7 @@ class ClusterWire(Wire):
         for answer in answers:
             if isinstance(answer, ErrorReply):
                 self._raise(answer, among=len(answers))
+        self.said = answers
         return answers
 
     def _receive_into(self, answers: list[Any], blocking: float) -> list[int]:
