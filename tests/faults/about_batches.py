@@ -1,4 +1,4 @@
-"""Invariants of what is more than one message: batches, chains, and callbacks."""
+"""Invariants of what is more than one message: batches, chains, callbacks, and calls of bulk handlers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.messages.sequel import member_of
 from pollconsumer.store.reading.batch_reader import COMPLETED, DEAD, FIRST_ADDED, OTHERWISE
+from tests.faults.handlers_known import BULK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tests.faults.history import Counted, History, Stored
 
+DIED = "crashed"
+"""The error of a message whose launch died before the end that was said was settled."""
 CODES = {"completed": COMPLETED, "dead": DEAD, "cancelled": OTHERWISE, "expired": OTHERWISE}
 SHUT = {
     "closed": {"ended", "expired"},
@@ -106,6 +109,32 @@ def chains_go_on_link_by_link(history: History) -> Iterator[str]:
         number = int(execution.id.rpartition("+")[2]) if "+" in execution.id else 1
         if (before := execution.given.get("links", str(number - 1))) != str(number - 1):
             yield f"{execution.id} was given {before} as the result of the link before"
+
+
+def messages_of_a_call_end_as_it_says(history: History) -> Iterator[str]:
+    """33. Each message of a bulk handler's call has the result or the error that is said of it; one that has ended well
+    is not called again by that launch.
+
+    (A result may have lapsed once the server's clock was set.)
+    """
+    executions = history.of_message()
+    for message in history.stored:
+        calls = executions.get((message.queue, message.id), []) if message.handler in BULK else []
+        for before, after in pairwise(calls):
+            if before.outcome == "ok" and (before.generation, before.fence) == (after.generation, after.fence):
+                yield f"{message.id} was called again, {before.together - 1} beside it, after it had ended well"
+        ending = (message.generation, message.attempts, message.fence)
+        for each in calls:
+            if (each.generation, each.attempt, each.fence) != ending:
+                continue
+            if message.state == "completed" and each.outcome == "ok":
+                lapsed = message.result is None and history.clock_steps
+                if message.result != each.said and not lapsed:
+                    yield f"{message.id} has the result {message.result}, and was said to have {each.said}"
+            elif message.state == "dead" and each.said:
+                error = message.last_error or ""
+                if not error.startswith(DIED) and not error.endswith(each.said):
+                    yield f"{message.id} is dead of {error}, and was said to be of {each.said}"
 
 
 def _stored(history: History) -> dict[str, list[Stored]]:

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.recurrence import MOST_CAUGHT_UP
 from pollconsumer.store.records.rows import SPENT
-from tests.faults.handlers_known import AT_MOST_ONCE, BACKOFF_MS, MAX_ATTEMPTS, RECURRING, SIGNAL, UNCHARGED
+from tests.faults.handlers_known import (
+    AT_MOST_ONCE,
+    BACKOFF_MS,
+    BULK_ISOLATED,
+    MAX_ATTEMPTS,
+    RECURRING,
+    SIGNAL,
+    UNCHARGED,
+)
 from tests.faults.history import ENDED
 
 if TYPE_CHECKING:
@@ -184,7 +192,7 @@ def attempts_count_calls(history: History) -> Iterator[str]:
         ours = [
             each for each in executions.get((message.queue, message.id), []) if each.generation == message.generation
         ]
-        begun = Counter(each.attempt for each in ours if each.outcome not in UNCHARGED)
+        begun = Counter(each.attempt for each in ours if each.outcome not in UNCHARGED and not _called_alone_next(each))
         for attempt, times in begun.items():
             if times > 1:
                 yield f"attempt {attempt} of {message.id} was begun {times} times"
@@ -321,6 +329,11 @@ def _stood_still(call: Execution, history: History) -> bool:
     """Whether its launch may have, between its reservation and its end."""
     reserved = call.started - LONGEST_RESERVATION
     return call.ended is not None and any(reserved < resumed < call.ended for resumed in history.resumed)
+
+
+def _called_alone_next(call: Execution) -> bool:
+    """Whether its messages are called one after the other then, in the same attempt: its process died."""
+    return call.handler == BULK_ISOLATED and call.together > 1 and call.ended is None
 
 
 def _spent(message: Stored) -> bool:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.lifecycle import State
+from tests.faults.handlers_known import BULK
 from tests.faults.history import ENDED
 
 if TYPE_CHECKING:
@@ -84,13 +85,15 @@ def first_in_is_first_out(history: History) -> Iterator[str]:
     changed = {(each.queue, each.id) for each in history.operations if each.what != "enqueue"}
     executions = history.of_message()
     first = {key: calls[0].started for key, calls in executions.items() if calls[0].attempt == 1}
-    # A producer's own messages: between two producers, and where a call was repeated, nobody knows the order.
-    lines: dict[tuple[str, str], list[Operation]] = {}
+    # A producer's own messages: between two producers, and where a call was repeated, nobody knows the order. A bulk
+    # handler's wait for more.
+    lines: dict[tuple[str, str, str], list[Operation]] = {}
     for each in sorted(history.enqueued(), key=lambda each: each.invoked):
         plain = not (each.priority or each.due or each.concurrency_key) and (each.queue, each.id) not in changed
         if plain and (each.queue, each.id) in first:
-            lines.setdefault((each.queue, each.id.partition("-")[0]), []).append(each)
-    for (queue, _), line in lines.items():
+            gathered = each.handler if each.handler in BULK else ""
+            lines.setdefault((each.queue, each.id.partition("-")[0], gathered), []).append(each)
+    for (queue, _, _), line in lines.items():
         for one, other in pairwise(line):
             if first[queue, other.id] < first[queue, one.id]:
                 yield f"{other.id} was begun before {one.id}, that {queue} accepted before it"

@@ -41,6 +41,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     about_batches.batches_count_their_members,
     about_batches.callbacks_come_once,
     about_batches.chains_go_on_link_by_link,
+    about_batches.messages_of_a_call_end_as_it_says,
     about_queues.places_are_not_exceeded,
     about_queues.quotas_hold,
     about_queues.a_paused_queue_hands_out_nothing,

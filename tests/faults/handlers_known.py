@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 MAX_ATTEMPTS = 4
-AT_MOST_ONCE = ("once",)
+AT_MOST_ONCE = ("once", "bulk_once")
+BULK = ("bulk", "bulk_isolated", "bulk_once")
+BULK_ISOLATED = "bulk_isolated"
 RECURRING = ("each_second", "some_seconds", "hourly", "hourly_too")
 UNCHARGED = ("Yield", "Asleep")
 """Outcomes of calls that cost no attempt."""

@@ -23,7 +23,8 @@ class Execution(NamedTuple):
 
     ``follow_ups`` are what it gave to ``context.enqueue``, ``found`` the checkpoint it began with, ``kept`` the last
     one that it kept, ``occurrence`` the instant in epoch ms that it was called for, ``given`` the results of its steps,
-    by their names.
+    by their names. ``together``: how many messages the call had; ``said``: the result or the error's text that one of a
+    bulk handler gave this one.
     """
 
     id: str
@@ -42,6 +43,8 @@ class Execution(NamedTuple):
     kept: int | None = None
     occurrence: int | None = None
     given: Mapping[str, str] = MappingProxyType({})
+    together: int = 1
+    said: str | None = None
 
 
 class Operation(NamedTuple):
@@ -124,6 +127,7 @@ class Stored(NamedTuple):
     digest: str | None
     last_error: str | None
     places: tuple[str, ...]
+    result: Any = None
 
 
 class Queue(NamedTuple):

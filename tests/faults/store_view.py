@@ -124,6 +124,7 @@ def _stored(message: Message, row: bytes, places: list[str]) -> Stored:
         digest=None if message.payload is None else digest(message.payload),
         last_error=message.last_error,
         places=tuple(places),
+        result=message.result,
     )
 
 

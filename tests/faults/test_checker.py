@@ -127,6 +127,24 @@ def signalled(sent: list[str], *given: str | None) -> dict[str, Any]:
     return calls | {"operations": [ASKED, *signals], "stored": [HELD]}
 
 
+def bulk(*, stored: dict[str, Any] | None = None, **called: Any) -> dict[str, Any]:
+    """One call of a bulk handler with the message and another, which has ended well; with changes of what is held and
+    what was said."""
+    call = CALL._replace(handler="bulk", together=2, said="a, attempt 1")._replace(**called)
+    return {
+        "executions": [call, call._replace(id="a-2", outcome="ok", said="a-2, attempt 1")],
+        "stored": [
+            HELD._replace(handler="bulk", result="a, attempt 1")._replace(**stored or {}),
+            HELD._replace(id="a-2", handler="bulk", result="a-2, attempt 1"),
+        ],
+        "operations": [ASKED._replace(handler="bulk"), ASKED._replace(id="a-2", handler="bulk")],
+        "queues": [],
+    }
+
+
+FAILED = {"outcome": "Fatal", "said": "no luck with a"}
+DIED_TOGETHER = CALL._replace(handler="bulk_isolated", together=2, ended=None, outcome=None)
+
 A_CHAIN = Followed("b.0", ("default", "default"), {})
 
 DOCTORED: list[tuple[str, dict[str, Any]]] = [
@@ -224,6 +242,16 @@ DOCTORED: list[tuple[str, dict[str, Any]]] = [
     ("callbacks_come_once", {"followed": [Followed("a", (), {"then": "default"})]}),
     ("chains_go_on_link_by_link", batched() | {"followed": [A_CHAIN]}),
     ("chains_go_on_link_by_link", {"executions": [CALL._replace(id="a+2", given={"links": "2"})]}),
+    ("messages_of_a_call_end_as_it_says", bulk(stored={"result": "a-2, attempt 1"})),
+    ("messages_of_a_call_end_as_it_says", bulk(stored={"result": None})),
+    ("messages_of_a_call_end_as_it_says", bulk(stored={"state": "dead", "last_error": "Fatal: no luck"}, **FAILED)),
+    (
+        "messages_of_a_call_end_as_it_says",
+        {
+            "executions": [CALL._replace(handler="bulk"), CALL._replace(handler="bulk", attempt=2, started=LATE)],
+            "stored": [HELD._replace(handler="bulk", attempts=2)],
+        },
+    ),
     ("what_was_cancelled_stays_so", {"operations": [ASKED, ASKED._replace(what="cancel")]}),
     ("what_was_cancelled_stays_so", {"stored": [HELD._replace(state="cancelled", places=("cancelled",))]}),
     ("ends_have_their_reasons", {"stored": [BURIED]}),
@@ -283,6 +311,12 @@ def test_every_invariant_is_tried() -> None:
         batched() | {"miscounted": {"b"}, "counted": []},
         signalled(["x"], None, "x"),
         signalled(["x"], "None", "None"),
+        bulk(),
+        bulk(stored={"state": "dead", "places": ("dead_letters",), "last_error": "Fatal: no luck with a"}, **FAILED),
+        {
+            "executions": [DIED_TOGETHER, CALL._replace(handler="bulk_isolated", pid=2, started=LATE, ended=LATE + 1)],
+            "stored": [HELD._replace(handler="bulk_isolated")],
+        },
     ],
     ids=[
         "it yielded",
@@ -302,6 +336,9 @@ def test_every_invariant_is_tried() -> None:
         "the server lost a batch",
         "a signal came while it slept",
         "a signal came when it had waited in vain",
+        "it was called with another",
+        "it was called with another, and failed alone",
+        "the process of its call died, and it was called alone",
     ],
 )
 def test_what_may_happen_is_no_violation(changes: dict[str, Any]) -> None:

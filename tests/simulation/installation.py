@@ -34,6 +34,7 @@ from tests.faults.handlers_known import SIGNAL
 from tests.faults.history import Execution, History, Ran
 from tests.faults.recording import digest
 from tests.simulation.batch_handlers import behave, end_member, go_on, look_back, start_batch
+from tests.simulation.bulk_handlers import SHORTEST, bulk_handler
 from tests.simulation.hosts.children import around
 from tests.simulation.hosts.network import Link, Network
 from tests.simulation.hosts.process import Machine, Process
@@ -64,8 +65,6 @@ RULES = rules_as_set(timeout=55.0, grace=5.0, idle_time=4.0, estimated_duration=
 MAX_ATTEMPTS = 4
 LONGEST_SETTLING = int((RULES.timeout + RULES.grace) * 1000)
 """Milliseconds: a launch settles until its hard end."""
-SHORTEST = 0.00002
-"""Seconds that a call takes at least."""
 WAITS = 20.0
 """Seconds for which the handler with steps waits for a signal."""
 SCRIPTS = Scripts(shebang=False)
@@ -274,8 +273,11 @@ class Installation:
                 state = (context.state or {}).get("done", 0)
                 return self._execute(process, context, payload, partial(act, process, context, payload), state)
 
+            return Handler(name, run, takes_context=True, **common(**options))
+
+        def common(**options: Any) -> dict[str, Any]:
             attempts = 1 if options.get("at_most_once") else MAX_ATTEMPTS
-            return Handler(name, run, takes_context=True, max_attempts=attempts, retry=soon, **options)
+            return {"max_attempts": attempts, "retry": soon, **options}
 
         def run_bare(payload: dict[str, Any], _: Context | None) -> Any:
             in_hand = self._flights[process].in_hand()
@@ -286,7 +288,7 @@ class Installation:
             each.name: each
             for each in (
                 handler("plain", behave),
-                Handler("bare", run_bare, max_attempts=MAX_ATTEMPTS, retry=soon),
+                Handler("bare", run_bare, **common()),
                 handler("hopeless", give_up),
                 handler("isolated", behave, isolated=True),
                 handler("once", behave, at_most_once=True),
@@ -296,6 +298,9 @@ class Installation:
                 handler("link", go_on),
                 handler("callback", look_back),
                 handler("starts", partial(start_batch, self.history)),
+                bulk_handler(self, process, "bulk", **common()),
+                bulk_handler(self, process, "bulk_isolated", **common(isolated=True)),
+                bulk_handler(self, process, "bulk_once", **common(at_most_once=True)),
             )
         }
 

@@ -15,7 +15,7 @@ from tests.simulation.recorder import TRIES, Recorder
 from tests.simulation.signalling import signallers_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tests.simulation.installation import Installation
 
@@ -36,11 +36,12 @@ class Producer:
         happens: Callable[[str], bool],
         *,
         together: int = 1,
+        handlers: Sequence[str] = HANDLERS,
     ) -> None:
         """``happens``: whether an act does, by its name."""
         self.installation, self.name, self._count = installation, name, count
         self._pace, self._together = pace * together, together
-        self._durations, self._happens = durations, happens
+        self._durations, self._happens, self._handlers = durations, happens, handlers
         self.chance = installation.world.stream(name)
         self._sent: list[tuple[str, str]] = []
         self.processes = [Process(self.chance.choice(installation.machines), name, self._run)]
@@ -62,7 +63,7 @@ class Producer:
 
     def _enqueue(self) -> None:
         chance = self.chance
-        handler, queue = chance.choice(HANDLERS), chance.choice(self.installation.queues)
+        handler, queue = chance.choice(self._handlers), chance.choice(self.installation.queues)
         seconds = chance.choice([0.0, 0.001, draw(self._durations, chance)])
         payload: dict[str, Any] = {"seconds": min(seconds, 20.0), "fails": chance.choice([0, 0, 0, 0, 1, 3, 9])}
         message_id = self._act

@@ -24,7 +24,7 @@ from pollconsumer.store.server import count_of
 from pollconsumer.tuning.forecast.distributions import Lognormal
 from tests.faults import store_view
 from tests.faults.checker import violations
-from tests.faults.handlers_known import SIGNAL
+from tests.faults.handlers_known import BULK, SIGNAL
 from tests.simulation.batch_producing import VISITS, BatchProducer
 from tests.simulation.installation import NAMESPACE, QUEUES, SCRIPTS, Installation
 from tests.simulation.launchers import Kudu, Outage
@@ -57,6 +57,8 @@ MEMBERS_AT_ONCE = 2
 """That a producer sends, so that it may die between them."""
 BRIEF, AT_A_TIME, OFTEN_BRIEF = Exponential(0.002), 10, 0.25
 """With so many messages together, of this mean duration, slots take reserved ones by themselves."""
+GATHERED, GATHERED_OF, GATHERED_AT_A_TIME = "bulk", 3, 6
+"""The producer of a bulk handler's messages: one for so many of the others, so many together."""
 
 
 class Report(NamedTuple):
@@ -122,6 +124,20 @@ def tell(
         Producer(installation, f"p{n}", messages // 2, busy / messages, durations, happens, together=together)
         for n in range(2)
     ]
+    if happens(GATHERED):
+        sent = messages // GATHERED_OF
+        producers.append(
+            Producer(
+                installation,
+                GATHERED,
+                sent,
+                busy / sent,
+                durations,
+                happens,
+                together=GATHERED_AT_A_TIME,
+                handlers=[world.stream(GATHERED).choice(BULK)],
+            )
+        )
     operator = Operator(installation, faults // 3, busy, happens)
     of_batches = [BatchProducer(installation, name, busy, durations, happens) for name in batches_named(messages)]
 
@@ -192,6 +208,8 @@ def acts_named(messages: int, faults: int) -> list[str]:
     return [
         *(f"p{n}-{number}" for number in range(messages // 2) for n in range(2)),
         *(f"operator-{number}" for number in range(faults // 3)),
+        GATHERED,
+        *(f"{GATHERED}-{number}" for number in range(messages // GATHERED_OF)),
         *batches_named(messages),
         *(f"{name}-{visit}" for name in batches_named(messages) for visit in range(VISITS)),
     ]
@@ -231,6 +249,8 @@ def _met(history: History) -> Iterator[str]:
             yield f"{'added members' if member[1] >= FIRST_ADDED else 'members'} {each.state}"
             if each.generation:
                 yield "members redriven"
+    together = [each.together for each in history.executions if each.handler in BULK]
+    yield from (f"messages called {'together' if count > 1 else 'alone'} in bulk" for count in together)
     yield from (f"signals {each.outcome}" for each in history.operations if each.what == "signal")
     waits = [each.given[SIGNAL] for each in history.executions if SIGNAL in each.given]
     yield from (f"waits with {'none' if value == 'None' else 'a signal'}" for value in waits)

@@ -8,11 +8,13 @@ from functools import partial
 
 import pytest
 
+from pollconsumer.runtime.handling.bulk import bulk_call
+from pollconsumer.runtime.handling.outcome import CallOutcomes
 from tests.leaving_out import long
 from tests.simulation import installation
 from tests.simulation.hosts.world import World
 from tests.simulation.many import Tally, stories
-from tests.simulation.story import tell
+from tests.simulation.story import GATHERED, acts_named, tell
 
 
 @pytest.mark.parametrize("seed", [1, 2, *map(long, range(3, 11))])
@@ -37,6 +39,16 @@ def test_what_is_refused_when_it_is_repeated_may_have_been_done_before() -> None
     """The reply to a reschedule was lost, and its repetition came too late: its message was once said to be early."""
     kept = frozenset({"fault-0", "fault-2", "p0-0", "p1-0", "p0-1", "p0-2", "p0-3"})
     assert tell(91349, messages=10, faults=3, minutes=1, queues=1, kept=kept).violations == []
+
+
+def test_ends_that_reach_the_wrong_messages_of_a_call_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = frozenset(name for name in acts_named(60, 0) if name.startswith(GATHERED))
+    told = tell(1, faults=0, kept=kept)
+    assert told.violations == []
+    assert "messages called together in bulk" in told.met
+    monkeypatch.setattr(bulk_call, "CallOutcomes", lambda outcomes: CallOutcomes(outcomes[::-1]))
+    violated = {line.partition(":")[0] for line in tell(1, faults=0, kept=kept).violations}
+    assert "messages_of_a_call_end_as_it_says" in violated
 
 
 def test_a_seed_tells_the_same_story_each_time() -> None:
