@@ -8,12 +8,15 @@ import pytest
 
 from pollconsumer import BadData, NotFound, PollConsumer
 from pollconsumer.interface.api import message_set
+from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.reading.batch_reader import PER_CHUNK
 from tests.conftest import NAMESPACE
 from tests.interface.test_async_producers import run
 from tests.store.acting import Launch, die
 
 if TYPE_CHECKING:
+    from pollconsumer.store.batch_interventions import CancelledMembers
     from tests.store.servers import Server
 
 
@@ -50,6 +53,25 @@ def test_a_dead_letter_is_redriven_asynchronously(app: PollConsumer, valkey: Ser
     launch.settle(die(launch.reserve()[0]))
     run(handle.redrive_async())
     assert (handle.state, handle.status().generation) == ("ready", 1)
+
+
+def test_the_members_of_a_batch_are_cancelled_and_redriven_asynchronously(app: PollConsumer, valkey: Server) -> None:
+    @app.handler("x")
+    def x(number: int) -> None: ...
+
+    with app.batch("b") as batch:
+        for number in range(PER_CHUNK + 2):
+            batch.add(x.args(number))
+    launch = Launch(RedisStore(valkey.wire(), NAMESPACE), queue="default")
+    launch.settle(die(launch.reserve()[0]))
+    outbox.send(launch.store, "default", lambda *_: None)
+
+    async def act() -> tuple[CancelledMembers, int, int]:
+        handle = await app.batches.get_async("b")
+        return await handle.cancel_async(), await handle.redrive_async(), await handle.redrive_async()
+
+    assert run(act()) == ((PER_CHUNK + 1, 0), 1, 0)
+    assert app.message("b.0").state == "ready"
 
 
 def test_messages_are_gone_through_asynchronously_several_at_a_time(
