@@ -1,1 +1,9 @@
-"""Web pages about an installation: served by `dashboard`, or written as files. Imported only where one is wanted."""
+"""Web pages about an installation: served by `dashboard`, within a site, or written as files. Imported only where they
+are wanted."""
+
+from __future__ import annotations
+
+from pollconsumer.dashboard.access import Visitor
+from pollconsumer.dashboard.dashboard_endpoint import DashboardEndpoint
+
+__all__ = ["DashboardEndpoint", "Visitor"]

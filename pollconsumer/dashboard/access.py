@@ -1,49 +1,101 @@
-"""Who may look, and act: whoever knows the token, where there is one.
+"""Who may look, and act.
 
-It comes once, in the address that the command prints, and goes on as a cookie that no other site's page can send
-(SameSite=Strict). What changes something is a POST, whose form has a second secret, made from the first: no page of
-somebody else's can read it.
+At a server of our own it is whoever knows the token, where there is one. It comes once, in the address that the command
+prints, and goes on as a cookie that no other site's page can send (SameSite=Strict). What changes something is a POST,
+whose form has a second secret, made from the first: no page of somebody else's can read it.
+
+In a site, the site's own login says who it is.
 """
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
+from pollconsumer.dashboard.page_answer import PageAnswer, redirect
+from pollconsumer.web.web_exchange import WebRequest
 
-class DashboardAccess:
-    """Who may look, and who may act. ``token``: None where everybody who can connect may look. ``acts``: whether one
-    may act from the pages."""
 
-    def __init__(self, token: str | None, *, acts: bool) -> None:
-        self._token = token
-        self.form = _made(token, "form") if token is not None and acts else None
-        """What a form must send; None where nothing can be done."""
+class Visitor(NamedTuple):
+    """Who looks at the pages. ``acts``: whether they may cancel, redrive, pause and so on, too."""
 
-    @property
-    def is_open(self) -> bool:
-        return self._token is None
+    name: str
+    acts: bool = False
 
-    def admits(self, token: str) -> bool:
-        return self._token is not None and _equal(token, self._token)
 
-    def cookie(self) -> str:
-        """What a browser that had the token sends from then on."""
-        assert self._token is not None
-        return _made(self._token, "cookie")
+class Access(Protocol):
+    """``form``: what a form must send. ``refusal``: what somebody who may not look is told."""
 
-    def knows(self, cookie: str | None) -> bool:
-        return self.is_open or (cookie is not None and _equal(cookie, self.cookie()))
+    form: str
+    refusal: str
+
+    def welcome(self, token: str) -> PageAnswer | None:
+        """The answer to a request with the token in its address; None if that is none."""
+
+    def visitor(self, request: WebRequest) -> Visitor | None:
+        """Who sends the request; None if they may not look."""
 
     def may_act(self, form: str, headers: Mapping[str, str]) -> bool:
-        """Whether a request whose cookie is known may do what its form says."""
-        if self.form is None or not _equal(form, self.form):
-            return False
-        if (site := headers.get("sec-fetch-site")) is not None:
-            return site in ("same-origin", "none")  # where a proxy changes Host or Referrer-Policy, Origin says less
-        origin = headers.get("origin")
-        return origin is None or urlsplit(origin).netloc == headers.get("host")
+        """Whether the form of a visitor who acts is from a page of ours."""
+
+
+class TokenAccess:
+    """``token``: None where everybody who can connect may look. ``acts``: whether one may act from the pages. ``port``
+    is part of the cookie's name, since cookies of a host are sent to all of its ports."""
+
+    refusal = "open the address that the command printed: it has a token"
+
+    def __init__(self, token: str | None, *, acts: bool, port: int) -> None:
+        self._token, self._cookie = token, f"pollconsumer-{port}"
+        self._visitor = Visitor("", token is not None and acts)
+        self.form = "" if token is None else _made(token, "form")
+
+    def welcome(self, token: str) -> PageAnswer | None:
+        """Give the browser a cookie, and lead it to an address without the token."""
+        if self._token is None or not _equal(token, self._token):
+            return None
+        cookie = f"{self._cookie}={_made(self._token, 'cookie')}; HttpOnly; Path=/; SameSite=strict"
+        return redirect("./", ("set-cookie", cookie))
+
+    def visitor(self, request: WebRequest) -> Visitor | None:
+        if self._token is None:
+            return self._visitor
+        cookies = (each.strip().partition("=") for each in request.headers.get("cookie", "").split(";"))
+        given = {name: value for name, _, value in cookies}.get(self._cookie)
+        return self._visitor if given is not None and _equal(given, _made(self._token, "cookie")) else None
+
+    def may_act(self, form: str, headers: Mapping[str, str]) -> bool:
+        return _equal(form, self.form) and _is_same_site(headers) is not False
+
+
+class SiteAccess:
+    """``visitor`` is asked with what the site's server gave. That a form is of a page of ours, the browser says."""
+
+    refusal = "your login does not allow it"
+    form = "site"
+
+    def __init__(self, visitor: Callable[[Any], Visitor | None]) -> None:
+        self._visitor = visitor
+
+    def welcome(self, token: str) -> None:
+        """Return None: a site has a login, and no token."""
+        del token
+
+    def visitor(self, request: WebRequest) -> Visitor | None:
+        return self._visitor(request.source)
+
+    def may_act(self, form: str, headers: Mapping[str, str]) -> bool:
+        return form == self.form and _is_same_site(headers) is True
+
+
+def _is_same_site(headers: Mapping[str, str]) -> bool | None:
+    """Whether a form is from a page of the same origin; None if the browser says nothing about it."""
+    if (site := headers.get("sec-fetch-site")) is not None:
+        return site in ("same-origin", "none")  # where a proxy changes Host or Referrer-Policy, Origin says less
+    origin = headers.get("origin")
+    return None if origin is None else urlsplit(origin).netloc == headers.get("host")
 
 
 def _made(token: str, purpose: str) -> str:

@@ -15,7 +15,7 @@ from pollconsumer.interface.cli.output import print_line
 from pollconsumer.interface.cli.types import NAMED_PATH, Once
 from pollconsumer.interface.settings.model import Settings
 
-EXTRA = {"served": ("jinja2", "starlette", "uvicorn"), "written": ("jinja2",)}
+EXTRA = {"served": ("jinja2", "uvicorn"), "written": ("jinja2",)}
 """Packages that serving and writing need."""
 
 
@@ -46,22 +46,23 @@ def dashboard(host: str, port: int, allow_actions: bool, directory: Path | None)
 
 def _serve(settings: Settings, host: str, port: int, allow_actions: bool) -> None:
     _require("served")
-    from pollconsumer.dashboard.access import DashboardAccess
-    from pollconsumer.dashboard.guard import is_loopback
-    from pollconsumer.dashboard.page_actions import PageActions
+    from pollconsumer.dashboard.access import TokenAccess
+    from pollconsumer.dashboard.guard import guarded, is_loopback
     from pollconsumer.dashboard.page_server import listen, serve
+    from pollconsumer.dashboard.page_store import SharedWire
     from pollconsumer.dashboard.readings.page_reader import reading_of
-    from pollconsumer.dashboard.server import Dashboard
+    from pollconsumer.dashboard.server import LONGEST_FORM, Dashboard
+    from pollconsumer.web.asgi import AsgiApplication
 
     token = settings.dashboard.token
     if token is None and (allow_actions or not is_loopback(host)):
         token = secrets.token_urlsafe(24)
-    wire = opened(lambda wire, _: wire)
-    reading = reading_of(settings, wire)
+    store = opened(SharedWire)
     listening = listen(host, port)
     bound = listening.getsockname()[1]
-    acting = PageActions(wire, settings.namespace)
-    app = Dashboard(reading, acting, DashboardAccess(token, acts=allow_actions), host=host, port=bound).app
+    access = TokenAccess(token, acts=allow_actions, port=bound)
+    pages = Dashboard(store, lambda wire, _: reading_of(settings, wire), access, settings.namespace)
+    app = AsgiApplication(guarded(pages.answer, host), read_ahead=LONGEST_FORM + 1)
     shown = f"[{host}]" if ":" in host else host
     given = "" if token is None or settings.dashboard.token else f"?token={token}"
     serve(app, listening, lambda: print_line(f"http://{shown}:{bound}/{given}"))

@@ -1,4 +1,4 @@
-"""Checks the host name and the size of every request, and tells browsers what they may do with the answer.
+"""Checks the host name of every request to a server of our own.
 
 A page of somebody else's may point a name of its own to a loopback address (DNS rebinding), and its script then reads
 what answers there. Such a request says that name as its host, so only an address, ``localhost``, or the name given as
@@ -8,64 +8,25 @@ what answers there. Such a request says that name as its host, so only an addres
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from ipaddress import ip_address
-from typing import Any
 
-Message = MutableMapping[str, Any]
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+from pollconsumer.dashboard.page_answer import PageAnswer, plain_answer
+from pollconsumer.web.web_exchange import WebRequest
 
-LONGEST_ADDRESS = 4096
-"""Bytes of a path and its query."""
-HEADERS = {
-    "content-security-policy": "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
-    "frame-ancestors 'none'; base-uri 'none'",
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-    "referrer-policy": "same-origin",  # under no-referrer, browsers send forms with `Origin: null`
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-    "cache-control": "no-store",
-}
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)]|([\w.-]+))(?::\d{1,5})?", re.ASCII)
-_ENCODED = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
 
-class Guard:
-    def __init__(self, app: App, host: str) -> None:
-        self._app, self._host = app, host.lower()
+def guarded(answer: Callable[[WebRequest], PageAnswer], host: str) -> Callable[[WebRequest], PageAnswer]:
+    """``answer``, but only to requests that name ``host``, an address, or ``localhost``."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
+    def guard(request: WebRequest) -> PageAnswer:
+        name = name_of(request.headers.get("host", ""))
+        if name in ("localhost", host.lower()) or is_address(name):
+            return answer(request)
+        return plain_answer("this host name is not served here: use the address that the command printed", 421)
 
-        async def send_guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", []), *_ENCODED]
-            await send(message)
-
-        if (refusal := self._refusal(scope)) is None:
-            await self._app(scope, receive, send_guarded)
-            return
-        status, text = refusal
-        kind = (b"content-type", b"text/plain; charset=utf-8")
-        await send_guarded({"type": "http.response.start", "status": status, "headers": [kind]})
-        await send_guarded({"type": "http.response.body", "body": f"{text}\n".encode()})
-
-    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        hosts = [value for name, value in scope["headers"] if name == b"host"]
-        if len(hosts) != 1 or not self._is_ours(hosts[0].decode("latin-1")):
-            return 421, "this host name is not served here: use the address that the command printed"
-        if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > LONGEST_ADDRESS:
-            return 414, "address too long"
-        return None
-
-    def _is_ours(self, host: str) -> bool:
-        name = name_of(host)
-        return name in ("localhost", self._host) or is_address(name)
+    return guard
 
 
 def name_of(host: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from pollconsumer.core.errors import BadData, NotFound
@@ -42,20 +41,13 @@ class PageActions:
             "redrive_batch": self._redrive_batch,
         }
 
-    def act(self, form: Mapping[str, str], turn: AbstractContextManager[object]) -> str:
-        """Do the action that the form names as ``what``. Returns what was done, in words. ``turn`` is held for each
-        step, so that others may use the connection in between. BadData if it cannot be done, NotFound if there is no
-        such message, batch, queue, recurrence or action."""
+    def act(self, form: Mapping[str, str]) -> Iterator[str]:
+        """Do the action that the form names as ``what``, step by step. Yields what was done until then, in words.
+        BadData if it cannot be done, NotFound if there is no such message, batch, queue, recurrence or action."""
         action = self.actions.get(_value(form, "what"))
         if action is None:
             raise NotFound("no such action", form["what"], f"there are: {', '.join(self.actions)}")
-        steps, said = action(form), ""
-        while True:
-            with turn:
-                step = next(steps, None)
-            if step is None:
-                return said
-            said = step
+        return action(form)
 
     def _redrive(self, form: Mapping[str, str]) -> Iterator[str]:
         queue, message_id = _queue(form), _value(form, "id")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -13,8 +13,10 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pollconsumer.core.errors import CannotCreate
-from pollconsumer.dashboard.guard import App, Message, Receive, Scope, Send
+from pollconsumer.web.asgi import Receive, Send
 
+Message = MutableMapping[str, Any]
+App = Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]
 BACKLOG, MOST_WAITED_FOR = 64, 64
 PATIENCE = 10.0
 """Seconds for a client to send its request, from the connection to the last byte, and the same time again to take the
@@ -39,7 +41,7 @@ class OneRequest(H11Protocol):
         self._have_heard()
         super().connection_lost(exc)
 
-    async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _bounded(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         async def hear() -> Message:
             message = await receive()
             if not message.get("more_body"):

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 RETRY_AFTER = 30
 """Seconds after which a client may repeat what failed for now."""
 
 
 class WebRequest(NamedTuple):
-    """``headers`` by their names in small letters. ``read`` returns the body, or its beginning of that many bytes;
-    TimeoutError or OSError if it does not come."""
+    """``path`` below ``mount``, where the application stands in a site. ``headers`` by their names in small letters.
+    ``read`` returns the body, or its beginning of that many bytes; TimeoutError or OSError if it does not come.
+    ``source``: what the server gave, as WSGI's environ or ASGI's scope."""
 
     method: str
     path: str
     headers: Mapping[str, str]
     read: Callable[[int], bytes]
+    query: str = ""
+    mount: str = ""
+    source: Any = None
+
+
+class Answer(Protocol):
+    """What a server sends."""
+
+    @property
+    def status(self) -> int: ...
+
+    def headers(self) -> list[tuple[str, str]]: ...
+
+    def content(self) -> bytes: ...
 
 
 class WebAnswer(NamedTuple):

@@ -1,4 +1,4 @@
-"""The endpoint under WSGI. How long a client may take for its body is the server's to say."""
+"""An endpoint under WSGI. How long a client may take for its body is the server's to say."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
-from pollconsumer.web.web_exchange import WebAnswer, WebRequest
+from pollconsumer.web.web_exchange import Answer, WebRequest
 
 
 def serve_wsgi(
-    answer: Callable[[WebRequest], WebAnswer], environ: dict[str, Any], start_response: Callable[..., Any]
+    answer: Callable[[WebRequest], Answer], environ: dict[str, Any], start_response: Callable[..., Any]
 ) -> list[bytes]:
     headers = {
         name.removeprefix("HTTP_").replace("_", "-").lower(): value
@@ -24,6 +24,7 @@ def serve_wsgi(
         read: bytes = environ["wsgi.input"].read(most if ends else min(most, int(headers.get("content-length") or 0)))
         return read
 
-    answered = answer(WebRequest(environ["REQUEST_METHOD"], environ.get("PATH_INFO", ""), headers, read))
+    path, query, mount = (environ.get(name, "") for name in ("PATH_INFO", "QUERY_STRING", "SCRIPT_NAME"))
+    answered = answer(WebRequest(environ["REQUEST_METHOD"], path, headers, read, query, mount, environ))
     start_response(f"{answered.status} {HTTPStatus(answered.status).phrase}", answered.headers())
     return [] if environ["REQUEST_METHOD"] == "HEAD" else [answered.content()]  # not every server leaves it out

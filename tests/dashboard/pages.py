@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING
 
 from starlette.testclient import TestClient
 
-from pollconsumer.dashboard.access import DashboardAccess
-from pollconsumer.dashboard.page_actions import PageActions
+from pollconsumer.dashboard.access import TokenAccess
+from pollconsumer.dashboard.guard import guarded
+from pollconsumer.dashboard.page_store import SharedWire
 from pollconsumer.dashboard.readings.page_reader import PageReader
-from pollconsumer.dashboard.server import Dashboard
+from pollconsumer.dashboard.server import LONGEST_FORM, Dashboard
+from pollconsumer.web.asgi import AsgiApplication
 from tests.as_set import expected_as_set
 from tests.conftest import NAMESPACE
 
 if TYPE_CHECKING:
-    from pollconsumer.dashboard.guard import App
+    from pollconsumer.dashboard.access import Access
+    from pollconsumer.dashboard.page_store import PageStore
     from pollconsumer.store.client.wire import Wire
 
 VOID = {"meta", "link", "input", "br", "img"}
@@ -76,9 +79,13 @@ def reading(wire: Wire) -> PageReader:
     return PageReader(wire, NAMESPACE, expected_as_set(), None)
 
 
-def application(wire: Wire, *, token: str | None = None, acts: bool = False) -> App:
-    acting = PageActions(wire, NAMESPACE)
-    return Dashboard(reading(wire), acting, DashboardAccess(token, acts=acts), host="127.0.0.1", port=8080).app
+def pages_of(store: PageStore, access: Access) -> Dashboard:
+    return Dashboard(store, lambda wire, _: reading(wire), access, NAMESPACE)
+
+
+def application(wire: Wire, *, token: str | None = None, acts: bool = False) -> AsgiApplication:
+    pages = pages_of(SharedWire(wire, NAMESPACE), TokenAccess(token, acts=acts, port=8080))
+    return AsgiApplication(guarded(pages.answer, "127.0.0.1"), read_ahead=LONGEST_FORM + 1)
 
 
 def browser(wire: Wire, *, token: str | None = None, acts: bool = False) -> TestClient:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from contextlib import nullcontext
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +12,8 @@ import pytest
 from pollconsumer.core.messages.message import encode_payload
 from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.dashboard.guard import HEADERS
 from pollconsumer.dashboard.page_actions import SWEEP_WITHIN, PageActions
+from pollconsumer.dashboard.page_answer import HEADERS
 from pollconsumer.dashboard.readings.letters import Letters, Sweep, Wanted, mark_of
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.wire import Wire
@@ -455,12 +454,9 @@ def test_an_action_on_many_ends_in_time_and_says_that_there_are_more(wire: Wire)
     letters(wire, mail=900)
     acting = PageActions(wire, NAMESPACE, clock=lambda: next(clock))
     clock = count(0.0, SWEEP_WITHIN / 4)
-    said = acting.act({"what": "purge_all"}, nullcontext())
-    assert said == "300 dead letters purged; that took 20 s: press the button again for the rest"
-    assert (
-        acting.act({"what": "purge_all"}, nullcontext())
-        == "300 dead letters purged; that took 20 s: press the button again for the rest"
-    )
+    for _ in range(2):
+        *_, said = acting.act({"what": "purge_all"})
+        assert said == "300 dead letters purged; that took 20 s: press the button again for the rest"
 
 
 @pytest.mark.parametrize(

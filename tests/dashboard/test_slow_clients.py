@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.dashboard import page_server
-from pollconsumer.dashboard.access import DashboardAccess
+from pollconsumer.dashboard.access import TokenAccess
 from pollconsumer.watching.metrics import metrics_server
 from tests.dashboard.pages import TOKEN, application
 from tests.site import PATIENCE
@@ -94,7 +94,9 @@ def test_a_request_that_drips_is_cut_in_time(serve: Serve, begin: bytes, valkey:
 
 @pytest.mark.usefixtures("quick")
 def test_a_form_that_drips_is_cut_in_time(valkey: Server) -> None:
-    cookie = f"Cookie: pollconsumer-8080={DashboardAccess(TOKEN, acts=True).cookie()}\r\n".encode()
+    welcome = TokenAccess(TOKEN, acts=True, port=8080).welcome(TOKEN)
+    assert welcome is not None
+    cookie = b"Cookie: %b\r\n" % dict(welcome.further)["set-cookie"].partition(";")[0].encode()
     post = b"POST /act HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 900\r\n" + cookie + b"\r\n"
     with dashboard(valkey) as port, connected(port, post) as client:
         assert 0 < dripped(client) <= 3 * SHORT / EACH

@@ -223,6 +223,18 @@ from pollconsumer.web import LaunchEndpoint
 
 application = LaunchEndpoint(PollConsumer())  # for WSGI; application.asgi, application.aws
 """,
+    "pollconsumer.dashboard.DashboardEndpoint": """
+from pollconsumer import PollConsumer
+from pollconsumer.dashboard import DashboardEndpoint, Visitor
+
+
+def visitor(environ):
+    name = environ.get("REMOTE_USER")
+    return Visitor(name, acts=name == "ada") if name else None
+
+
+application = DashboardEndpoint(PollConsumer(), visitor)  # for WSGI; application.asgi
+""",
     "pollconsumer.django.PollConsumerBackend": """
 TASKS = {"default": {"BACKEND": "pollconsumer.django.PollConsumerBackend", "OPTIONS": {"max_attempts": 3}}}
 """,

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, is_typeddict
 
 import pollconsumer
-from pollconsumer import django, testing, web
+from pollconsumer import dashboard, django, testing, web
 from pollconsumer.core.news.progress import Progress
 from pollconsumer.interface.api.batches.app_batches import AppBatches, BatchHandle
 from pollconsumer.interface.api.batches.chain import Chain, LinkHandle
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 MADE_BY_USERS = {
     *("PollConsumer", "Backoff", "RetryIn", "pollconsumer.testing.Sandbox", "pollconsumer.web.LaunchEndpoint"),
+    *("pollconsumer.dashboard.DashboardEndpoint", "pollconsumer.dashboard.Visitor"),
 }
 """Classes whose arguments are shown, since programs make objects of them."""
 GIVEN: dict[str, Any] = {
@@ -99,6 +100,7 @@ BETWEEN_ROOMS: dict[str, set[str]] = {
     "pollconsumer.django.PollConsumerBackend": {"check", "options_of", "settings", "validate_task"},
     "pollconsumer.testing.Launched": {"and_then"},
     "pollconsumer.testing.Sandbox": {"pause", "store_of"},
+    "pollconsumer.dashboard.DashboardEndpoint": {"answer"},
     "pollconsumer.web.LaunchEndpoint": {"answer"},
 }
 """Members that our own modules use of one another; no program needs them."""
@@ -123,6 +125,10 @@ def api() -> str:
     parts += [_section(f"pollconsumer.django.{name}", getattr(django, name)) for name in django.__all__]
     parts.append("## Names of `pollconsumer.web`\n\n[Launches by a URL](../launches-by-url.md).")
     parts += [_section(f"pollconsumer.web.{name}", getattr(web, name)) for name in web.__all__]
+    parts.append(
+        "## Names of `pollconsumer.dashboard`\n\n`pip install 'pollconsumer[dashboard]'`: [dashboard](../dashboard.md)."
+    )
+    parts += [_section(f"pollconsumer.dashboard.{name}", getattr(dashboard, name)) for name in dashboard.__all__]
     return "\n\n".join(parts) + "\n"
 
 

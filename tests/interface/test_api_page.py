@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pollconsumer
-from pollconsumer import django, testing, web
+from pollconsumer import dashboard, django, testing, web
 from pollconsumer.core import errors
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.testing import Sandbox
@@ -20,6 +20,7 @@ MAIN = {
     *("PollConsumer", "Context", "Handle", "Backoff", "Fatal", "app.handler(…)", "app.messages(…)", "app.recurrences"),
     *("app.batch(…)", "app.chain(…)"),
     *("pollconsumer.testing.Sandbox", "pollconsumer.django.PollConsumerBackend", "pollconsumer.web.LaunchEndpoint"),
+    "pollconsumer.dashboard.DashboardEndpoint",
 }
 
 
@@ -38,6 +39,7 @@ def test_a_member_that_is_hidden_is_there() -> None:
     kinds |= {f"pollconsumer.testing.{name}": getattr(testing, name) for name in testing.__all__}
     kinds |= {f"pollconsumer.django.{name}": getattr(django, name) for name in django.__all__}
     kinds |= {f"pollconsumer.web.{name}": getattr(web, name) for name in web.__all__}
+    kinds |= {f"pollconsumer.dashboard.{name}": getattr(dashboard, name) for name in dashboard.__all__}
     for name, hidden in BETWEEN_ROOMS.items():
         assert hidden <= _members(kinds[name]), name
 

@@ -203,11 +203,11 @@ class StoreCalls:
         """What a question yields, on one connection that no other call has meanwhile. Patience is that of each."""
         pooled = self._take()
         with pooled as store:
-            found = question(store.wire, store.keys.namespace)
+            found = self._answered(question, store)
             while True:
                 with Shield():
                     pooled.patience.begin()
-                    several = [*islice(found, 1)]
+                    several = self._answered(lambda *_: [*islice(found, 1)], store)
                 if not several:
                     return
                 yield several[0]

@@ -1,0 +1,36 @@
+"""The dashboard as URLs of a site, under its login: ``path("queue/", include("pollconsumer.django.dashboard_urls"))``.
+It shows the store of `site_app`."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpRequest, HttpResponse
+from django.urls import path
+from django.views.decorators.csrf import csrf_exempt
+
+from pollconsumer.dashboard.access import Visitor
+from pollconsumer.dashboard.dashboard_endpoint import DashboardEndpoint
+from pollconsumer.django.permissions import ACT, VIEW, may
+from pollconsumer.django.web_view import respond, site_app
+
+
+def _respond(request: HttpRequest, page: str = "") -> HttpResponse:
+    if not request.user.is_authenticated:
+        return redirect_to_login(request.get_full_path())
+    return respond(request, _endpoint().answer, f"/{page}")
+
+
+@cache
+def _endpoint() -> DashboardEndpoint:
+    return DashboardEndpoint(site_app(), _visitor)
+
+
+def _visitor(request: HttpRequest) -> Visitor | None:
+    user = request.user
+    return Visitor(user.get_username(), acts=may(user, ACT)) if may(user, VIEW) else None
+
+
+# Its forms are known to be its own by what the browser says of them, as everywhere: see `SiteAccess`.
+urlpatterns = [path(route, csrf_exempt(_respond)) for route in ("", "<str:page>")]

@@ -1,0 +1,34 @@
+"""An endpoint as a view of a site, and the application that it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from django.conf import settings as django_settings
+from django.http import HttpRequest, HttpResponse
+
+from pollconsumer.interface.api.app import PollConsumer
+from pollconsumer.web.web_exchange import Answer, WebRequest
+
+
+def respond(request: HttpRequest, answer: Callable[[WebRequest], Answer], path: str) -> HttpResponse:
+    """The answer to a request for ``path``, which the site has found in its address."""
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    query = request.META.get("QUERY_STRING", "")
+    answered = answer(WebRequest(request.method, path, headers, request.read, query, source=request))
+    return HttpResponse(answered.content(), status=answered.status, headers=dict(answered.headers()))
+
+
+@cache
+def site_app() -> PollConsumer:
+    """The application of the site's backend, the first one of ours in ``TASKS``; without one, that of the settings."""
+    if not getattr(django_settings, "TASKS", None):
+        return PollConsumer()
+    from pollconsumer.django.task_handlers import own_backends, register_tasks  # they need the framework
+
+    found = own_backends()
+    if not found:
+        return PollConsumer()
+    register_tasks(found[0].settings())
+    return found[0].app
