@@ -83,6 +83,7 @@ def names_of_several_classes() -> dict[str, list[str]]:
     found: dict[str, list[str]] = defaultdict(list)
     for name, path in classes():
         found[name.lstrip("_")].append(path)
+    found.pop("Meta", None)  # as each model of Django's has one
     return {name: places for name, places in sorted(found.items()) if len(places) > 1}
 
 

@@ -2,14 +2,103 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import models
+
+from pollconsumer.core.notation.instants import datetime_of
+from pollconsumer.store.reading.batch_reader import BatchStatus
+from pollconsumer.store.reading.message_selector import entered_at
+from pollconsumer.store.reading.messages import Message
 
 
 class QueueMessage(models.Model):
-    """A message. Its key is its queue and its id, with a slash in between."""
+    """A message, as it was when it was read."""
 
     key = models.CharField(primary_key=True, max_length=1000)
+    message_id = models.TextField("id")
+    queue = models.TextField()
+    handler = models.TextField()
+    state = models.TextField()
+    since = models.DateTimeField(null=True)
+    due_at = models.DateTimeField("due", null=True)
+    priority = models.IntegerField()
+    attempts = models.IntegerField()
+    redriven = models.IntegerField()
+    payload = models.JSONField(null=True)
+    headers = models.JSONField()
+    last_error = models.TextField(null=True)
+    traceback = models.TextField(null=True)
+    result = models.JSONField(null=True)
 
     class Meta:
         managed = False
         default_permissions = ("view", "change")
+        verbose_name = "message"
+
+    def __str__(self) -> str:
+        return self.message_id
+
+    @classmethod
+    def of(cls, message: Message) -> QueueMessage:
+        times = message.timestamps
+        return cls(
+            key=f"{message.queue}/{message.id}",
+            message_id=message.id,
+            queue=message.queue,
+            handler=message.handler,
+            state=message.state.value,
+            since=_moment(entered_at(message)),
+            due_at=_moment(times.next_attempt_at or times.due_at),
+            priority=message.priority,
+            attempts=message.attempts,
+            redriven=message.generation,
+            payload=message.payload,
+            headers=dict(message.headers),
+            last_error=message.last_error,
+            traceback=message.traceback,
+            result=message.result,
+        )
+
+
+class QueueBatch(models.Model):
+    """A batch, as it was when it was read."""
+
+    key = models.CharField(primary_key=True, max_length=1000)
+    batch_id = models.TextField("id")
+    home = models.TextField("queue")
+    state = models.TextField()
+    total = models.IntegerField()
+    outstanding = models.IntegerField()
+    completed = models.IntegerField()
+    dead = models.IntegerField()
+    cancelled = models.IntegerField()
+    expired = models.IntegerField()
+    created_at = models.DateTimeField("created", null=True)
+    ended_at = models.DateTimeField("ended", null=True)
+    callbacks = models.JSONField()
+
+    class Meta:
+        managed = False
+        default_permissions = ()
+        verbose_name = "batch"
+        verbose_name_plural = "batches"
+
+    def __str__(self) -> str:
+        return self.batch_id
+
+    @classmethod
+    def of(cls, batch: BatchStatus) -> QueueBatch:
+        same = ("home", "state", "total", "outstanding", "completed", "dead", "cancelled", "expired")
+        return cls(
+            key=f"{batch.home}/{batch.id}",
+            batch_id=batch.id,
+            created_at=_moment(batch.created_at),
+            ended_at=_moment(batch.ended_at),
+            callbacks={each.name: [each.handler, each.state] for each in batch.callbacks},
+            **{name: getattr(batch, name) for name in same},
+        )
+
+
+def _moment(at: int | None) -> Any:
+    return None if at is None else datetime_of(at)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from threading import Lock
 
 from django.conf import settings as django_settings
 from django.http import HttpRequest, HttpResponse
 
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.web.web_exchange import Answer, WebRequest
+
+_making = Lock()  # the first requests of a site may come at the same time
 
 
 def respond(request: HttpRequest, answer: Callable[[WebRequest], Answer], path: str) -> HttpResponse:
@@ -20,9 +23,14 @@ def respond(request: HttpRequest, answer: Callable[[WebRequest], Answer], path: 
     return HttpResponse(answered.content(), status=answered.status, headers=dict(answered.headers()))
 
 
-@cache
 def site_app() -> PollConsumer:
     """The application of the site's backend, the first one of ours in ``TASKS``; without one, that of the settings."""
+    with _making:
+        return _site_app()
+
+
+@cache
+def _site_app() -> PollConsumer:
     if not getattr(django_settings, "TASKS", None):
         return PollConsumer()
     from pollconsumer.django.task_handlers import own_backends, register_tasks  # they need the framework

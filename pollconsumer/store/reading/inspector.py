@@ -97,6 +97,11 @@ class Inspector:
             raise unreachable(self._wire.unread)
         raise not_there(message_id) if queue is None else not_there(message_id, f"queue {queue} has none of that id")
 
+    def with_id(self, message_id: str) -> list[Message]:
+        """The messages of that id: one of each queue that has one."""
+        stored = [id_bytes(message_id)]
+        return [message for name in self._having(message_id) for message in self.those(name, stored)]
+
     def _having(self, message_id: str) -> list[str]:
         """The queues that have a message with that id."""
         queues, stored = self.queues(), id_bytes(message_id)

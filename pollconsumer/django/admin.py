@@ -1,0 +1,197 @@
+"""Messages and batches in the site's admin: to look through, to search by id, to cancel and to redrive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.admin import ShowFacets
+from django.http import HttpRequest
+from django.shortcuts import redirect
+
+from pollconsumer.core.errors import NotFound, PollConsumerError
+from pollconsumer.core.lifecycle import State
+from pollconsumer.django.models import QueueBatch, QueueMessage
+from pollconsumer.django.permissions import ACT, VIEW, may
+from pollconsumer.django.store_rows import StoreChangeList, StoreRows
+from pollconsumer.django.web_view import site_app
+from pollconsumer.interface.api.registry import registry
+from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.reading.batch_reader import STATES
+from pollconsumer.store.reading.inspector import Inspector
+from pollconsumer.store.reading.message_selector import by_queue
+
+MOST = 1000
+"""Messages, or batches, of which the list has pages."""
+
+
+class _Filter(admin.SimpleListFilter):
+    names: Iterable[str] = ()
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        del request, model_admin
+        return [(name, name) for name in self.choose()]
+
+    def choose(self) -> Iterable[str]:
+        return self.names
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        del request
+        return queryset
+
+
+class _ByState(_Filter):
+    title = parameter_name = "state"
+    names = tuple(State)
+
+
+class _ByBatchState(_ByState):
+    names = STATES
+
+
+class _ByQueue(_Filter):
+    title = parameter_name = "queue"
+
+    def choose(self) -> Iterable[str]:
+        return site_app().ask(lambda *store: Inspector(*store).queues())
+
+
+class _ByHandler(_Filter):
+    title = parameter_name = "handler"
+
+    def choose(self) -> Iterable[str]:
+        known = {name for app in registry.apps for name in app.handlers}
+        return sorted(known | {*site_app().settings().commands})
+
+
+class _OfStore(admin.ModelAdmin):
+    """What is read from the store, and changed by actions alone."""
+
+    actions = ("cancel", "redrive")
+    sortable_by = ()
+    show_full_result_count = False
+    show_facets = ShowFacets.NEVER
+
+    def rows(self, searched: str, **chosen: str | None) -> Iterator[Any]:
+        """The objects of a list: with the id ``searched``, if there is one, and as the filters are ``chosen``."""
+        raise NotImplementedError
+
+    def get_changelist(self, request: HttpRequest, **_: Any) -> type[StoreChangeList]:
+        del request
+        return StoreChangeList
+
+    def get_queryset(self, request: HttpRequest) -> StoreRows:
+        del request
+        return StoreRows()
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
+        try:
+            return super().changelist_view(request, extra_context)
+        except PollConsumerError as error:
+            self.message_user(request, str(error), messages.ERROR)
+            return redirect(f"{self.admin_site.name}:index")
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        del obj
+        return may(request.user, VIEW)
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
+
+    def has_act_permission(self, request: HttpRequest) -> bool:
+        return may(request.user, ACT)
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        del request, obj
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Whether fields may be edited, which belong to the store: see `has_act_permission`."""
+        del request, obj
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        del request, obj
+        return False
+
+    def tell(self, request: HttpRequest, done: int, what: str, left: int, why: str) -> None:
+        rest = f", {left} left: {why}" if left else ""
+        self.message_user(request, f"{done} {what}{rest}.", messages.WARNING if left else messages.SUCCESS)
+
+
+@admin.register(QueueMessage)
+class MessageAdmin(_OfStore):
+    list_display = ("message_id", "queue", "handler", "state", "since", "attempts", "last_error")
+    list_filter = (_ByState, _ByQueue, _ByHandler)
+    search_fields = ("message_id",)
+    search_help_text = f"The whole id. Without one, the list has at most {MOST:,} messages: choose a state or a queue."
+    exclude = ("key",)
+
+    def rows(self, searched: str, **chosen: str | None) -> Iterator[QueueMessage]:
+        if searched:
+            for found in site_app().ask(lambda *store: Inspector(*store).with_id(searched)):
+                if all(value in (None, str(getattr(found, name))) for name, value in chosen.items()):
+                    yield QueueMessage.of(found)
+        else:
+            for handle in islice(site_app().messages(**chosen), MOST):
+                assert handle.listed is not None
+                yield QueueMessage.of(handle.listed)
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> QueueMessage | None:
+        del request, from_field
+        queue, _, message_id = object_id.partition("/")
+        try:
+            return QueueMessage.of(site_app().look(queue, message_id))
+        except NotFound:
+            return None
+
+    @admin.action(description="Cancel selected messages", permissions=["act"])
+    def cancel(self, request: HttpRequest, queryset: StoreRows) -> None:
+        chosen = by_queue([(each.queue, each.message_id) for each in queryset])
+        done = [site_app().ask(lambda *store: Interventions(*store).cancel_all(*item)) for item in chosen.items()]  # noqa: B023
+        count = sum(map(len, done))
+        self.tell(request, count, "cancelled", len(queryset) - count, "only scheduled and ready ones can be")
+
+    @admin.action(description="Redrive selected messages", permissions=["act"])
+    def redrive(self, request: HttpRequest, queryset: StoreRows) -> None:
+        chosen = by_queue([(each.queue, each.message_id) for each in queryset])
+        done = [site_app().ask(lambda *store: Interventions(*store).redrive(*item)) for item in chosen.items()]  # noqa: B023
+        count = sum(map(len, done))
+        why = "no dead letter, or another message has the unique key"
+        self.tell(request, count, "redriven", len(queryset) - count, why)
+
+
+@admin.register(QueueBatch)
+class BatchAdmin(_OfStore):
+    list_display = ("batch_id", "home", "state", "total", "outstanding", "completed", "dead", "created_at", "ended_at")
+    list_filter = (_ByBatchState, _ByQueue)
+    search_fields = ("batch_id",)
+    search_help_text = "The whole id."
+    exclude = ("key",)
+
+    def rows(self, searched: str, **chosen: str | None) -> Iterator[QueueBatch]:
+        state, queue = chosen.get("state"), chosen.get("queue")
+        found = (each.listed for each in site_app().batches)
+        for batch in islice(found, MOST):
+            if searched in ("", batch.id) and state in (None, batch.state) and queue in (None, batch.home):
+                yield QueueBatch.of(batch)
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> QueueBatch | None:
+        del request, from_field
+        try:
+            return QueueBatch.of(site_app().batches.get(object_id.partition("/")[2]).listed)
+        except NotFound:
+            return None
+
+    @admin.action(description="Cancel members of selected batches", permissions=["act"])
+    def cancel(self, request: HttpRequest, queryset: StoreRows) -> None:
+        done = [site_app().batches.get(each.batch_id).cancel() for each in queryset]
+        stopped = sum(each.asked_to_stop for each in done)
+        self.tell(request, sum(each.cancelled for each in done), "cancelled", stopped, "asked to stop")
+
+    @admin.action(description="Redrive dead members of selected batches", permissions=["act"])
+    def redrive(self, request: HttpRequest, queryset: StoreRows) -> None:
+        done = sum(site_app().batches.get(each.batch_id).redrive() for each in queryset)
+        self.tell(request, done, "redriven", 0, "")
