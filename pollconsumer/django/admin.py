@@ -129,7 +129,7 @@ class MessageAdmin(_OfStore):
     search_help_text = f"The whole id. Without one, the list has at most {MOST:,} messages: choose a state or a queue."
     exclude = ("key",)
 
-    def rows(self, searched: str, **chosen: str | None) -> Iterator[QueueMessage]:
+    def rows(self, searched: str, **chosen: Any) -> Iterator[QueueMessage]:
         if searched:
             for found in site_app().ask(lambda *store: Inspector(*store).with_id(searched)):
                 if all(value in (None, str(getattr(found, name))) for name, value in chosen.items()):

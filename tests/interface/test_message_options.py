@@ -217,9 +217,10 @@ def test_a_policy_is_registered_once_under_a_name(app: PollConsumer) -> None:
 
 def test_a_retry_that_is_no_text_is_refused_of_a_handler_by_its_name(app: PollConsumer) -> None:
     app.handler("known")(lambda: None)
-    for retry in (5, []):
+    wrong: tuple[Any, ...] = (5, [])
+    for retry in wrong:
         with pytest.raises(BadData, match="the name of a policy"):
-            app.enqueue("known", retry=retry)  # type: ignore[arg-type]
+            app.enqueue("known", retry=retry)
 
 
 @pytest.mark.parametrize("hooked", [False, True])

@@ -75,15 +75,12 @@ def check(compat: bool, as_json: bool) -> int:
     """Validate configuration and handlers, reach the store, show the next launches and the window."""
     settings = current_settings()
     if compat:
-        from pollconsumer.interface.cli.installation.compat import try_server  # a check of the configuration needs none
-
-        return try_server(settings, as_json=as_json)
+        return _try_server(settings, as_json=as_json)
     log_outputs.check(settings.logs, settings.directory)
     handlers = _import_in_time(settings)
     limit_command()
     unchecked = _unchecked_arguments()
     files = OnlyRead(settings.state_files().directories)
-    state = files.place()
     recurrences = load_recurrences(settings, handlers)
     wire = opener_of(settings, files).persons_wire(lambda: Budget(REACH_BUDGET))
     now_ms(wire)
@@ -91,15 +88,15 @@ def check(compat: bool, as_json: bool) -> int:
     _check_handlers(recurrences, handlers)
     unserved = _unserved(wire, settings, queues, handlers, recurrences)
     past = _earlier_launches(wire, settings)
-    consumers = [each for each in past if each["queues"] == sorted(queues)]
-    movers = [each for each in past if each["role"] == "mover"]
-    now = datetime.now().astimezone()
-    windows = {
-        "consumer": next_window(settings.consumer, now, consumers),
-        "mover": next_window(settings.mover, now, movers),
+    launches = {
+        "consumer": [each for each in past if each["queues"] == sorted(queues)],
+        "mover": [each for each in past if each["role"] == "mover"],
     }
+    roles = [role for role, found in launches.items() if found or role == "consumer"]
+    now = datetime.now().astimezone()
+    windows = {role: next_window(getattr(settings, role), now, found) for role, found in launches.items()}
     report: dict[str, Any] = {
-        **_places_of(settings, wire, state),
+        **_places_of(settings, wire, files.place()),
         "queues": list(queues),
         "handlers": sorted({handler.name for handler in handlers.values()}),
         "aliases": dict(sorted(aliases_among(handlers).items())),
@@ -111,20 +108,24 @@ def check(compat: bool, as_json: bool) -> int:
         "arguments_not_checked": unchecked,
         **windows,
     }
-    if found := another_store(settings):
-        log.warning("configuration belongs to %s, and the store to this user: %s; %s", *found, REMEDY)
+    _warn_of_another_store(settings)
     if as_json:
         print_json(report)
     else:
         not_served = [_not_served(queue, service, handlers, report["commands"]) for queue, service in unserved.items()]
-        _print(report, settings, not_served, roles=("consumer", "mover") if movers else ("consumer",))
+        _print(report, settings, not_served, roles)
     warn_of_former_names(settings)
     _warn_of_missing_rights(wire, settings)
-    _warn_of_dropped_ticks("consumer", windows["consumer"], consumers)
-    if movers:
-        _warn_of_dropped_ticks("mover", windows["mover"], movers)
+    for role in roles:
+        _warn_of_dropped_ticks(role, windows[role], launches[role])
     _warn_of_recurrences_nobody_serves(recurrences, unserved)
     return 0
+
+
+def _try_server(settings: Settings, *, as_json: bool) -> int:
+    from pollconsumer.interface.cli.installation.compat import try_server  # a check of the configuration needs none
+
+    return try_server(settings, as_json=as_json)
 
 
 def _unserved(
@@ -192,6 +193,11 @@ def _warn_of_dropped_ticks(role: str, window: Mapping[str, Any], launches: Seque
             "%s: its launcher drops ticks, and no schedule is known: a launch lasts beyond the next tick; "
             "set %s.schedule", role, role,
         )  # fmt: skip
+
+
+def _warn_of_another_store(settings: Settings) -> None:
+    if found := another_store(settings):
+        log.warning("configuration belongs to %s, and the store to this user: %s; %s", *found, REMEDY)
 
 
 def _warn_of_missing_rights(wire: Wire, settings: Settings) -> None:
