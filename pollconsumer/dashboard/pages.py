@@ -13,6 +13,7 @@ from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.measured import Measured
+from pollconsumer.core.messages.codec import shown_value
 from pollconsumer.core.notation.instants import ago, datetime_of, iso
 from pollconsumer.core.notation.text import printable
 from pollconsumer.core.notation.timespan import format_duration
@@ -128,7 +129,7 @@ def _brief(value: object) -> str:
 
 def _json(value: object, indent: int | None = 2) -> str:
     try:
-        return json.dumps(value, ensure_ascii=False, indent=indent)
+        return json.dumps(shown_value(value), ensure_ascii=False, indent=indent)
     except RecursionError:
         return "nested too deeply to be shown here"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pollconsumer.core.errors import BadData
-from pollconsumer.core.messages.message import NewMessage, check_id
+from pollconsumer.core.messages.message import Codec, NewMessage, check_id
 from pollconsumer.core.messages.sequel import identified
 from pollconsumer.runtime.new_messages import Sendable, callback_of, message_of, milliseconds, refuse_own_identity
 from pollconsumer.store.queues.batches import NewBatch
@@ -23,9 +23,10 @@ def new_batch(
     ended: Sendable | None,
     expires: str | float | None,
     cancelled_as: str | None = None,
+    codec: Codec | None = None,
 ) -> NewBatch:
-    """A batch with these callbacks. Its home is the queue of the first of them. BadData for an invalid id, expiry, or
-    ``cancelled_as``."""
+    """A batch with these callbacks, encoded by the ``codec``. Its home is the queue of the first of them. BadData for
+    an invalid id, expiry, or ``cancelled_as``."""
     if cancelled_as not in (None, "completed"):
         raise BadData("cancelled_as", repr(cancelled_as), "completed, or leave it out")
     if len(check_id(batch_id)) > LONGEST_ID:
@@ -34,6 +35,10 @@ def new_batch(
     called = {name: callback for name, callback in given.items() if callback is not None}
     home = next((callback_of(called[name], batch_id, name)["queue"] for name in called), "default")
     callbacks = {name: callback_of(callback, batch_id, name, home) for name, callback in called.items()}
+    if codec is not None:
+        from pollconsumer.core.messages.coded_message import coded_packed  # few applications have a codec
+
+        callbacks = {name: coded_packed(callback, codec) for name, callback in callbacks.items()}
     lasts = 0 if expires is None else max(1, milliseconds("expires", expires))
     return NewBatch(home, batch_id, callbacks, lasts, spares_cancelled=cancelled_as is not None)
 

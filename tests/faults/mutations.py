@@ -42,6 +42,7 @@ NEAREST = {
     "acquire": ["leases", "moving", "rollback"],
     "announce": ["recovering"],
     "arrive": ["batches"],
+    "attempt_opener": ["interface/test_codec"],
     "audit": ["newer_versions", "auditing"],
     "batches": ["batches"],
     "batch_in_hand": ["interface/test_batch_api"],

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from pollconsumer.core.errors import BadData, PayloadTooLarge
 
@@ -57,6 +57,26 @@ class NewMessage(NamedTuple):
     rate: str = ""
     sequel: str = ""
     """What its end brings about, encoded: see `sequel.py`."""
+    encoded: bool = False
+    """Whether its payload is encoded by a codec: see `codec.py`."""
+
+
+ENCODED = "pollconsumer:encoded"
+"""The one name of a value that a codec has encoded."""
+
+
+class Codec(Protocol):
+    """Encodes the JSON of values, and decodes it again. Either may raise any exception.
+
+    An attribute ``digest_key``, bytes, keys the digest by which a second message of an id of the user's is compared
+    with the first; without it only their handlers are compared.
+    """
+
+    def encode(self, data: bytes, /) -> bytes:
+        """What the store is to have in place of ``data``."""
+
+    def decode(self, data: bytes, /) -> bytes:
+        """The inverse of `encode`; also of what earlier keys encoded."""
 
 
 OPTIONS, EXTENSION = slice(4, None), slice(12, None)
@@ -267,14 +287,13 @@ def digest_of(handler: str, payload: bytes) -> str:
     """Digest of handler and payload, independent of the order of names: 8 bytes, as hex."""
     from hashlib import blake2b
 
+    return blake2b(f"{handler}\n{canonical_text(payload)}".encode(), digest_size=8).hexdigest()
+
+
+def canonical_text(payload: bytes) -> str:
+    """The JSON of a payload, with its names in order."""
     if payload.count(b'":') < 2 and b" " not in payload and b"\\" not in payload:  # one name: nothing to sort
-        canonical = payload.decode()
-    else:
-        canonical = _canonical(payload)
-    return blake2b(f"{handler}\n{canonical}".encode(), digest_size=8).hexdigest()
-
-
-def _canonical(payload: bytes) -> str:
+        return payload.decode()
     try:
         return _encode_sorted(json.loads(payload))
     except RecursionError:

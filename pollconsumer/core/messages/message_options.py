@@ -29,6 +29,8 @@ class Options(NamedTuple):
     retry: str | None = None
     ping: str | None = None
     """URL of a monitor that is told of the message, an occurrence."""
+    encoded: bool = False
+    """Whether its payload is encoded by a codec."""
 
 
 FIRST = frozenset(("headers", "timeout", "max_attempts", "retry", "ping"))
@@ -43,7 +45,13 @@ def has_later(options: Options) -> bool:
 
 def options_of(message: NewMessage) -> Options:
     """The options of ``message``. BadData if any is invalid."""
-    return _checked(Options(message.headers or {}, message.timeout, message.max_attempts, message.retry, message.ping))
+    return _checked(given_options(message))
+
+
+def given_options(message: NewMessage) -> Options:
+    """The options of ``message``, as they are."""
+    travelling = message.timeout, message.max_attempts, message.retry, message.ping, message.encoded
+    return Options(message.headers or {}, *travelling)
 
 
 def encoded(options: Options) -> bytes:
@@ -66,7 +74,9 @@ def decoded(stored: bytes) -> tuple[Options, bool]:
 
 
 def _checked(options: Options) -> Options:
-    headers, timeout, max_attempts, retry, ping = options
+    headers, timeout, max_attempts, retry, ping, encoded = options
+    if type(encoded) is not bool:
+        raise TypeError(f"encoded is {encoded!r}, not true or false")
     if timeout is not None and not (_is_number(timeout) and 0 < timeout <= YEAR):
         raise BadData("timeout", repr(timeout), "must be > 0, and at most 365d")
     if max_attempts is not None and not (type(max_attempts) is int and 1 <= max_attempts <= MOST_ATTEMPTS):

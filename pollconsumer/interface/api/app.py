@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 
 from pollconsumer.core.errors import CannotCreate, ConfigurationError, StoreUnreachable
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.messages.message import NewMessage, check_handler
+from pollconsumer.core.messages.message import Codec, NewMessage, check_handler
 from pollconsumer.core.retry import ErrorPolicy, RetryPolicy
 from pollconsumer.interface.api.batches.batch_calls import BatchCalls
 from pollconsumer.interface.api.handle import Handle
@@ -18,6 +18,7 @@ from pollconsumer.interface.api.handler_options import (
     HandlerOptions,
     aliases_of,
     arguments_of,
+    check_codec,
     check_options,
     check_retry,
     handler_of,
@@ -60,6 +61,9 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
     raises StoreUnreachable, or OutcomeUnknown if it was sent. It may last a few tenths of a second longer, and with
     ``durability = "strict"`` by ``strict.within``; a bulk enqueue has it for each round trip. ConfigurationError for an
     invalid value.
+
+    ``codec``: an object whose ``encode(bytes)`` makes what the store has in place of the JSON of payloads, results,
+    checkpoints, steps and signals, and whose ``decode(bytes)`` is the inverse.
     """
 
     def __init__(
@@ -69,8 +73,10 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
         store: str | UserClient | None = None,
         namespace: str | None = None,
         patience: str | float = PATIENCE,
+        codec: Codec | None = None,
     ) -> None:
         super().__init__(config, store, namespace, seconds_of("patience", patience, parse_timeout))
+        self.codec = check_codec(codec)
         self.queues: set[str] = set()
         """Queues that launches serve in addition to those of its handlers."""
         self.handlers: dict[str, HandlerFunction[..., ..., Any, Any]] = {}
@@ -128,8 +134,9 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
             for each in (chosen, *aliases):
                 if each in self.handlers:
                     refuse_second(each, self.handlers[each].function, function)
-            arguments = arguments_of(function, upgrade, is_bulk=checked["bulk"] is not None)
-            handler = handler_of(chosen, function, arguments, checked | {"policies": self.retry_policies})
+            arguments = arguments_of(function, upgrade, self.codec, is_bulk=checked["bulk"] is not None)
+            own = {"policies": self.retry_policies, "codec": self.codec}
+            handler = handler_of(chosen, function, arguments, checked | own)
             registered: HandlerFunction[..., ..., Any, Any] = HandlerFunction(self, handler, function, arguments)
             self.handlers |= dict.fromkeys((chosen, *aliases), registered)
             return registered
@@ -224,7 +231,7 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
 
         def placed() -> NewMessage:
             defaults = self.defaults_of(handler)
-            rated = defaults.rated(message)
+            rated = self._coded(defaults.rated(message))
             return rated._replace(queue=defaults.queue) if options.get("queue") is None else rated
 
         def call(store: Producer) -> Handle[Any]:

@@ -17,12 +17,13 @@ from pollconsumer.core.errors import (
     WaitRefused,
 )
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.messages.message import encode_payload
+from pollconsumer.core.messages.message import Codec, encode_payload
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.interface.api.handle_actions import (
     Act,
     cancelling,
     changing,
+    readable_result,
     redriving,
     rescheduling,
     serve_others,
@@ -49,6 +50,8 @@ STUCK = (
 
 class MessageCalls(Protocol):
     """Calls of an application that handles use: to read their messages, to act on them, and to pause in between."""
+
+    codec: Codec | None
 
     @property
     def place(self) -> tuple[object, str | None]: ...
@@ -140,7 +143,7 @@ class Handle(Generic[R]):
         """Send a value of at most 64 KiB of JSON to the message, whose handler waits for it by ``context.wait_for``, or
         will. False if another value was sent before by that name: the first one holds. BadData if the message has
         ended, has signals of 1 MiB, or for an invalid name or value; NotFound, StoreUnreachable."""
-        return self._app.ask(signalling(self.queue, self.id, name, value))
+        return self._app.ask(signalling(self.queue, self.id, name, value, self._app.codec))
 
     async def status_async(self) -> Message:
         """`status` without blocking the event loop."""
@@ -169,7 +172,7 @@ class Handle(Generic[R]):
 
     async def signal_async(self, name: str, value: Any = None) -> bool:
         """`signal` without blocking the event loop."""
-        return await self._app.ask_async(signalling(self.queue, self.id, name, value))
+        return await self._app.ask_async(signalling(self.queue, self.id, name, value, self._app.codec))
 
     async def state_async(self) -> State:
         """`state` without blocking the event loop."""
@@ -181,7 +184,8 @@ class Handle(Generic[R]):
         A result is the JSON of what the handler returned: a tuple comes back as a list, an instant as text.
 
         ``timeout`` in seconds or as text such as ``5m``, None for no limit. TimeoutError after it; NotCompleted if the
-        message became a dead letter, was cancelled or expired; NotFound if it is no longer kept; StoreUnreachable.
+        message became a dead letter, was cancelled or expired; NotFound if it is no longer kept; StoreUnreachable;
+        BadData for a result that the application's codec cannot decode.
         Polls the store, at intervals up to a tenth of a second. A spooled message is awaited until a launch has taken
         it in, too.
 
@@ -197,7 +201,7 @@ class Handle(Generic[R]):
                     continue
                 pause = waiting.pause_after(message, goes_on=self._goes_on(message))
                 if pause is None:
-                    return cast("R | None", message.result)
+                    return cast("R | None", readable_result(message.id, message.result))
                 if waiting.may_be_stuck(message) and not self._app.ask(waiting.serve_others(message)):
                     waiting.give_up(message)
                 self._app.pause(pause)
@@ -213,7 +217,7 @@ class Handle(Generic[R]):
                     continue
                 pause = waiting.pause_after(message, goes_on=self._goes_on(message))
                 if pause is None:
-                    return cast("R | None", message.result)
+                    return cast("R | None", readable_result(message.id, message.result))
                 if waiting.may_be_stuck(message) and not await self._app.ask_async(waiting.serve_others(message)):
                     waiting.give_up(message)
                 await self._app.pause_async(pause)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.messages.message import check_priority
+from pollconsumer.core.messages.message import ENCODED, Codec, check_priority
 from pollconsumer.runtime.new_messages import due_ms, milliseconds
 from pollconsumer.store.client.wire import Wire
 
@@ -42,11 +43,22 @@ def changing(queue: str, message_id: str, priority: int | None, payload: bytes) 
     return lambda *store: _interventions(*store).change(queue, message_id, priority=priority, payload=payload)
 
 
-def signalling(queue: str, message_id: str, name: str, value: Any) -> Callable[[Wire, str], bool]:
+def readable_result(message_id: str, result: Any) -> Any:
+    """The ``result`` of a message as a handle read it. BadData if that could not be decoded."""
+    if type(result) is dict and ENCODED in result:
+        raise BadData("result", message_id, "it is encoded: give PollConsumer(codec=…) the codec and its keys")
+    return result
+
+
+def signalling(queue: str, message_id: str, name: str, value: Any, codec: Codec | None) -> Callable[[Wire, str], bool]:
     """The act that sends a signal. BadData for an invalid name or value; TypeError for one without a JSON form."""
-    from pollconsumer.core.messages.message_steps import signal_line  # imported lazily: few programs send signals
+    from pollconsumer.core.messages.message_steps import as_json, signal_line  # imported lazily: few send signals
 
     signal_line(name, value)  # a TypeError within the act would be taken for an answer that cannot be read
+    if codec is not None:
+        from pollconsumer.core.messages.codec import encoded_json
+
+        value = json.loads(encoded_json(as_json(value, f"signal {name}").encode(), codec))
 
     def signal(wire: Wire, namespace: str) -> bool:
         from pollconsumer.store.queues.signal_sender import SignalSender

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Required, TypedDict, c
 
 from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.errors import ConfigurationError, UsageError, unknown_options
-from pollconsumer.core.messages.message import MOST_ATTEMPTS, check_handler, check_queue
+from pollconsumer.core.messages.message import MOST_ATTEMPTS, Codec, check_handler, check_queue
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.core.retry import Backoff, ErrorPolicy, RetryPolicy, sees_error
 from pollconsumer.interface.settings.model import RecurrenceSettings
 from pollconsumer.interface.settings.recurrence_rules import check_recurrence
 from pollconsumer.interface.settings.values import parse_timeout, parse_word
-from pollconsumer.runtime.handling.handler import MAX_ATTEMPTS, RESULT_TTL, Bulk, Handler, calling
+from pollconsumer.runtime.handling.handler import MAX_ATTEMPTS, RESULT_TTL, Bulk, Handler, calling, decoding
 from pollconsumer.runtime.handling.validation.arguments import Arguments
 
 if TYPE_CHECKING:
@@ -98,6 +98,13 @@ def check_options(options: HandlerOptions | BulkOptions) -> dict[str, Any]:
         "rate_key": options.get("rate_key"),
         "bulk": _bulk(options.get("bulk"), options.get("bulk_wait")),
     }
+
+
+def check_codec(codec: Codec | None) -> Codec | None:
+    """``codec``. ConfigurationError if it is none."""
+    if codec is not None and not all(callable(getattr(codec, name, None)) for name in ("encode", "decode")):
+        raise ConfigurationError("codec", repr(codec), "an object with encode(bytes) and decode(bytes)")
+    return codec
 
 
 def aliases_of(given: object) -> tuple[str, ...]:
@@ -208,21 +215,23 @@ def refuse_second(name: str, first: Callable[..., Any], second: Callable[..., An
 
 
 def arguments_of(
-    function: Callable[..., Any], upgrade: Callable[[dict[str, Any]], dict[str, Any]] | None, *, is_bulk: bool
+    function: Callable[..., Any],
+    upgrade: Callable[[dict[str, Any]], dict[str, Any]] | None,
+    codec: Codec | None,
+    *,
+    is_bulk: bool,
 ) -> Arguments:
-    """The parameters of ``function``; a payload that does not fit is upgraded. ConfigurationError for a function that
-    no message can call."""
+    """The parameters of ``function``; a payload that does not fit is upgraded, those of a bulk handler are decoded.
+    ConfigurationError for a function that no message can call."""
     if is_bulk:
         from pollconsumer.runtime.handling.bulk.bulk_arguments import BulkArguments  # few handlers are
 
-        return BulkArguments(function, _converting, _dumping, upgrade)
+        return BulkArguments(function, _converting, _dumping, upgrade, codec)
     if upgrade is None:
         return Arguments(function, _converting, _dumping)
-    from pollconsumer.runtime.handling.validation.upgraded_arguments import (
-        UpgradedArguments,
-    )  # few have an earlier form
+    from pollconsumer.runtime.handling.validation import upgraded_arguments  # few have an earlier form
 
-    return UpgradedArguments(function, _converting, _dumping, upgrade)
+    return upgraded_arguments.UpgradedArguments(function, _converting, _dumping, upgrade)
 
 
 def _converting(hint: Any) -> Callable[[Any], Any]:
@@ -250,6 +259,8 @@ def handler_of(name: str, function: Callable[..., Any], arguments: Arguments, ch
     asynchronous = is_asynchronous(f"handler {name}", function)
     if checked["bulk"] is None:
         run = calling(function, arguments)
+        if checked["codec"] is not None:
+            run = decoding(run, checked["codec"])
     else:
         from pollconsumer.runtime.handling.bulk.bulk_call import calling_bulk
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pollconsumer.core.errors import CannotCreate, Conflict, NotFound, StoreUnreachable
 from pollconsumer.core.messages.alike import Alike
-from pollconsumer.core.messages.message import NewMessage
+from pollconsumer.core.messages.message import Codec, NewMessage
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.api.store_pool import CallPatience, PooledStore, StorePool
@@ -41,6 +41,7 @@ class StoreCalls:
     ``…_async`` is made without blocking an event loop. A child process opens connections of its own."""
 
     hooks: Hooks
+    codec: Codec | None = None
 
     def __init__(
         self,
@@ -70,8 +71,8 @@ class StoreCalls:
 
     def enqueue_one(self, message: NewMessage) -> Handle[Any]:
         """Enqueue a prepared message."""
-        if self.hooks.before_enqueue:
-            message = self._drafted(message)
+        if self.hooks.before_enqueue or self.codec is not None:
+            message = self._prepared(message)
         try:
             with Shield(), self._take() as store:
                 entry = store.enqueue_one(message)
@@ -80,8 +81,8 @@ class StoreCalls:
         return Handle(entry.id, message.queue, self, duplicate=entry.duplicate)
 
     async def enqueue_one_async(self, message: NewMessage) -> Handle[Any]:
-        if self.hooks.before_enqueue:
-            message = self._drafted(message)
+        if self.hooks.before_enqueue or self.codec is not None:
+            message = self._prepared(message)
         try:
             entry = await self._make_async(lambda store: store.enqueue_one(message))
         except (StoreUnreachable, CannotCreate) as error:
@@ -91,8 +92,8 @@ class StoreCalls:
     def enqueue_messages(self, messages: Sequence[NewMessage], *, spools: bool = True) -> list[Handle[Any]]:
         """Enqueue prepared messages, a few hundred per round trip. Calls of other threads may come in between.
         ``spools``: what cannot be enqueued may be spooled."""
-        if self.hooks.before_enqueue:
-            messages = [self._drafted(message) for message in messages]
+        if self.hooks.before_enqueue or self.codec is not None:
+            messages = [self._prepared(message) for message in messages]
         handles: list[Handle[Any]] = []
         try:
             with Shield():
@@ -106,8 +107,8 @@ class StoreCalls:
         return handles
 
     async def enqueue_messages_async(self, messages: Sequence[NewMessage], *, spools: bool = True) -> list[Handle[Any]]:
-        if self.hooks.before_enqueue:
-            messages = [self._drafted(message) for message in messages]
+        if self.hooks.before_enqueue or self.codec is not None:
+            messages = [self._prepared(message) for message in messages]
         handles: list[Handle[Any]] = []
         try:
             for part in _round_trips(messages):
@@ -147,6 +148,17 @@ class StoreCalls:
 
         return await to_thread(self._spooled, messages, error, before)
 
+    def _prepared(self, message: NewMessage) -> NewMessage:
+        """``message`` after the hooks, encoded."""
+        return self._coded(self._drafted(message) if self.hooks.before_enqueue else message)
+
+    def _coded(self, message: NewMessage) -> NewMessage:
+        if self.codec is None:
+            return message
+        from pollconsumer.core.messages.coded_message import coded  # few applications have a codec
+
+        return coded(message, self.codec)
+
     def _drafted(self, message: NewMessage) -> NewMessage:
         from pollconsumer.runtime.drafts import drafted
 
@@ -166,13 +178,23 @@ class StoreCalls:
 
     def look(self, queue: str | None, message_id: str) -> Message:
         """A message as it is now, of this queue or of the one that has it. Raises as ``PollConsumer.message``."""
-        return self.ask(_looking(queue, message_id))
+        return self.decoded(self.ask(_looking(queue, message_id)))
 
     async def look_async(self, queue: str | None, message_id: str) -> Message:
         """`look` without blocking the event loop."""
-        return await self.ask_async(_looking(queue, message_id))
+        return self.decoded(await self.ask_async(_looking(queue, message_id)))
+
+    def decoded(self, message: Message) -> Message:
+        """``message`` with its payload and its result decoded, as far as the codec can."""
+        if self.codec is None:
+            return message
+        from pollconsumer.core.messages.codec import readable_value  # few applications have a codec
+
+        payload, result = (readable_value(each, self.codec) for each in (message.payload, message.result))
+        return message._replace(payload=payload, result=result)
 
     def handle_of(self, message: Message) -> Handle[Any]:
+        message = self.decoded(message)
         handle: Handle[Any] = Handle(message.id, message.queue, self, duplicate=False)
         handle.listed = message
         return handle
@@ -251,13 +273,13 @@ class StoreCalls:
 
     def _open(self, patience: Patience) -> Producer:
         from pollconsumer.interface.configured_store import opener_of, producer_of
-        from pollconsumer.interface.logs.logs import warn_of_store
+        from pollconsumer.interface.logs.logs import said_once, warn_of_store
 
         settings = self.settings()
         if self._opener is None:
             client = self._client
             given = None if client is None else lambda: client
-            self._opener = opener_of(settings, warn=_once(warn_of_store), client=given)
+            self._opener = opener_of(settings, warn=said_once(warn_of_store), client=given)
             if settings is not registry.settings:  # otherwise the command has warned already
                 from pollconsumer.interface.settings.owners import warn_of_another_store
 
@@ -274,18 +296,6 @@ class StoreCalls:
                 settings = changed(settings, client=self._client.address)
             self._own_settings = settings
         return self._own_settings
-
-
-def _once(say: Callable[[str], None]) -> Callable[[str], None]:
-    """``say``, but only for a text that was not said before: every connection repeats it."""
-    said = set[str]()
-
-    def say_new(text: str) -> None:
-        if text not in said:
-            said.add(text)  # first, since a logging handler may enqueue
-            say(text)
-
-    return say_new
 
 
 def _looking(queue: str | None, message_id: str) -> Callable[[Wire, str], Message]:

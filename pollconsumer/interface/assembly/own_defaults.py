@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from pollconsumer.core.errors import BadData, ConfigurationError
-from pollconsumer.core.messages.message import NewMessage
+from pollconsumer.core.messages.message import Codec, NewMessage
 from pollconsumer.interface.api.known import check_arguments, check_retry, refuse_handler
 from pollconsumer.interface.api.registry import RegisteredHandler, registry
 from pollconsumer.interface.settings.load import django_site
@@ -39,6 +39,11 @@ class OwnDefaults:
             self._registered = self._import()
             self._functions = registry.handlers()
         return self._registered.get(handler)
+
+    def codec_of(self, handler: str) -> Codec | None:
+        """The codec of ``handler``'s application. Raises as `of`."""
+        known = self.registered(handler)
+        return None if known is None else known.codec
 
     def checked(self, handler: str, payload: Mapping[str, Any], retry: str | None = None) -> None:
         """Raise BadData if the launches of this configuration would park a message of ``handler``, or refuse its

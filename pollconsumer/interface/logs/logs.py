@@ -312,3 +312,15 @@ def _output_of(stream: TextIO | None) -> Callable[[str], object]:
             standard_error.write(text.encode(errors="backslashreplace"), descriptor)
 
     return write
+
+
+def said_once(say: Callable[[str], None]) -> Callable[[str], None]:
+    """``say``, but only for a text that was not said before: every connection repeats it."""
+    said = set[str]()
+
+    def say_new(text: str) -> None:
+        if text not in said:
+            said.add(text)  # first, since a logging handler may enqueue
+            say(text)
+
+    return say_new

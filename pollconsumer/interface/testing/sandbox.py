@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.messages.codec import readable_value
 from pollconsumer.core.notation.instants import ceil_ms
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.core.recurrence import Recurrence
@@ -178,8 +179,8 @@ class Sandbox:
     def message(self, message: Handle[Any] | str) -> Message:
         """The message, by handle or id. NotFound if there is none."""
         if isinstance(message, Handle):
-            return self._inspector.message(message.id, message.queue)
-        return self._inspector.message(message)
+            return _decoded(self._inspector.message(message.id, message.queue))
+        return _decoded(self._inspector.message(message))
 
     def messages(
         self, state: State | str | None = None, *, handler: str | None = None, queue: str | None = None
@@ -190,7 +191,7 @@ class Sandbox:
         if queue is not None and queue not in self._inspector.queues():
             return []
         found = self._inspector.messages(wanted, queue, sys.maxsize)
-        return [message for message in found if handler is None or message.handler == handler]
+        return [_decoded(message) for message in found if handler is None or message.handler == handler]
 
     def store_of(self, app: object) -> Producer:
         """The store that replaces an application's own, as ``PollConsumer`` asks for it."""
@@ -292,6 +293,15 @@ class Sandbox:
             self._mover.maintain()
             if not moved:
                 return next_due
+
+
+def _decoded(message: Message) -> Message:
+    """``message`` as its handler's application decodes it, if that has a codec."""
+    known = registry.handlers().get(message.handler)
+    if known is None or (codec := known.definition.codec) is None:
+        return message
+    payload, result = (readable_value(each, codec) for each in (message.payload, message.result))
+    return message._replace(payload=payload, result=result)
 
 
 def _refuse_running_loop() -> None:

@@ -64,7 +64,7 @@ class Context:
 
     def after_settlement(self) -> Context:
         """A separate context for hooks after the settlement, which a thread left by the handler cannot use."""
-        return Context(self.delivery, self._situation, self._message, settled=True)
+        return type(self)(self.delivery, self._situation, self._message, settled=True)
 
     def end(self) -> None:
         """The attempt has ended: refuse messages of threads that it left behind, which would be lost."""
@@ -214,7 +214,9 @@ class Context:
         from pollconsumer.runtime.new_batches import StartedBatch, new_batch
 
         with Shield(), self._adding:
-            batch = StartedBatch(new_batch(id, then, failed, ended, expires, cancelled_as), self._add_of_batch)
+            batch = StartedBatch(
+                new_batch(id, then, failed, ended, expires, cancelled_as, self._situation.codec), self._add_of_batch
+            )
             self._started.append(batch)
             self.leaves = True
         return batch

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import UsageError
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.messages.message import NewMessage
+from pollconsumer.core.messages.message import Codec, NewMessage
 from pollconsumer.core.messages.message_steps import Recorded, StepEntry
 from pollconsumer.runtime.new_messages import Defaults
 
@@ -72,7 +72,7 @@ class Situation(NamedTuple):
     Their first argument is the message, as the context was given it. ``defaults_of`` gives those of a handler.
     ``send`` enqueues a message immediately and returns its id; only hooks that are called after the settlement need it.
     ``before_enqueue``: the hooks of the handler's application. ``record`` records a step; None if that cannot be, since
-    the handler is called at most once. ``ask_batch`` asks the store about a batch.
+    the handler is called at most once. ``ask_batch`` asks the store about a batch. ``codec``: the application's.
     """
 
     stop_before: float
@@ -86,3 +86,4 @@ class Situation(NamedTuple):
     stop_asked: Callable[[Any], bool] = bool
     record: Callable[[Any, StepEntry], None] | None = None
     ask_batch: Callable[..., Any] = _no_batches
+    codec: Codec | None = None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import CoroutineType, MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pollconsumer.core.messages.message import Codec
 from pollconsumer.core.notation.timespan import DAY
 from pollconsumer.core.retry import Backoff, ErrorPolicy, NotBegun, RetryPolicy
 from pollconsumer.runtime.handling.context import Context
@@ -38,7 +39,8 @@ class Handler(NamedTuple):
     except where it is ``asynchronous`` and returns a coroutine, and where it is ``isolated``, to be called in a process
     that can be killed. ``timed`` makes it again, with another timeout. ``policies``: retry policies that a message may
     name. ``rate`` and ``rate_key``: see `Defaults`. ``bulk``: that of a bulk handler, whose ``run`` takes a
-    call's payload and context, and returns the outcomes of its messages: see `bulk_call.py`.
+    call's payload and context, and returns the outcomes of its messages: see `bulk_call.py`. ``codec``: its
+    application's; ``run`` decodes payloads.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Handler(NamedTuple):
     rate: str | None = None
     rate_key: str | None = None
     bulk: Bulk | None = None
+    codec: Codec | None = None
 
     @property
     def result_ms(self) -> int:
@@ -70,6 +73,15 @@ class Handler(NamedTuple):
     def defaults(self) -> Defaults:
         """What messages of the handler have by default."""
         return Defaults(self.queue, self.rate, self.rate_key)
+
+    @property
+    def context_kind(self) -> type[Context]:
+        """The kind of its messages' contexts."""
+        if self.codec is None:
+            return Context
+        from pollconsumer.runtime.handling.coded_context import CodedContext  # few applications have a codec
+
+        return CodedContext
 
     def with_timeout(self, seconds: float | None) -> Handler:
         """The same handler with another timeout."""
@@ -129,6 +141,13 @@ def calling(function: Callable[..., Any], arguments: Arguments) -> Run:
     if arguments.takes_context:
         return lambda payload, context: function(**arguments.bind(payload), context=context)
     return lambda payload, _: function(**arguments.bind(payload))
+
+
+def decoding(run: Run, codec: Codec) -> Run:
+    """``run``, given what the codec makes of an encoded payload."""
+    from pollconsumer.core.messages.codec import decoded_value  # few applications have a codec
+
+    return lambda payload, context: run(decoded_value(payload, codec), context)
 
 
 def hooks_before_enqueue(handler: Handler | None) -> Sequence[BeforeEnqueue]:

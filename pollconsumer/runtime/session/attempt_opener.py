@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.messages.message import Malformed, decode_payload
-from pollconsumer.core.retry import MOST_CRASHES
+from pollconsumer.core.retry import MOST_CRASHES, NotBegun
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.executors.executor import Attempt
 from pollconsumer.runtime.handling.handler import Handler
@@ -60,6 +60,8 @@ class AttemptOpener:
                     handler = with_options
                     return self._opened(reservation, handler)
                 self._settling.set_aside(reservation)
+            except NotBegun as error:
+                self._settling.postpone(reservation, error)
             except (Crashed, Malformed) as error:
                 self._settling.dead_letter(reservation, handler, error, reservation.server_ms(self._clock()))
                 self._call_hooks()
@@ -83,13 +85,16 @@ class AttemptOpener:
         return Attempt(reservation, handler, payload, self._context_of(reservation))
 
     def _with_options(self, handler: Handler, reservation: Reservation) -> Handler | None:
-        """``handler`` with the message's options; None if a newer version wrote any of them."""
+        """``handler`` with the message's options; None if a newer version wrote any of them. NotBegun if its payload is
+        encoded, and there is no codec."""
         from pollconsumer.core.messages.message_options import decoded  # few messages have options
         from pollconsumer.runtime.handling.overrides import overridden
 
         options, newer = decoded(reservation.options)
         if newer:
             return None
+        if options.encoded and handler.codec is None:  # GUARD an encoded payload needs a codec
+            raise NotBegun("a payload is encoded, and its application has no codec: give PollConsumer(codec=…)")
         handler = overridden(handler, options)
         if options.ping is None or self._new_monitors is None:
             return handler

@@ -46,7 +46,7 @@ class Deliveries:
         if shared is None or shared.lot is not reservation.lot:
             shared = self._shared = self._shared_by(reservation.lot)
         if not reservation.row[rows.FLAGS] & rows.CHECKPOINT and reservation.id[-1:] != b"Z":  # quicker than by name
-            return Context(partial(shared.delivery_of, reservation), shared.situation, reservation)
+            return shared.kind(partial(shared.delivery_of, reservation), shared.situation, reservation)
         if reservation.has_checkpoint:
             stored, recorded = self._store.recorded(reservation)
             with suppress(Malformed):  # corrupt
@@ -55,7 +55,7 @@ class Deliveries:
         if (occurrence := reservation.occurrence) is not None:
             previous = self._predecessors.of(reservation)
             delivery = delivery._replace(occurrence=occurrence.instant, previous=previous)
-        return Context(delivery, shared.situation, reservation)
+        return shared.kind(delivery, shared.situation, reservation)
 
     def context_of_call(self, reservations: Sequence[Reservation]) -> tuple[CallContext, list[Delivery]]:
         """The context of a bulk call, and the deliveries of its messages, without checkpoints or predecessors."""
@@ -87,9 +87,12 @@ class Deliveries:
             launch.progress.stops.asked,
             None if handler is not None and handler.at_most_once else self._record,
             self._ask_batch,
+            None if handler is None else handler.codec,
         )
         numbers = rows.attempts(lot.row), rows.generation(lot.row), rows.fence(lot.row)
-        return _Shared(lot, self._namespace, numbers, headers, situation)
+        return _Shared(
+            lot, self._namespace, numbers, headers, situation, Context if handler is None else handler.context_kind
+        )
 
     def _ask_batch(self, what: str, *of_batch: Any) -> Any:
         from pollconsumer.runtime.session.batch_answers import answer_about  # few handlers ask
@@ -133,6 +136,7 @@ class _Shared(NamedTuple):
     numbers: tuple[int, int, int]
     headers: dict[str, str] | None
     situation: Situation
+    kind: type[Context]
 
     def delivery_of(self, reservation: Reservation) -> Delivery:
         """The delivery of a message without a checkpoint that is no occurrence: the store need not be asked for

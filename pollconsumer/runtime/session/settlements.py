@@ -6,7 +6,7 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.core.messages.message import Malformed, quick
+from pollconsumer.core.messages.message import Codec, Malformed, quick
 from pollconsumer.core.news.events import (
     AttemptFailed,
     MessageCompleted,
@@ -57,6 +57,7 @@ class Settlements:
         self._emit, self._chance, self._context_of, self._handlers = launch.emit, launch.chance, context_of, handlers
         self._stops, self._attended = launch.progress.stops, launch.plan.attended
         self._aliases = aliases_among(handlers)
+        self._codecs = {name: each.codec for name, each in handlers.items() if each.codec is not None}
         self._shares: dict[str, Share] = {}
         self.since: float | None = None
         """When the oldest unsettled attempt ended, on the monotonic clock; None if there is none."""
@@ -114,11 +115,23 @@ class Settlements:
             if len(encoded) > MAX_RESULT_BYTES:
                 self._drop(reservation, f"{len(encoded)} bytes of JSON, {MAX_RESULT_BYTES} at most")
                 encoded = b""
+            if encoded and (codec := self._codecs.get(reservation.handler)):
+                encoded = self._coded(reservation, encoded, codec)
         if sequel or (context is not None and context.leaves):
             from pollconsumer.runtime.session.ended_messages import Completion  # few messages bring about others
 
             return Completion(reservation, context, encoded, reservation.server_ms(ended)).extra(kept_for_ms)
         return (kept_for_ms, encoded, b"", b"") if encoded else None
+
+    def _coded(self, reservation: Reservation, result: bytes, codec: Codec) -> bytes:
+        """A result, encoded by the codec; empty if that raises: in plain text it must not be stored."""
+        from pollconsumer.core.messages.codec import encoded_json  # few applications have a codec
+
+        try:
+            return encoded_json(result, codec)
+        except Exception as error:
+            self._drop(reservation, f"the codec raised {describe(error)}"[:200])
+            return b""
 
     def _drop(self, reservation: Reservation, reason: str) -> None:
         self._emit(ResultDropped(reservation.name, reservation.handler, reason))

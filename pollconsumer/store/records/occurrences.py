@@ -10,7 +10,7 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pollconsumer.core.messages.message import NewMessage
+from pollconsumer.core.messages.message import ENCODED, NewMessage
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms, iso_of
 from pollconsumer.store.records import rows
 
@@ -79,4 +79,5 @@ def record_of(recurrence: Recurrence, instant: int) -> bytes:
     payload = json.dumps(payload_of(recurrence, instant), ensure_ascii=False).encode()
     message = NewMessage("", recurrence.queue, recurrence.handler, payload, recurrence.priority)
     message = message._replace(headers=recurrence.headers or None, ping=recurrence.ping)
-    return rows.new_record(message._replace(rate_key=recurrence.rate_key, rate=recurrence.rate))
+    message = message._replace(rate_key=recurrence.rate_key, rate=recurrence.rate)
+    return rows.new_record(message._replace(encoded=ENCODED in recurrence.payload))

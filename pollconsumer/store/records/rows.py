@@ -73,10 +73,10 @@ def _extension(message: NewMessage) -> tuple[bytes, int, bytes]:
     digest, options, sequel = bytes.fromhex(message.digest), b"", message.sequel.encode()
     flags = _RATE * bool(rate) | _DIGEST * bool(digest) | _EXPIRY * bool(message.lifetime)
     is_later = bool(sequel)
-    if message.headers or message.timeout or message.max_attempts or message.retry or message.ping:
-        from pollconsumer.core.messages.message_options import Options, encoded, has_later
+    if message.headers or message.timeout or message.max_attempts or message.retry or message.ping or message.encoded:
+        from pollconsumer.core.messages.message_options import encoded, given_options, has_later
 
-        given = Options(message.headers or {}, message.timeout, message.max_attempts, message.retry, message.ping)
+        given = given_options(message)
         options, is_later = encoded(given), is_later or has_later(given)
     if is_later:
         rate += bytes([_SEQUEL * bool(sequel)])

@@ -80,7 +80,7 @@ class BatchHandle:
     def results(self) -> Iterator[tuple[str, Any]]:
         """The id and the result of each completed member, in the order of their numbers; read a page at a time. Of one
         that is forgotten as long as its result is kept: its handler's ``result_ttl``, two days at least."""
-        return ((message.id, message.result) for message in self._members("results"))
+        return ((message.id, self._app.decoded(message).result) for message in self._members("results"))
 
     def wait(self, timeout: str | float | None = None) -> BatchStatus:
         """Wait until the batch has ended, is abandoned or has expired. Returns how it is then. TimeoutError after

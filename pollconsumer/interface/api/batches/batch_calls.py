@@ -38,7 +38,7 @@ class BatchCalls(StoreCalls):
         from pollconsumer.runtime.new_batches import new_batch
 
         batch_id = new_id() if id is None else id
-        return OpenBatch(self, new_batch(batch_id, then, failed, ended, expires, cancelled_as))
+        return OpenBatch(self, new_batch(batch_id, then, failed, ended, expires, cancelled_as, self.codec))
 
     @property
     def batches(self) -> AppBatches:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Unpack
 
 from pollconsumer.interface.api.handle import Handle
-from pollconsumer.interface.api.recurrences.put_options import NamedPutOptions, PutOptions, new_put
+from pollconsumer.interface.api.recurrences.put_options import NamedPutOptions, PutOptions, encoded_put, new_put
 from pollconsumer.interface.api.registry import RegisteredHandler
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.runtime.new_messages import Defaults
@@ -104,11 +104,11 @@ class AppRecurrences:
     def history(self, name: str, limit: int = 100) -> list[Occurred]:
         """The recurrence's last occurrences, newest first: at most a hundred, of the last day, as far as their messages
         are kept."""
-        return self._app.ask(_looking_back(name, limit))
+        return self._decoded(self._app.ask(_looking_back(name, limit)))
 
     async def history_async(self, name: str, limit: int = 100) -> list[Occurred]:
         """`history` without blocking the event loop."""
-        return await self._app.ask_async(_looking_back(name, limit))
+        return self._decoded(await self._app.ask_async(_looking_back(name, limit)))
 
     def __iter__(self) -> Iterator[RecurrenceStatus]:
         """Yield every recurrence. One that is put or removed meanwhile may be missed; one may come twice."""
@@ -121,7 +121,10 @@ class AppRecurrences:
     def _new(self, name: str, options: PutOptions) -> Put:
         handler = options.get("handler", "")
         known = self._handler_of(handler, options.get("queue") is not None)
-        return new_put(name, known, self._defaults_of(handler), **options)
+        return encoded_put(new_put(name, known, self._defaults_of(handler), **options), self._app.codec)
+
+    def _decoded(self, found: list[Occurred]) -> list[Occurred]:
+        return [each._replace(message=self._app.decoded(each.message)) for each in found]
 
     def _named(self, options: NamedPutOptions) -> Put:
         given: Any = dict(options)

@@ -10,7 +10,7 @@ from typing import Any, Literal, Required, TypedDict, Unpack
 
 from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.errors import BadData, unknown_options
-from pollconsumer.core.messages.message import encode_payload
+from pollconsumer.core.messages.message import Codec, encode_payload
 from pollconsumer.core.messages.message_options import check_new_headers
 from pollconsumer.core.notation.cron_expression import five_fields
 from pollconsumer.core.notation.timespan import parse_duration
@@ -89,6 +89,19 @@ def new_put(
         return _new_put(name, registered, defaults, {key: value for key, value in options.items() if value is not None})
     except ValueError as error:
         raise BadData(f"recurrence {name}: {error}") from None
+
+
+def encoded_put(put: Put, codec: Codec | None) -> Put:
+    """``put``, its payload encoded."""
+    recurrence, first = put
+    if codec is None or not recurrence.payload:
+        return put
+    from dataclasses import replace
+
+    from pollconsumer.core.messages.codec import encoded_json  # few applications have a codec
+
+    payload = json.loads(encoded_json(encode_payload(recurrence.payload), codec))
+    return replace(recurrence, payload=payload), first
 
 
 def _new_put(name: str, registered: RegisteredHandler | None, defaults: Defaults, given: dict[str, Any]) -> Put:

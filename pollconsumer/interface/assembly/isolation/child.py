@@ -23,7 +23,6 @@ from pollconsumer.interface.logs.log_records import identify
 from pollconsumer.interface.logs.streaks import LaunchStreaks
 from pollconsumer.interface.settings.model import settings_of
 from pollconsumer.runtime.handling.bulk.bulk_call import CallContext
-from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
@@ -189,8 +188,9 @@ class _ChildServer:
             before_enqueue=hooks_before_enqueue(handler),
             record=None if handler.at_most_once else self._record,
             ask_batch=self._ask_batch,
+            codec=handler.codec,
         )
-        kind = Context if handler.bulk is None else CallContext
+        kind = handler.context_kind if handler.bulk is None else CallContext
         context = kind(Delivery(*given["delivery"]), situation)
         # The launch enforces its timeout.
         outcome = handler._replace(timeout=None).handle(given["payload"], context)

@@ -12,6 +12,7 @@ import click
 
 from pollconsumer.core.errors import UsageError
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.messages.codec import shown_value
 from pollconsumer.core.messages.message_steps import Recorded
 from pollconsumer.core.news.progress import Progress
 from pollconsumer.core.notation.instants import iso
@@ -66,7 +67,7 @@ def status(message_id: str | None, queue: str | None, watch: bool, as_json: bool
         for number, (message, checkpoint, recorded) in enumerate(changes if watch else islice(changes, 1)):
             if number and not as_json:
                 print_line()
-            kept = {"checkpoint": checkpoint, **recorded_as_json(recorded)}
+            kept = {"checkpoint": shown_value(checkpoint), **recorded_as_json(recorded)}
             print_message(describe(message) | kept, as_json=as_json)
         return
     _show_overview(reading, as_json)
@@ -111,14 +112,14 @@ def describe(message: Message) -> dict[str, Any]:
         "priority": row.priority,
         "attempts": row.attempts,
         "generation": row.generation,
-        "payload": message.payload,
+        "payload": shown_value(message.payload),
         "headers": dict(message.headers),
         "expires_at": None if message.expires_at is None else iso(message.expires_at),
         "last_error": message.last_error,
         "traceback": message.traceback,
         "waits_for_concurrency_key": row.waiting,
         "waits_for_rate_key": row.booked,
-        "result": message.result,
+        "result": shown_value(message.result),
         "stop_asked_at": message.stop_asked_at and iso(message.stop_asked_at),
         "progress": message.progress and progress_as_json(message.progress),
         "timestamps": {name: None if at is None else iso(at) for name, at in row.timestamps._asdict().items()},
@@ -130,11 +131,11 @@ def recorded_as_json(recorded: Recorded) -> dict[str, Any]:
     """The steps of a message, the signal that it awaits, and those sent to it, as ``--json`` shows them."""
     return {
         "steps": [
-            {"name": each.name, "at": iso(each.at), "result": each.result, "until": each.until and iso(each.until)}
-            for each in recorded.steps
+            {"name": name, "at": iso(at), "result": shown_value(result), "until": until and iso(until)}
+            for name, at, result, until in recorded.steps
         ],
         "awaits": recorded.awaited or None,
-        "signals": [each._asdict() | {"at": iso(each.at)} for each in recorded.signals],
+        "signals": [{"name": name, "at": iso(at), "value": shown_value(value)} for name, at, value in recorded.signals],
     }
 
 

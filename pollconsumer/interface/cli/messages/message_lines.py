@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 import click
 
 from pollconsumer.core.errors import BadData, ConfigurationError, suggestion
+from pollconsumer.core.messages.codec import is_encoded
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults
@@ -26,15 +27,22 @@ NAMES = ("handler", "payload", *(name.removesuffix("_") for name in SendOptions.
 def own_message(
     handler: str, payload: dict[str, Any], options: dict[str, Any], own_defaults: OwnDefaults
 ) -> NewMessage:
-    """A message with the queue and rate of its handler, after its hooks. If ``options`` give a queue, no module is
-    imported: it has neither the handler's rate nor its hooks."""
+    """A message with the queue and rate of its handler, after its hooks, encoded by its application's codec. If
+    ``options`` give a queue, no module is imported: then, and if the payload is encoded already, it has neither the
+    handler's rate nor its hooks, and goes as it is."""
     if options.get("queue"):
-        return new_message(handler, payload, **options)
+        return new_message(handler, payload, **options)._replace(encoded=is_encoded(payload))
     defaults = own_defaults.of(handler)
     message = new_message(handler, payload, **options | {"queue": defaults.queue})
+    if is_encoded(payload):
+        return message._replace(encoded=True)
     own_defaults.checked(handler, payload, message.retry)
-    message = defaults.rated(message)
-    return own_defaults.drafted(message)
+    message = own_defaults.drafted(defaults.rated(message))
+    if (codec := own_defaults.codec_of(handler)) is None:
+        return message
+    from pollconsumer.core.messages.coded_message import coded  # few applications have a codec
+
+    return coded(message, codec)
 
 
 def line_message(line: bytes, own_defaults: OwnDefaults) -> NewMessage:

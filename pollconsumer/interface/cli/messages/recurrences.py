@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from pollconsumer.core.errors import ConfigurationError, NotFound
+from pollconsumer.core.messages.codec import shown_value
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms, iso
 from pollconsumer.core.notation.redaction import site_of
 from pollconsumer.core.notation.timespan import format_duration
@@ -186,7 +187,7 @@ def _describe_occurred(occurred: Occurred) -> dict[str, Any]:
         "attempts": message.attempts,
         "late_seconds": occurred.late_seconds,
         "handled_seconds": message.durations["handled_seconds"],
-        "result": message.result,
+        "result": shown_value(message.result),
         "last_error": message.last_error,
     }
 
@@ -201,6 +202,7 @@ def _brief(result: object) -> str | None:
 def _describe(standing: RecurrenceStatus) -> dict[str, Any]:
     """A recurrence as ``--json`` shows it. If its definition is unreadable, the keys of the definition are None."""
     rule, previous = standing.recurrence, standing.previous
+    previous = previous and previous._replace(result=shown_value(previous.result))
 
     def defined(*names: str) -> dict[str, Any]:
         return {name: getattr(rule, name, None) for name in names}
@@ -209,7 +211,8 @@ def _describe(standing: RecurrenceStatus) -> dict[str, Any]:
         "name": standing.name,
         **defined("rule", "timezone", "handler"),
         "queue": standing.queue,
-        **defined("payload", "enabled"),
+        "payload": rule and shown_value(rule.payload),
+        **defined("enabled"),
         "next": _next(standing),
         **defined("missed", "overlap"),
         "enqueued": standing.enqueued,

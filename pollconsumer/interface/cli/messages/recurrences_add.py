@@ -11,7 +11,7 @@ from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.messages.message import MAX_PRIORITY
 from pollconsumer.core.notation.instants import datetime_of
-from pollconsumer.interface.api.recurrences.put_options import new_put
+from pollconsumer.interface.api.recurrences.put_options import encoded_put, new_put
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.kinds import Text
@@ -80,4 +80,5 @@ def add(name: str, handler: str, payload: str | None, disabled: bool, **options:
         put = new_put(name, registered, defaults, **options)
     except TypeError as error:
         raise BadData(str(error)) from None
-    opened(Recurrences).put([put])
+    codec = None if registered is None else registered.definition.codec
+    opened(Recurrences).put([encoded_put(put, codec)])

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, get_args, get_origin
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.core.messages.message import encode_named
+from pollconsumer.core.messages.message import Codec, encode_named
 from pollconsumer.runtime.handling.bulk.item import BulkContext, Item
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.delivery import Delivery
@@ -40,8 +40,8 @@ class _Form(NamedTuple):
 class BulkArguments(Arguments):
     """The parameters of a bulk handler's function. A message's payload may have arguments of any names.
 
-    ``converter`` and ``dumper``: as in `Arguments`; ``upgrade``: as in `UpgradedArguments`. ConfigurationError for a
-    function that cannot be called with a list of messages.
+    ``converter`` and ``dumper``: as in `Arguments`; ``upgrade``: as in `UpgradedArguments`. ``codec``: the
+    application's. ConfigurationError for a function that cannot be called with a list of messages.
     """
 
     def __init__(
@@ -50,12 +50,14 @@ class BulkArguments(Arguments):
         converter: Callable[[Any], Convert],
         dumper: Callable[[Any], Convert] | None = None,
         upgrade: Upgrade | None = None,
+        codec: Codec | None = None,
     ) -> None:
         def any_payload(**payload: Any) -> None: ...
 
         self._bulk_function = any_payload.__qualname__ = getattr(function, "__qualname__", type(function).__name__)
         super().__init__(any_payload, converter, dumper)
         self._converting, self._annotated, self._upgrade = converter, Annotations(function), upgrade
+        self._codec = codec
         parameters = dict(inspect.signature(function).parameters)
         context = parameters.get("context")
         self.takes_bulk_context = context is not None and self._annotated.denotes(context.annotation, BulkContext)
@@ -67,6 +69,10 @@ class BulkArguments(Arguments):
 
     def given(self, delivery: Delivery, payload: dict[str, Any]) -> Any:
         """What the function is given for a message. BadArguments if ``payload`` does not fit."""
+        if self._codec is not None:
+            from pollconsumer.core.messages.codec import decoded_value  # few applications have a codec
+
+            payload = decoded_value(payload, self._codec)
         converted = self._converted(payload)
         if not (self._form or self._get_form()).of_items:
             return converted
