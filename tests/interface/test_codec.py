@@ -95,6 +95,21 @@ def test_a_payload_and_its_result_are_unreadable_in_the_store_and_readable_here(
     assert sandbox.messages()[0].payload == {"to": SECRET}
 
 
+def test_a_payload_that_takes_the_place_of_another_is_unreadable(app: PollConsumer, sandbox: Sandbox) -> None:
+    seen: list[str] = []
+
+    @app.handler
+    def send(to: str) -> None:
+        seen.append(to)
+
+    changed, waiting = send.enqueue("a"), send.using(key="k", replace=True, in_="1m").enqueue("b")
+    changed.change(payload={"to": f"{SECRET} 1"})
+    assert send.using(key="k", replace=True, in_="1m").enqueue(f"{SECRET} 2").id == waiting.id
+    assert not seen_in_store(app)
+    sandbox.run_for("2m")
+    assert seen == [f"{SECRET} 1", f"{SECRET} 2"]
+
+
 def test_checkpoints_steps_signals_and_follow_ups_are_unreadable(app: PollConsumer, sandbox: Sandbox) -> None:
     states: list[Any] = []
     calls: list[str] = []
@@ -359,6 +374,7 @@ def test_commands_send_it_encoded_show_its_size_and_carry_it_as_it_is(site: Site
         "".join(json.dumps({"handler": "mail.send", "payload": each}) + "\n" for each in (payload, {"to": SECRET}))
     )
     others = site.command("enqueue", "--ndjson", str(lines)).stdout.split()
+    site.command("reschedule", sent, "--payload", json.dumps({"to": SECRET}))
     site.command("recurrences", "add", "r", "mail.send", json.dumps({"to": SECRET}), "--every", "1d")
     shown = site.json("status", sent)
     assert shown["payload"] == {"encoded_bytes": len(json.dumps({"to": SECRET}, separators=(",", ":")))}

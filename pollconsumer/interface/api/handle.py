@@ -23,6 +23,7 @@ from pollconsumer.interface.api.handle_actions import (
     Act,
     cancelling,
     changing,
+    in_store,
     readable_result,
     redriving,
     rescheduling,
@@ -231,7 +232,7 @@ class Handle(Generic[R]):
         known = registry.known(message.handler, self._app.place)
         if known is not None and isinstance(payload, dict):
             payload = known.arguments.json_of(payload)
-        return encode_payload(payload)
+        return in_store(encode_payload(payload), self._app.codec)
 
     def _act(self, act: Callable[[str, str], Act]) -> None:
         """Do what ``act`` makes of a message's queue and id."""

@@ -43,6 +43,15 @@ def changing(queue: str, message_id: str, priority: int | None, payload: bytes) 
     return lambda *store: _interventions(*store).change(queue, message_id, priority=priority, payload=payload)
 
 
+def in_store(value: bytes, codec: Codec | None) -> bytes:
+    """What the store has of ``value``, which is JSON. Raises as the codec."""
+    if codec is None:
+        return value
+    from pollconsumer.core.messages.codec import encoded_json  # few applications have a codec
+
+    return encoded_json(value, codec)
+
+
 def readable_result(message_id: str, result: Any) -> Any:
     """The ``result`` of a message as a handle read it. BadData if that could not be decoded."""
     if type(result) is dict and ENCODED in result:
@@ -56,9 +65,7 @@ def signalling(queue: str, message_id: str, name: str, value: Any, codec: Codec 
 
     signal_line(name, value)  # a TypeError within the act would be taken for an answer that cannot be read
     if codec is not None:
-        from pollconsumer.core.messages.codec import encoded_json
-
-        value = json.loads(encoded_json(as_json(value, f"signal {name}").encode(), codec))
+        value = json.loads(in_store(as_json(value, f"signal {name}").encode(), codec))
 
     def signal(wire: Wire, namespace: str) -> bool:
         from pollconsumer.store.queues.signal_sender import SignalSender

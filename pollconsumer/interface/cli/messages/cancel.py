@@ -120,10 +120,12 @@ def reschedule(
 
 
 def _checked(handler: str, text: str) -> bytes:
-    """The payload in ``text``, encoded. BadData if the configuration's handler would refuse it."""
+    """What the store has of the payload in ``text``. BadData if the configuration's handler would refuse it."""
+    from pollconsumer.interface.api.handle_actions import in_store
     from pollconsumer.interface.assembly.own_defaults import OwnDefaults  # imported lazily: it imports modules of users
     from pollconsumer.interface.cli.messages.enqueue import payload_of
 
     payload = payload_of(text)
-    OwnDefaults(current_settings()).checked(handler, payload)
-    return encode_payload(payload)
+    own_defaults = OwnDefaults(current_settings())
+    own_defaults.checked(handler, payload)
+    return in_store(encode_payload(payload), own_defaults.codec_of(handler))
