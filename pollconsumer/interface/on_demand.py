@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import atexit
-import subprocess
+from typing import Any
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.news.pings import Ping
-from pollconsumer.interface.launch_process import launch_command, launch_environment
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.values import PROCESS
@@ -18,7 +17,8 @@ LINGER = 10.0
 ANSWERED_WITHIN = 3.0
 """Seconds for which the exit of a program waits for the answer to its request, which may come when the launch ends."""
 
-_started: list[subprocess.Popen[bytes]] = []
+_started: list[Any] = []
+"""Processes."""
 _sending: list[Started] = []
 
 
@@ -35,6 +35,10 @@ def start_launch(settings: Settings) -> None:
 
 
 def _start_process(settings: Settings) -> None:
+    import subprocess  # which a launch needs only if it leaves messages
+
+    from pollconsumer.interface.launch_process import launch_command, launch_environment
+
     _started[:] = [each for each in _started if each.poll() is None]  # the system keeps what nobody asks about
     process = subprocess.Popen(
         launch_command("--linger", f"{LINGER:g}s"),
