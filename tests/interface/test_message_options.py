@@ -215,12 +215,11 @@ def test_a_policy_is_registered_once_under_a_name(app: PollConsumer) -> None:
         app.retry_policy("", Backoff())
 
 
-def test_a_retry_that_is_no_text_is_refused_of_a_handler_by_its_name(app: PollConsumer) -> None:
+@pytest.mark.parametrize("retry", [5, []])
+def test_a_retry_that_is_no_text_is_refused_of_a_handler_by_its_name(app: PollConsumer, retry: Any) -> None:
     app.handler("known")(lambda: None)
-    wrong: tuple[Any, ...] = (5, [])
-    for retry in wrong:
-        with pytest.raises(BadData, match="the name of a policy"):
-            app.enqueue("known", retry=retry)
+    with pytest.raises(BadData, match="the name of a policy"):
+        app.enqueue("known", retry=retry)
 
 
 @pytest.mark.parametrize("hooked", [False, True])
