@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pollconsumer"
-WINGS = ("dashboard/", "django/", "moving/", "platform_files/", "tuning/", "watching/", "web/")
+WINGS = ("dashboard/", "django/", "moving/", "otel/", "platform_files/", "sentry/", "tuning/", "watching/", "web/")
 """Beside the layers, which are the house: no module there imports them."""
 SHARED_NAMES = {"__init__.py", "__main__.py", "server.py"}
 """Files of which every room, or every layer, may have one."""

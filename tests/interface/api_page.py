@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, is_typeddict
 
 import pollconsumer
-from pollconsumer import dashboard, django, testing, web
+from pollconsumer import dashboard, django, otel, sentry, testing, web
 from pollconsumer.core.news.progress import Progress
 from pollconsumer.interface.api.batches.app_batches import AppBatches, BatchHandle
 from pollconsumer.interface.api.batches.chain import Chain, LinkHandle
@@ -129,6 +129,8 @@ def api() -> str:
         "## Names of `pollconsumer.dashboard`\n\n`pip install 'pollconsumer[dashboard]'`: [dashboard](../dashboard.md)."
     )
     parts += [_section(f"pollconsumer.dashboard.{name}", getattr(dashboard, name)) for name in dashboard.__all__]
+    parts.append("## Names of `pollconsumer.otel` and `pollconsumer.sentry`\n\n[Tracing](../hooks.md#tracing).")
+    parts += [_section(f"{each.__name__}.instrument", each.instrument) for each in (otel, sentry)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -145,6 +147,8 @@ def _section(name: str, kind: Any) -> str:
 def _members(name: str, kind: Any) -> Iterator[str]:
     if name in MADE_BY_USERS:
         yield f"- `{_called(name.rpartition('.')[2], kind)}`: one is made by this call."
+    if inspect.isfunction(kind):
+        return
     if is_typeddict(kind):
         yield from (f"- `{each}`: `{_type(hint)}`" for each, hint in kind.__annotations__.items())
         return

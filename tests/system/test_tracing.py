@@ -43,6 +43,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+tracer = trace.get_tracer("work")
 exporter, provider = InMemorySpanExporter(), TracerProvider()
 provider.add_span_processor(SimpleSpanProcessor(exporter))
 trace.set_tracer_provider(provider)
@@ -96,13 +97,22 @@ def test_spans_of_opentelemetry_go_on_in_the_handler_and_record_its_failures(sit
     spans = told(site, OTEL_SETUP, OTEL, OTEL_INNER, OTEL_SENDING)
     assert len({span["context"]["trace_id"] for span in spans}) == 1
     (request,) = (span for span in spans if span["name"] == "request")
-    (work,) = (span for span in spans if span["name"] == "work")
+    (work,) = (span for span in spans if span["name"] == "work default")
     (inner,) = (span for span in spans if span["name"] == "inner")
-    failed = [span for span in spans if span["name"] == "fail"]
+    failed = [span for span in spans if span["name"] == "fail default"]
     assert inner["parent_id"] == work["context"]["span_id"]
     assert {span["parent_id"] for span in (work, *failed)} == {request["context"]["span_id"]}
     assert (work["kind"], work["status"]["status_code"]) == ("SpanKind.CONSUMER", "UNSET")
-    assert [span["attributes"]["messaging.delivery_attempt"] for span in failed] == [1, 2]
+    assert [span["attributes"]["pollconsumer.attempt"] for span in failed] == [1, 2]
+    assert [link["context"]["span_id"] for link in work["links"]] == [request["context"]["span_id"]]
+    named = {name: value for name, value in work["attributes"].items() if not name.endswith((".id", ".attempt"))}
+    assert named == {
+        "messaging.system": "pollconsumer",
+        "messaging.operation.type": "process",
+        "messaging.operation.name": "work",
+        "messaging.destination.name": "default",
+    }
+    assert {span["attributes"]["error.type"] for span in failed} == {"ValueError"}
     assert {span["status"]["status_code"] for span in failed} == {"ERROR"}
     assert {span["events"][0]["attributes"]["exception.message"] for span in failed} == {"not so"}
 
@@ -121,3 +131,17 @@ def test_transactions_and_errors_of_sentry_have_the_trace_of_the_producer(site: 
     assert [event["exception"]["values"][0]["value"] for event in errors] == ["not so"] * 2
     assert {event["tags"]["message"] for event in errors} == {event["tags"]["message"] for event in failed}
     assert work["tags"]["message"] not in {event["tags"]["message"] for event in errors}
+
+
+def test_what_was_never_sent_with_a_trace_has_a_span_of_its_own_trace_and_no_link(site: Site) -> None:
+    spans = told(site, OTEL_SETUP, OTEL, OTEL_INNER, "\nwork.enqueue()")
+    (work,) = (span for span in spans if span["name"] == "work default")
+    assert (work["parent_id"], work["links"]) == (None, [])
+
+
+@pytest.mark.parametrize(("wing", "package"), [("otel", "opentelemetry"), ("sentry", "sentry_sdk")])
+def test_an_extra_that_is_not_installed_is_named(site: Site, wing: str, package: str) -> None:
+    script = f"import sys; sys.modules[{package!r}] = None\nimport pollconsumer.{wing}"
+    output, errors = site.start_program([sys.executable, "-c", script]).communicate()
+    assert errors.splitlines()[-1].endswith(f"is not installed here: pip install 'pollconsumer[{wing}]'")
+    assert output == ""
