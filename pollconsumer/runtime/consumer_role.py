@@ -61,7 +61,9 @@ def consume(
         durations = Durations(launch.leases.learned(launch.holder.group, handlers))
         try:
             wake = Wake(launch.bare_wire(), markers, launch.clock)
-            reason = Consumer(options, launch, handlers, executor, durations, wake, _exchange_of(launch, lost)).run()
+            paused = launch.leases.paused_handlers
+            served = {name: each for name, each in handlers.items() if name not in paused} if paused else handlers
+            reason = Consumer(options, launch, served, executor, durations, wake, _exchange_of(launch, lost)).run()
             if elsewhere := sorted(named - wanted):
                 report_unserved(store, elsewhere, handlers, launch.emit)
             return reason

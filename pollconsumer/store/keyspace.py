@@ -46,7 +46,7 @@ QUEUE_KEYS = {
     "announced": Key("t", "hash", "lineage of a lease → fence of its newest holder here, 0 once that has died"),
     "ready_marker": Key("k", "list", "one element while consumers are to wake"),
     "schedule_marker": Key("ks", "list", "one element while the mover is to wake"),
-    "parked": Key("p", "set", "ids whose handler is unknown here"),
+    "parked": Key("p", "set", "ids whose handler is unknown here, or paused"),
     "paused": Key("q", "string", "since when nothing is handed out, and until when, if that ends by itself"),
     "places_taken": Key("g", "hash", "concurrency key → messages in flight with it"),
     "waiting_for_place": Key("w", "zset", "messages in line for a place, by concurrency key and rank"),

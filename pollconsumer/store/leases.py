@@ -92,6 +92,8 @@ class Leases:
         self._keys = Keys(namespace)
         self._allowed = False
         self.refuse_rollback = refuse_rollback
+        self.paused_handlers: frozenset[str] = frozenset()
+        """Those of a launch's handlers that are paused, as `learned` found."""
         self.rollback: tuple[int, int] | None = None
         """The mark that the store had reached, and the one that the last renewal found, where that was lower."""
 
@@ -219,12 +221,16 @@ class Leases:
         return bool(self._wire.call("break", keys, [lineage, fence]))
 
     def learned(self, group: str, handlers: Iterable[str]) -> dict[str, Histogram]:
-        """The durations of ``handlers`` in earlier launches of the group, as far as they are remembered."""
+        """The durations of ``handlers`` in earlier launches of the group, as far as they are remembered. Finds out
+        which are paused."""
         names, learned = list(handlers), dict[str, Histogram]()
         if not names:
             return learned
         keys = [self._keys.control(f"{generation}:{group}") for generation in GENERATIONS]
-        for values in self._wire.all([("HMGET", key, *names) for key in keys]):
+        keys.append(self._keys.control("paused_handlers"))
+        *durations, since = self._wire.all([("HMGET", key, *names) for key in keys])
+        self.paused_handlers = frozenset(name for name, at in zip(names, since, strict=True) if at is not None)
+        for values in durations:
             for name, value in zip(names, values, strict=True):
                 if found := read_histogram(value):
                     learned.setdefault(name, Histogram()).include(found)

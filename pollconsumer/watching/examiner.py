@@ -67,6 +67,7 @@ class Examiner:
             others=[self._server(other, None)[1]._replace(place=other.place) for other in others],
             lost=[each.address for each in lost],
             unreachable=overview.unreachable,
+            paused_handlers=overview.paused_handlers,
             batches=self._batches.facts([counts.name for counts in overview.queues], now),
         )
 

@@ -167,6 +167,7 @@ mover_seen_seconds_ago      seconds or null           12.0
     + _below("leases", "list of object", f"{_LEASE}{_HELD}")
     + """
 unreachable                 list of text              []                             queues of lost nodes
+paused_handlers             list of text              []
 """
     + _below("launches", "list of object", _LAUNCH),
     "list": _MESSAGE,

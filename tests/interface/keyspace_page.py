@@ -37,6 +37,7 @@ CONTROL_KEYS = {
     "successor_waits": ("string", "by group of a mover: as in a queue"),
     "durations": ("hash", "by group: handler → durations of its last messages, for the margin"),
     "durations_before": ("hash", "by group: what `durations` held before; together they hold 8,000 to 16,000"),
+    "paused_handlers": ("hash", "handler that a person paused → since when"),
     "closing": ("string", "while a store is about to close: no lease is given, for 30 s"),
     "imported": ("hash", "key that an import has added → digest of what it added"),
 }

@@ -87,6 +87,8 @@ COMMANDS: dict[str, list[list[str]]] = {
     "recurrences trigger": [[LINE], ["tick" + LINE], ["tick" + LINE, "--json"]],
     "recurrences remove": [[LINE], ["tick" + LINE]],
     "queue list": [[], ["--json"], [LINE]],
+    "handler pause": [[LINE], [NAME]],
+    "handler resume": [[LINE], [NAME]],
     "queue pause": [[LINE], [QUEUE]],
     "queue purge": [[LINE], [NAME], [QUEUE, "--yes", "--json"]],
     "queue resume": [[LINE], [QUEUE]],

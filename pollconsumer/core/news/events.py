@@ -79,6 +79,14 @@ class MessageParked(Event):
     delay: float
 
 
+class HandlerPaused(Event):
+    """A person has paused the message's handler; the message is offered again after ``delay`` seconds."""
+
+    id: str
+    handler: str
+    delay: float
+
+
 class MessageNotBegun(Event):
     """The system refused what its handler runs in; the message is offered again, uncharged, after ``delay`` seconds."""
 

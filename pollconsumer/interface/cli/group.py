@@ -43,6 +43,7 @@ COMMANDS = {
         "Recurring messages: list, next, pause, resume, trigger, remove.",
     ),
     "queue": ("interface.cli.messages.queue:queue", "Queues: list, pause, resume, purge."),
+    "handler": ("interface.cli.messages.handler_pause:handler", "Handlers: pause, resume."),
     "batch": ("interface.cli.messages.batch:batch", "Batches: list, show, cancel, redrive."),
     "launches": ("interface.cli.installation.launches:launches", "The ledger of launches, newest first."),
     "lease": ("interface.cli.installation.lease:lease", "Who holds a lease; break it."),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.core.messages.message import Codec, Malformed, quick
 from pollconsumer.core.news.events import (
     AttemptFailed,
+    HandlerPaused,
     MessageCompleted,
     MessageExpired,
     MessageNotBegun,
@@ -53,7 +54,7 @@ class Settlements:
         handlers: Mapping[str, Handler],
         predecessors: Predecessors,
     ) -> None:
-        self._predecessors = predecessors
+        self._predecessors, self._leases = predecessors, launch.leases
         self._emit, self._chance, self._context_of, self._handlers = launch.emit, launch.chance, context_of, handlers
         self._stops, self._attended = launch.progress.stops, launch.plan.attended
         self._aliases = aliases_among(handlers)
@@ -244,11 +245,15 @@ class Settlements:
         self._emit(AttemptFailed(reservation.name, reservation.handler, attempt, problem, None))
 
     def park(self, reservation: Reservation) -> None:
-        """Park the message, uncharged, until a consumer knows its handler."""
+        """Park the message, uncharged, until a consumer knows its handler, or that is no longer paused."""
+        is_paused = reservation.handler in self._leases.paused_handlers
         problem = f"unknown_handler: no handler named {reservation.handler} here"[:MAX_ERROR_CHARACTERS]
+        if is_paused:
+            problem = f"paused: a person paused {reservation.handler}"[:MAX_ERROR_CHARACTERS]
         offered_in_ms = int(PARKED_FOR * 1000)
         self._add(reservation, Settlement.parked(reservation, offered_in_ms=offered_in_ms, problem=problem))
-        self._emit(MessageParked(reservation.name, reservation.handler, PARKED_FOR))
+        event = HandlerPaused if is_paused else MessageParked
+        self._emit(event(reservation.name, reservation.handler, PARKED_FOR))
 
     def set_aside(self, reservation: Reservation) -> None:
         """Leave the message, uncharged, to a newer version, which wrote it."""

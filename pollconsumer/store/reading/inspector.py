@@ -17,7 +17,7 @@ from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.reading.ledger import InHand, in_hand_of, launches_of, leases_of
 from pollconsumer.store.reading.messages import Message, read_messages
 from pollconsumer.store.reading.totals import Totals, totals_of
-from pollconsumer.store.records.id_text import id_bytes
+from pollconsumer.store.records.id_text import id_bytes, id_text
 from pollconsumer.store.records.recorded import read_recorded
 from pollconsumer.store.records.rows import fence as fence_of
 from pollconsumer.store.records.rows import read_row
@@ -63,6 +63,7 @@ class Overview(NamedTuple):
     leases: list[dict[str, Any]]
     unreachable: list[str]
     """Queues that are not shown: their node of a cluster is lost."""
+    paused_handlers: list[str]
 
 
 class Inspector:
@@ -130,7 +131,8 @@ class Inspector:
         held = any(lease["role"] == "mover" for lease in leases)
         ago = 0.0 if held else _seconds_since(seen, now)
         overdue, unread = sum(queue.overdue for queue in queues), sorted(self._wire.unread)
-        return Overview(now, queues, overdue, ago, leases, unread)
+        paused = sorted(map(id_text, self._wire.command("HGETALL", control("paused_handlers"))[::2]))
+        return Overview(now, queues, overdue, ago, leases, unread, paused)
 
     def messages(self, state: State | None, queue: str | None, limit: int) -> Iterator[Message]:
         """Messages in ``state`` of ``queue``, ``limit`` at most, oldest in their state first; read a page at a time.

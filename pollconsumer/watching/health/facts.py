@@ -135,3 +135,4 @@ class Facts(NamedTuple):
     lost: Sequence[str] = ()
     unreachable: Sequence[str] = ()
     batches: Sequence[BatchFacts] = ()
+    paused_handlers: Sequence[str] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from pollconsumer.core.notation.timespan import DAY, format_duration
 from pollconsumer.watching.health.facts import Expected, Facts, Finding, QueueFacts
@@ -24,7 +24,7 @@ def of_queues(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
             yield _unserved(queue)
         yield from _of_pause(queue)
         yield from _of_ends(queue, facts.expected.recent)
-        yield from _of_parked(queue)
+        yield from _of_parked(queue, facts.paused_handlers)
     for group in consumers:
         if queues := missed[group.name]:
             yield _absent(group, queues)
@@ -62,8 +62,10 @@ def _of_pause(queue: QueueFacts) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _of_parked(queue: QueueFacts) -> Iterator[Finding]:
+def _of_parked(queue: QueueFacts, paused: Collection[str]) -> Iterator[Finding]:
     for handler, messages in sorted(queue.parked.items()):
+        if handler in paused:
+            continue
         yield Finding(
             "handler_unknown", handler, f"nobody has handler {handler}", f"{messages} waiting in {queue.name}",
             "name its module in handlers, for the launches that serve the queue",

@@ -16,6 +16,7 @@ from pollconsumer.core.messages.codec import shown_value
 from pollconsumer.core.messages.message_steps import Recorded
 from pollconsumer.core.news.progress import Progress
 from pollconsumer.core.notation.instants import iso
+from pollconsumer.core.notation.text import printable
 from pollconsumer.interface.cli.installation.launches import launch_as_json, ledger_table
 from pollconsumer.interface.cli.installation.lease import leases_as_json, leases_table
 from pollconsumer.interface.cli.opened import opened
@@ -203,6 +204,7 @@ def _as_json(overview: Overview) -> dict[str, Any]:
         "mover_seen_seconds_ago": overview.mover_seen_seconds_ago,
         "leases": leases_as_json(overview.leases, ("role", "slot", "queues", "holder", "fence")),
         "unreachable": overview.unreachable,
+        "paused_handlers": overview.paused_handlers,
     }
 
 
@@ -232,6 +234,9 @@ def _print_overview(overview: Overview, launches: list[dict[str, Any]]) -> None:
     if overdue := _unattended(overview):
         print_line()
         print_line(f"overdue, and no launch is there: {', '.join(overdue)}; launch 'pollconsumer run' every minute")
+    if overview.paused_handlers:
+        print_line()
+        print_line(f"paused handlers: {', '.join(map(printable, overview.paused_handlers))}")
     if overview.unreachable:
         print_line()
         print_line(f"not shown, since their node of the cluster is lost: {', '.join(overview.unreachable)}")

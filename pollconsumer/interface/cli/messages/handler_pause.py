@@ -1,0 +1,39 @@
+"""``pollconsumer handler``: switching a handler off, and on again."""
+
+from __future__ import annotations
+
+import click
+
+from pollconsumer.core.errors import BadData, ConfigurationError
+from pollconsumer.interface.assembly.own_defaults import OwnDefaults
+from pollconsumer.interface.cli.group import current_settings
+from pollconsumer.interface.cli.opened import opened
+from pollconsumer.interface.cli.types import HANDLER_NAME
+from pollconsumer.interface.logs.logs import log
+from pollconsumer.store.queues.handler_pauses import HandlerPauses
+
+
+@click.group()
+def handler() -> None:
+    """Switch a handler off for a time: its messages are parked; then on again."""
+
+
+@handler.command(epilog="pollconsumer handler pause mail.send")
+@click.argument("name", type=HANDLER_NAME)
+def pause(name: str) -> None:
+    """Have launches that begin from now on park the messages of the handler, whatever their queue. What a launch of
+    before has begun to serve, it serves until its window ends."""
+    opened(HandlerPauses).pause(name)
+    try:
+        OwnDefaults(current_settings()).function(name)
+    except BadData as error:
+        log.warning("handler %s is paused, and may be misspelt: %s", name, error)
+    except ConfigurationError:
+        pass  # that it cannot be imported may be why it is paused
+
+
+@handler.command(epilog="pollconsumer handler resume mail.send")
+@click.argument("name", type=HANDLER_NAME)
+def resume(name: str) -> None:
+    """Have the messages of a paused handler handled again: those that are parked are due at once."""
+    opened(HandlerPauses).resume(name)

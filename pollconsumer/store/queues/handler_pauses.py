@@ -1,0 +1,42 @@
+"""Handlers that are switched off for a time: launches that begin meanwhile park their messages."""
+
+from __future__ import annotations
+
+from pollconsumer.core.errors import NotFound
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.queues.interventions import MAX_PAGE_IDS
+from pollconsumer.store.records import rows
+from pollconsumer.store.rights import OPERATOR, demand
+from pollconsumer.store.server import known_queues, now_ms
+
+
+class HandlerPauses:
+    def __init__(self, wire: Wire, namespace: str) -> None:
+        self._wire, self._keys = wire, Keys(namespace)
+        self._key = self._keys.control("paused_handlers")
+
+    def pause(self, handler: str) -> None:
+        demand(self._wire, OPERATOR, self._key)
+        self._wire.command("HSETNX", self._key, handler, now_ms(self._wire))
+
+    def resume(self, handler: str) -> None:
+        """End the pause of ``handler``, and offer its parked messages at once. NotFound if it is not paused."""
+        demand(self._wire, OPERATOR, self._key)
+        if not self._wire.command("HEXISTS", self._key, handler):
+            raise NotFound("handler is not paused", handler, "status lists those that are")
+        self._wire.command("HDEL", self._key, handler)
+        for queue in known_queues(self._wire, self._keys):
+            self._offer(queue, handler)
+
+    def _offer(self, queue: str, handler: str) -> None:
+        """Have parked messages of ``handler`` due now."""
+        script, rows_key = self._wire.scripts["change"], self._keys.queue(queue, "rows")
+        keys = self._keys.of_script(script, queue)
+        ids = self._wire.command("SMEMBERS", self._keys.queue(queue, "parked"))
+        for first in range(0, len(ids), MAX_PAGE_IDS):
+            page = ids[first : first + MAX_PAGE_IDS]
+            found = zip(page, self._wire.command("HMGET", rows_key, *page), strict=True)
+            wanted = [each for each, row in found if row is not None and rows.read_row(row).handler == handler]
+            if wanted:
+                self._wire.all([self._wire.script(script, keys, [each, "+0", "", ""]) for each in wanted])

@@ -1,0 +1,75 @@
+"""``handler pause`` and ``handler resume``: a handler that is switched off for a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pollconsumer.store.queues.handler_pauses import HandlerPauses
+
+if TYPE_CHECKING:
+    from pollconsumer import PollConsumer
+    from pollconsumer.testing import Sandbox
+    from tests.site import Site
+
+
+def test_messages_of_a_paused_handler_wait_for_its_resumption(site: Site) -> None:
+    assert site.command("handler", "pause", "record").stderr == ""
+    assert site.command("handler", "pause", "record").returncode == 0
+    message = site.enqueue("record", name="a")
+    drained = site.drain()
+    assert (drained.returncode, drained.stderr, site.notes()) == (0, "", [])
+    shown = site.json("status", message)
+    assert (shown["state"], shown["attempts"]) == ("scheduled", 0)
+    assert shown["last_error"] == "paused: a person paused record"
+    assert site.json("status")["paused_handlers"] == ["record"]
+    assert "paused handlers: record" in site.command("status").stdout
+    assert "handler_unknown" not in site.command("doctor", "--json").stdout
+    assert site.command("handler", "resume", "record").stderr == ""
+    site.drain()
+    assert site.notes() == ["a"]
+    assert site.json("status")["paused_handlers"] == []
+    assert site.json("status", message)["attempts"] == 1
+
+
+def test_what_is_not_paused_is_not_resumed(site: Site) -> None:
+    refused = site.command("handler", "resume", "record")
+    assert (refused.returncode, refused.stderr) == (
+        66,
+        "pollconsumer: error: handler is not paused: record; status lists those that are\n",
+    )
+
+
+def test_a_name_that_no_module_has_is_warned_of(site: Site) -> None:
+    paused = site.command("handler", "pause", "recorrd")
+    assert paused.returncode == 0
+    assert "handler recorrd is paused, and may be misspelt" in paused.stderr
+    assert site.json("status")["paused_handlers"] == ["recorrd"]
+
+
+@pytest.mark.parametrize("bulk", [None, 9])
+def test_other_handlers_go_on(app: PollConsumer, sandbox: Sandbox, bulk: int | None) -> None:
+    seen: list[str] = []
+    if bulk is None:
+        app.handler("off")(lambda: seen.append("off"))
+    else:
+
+        @app.handler("off", bulk=bulk)
+        def off(messages: list[dict[str, int]]) -> None:
+            seen.extend("off" for _ in messages)
+
+    app.handler("on")(lambda: seen.append("on"))
+    store = sandbox.store_of(app)
+    pauses = HandlerPauses(store.wire, store.keys.namespace)
+    pauses.pause("off")
+    handle, _ = app.enqueue("off"), app.enqueue("on")
+    sandbox.run()
+    assert seen == ["on"]
+    sandbox.run_for("5m")
+    assert seen == ["on"]
+    status = handle.status()
+    assert (status.state, status.attempts) == ("scheduled", 0)
+    pauses.resume("off")
+    sandbox.run()
+    assert seen == ["on", "off"]
