@@ -63,6 +63,7 @@ def consume(
             wake = Wake(launch.bare_wire(), markers, launch.clock)
             paused = launch.leases.paused_handlers
             served = {name: each for name, each in handlers.items() if name not in paused} if paused else handlers
+            launch.progress.stops.handlers = {name.encode() for name in served}
             reason = Consumer(options, launch, served, executor, durations, wake, _exchange_of(launch, lost)).run()
             if elsewhere := sorted(named - wanted):
                 report_unserved(store, elsewhere, handlers, launch.emit)

@@ -1,4 +1,4 @@
-"""Handlers that are switched off for a time: launches that begin meanwhile park their messages."""
+"""Handlers that are switched off for a time: launches park their messages."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from pollconsumer.core.errors import NotFound
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.interventions import MAX_PAGE_IDS
+from pollconsumer.store.reading.ledger import leases_of
 from pollconsumer.store.records import rows
 from pollconsumer.store.rights import OPERATOR, demand
 from pollconsumer.store.server import known_queues, now_ms
+
+LISTENED_FOR_MS = 60_000
+"""How long a marker stays: the same in ``lua/stop.lua``."""
 
 
 class HandlerPauses:
@@ -17,8 +21,16 @@ class HandlerPauses:
         self._key = self._keys.control("paused_handlers")
 
     def pause(self, handler: str) -> None:
+        """Pause ``handler``, and wake the heartbeats of all launches, which tell these."""
         demand(self._wire, OPERATOR, self._key)
         self._wire.command("HSETNX", self._key, handler, now_ms(self._wire))
+        leases = [each for each in leases_of(self._wire, self._keys) if each["role"] == "consumer"]
+        markers = {
+            f"{self._keys.queue(queue, 'stop_marker')}:{each['fence']}" for each in leases for queue in each["queues"]
+        }
+        for marker in sorted(markers):
+            self._wire.command("RPUSH", marker, 1)
+            self._wire.command("PEXPIRE", marker, LISTENED_FOR_MS)
 
     def resume(self, handler: str) -> None:
         """End the pause of ``handler``, and offer its parked messages at once. NotFound if it is not paused."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.store.queues.handler_pauses import HandlerPauses
+from pollconsumer.store.handler_pauses import HandlerPauses
+from tests.site import wait_until
 
 if TYPE_CHECKING:
     from pollconsumer import PollConsumer
@@ -31,6 +33,24 @@ def test_messages_of_a_paused_handler_wait_for_its_resumption(site: Site) -> Non
     assert site.notes() == ["a"]
     assert site.json("status")["paused_handlers"] == []
     assert site.json("status", message)["attempts"] == 1
+
+
+def test_a_launch_that_has_begun_hears_of_a_pause(site: Site) -> None:
+    launch = site.start("run", "--timeout", "40s", "--idle-time", "500ms")
+    first = site.enqueue("record", name="a")
+    wait_until(lambda: site.state(first) == "completed", "the first message")
+    site.command("handler", "pause", "record")
+    parked: list[str] = []
+
+    def is_parked() -> bool:
+        parked.append(site.enqueue("record", name="b"))
+        wait_until(lambda: site.state(parked[-1]) not in ("ready", "reserved"), "the launch to take it")
+        return site.state(parked[-1]) == "scheduled"
+
+    wait_until(is_parked, "the launch to hear of it")
+    assert site.json("status", parked[-1])["last_error"] == "paused: a person paused record"
+    launch.send_signal(signal.SIGTERM)
+    assert launch.wait(20) == 0
 
 
 def test_what_is_not_paused_is_not_resumed(site: Site) -> None:

@@ -29,6 +29,7 @@ class Store:
 
     def __init__(self) -> None:
         self.requested: list[bytes] = []
+        self.paused: list[bytes] = []
         self.woken = self.away = False
         self.sent: list[Any] = []
         self.closed = 0
@@ -36,7 +37,8 @@ class Store:
     def once(self, commands: list[Any]) -> list[list[bytes]]:
         if self.away:
             raise Unanswered("away", sent=False)
-        return [[part for each in self.requested for part in (each, b"instant")] for _ in commands]
+        found = {"{n:mail}:kz": self.requested, "{n}:paused_handlers": self.paused}
+        return [[part for each in found[key] for part in (each, b"instant")] for _, key in commands]
 
     def send(self, commands: list[Any]) -> None:
         self.sent += commands
@@ -105,6 +107,24 @@ def test_a_request_is_passed_on_once_with_a_signal(heard: Heard) -> None:
     heard.listen()
     assert heard.calls == 2
     assert [command[:2] for command in heard.store.sent] == [("BLPOP", "{n:mail}:kx:7")] * 2
+
+
+def test_a_pause_of_a_handler_that_the_launch_serves_is_passed_on(heard: Heard) -> None:
+    stops = heard.progress.stops
+    stops.handlers = {b"send"}
+    heard.store.paused = [b"send", b"of.another"]
+    assert heard.listen()
+    assert (stops.any(), stops.paused("send"), stops.paused("of.another")) == (True, True, False)
+    assert (stops.standing(), stops.any()) == (set(), True)
+    heard.store.paused, heard.store.woken = [], True
+    heard.listen()
+    assert stops.paused("send")
+
+
+def test_a_launch_that_serves_no_paused_handler_goes_on_quickly(heard: Heard) -> None:
+    heard.store.paused = [b"of.another"]
+    assert heard.listen()
+    assert (heard.progress.stops.standing(), heard.progress.stops.any()) == (set(), False)
 
 
 def test_a_mover_which_has_no_queues_of_its_own_is_not_connected_for_it() -> None:

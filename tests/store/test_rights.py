@@ -67,8 +67,8 @@ PLAIN = {
         "TIME", "TYPE", "ZADD",
     },
     "operator": {
-        "EXISTS", "HDEL", "HGET", "HGETALL", "HMGET", "HSCAN", "HSETNX", "LLEN", "LRANGE", "SCARD", "SISMEMBER",
-        "SRANDMEMBER", "TIME", "ZCARD", "ZCOUNT", "ZMSCORE", "ZRANGE",
+        "EXISTS", "HDEL", "HGET", "HGETALL", "HMGET", "HSCAN", "HSETNX", "LLEN", "LRANGE", "PEXPIRE", "RPUSH", "SCARD",
+        "SISMEMBER", "SRANDMEMBER", "TIME", "ZCARD", "ZCOUNT", "ZMSCORE", "ZRANGE",
     },
     "keeper": {
         "EVALSHA", "SCRIPT|LOAD", "DEL", "EXISTS", "GET", "HGETALL", "HLEN", "HSCAN", "HSET", "INFO", "LLEN", "LRANGE",

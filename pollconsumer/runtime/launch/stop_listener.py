@@ -1,4 +1,5 @@
-"""Listens for requests to stop what a launch has in hand, in its heartbeat, between renewals.
+"""Listens for requests to stop what a launch has in hand, and for pauses of its handlers, in its heartbeat, between
+renewals.
 
 A blocking read waits for a marker of the launch's fence, on a connection of its own: an idle launch costs the store
 one command for each renewal. Its launch is told through shared memory, and woken by a signal, since its only thread
@@ -32,6 +33,9 @@ ANSWER_WITHIN = 0.5
 STUBBORN_AFTER = 15.0
 """Seconds after a request, by which every message that can be stopped has been."""
 
+HANDLERS = ""
+"""What stands in place of a queue's name for the handlers that are paused."""
+
 
 class StopListener:
     def __init__(
@@ -42,6 +46,7 @@ class StopListener:
         wire.patience = lambda: Budget(ANSWER_WITHIN)
         self._markers = [f"{keys.queue(queue, 'stop_marker')}:{fence}" for queue in queues]
         self._requests = {queue: keys.queue(queue, "stops") for queue in queues}
+        self._requests[HANDLERS] = keys.control("paused_handlers")
         self._blocked = False
         self._attend_at = time.monotonic() + FIRST_AFTER
         self._asked: dict[tuple[str, bytes], float] = {}

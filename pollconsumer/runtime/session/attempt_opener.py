@@ -39,12 +39,12 @@ class AttemptOpener:
 
     def attempt(self, reservation: Reservation) -> Attempt | None:
         """The attempt at a message that is to be handled. None for a message that is to stop, has expired or is
-        malformed, whose handler is unknown, which a newer version wrote, or whose process died too often: that one is
-        settled."""
+        malformed, whose handler is unknown or paused, which a newer version wrote, or whose process died too often:
+        that one is settled."""
         handler = self._handlers.get(reservation.handler)
-        if self._stops.asked(reservation):
-            self._settling.stop_unstarted(reservation)
-        elif reservation.expires and reservation.has_expired(self._clock()) and not self._took_steps(reservation):
+        if self._stops.any() and self._turns_away(reservation):
+            return None
+        if reservation.expires and reservation.has_expired(self._clock()) and not self._took_steps(reservation):
             self._settling.expire(reservation, reservation.server_ms(self._clock()))
             self._call_hooks()
         elif handler is None:
@@ -66,6 +66,16 @@ class AttemptOpener:
                 self._settling.dead_letter(reservation, handler, error, reservation.server_ms(self._clock()))
                 self._call_hooks()
         return None
+
+    def _turns_away(self, reservation: Reservation) -> bool:
+        """Settle a message that is to stop, or whose handler was paused meanwhile."""
+        if self._stops.asked(reservation):
+            self._settling.stop_unstarted(reservation)
+            return True
+        if self._stops.paused(reservation.handler):
+            self._settling.park(reservation)
+            return True
+        return False
 
     def _took_steps(self, reservation: Reservation) -> bool:
         """Whether an earlier attempt took steps: from then on the message does not expire."""

@@ -246,7 +246,8 @@ class Settlements:
 
     def park(self, reservation: Reservation) -> None:
         """Park the message, uncharged, until a consumer knows its handler, or that is no longer paused."""
-        is_paused = reservation.handler in self._leases.paused_handlers
+        handler = reservation.handler
+        is_paused = handler in self._leases.paused_handlers or (self._stops.any() and self._stops.paused(handler))
         problem = f"unknown_handler: no handler named {reservation.handler} here"[:MAX_ERROR_CHARACTERS]
         if is_paused:
             problem = f"paused: a person paused {reservation.handler}"[:MAX_ERROR_CHARACTERS]

@@ -10,7 +10,7 @@ from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.types import HANDLER_NAME
 from pollconsumer.interface.logs.logs import log
-from pollconsumer.store.queues.handler_pauses import HandlerPauses
+from pollconsumer.store.handler_pauses import HandlerPauses
 
 
 @click.group()
@@ -21,8 +21,8 @@ def handler() -> None:
 @handler.command(epilog="pollconsumer handler pause mail.send")
 @click.argument("name", type=HANDLER_NAME)
 def pause(name: str) -> None:
-    """Have launches that begin from now on park the messages of the handler, whatever their queue. What a launch of
-    before has begun to serve, it serves until its window ends."""
+    """Have launches park the messages of the handler, whatever their queue, within a second. Those in hand are
+    finished."""
     opened(HandlerPauses).pause(name)
     try:
         OwnDefaults(current_settings()).function(name)
@@ -35,5 +35,6 @@ def pause(name: str) -> None:
 @handler.command(epilog="pollconsumer handler resume mail.send")
 @click.argument("name", type=HANDLER_NAME)
 def resume(name: str) -> None:
-    """Have the messages of a paused handler handled again: those that are parked are due at once."""
+    """Have the messages of a paused handler handled again, by launches that begin from now on: those that are parked
+    are due at once."""
     opened(HandlerPauses).resume(name)

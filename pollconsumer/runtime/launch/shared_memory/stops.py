@@ -1,4 +1,4 @@
-"""Requests to stop messages in hand, in memory that a launch shares with its heartbeat.
+"""Requests to stop messages in hand, and handlers that were paused, in memory that a launch shares with its heartbeat.
 
 The heartbeat writes what it learns from the store; the launch only reads it, without a system call, so that it may
 look as often as it likes.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
 
 _LENGTHS = struct.Struct("HH")
@@ -32,11 +32,14 @@ class Stops:
         self._count = memoryview(memory)[at : at + self._FROM].cast("Q")
         self._seen = 0
         self._asked: set[tuple[str, bytes]] = set()
+        self.handlers: Collection[bytes] = ()
+        """Names of the handlers that the launch serves: it is told of the pauses of these."""
+        self._paused: set[bytes] = set()
         self._act: Callable[[], None] | None = None
         self._lock = RLock()  # a signal handler may look while its thread does
 
     def ask(self, queue: str, message_id: bytes) -> None:
-        """Record a request, in the heartbeat."""
+        """Record a request, in the heartbeat; without a queue, that the handler of that name is paused."""
         texts = queue.encode()[: self._LONGEST], message_id[: self._LONGEST]
         entry = _LENGTHS.pack(*map(len, texts)) + b"".join(texts)
         at = self._place(self._count[0])
@@ -53,12 +56,17 @@ class Stops:
             self._act()
 
     def any(self) -> bool:
-        """Whether there may be a request."""
-        return bool(self._asked) or self._count[0] != self._seen
+        """Whether there may be a request, or a pause."""
+        return bool(self._asked or self._paused) or self._count[0] != self._seen
 
     def asked(self, reservation: Reservation) -> bool:
         """Whether this message is to stop."""
         return self.any() and (reservation.queue, reservation.id) in self.standing()
+
+    def paused(self, handler: str) -> bool:
+        """Whether a person has paused this handler since the launch began."""
+        self.standing()
+        return handler.encode()[: self._LONGEST] in self._paused
 
     def standing(self) -> set[tuple[str, bytes]]:
         """Queue and id of each message that is to stop."""
@@ -69,7 +77,11 @@ class Stops:
                 queue, message_id = _LENGTHS.unpack_from(self._memory, at)
                 begin = at + _LENGTHS.size
                 ends = begin + queue, begin + queue + message_id
-                self._asked.add((self._memory[begin : ends[0]].decode("utf-8", "replace"), self._memory[slice(*ends)]))
+                name, asked = self._memory[begin : ends[0]].decode("utf-8", "replace"), self._memory[slice(*ends)]
+                if name:
+                    self._asked.add((name, asked))
+                elif asked in self.handlers:
+                    self._paused.add(asked)
             self._seen = count
             return set(self._asked)
 
