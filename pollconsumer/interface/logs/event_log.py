@@ -94,7 +94,7 @@ NOTES: dict[type, str] = {
     events.LaunchWaits: "{role} waits for the lease for {left} at most: held by {holders}",
     events.MessageCompleted: "{id} ({handler}) completed in {took}",
     events.AttemptFailed: "{id} ({handler}), attempt {attempt}, again in {delay}: {error}",
-    events.HandlerPaused: "{id} ({handler}) is parked for {delay}: its handler is paused",
+    events.HandlerPaused: "{id} ({handler}) is parked for {delay}: its handler is paused; 'handler resume' ends that",
     events.MessageStopped: "{id} ({handler}), attempt {attempt}: {error}",
     events.OrphansRecovered: "orphans of queue {queue} offered again: {messages}",
     events.OccurrencesSkipped: "missed occurrences of {recurrence} skipped: {messages}",
