@@ -21,6 +21,10 @@ class Served:
     """Addresses at a server. No page is about an undecodable name."""
 
     front = "./"
+    search: str | None = "search"
+
+    def past(self, span: str) -> str | None:
+        return _query("past", of=span)
 
     def message(self, queue: str, message_id: str) -> str | None:
         return _query("message", queue=queue, id=message_id)
@@ -50,6 +54,8 @@ class Filed:
     written."""
 
     front = "index.html"
+    search: str | None = None
+    """None: a file does not search."""
 
     def __init__(self, pages: Collection[str]) -> None:
         self._pages = pages
@@ -65,6 +71,9 @@ class Filed:
 
     def dead(self, queue: str | None = None, handler: str | None = None, error: str | None = None) -> None:
         """None: dead letters are selected to act on them, which a file does not."""
+
+    def past(self, span: str) -> None:
+        """None: it is the whole ledger, which is too much for a launch's end."""
 
     def batches(self, queue: str, skip: int = 0) -> str | None:
         return None if skip else self._known(of_batches(queue))

@@ -19,6 +19,7 @@ from pollconsumer.core.notation.text import printable
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.dashboard.drawings.charts import clock, of_completions, of_durations
 from pollconsumer.dashboard.drawings.launches_drawn import drawn
+from pollconsumer.dashboard.drawings.past_drawn import marks_of, of_past
 from pollconsumer.dashboard.links import Filed, Served
 from pollconsumer.dashboard.readings.batch_page_reader import OfBatch, OfBatches
 from pollconsumer.dashboard.readings.page_reader import (
@@ -31,7 +32,9 @@ from pollconsumer.dashboard.readings.page_reader import (
     OfMessage,
     OfQueue,
     OfRecurrence,
+    OfSearch,
 )
+from pollconsumer.dashboard.readings.past_reader import OfPast, PastSpan
 from pollconsumer.store.reading.messages import Message
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -61,7 +64,14 @@ class Pages:
         does that by itself. ``done``: what the action that led here has done."""
         pictures = drawn(front.launches, front.now)
         charts = of_completions([*front.completions.values()], front.now)
-        more = {"pictures": pictures, "charts": charts, "served": served, "refresh": refresh, "shown": SHOWN}
+        more = {
+            "pictures": pictures,
+            "charts": charts,
+            "spans": [*PastSpan],
+            "served": served,
+            "refresh": refresh,
+            "shown": SHOWN,
+        }
         return self._render("front.html", front, done=done, **more)
 
     def message(self, page: OfMessage, done: str | None = None) -> str:
@@ -89,6 +99,12 @@ class Pages:
 
     def recurrence(self, page: OfRecurrence) -> str:
         return self._render("recurrence.html", page)
+
+    def search(self, page: OfSearch) -> str:
+        return self._render("search.html", page)
+
+    def past(self, page: OfPast) -> str:
+        return self._render("past.html", page, charts=of_past(page), marks=marks_of(page), spans=[*PastSpan])
 
     def problem(self, title: str, error: PollConsumerError | str) -> str:
         return self._environment.get_template("problem.html").render(now=None, done=None, title=title, error=str(error))

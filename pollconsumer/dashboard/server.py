@@ -18,6 +18,7 @@ from pollconsumer.dashboard.page_store import PageStore
 from pollconsumer.dashboard.pages import Pages, static_file
 from pollconsumer.dashboard.readings.letters import Wanted
 from pollconsumer.dashboard.readings.page_reader import PageReader
+from pollconsumer.dashboard.readings.past_reader import PastSpan
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.web.web_exchange import WebRequest
 
@@ -57,6 +58,8 @@ class Dashboard:
             "recurrence": _recurrence,
             "batches": _batches,
             "batch": self._batch,
+            "search": _search,
+            "past": _past,
         }
 
     def answer(self, request: WebRequest) -> PageAnswer:
@@ -157,6 +160,17 @@ def _handler(pages: Pages, reading: PageReader, query: Query) -> str:
 
 def _recurrence(pages: Pages, reading: PageReader, query: Query) -> str:
     return pages.recurrence(reading.recurrence(_named(query, "name")))
+
+
+def _search(pages: Pages, reading: PageReader, query: Query) -> str:
+    return pages.search(reading.search(_named({"text": query.get("q", "").strip()}, "text")))
+
+
+def _past(pages: Pages, reading: PageReader, query: Query) -> str:
+    span = query.get("of", "")
+    if span not in {*PastSpan}:
+        raise NotFound("no such span", span, f"spans are: {', '.join(PastSpan)}")
+    return pages.past(reading.past(PastSpan(span)))
 
 
 def _batches(pages: Pages, reading: PageReader, query: Query) -> str:

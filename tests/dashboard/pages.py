@@ -65,14 +65,14 @@ class Document(HTMLParser):
         return list(zip(x, y, width, height, strict=True))
 
     def forms(self) -> list[dict[str, str]]:
-        """The values that each form sends."""
+        """The values that each form sends, but for that of the search."""
         forms: list[dict[str, str]] = []
         for tag, attributes in self.elements:
             if tag == "form":
                 forms.append({})
-            elif tag == "input":
+            elif tag == "input" and "value" in attributes:
                 forms[-1][attributes["name"] or ""] = attributes["value"] or ""
-        return forms
+        return [form for form in forms if form]
 
 
 def reading(wire: Wire) -> PageReader:

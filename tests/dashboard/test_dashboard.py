@@ -54,7 +54,10 @@ def scene(wire: Wire) -> Scene:
 def crawled(client: TestClient) -> dict[str, Document]:
     """Pages to which links lead, from the first one on, as many of each kind as show that they do."""
     found: dict[str, Document] = {}
-    ahead, left = ["./"], Counter({"./": 1} | dict.fromkeys(("queue", "message", "handler", "recurrence", "dead"), 12))
+    ahead, left = (
+        ["./"],
+        Counter({"./": 1} | dict.fromkeys(("queue", "message", "handler", "recurrence", "dead", "past"), 12)),
+    )
     while ahead:
         address = ahead.pop(0)
         kind = address.partition("?")[0]
@@ -81,7 +84,7 @@ def test_the_first_page_shows_launches_queues_what_is_in_flight_dead_due_and_rec
         "consumer, mail: messages handled by each launch",
     ]
     assert "how long messages waited for a launch" in pictures
-    assert page.all("form") == []
+    assert page.forms() == []
 
 
 def test_what_is_wrong_stands_first(scene: Scene, wire: Wire) -> None:
@@ -97,7 +100,7 @@ def test_every_link_leads_to_a_page(scene: Scene, wire: Wire) -> None:
     usual(scene)
     pages = crawled(browser(wire))
     kinds = {address.partition("?")[0] for address in pages}
-    assert kinds == {"./", "queue", "message", "handler", "recurrence"}
+    assert kinds == {"./", "queue", "message", "handler", "recurrence", "past"}
     assert len(pages) > 24
 
 
@@ -134,7 +137,7 @@ def test_text_of_others_is_shown_and_does_nothing(wire: Wire) -> None:
     client = browser(wire)
     pages = crawled(client)
     kinds = {address.partition("?")[0] for address in pages}
-    assert kinds == {"./", "queue", "message", "handler", "recurrence", "dead"}
+    assert kinds == {"./", "queue", "message", "handler", "recurrence", "dead", "past"}
     for page in pages.values():
         for tag, attributes in page.elements:
             assert tag not in ("script", "iframe", "object", "base", "style")

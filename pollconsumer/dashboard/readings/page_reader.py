@@ -13,6 +13,7 @@ from pollconsumer.core.messages.message_steps import Recorded
 from pollconsumer.dashboard.readings.batch_page_reader import BatchPageReader
 from pollconsumer.dashboard.readings.excerpts import Completions, Excerpts
 from pollconsumer.dashboard.readings.letters import Letter, LetterGroup, Letters, Wanted, groups_of
+from pollconsumer.dashboard.readings.past_reader import OfPast, PastSpan, past_of
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.reading.inspector import Inspector, Overview, QueueCounts
@@ -115,10 +116,20 @@ class OfRecurrence(NamedTuple):
     history: Sequence[Occurred]
 
 
+class OfSearch(NamedTuple):
+    """The page of a search. ``messages``: those with that id; ``handlers``: those that have handled messages, and whose
+    names have the text in them."""
+
+    now: int
+    text: str
+    messages: Sequence[Message] = ()
+    handlers: Sequence[str] = ()
+
+
 class PageReader:
     def __init__(self, wire: Wire, namespace: str, expected: Expected, data: Path | None) -> None:
         """``expected``, ``data``: as for the Examiner."""
-        self.namespace = namespace
+        self.namespace, self._wire = namespace, wire
         self._expected, self._data = expected, data
         self._inspector, self._excerpts = Inspector(wire, namespace), Excerpts(wire, namespace)
         self._examiner, self._recurring = Examiner(wire, namespace), Recurrences(wire, namespace)
@@ -158,6 +169,14 @@ class PageReader:
         kept = self._inspector.recorded(message)
         batch = message.batch if message.batch and self.of_batches.exists(message.batch) else None
         return OfMessage(self._inspector.now(), message, *kept, batch)
+
+    def search(self, text: str) -> OfSearch:
+        """The page of a search for ``text``."""
+        handlers = [name for name in self._excerpts.durations() if text.lower() in name.lower()][:PAGE]
+        return OfSearch(self._inspector.now(), text, self._inspector.with_id(text), handlers)
+
+    def past(self, span: PastSpan) -> OfPast:
+        return past_of(self._wire, self.namespace, span)
 
     def queue(self, name: str, state: State, skip: int) -> OfQueue:
         """The page of the queue ``name``. NotFound if there is none."""
