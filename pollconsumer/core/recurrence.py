@@ -11,8 +11,9 @@ from typing import Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 from pollconsumer.core.choices import After, Missed, Overlap
-from pollconsumer.core.messages.message import check_handler, check_id, check_priority, check_queue, encode_payload
+from pollconsumer.core.messages.message import check_handler, check_id, check_priority, check_queue
 from pollconsumer.core.messages.message_options import check_headers
+from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.addresses import check_address
 from pollconsumer.core.notation.cron_expression import Cron
 from pollconsumer.core.notation.instants import LAST_MILLISECOND

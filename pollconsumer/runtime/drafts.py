@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pollconsumer.core.messages.message import NewMessage, decode_payload
+from pollconsumer.core.messages.message import NewMessage
+from pollconsumer.core.messages.payloads import decode_payload
 
 BeforeEnqueue = Callable[["Draft"], object]
 

@@ -10,14 +10,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypedDict, Unpack, cast
 
 from pollconsumer.core.errors import BadData, UsageError, unknown_options
-from pollconsumer.core.messages.message import (
-    NewMessage,
-    check_concurrency,
-    check_id,
-    checked,
-    digest_of,
-    encode_payload,
-)
+from pollconsumer.core.messages.message import NewMessage, check_concurrency, check_id, checked
+from pollconsumer.core.messages.payloads import digest_of, encode_payload
 from pollconsumer.core.notation.instants import ceil_ms, exact_epoch_ms
 from pollconsumer.core.notation.timespan import YEAR, parse_duration
 from pollconsumer.runtime.unique_keys import key_rule, stored_key

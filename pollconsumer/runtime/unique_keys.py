@@ -6,14 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pollconsumer.core.errors import BadData
-from pollconsumer.core.messages.message import (
-    REPLACES,
-    SCOPED_BY,
-    UNTIL_START,
-    check_handler,
-    check_key,
-    scoped_key,
-)
+from pollconsumer.core.messages.message import REPLACES, SCOPED_BY, UNTIL_START, check_handler, check_key, scoped_key
 
 _NOT_WITH_REPLACE = {
     "id": "the key says which message is replaced: leave the id out",

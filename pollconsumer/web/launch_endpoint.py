@@ -15,7 +15,7 @@ from pollconsumer.core.errors import (
     StoreUnreachable,
     UsageError,
 )
-from pollconsumer.core.messages.message import MAX_PAYLOAD_BYTES
+from pollconsumer.core.messages.payloads import MAX_PAYLOAD_BYTES
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.web.asgi import AsgiApplication

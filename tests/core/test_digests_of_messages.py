@@ -8,7 +8,7 @@ from hashlib import blake2b
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.core.messages.message import digest_of, encode_payload
+from pollconsumer.core.messages.payloads import digest_of, encode_payload
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

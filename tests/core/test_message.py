@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.errors import BadData, PayloadTooLarge
 from pollconsumer.core.messages.message import (
-    MAX_PAYLOAD_BYTES,
-    Malformed,
-    _encode_checked,
     check_handler,
     check_id,
     check_key,
     check_priority,
     check_queue,
+)
+from pollconsumer.core.messages.payloads import (
+    MAX_PAYLOAD_BYTES,
+    Malformed,
+    _encode_checked,
     decode_payload,
     encode_payload,
 )

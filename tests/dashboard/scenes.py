@@ -7,7 +7,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.histogram import Histogram
-from pollconsumer.core.messages.message import encode_payload
+from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer.core.messages.message import encode_payload
 from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
+from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.dashboard.page_actions import SWEEP_WITHIN, PageActions
 from pollconsumer.dashboard.page_answer import HEADERS

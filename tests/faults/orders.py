@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 from benchmarks.place import info
 from pollconsumer.core.errors import BadData
-from pollconsumer.core.messages.message import NewMessage, encode_payload
+from pollconsumer.core.messages.message import NewMessage
+from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.queues.producer import Producer

@@ -12,9 +12,10 @@ from pollconsumer import Context, Item, PollConsumer
 from pollconsumer.core.errors import BadData, ConfigurationError, Conflict
 from pollconsumer.core.messages.codec import decoded_value, encoded_json, is_encoded, shown_value
 from pollconsumer.core.messages.coded_message import coded
-from pollconsumer.core.messages.message import ENCODED, Malformed
+from pollconsumer.core.messages.message import ENCODED
 from pollconsumer.core.messages.message_options import Options, decoded
 from pollconsumer.core.messages.packed_message import FIRST, packed, unpacked
+from pollconsumer.core.messages.payloads import Malformed
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.records import rows
 from pollconsumer.testing import Sandbox

@@ -23,7 +23,7 @@ from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.runtime.programs.command import Command, CommandFailed
 from pollconsumer.runtime.programs.notes import Programs
 from pollconsumer.runtime.programs.running_program import KEPT_BYTES
-from pollconsumer.runtime.session.settlements import MAX_RESULT_BYTES
+from pollconsumer.runtime.session.result_encoder import MAX_RESULT_BYTES
 from pollconsumer.runtime.system.process import birth
 from tests.site import wait_until
 

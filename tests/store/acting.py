@@ -6,7 +6,8 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.messages.message import NewMessage, digest_of
+from pollconsumer.core.messages.message import NewMessage
+from pollconsumer.core.messages.payloads import digest_of
 from pollconsumer.store.limits import Limits
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.records import rows

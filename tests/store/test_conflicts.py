@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import Conflict
-from pollconsumer.core.messages.message import digest_of
+from pollconsumer.core.messages.payloads import digest_of
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.queues import outbox, producer, upkeep
 from pollconsumer.store.queues.outbox_entry import pack

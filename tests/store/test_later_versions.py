@@ -13,9 +13,10 @@ import pytest
 from pollconsumer.core.errors import Conflict
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages import message_options
-from pollconsumer.core.messages.message import NewMessage, digest_of
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.message_options import Options, decoded
 from pollconsumer.core.messages.packed_message import FIRST
+from pollconsumer.core.messages.payloads import digest_of
 from pollconsumer.moving.store_closer import StoreCloser
 from pollconsumer.store.leases import Acquired, Group, Leases
 from pollconsumer.store.queues import outbox

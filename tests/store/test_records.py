@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.core.messages.message import Malformed
 from pollconsumer.core.messages.message_options import Options, decoded
+from pollconsumer.core.messages.payloads import Malformed
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.outbox_entry import pack
 from pollconsumer.store.records import rows

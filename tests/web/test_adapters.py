@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 
 from pollconsumer.core.errors import UsageError
-from pollconsumer.core.messages.message import MAX_PAYLOAD_BYTES
+from pollconsumer.core.messages.payloads import MAX_PAYLOAD_BYTES
 from pollconsumer.web import asgi, launch_starter
 from pollconsumer.web.web_exchange import WebAnswer
 from tests.site import PATIENCE

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pollconsumer import PollConsumer, Refused
-from pollconsumer.core.messages.message import MAX_PAYLOAD_BYTES
+from pollconsumer.core.messages.payloads import MAX_PAYLOAD_BYTES
 from pollconsumer.runtime.new_messages import SendOptions
 from pollconsumer.web import LaunchEndpoint
 from pollconsumer.web.received_message import KEYS

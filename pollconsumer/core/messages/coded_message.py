@@ -6,8 +6,9 @@ from typing import Any
 
 from pollconsumer.core.messages import sequel as sequels
 from pollconsumer.core.messages.codec import encoded_json
-from pollconsumer.core.messages.message import Codec, NewMessage, canonical_text
+from pollconsumer.core.messages.message import Codec, NewMessage
 from pollconsumer.core.messages.packed_message import Packed, packed, unpacked
+from pollconsumer.core.messages.payloads import canonical_text
 
 
 def coded(message: NewMessage, codec: Codec) -> NewMessage:

@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from pollconsumer.core.errors import BadData
-from pollconsumer.core.messages.message import MOST_ATTEMPTS, Malformed, NewMessage
+from pollconsumer.core.messages.message import MOST_ATTEMPTS, NewMessage
+from pollconsumer.core.messages.payloads import Malformed
 from pollconsumer.core.notation import strict_json
 from pollconsumer.core.notation.addresses import check_address
 from pollconsumer.core.notation.timespan import YEAR

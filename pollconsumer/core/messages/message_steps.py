@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 from pollconsumer.core.errors import BadData
-from pollconsumer.core.messages.message import quick
+from pollconsumer.core.messages.payloads import quick
 
 MOST_STEPS = 1000
 MOST_BYTES = 1024**2

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.messages.message import Malformed, NewMessage, check_id
+from pollconsumer.core.messages.message import NewMessage, check_id
 from pollconsumer.core.messages.packed_message import Packed, unpacked
+from pollconsumer.core.messages.payloads import Malformed
 from pollconsumer.core.notation import strict_json
 
 MOST_ADDED_AT_ONCE = 256

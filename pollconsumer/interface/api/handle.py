@@ -17,7 +17,8 @@ from pollconsumer.core.errors import (
     WaitRefused,
 )
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.messages.message import Codec, encode_payload
+from pollconsumer.core.messages.message import Codec
+from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.interface.api.handle_actions import (
     Act,

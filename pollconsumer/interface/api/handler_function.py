@@ -8,7 +8,8 @@ from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
 
 from pollconsumer.core.messages.alike import Alike
-from pollconsumer.core.messages.message import NO_OPTIONS, OPTIONS, NewMessage, digest_of, encode_named
+from pollconsumer.core.messages.message import NO_OPTIONS, OPTIONS, NewMessage
+from pollconsumer.core.messages.payloads import digest_of, encode_named
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import RegisteredHandler
 from pollconsumer.interface.api.store_calls import StoreCalls

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from pollconsumer.core.choices import After
-from pollconsumer.core.messages.message import check_handler, check_priority, encode_payload
+from pollconsumer.core.messages.message import check_handler, check_priority
+from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.redaction import site_of
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.interface.settings.model import RecurrenceSettings

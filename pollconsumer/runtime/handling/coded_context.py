@@ -8,8 +8,9 @@ from typing import Any
 
 from pollconsumer.core.messages.codec import Undecodable, decoded_value, encoded_json, is_encoded
 from pollconsumer.core.messages.coded_message import coded
-from pollconsumer.core.messages.message import NewMessage, encode_payload
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.message_steps import Recorded, StepEntry
+from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.delivery import Previous, Situation
 from pollconsumer.runtime.handling.journal import Journal

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, cast
 
 from pollconsumer.core.errors import BadData, UsageError
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.messages.message import NewMessage, encode_payload
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.message_steps import Recorded, StepEntry
+from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.runtime.handling.delivery import Delivery, Previous, Situation
 from pollconsumer.runtime.handling.shield import Shield

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, NamedTuple
 
-from pollconsumer.core.messages.message import Malformed
+from pollconsumer.core.messages.payloads import Malformed
 from pollconsumer.runtime.handling.validation.argument_errors import BadArguments
 
 _OURS = str(Path(__file__).parents[2] / "_")[:-1]

@@ -11,7 +11,8 @@ from typing import Any
 
 from pollconsumer.core import errors
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.core.messages.message import NewMessage, quick
+from pollconsumer.core.messages.message import NewMessage
+from pollconsumer.core.messages.payloads import quick
 from pollconsumer.core.retry import Asleep, Fatal, RetryIn, Yield, is_put_off
 from pollconsumer.runtime.handling.outcome import CallOutcomes, Dropped, Outcome, text_of, trace, why_dropped
 from pollconsumer.runtime.handling.validation.argument_errors import BadArguments

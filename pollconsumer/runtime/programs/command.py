@@ -23,7 +23,7 @@ from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.outcome import signal_name
 from pollconsumer.runtime.programs.notes import ProgramNote, Programs
 from pollconsumer.runtime.programs.running_program import Output, RunningProgram
-from pollconsumer.runtime.session.settlements import MAX_RESULT_BYTES
+from pollconsumer.runtime.session.result_encoder import MAX_RESULT_BYTES
 from pollconsumer.runtime.system.system_limits import start_refused
 
 PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR")

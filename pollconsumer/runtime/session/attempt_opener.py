@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.messages.message import Malformed, decode_payload
+from pollconsumer.core.messages.payloads import Malformed, decode_payload
 from pollconsumer.core.retry import MOST_CRASHES, NotBegun
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.executors.executor import Attempt

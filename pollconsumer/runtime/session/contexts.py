@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pollconsumer.core.messages.message import Malformed, NewMessage, decode_payload
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.message_steps import StepEntry
+from pollconsumer.core.messages.payloads import Malformed, decode_payload
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue

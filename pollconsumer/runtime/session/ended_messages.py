@@ -6,7 +6,8 @@ import json
 from typing import NamedTuple
 
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.messages.message import Malformed, NewMessage
+from pollconsumer.core.messages.message import NewMessage
+from pollconsumer.core.messages.payloads import Malformed
 from pollconsumer.core.messages.sequel import Sequel, decoded
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.store.queues.outbox_entry import pack, told_of_member

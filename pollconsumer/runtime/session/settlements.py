@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pollconsumer.core.messages.message import Codec, Malformed, quick
+from pollconsumer.core.messages.payloads import Malformed
 from pollconsumer.core.news.events import (
     AttemptFailed,
     HandlerPaused,
@@ -16,7 +15,6 @@ from pollconsumer.core.news.events import (
     MessageParked,
     MessageStopped,
     NewerMessagesFound,
-    ResultDropped,
     RetryPolicyFailed,
     StepsUnasked,
 )
@@ -26,11 +24,12 @@ from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.executors.executor import Handled
 from pollconsumer.runtime.handling.handler import Handler, aliases_among
 from pollconsumer.runtime.handling.hooks import Crashed, Hooks
-from pollconsumer.runtime.handling.outcome import describe, text_of, trace, why_dropped
+from pollconsumer.runtime.handling.outcome import describe, text_of, trace
 from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.session.result_encoder import ResultEncoder
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import DeadLetter, Reservation
-from pollconsumer.store.records.steps import Done, Extra, Settlement, Share
+from pollconsumer.store.records.steps import Done, Settlement, Share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -40,10 +39,7 @@ if TYPE_CHECKING:
 PARKED_FOR = 60.0
 """Seconds until a message is offered again whose handler is unknown here, or could not begin."""
 MAX_ERROR_CHARACTERS = 500
-MAX_RESULT_BYTES = 64 * 1024
 LONGEST_DELAY = 10 * YEAR
-_SCALARS: dict[type, Callable[[Any], str]] = {int: int.__repr__, str: json.encoder.encode_basestring}
-"""The functions by which the encoder writes text and whole numbers, called without the encoder."""
 
 
 class Settlements:
@@ -58,7 +54,7 @@ class Settlements:
         self._emit, self._chance, self._context_of, self._handlers = launch.emit, launch.chance, context_of, handlers
         self._stops, self._attended = launch.progress.stops, launch.plan.attended
         self._aliases = aliases_among(handlers)
-        self._codecs = {name: each.codec for name, each in handlers.items() if each.codec is not None}
+        self.extra_of = ResultEncoder(handlers, launch.emit).extra_of
         self._shares: dict[str, Share] = {}
         self.since: float | None = None
         """When the oldest unsettled attempt ended, on the monotonic clock; None if there is none."""
@@ -101,41 +97,6 @@ class Settlements:
         if self._attended:
             for reservation, started, ended, _ in done:
                 self._emit(MessageCompleted(reservation.name, reservation.handler, ended - started))
-
-    def extra_of(
-        self, reservation: Reservation, kept_for_ms: int, context: Context | None, result: Any, ended: float
-    ) -> Extra | None:
-        """What the message's completion leaves, if anything."""
-        encoded, sequel = b"", reservation.lot.sequel
-        if result is not None and (kept_for_ms > 0 or sequel):
-            try:
-                scalar = _SCALARS.get(type(result))
-                encoded = (scalar(result) if scalar else "".join(quick(result, 0))).encode()
-            except BaseException:  # the user's classes may raise, or the user's threads modify it concurrently
-                self._drop(reservation, why_dropped(result)[:200])
-            if len(encoded) > MAX_RESULT_BYTES:
-                self._drop(reservation, f"{len(encoded)} bytes of JSON, {MAX_RESULT_BYTES} at most")
-                encoded = b""
-            if encoded and (codec := self._codecs.get(reservation.handler)):
-                encoded = self._coded(reservation, encoded, codec)
-        if sequel or (context is not None and context.leaves):
-            from pollconsumer.runtime.session.ended_messages import Completion  # few messages bring about others
-
-            return Completion(reservation, context, encoded, reservation.server_ms(ended)).extra(kept_for_ms)
-        return (kept_for_ms, encoded, b"", b"") if encoded else None
-
-    def _coded(self, reservation: Reservation, result: bytes, codec: Codec) -> bytes:
-        """A result, encoded by the codec; empty if that raises: in plain text it must not be stored."""
-        from pollconsumer.core.messages.codec import encoded_json  # few applications have a codec
-
-        try:
-            return encoded_json(result, codec)
-        except Exception as error:
-            self._drop(reservation, f"the codec raised {describe(error)}"[:200])
-            return b""
-
-    def _drop(self, reservation: Reservation, reason: str) -> None:
-        self._emit(ResultDropped(reservation.name, reservation.handler, reason))
 
     def _fail(self, handled: Handled, error: BaseException, started: int, ended: int) -> None:
         reservation, handler = handled.attempt.reservation, handled.attempt.handler

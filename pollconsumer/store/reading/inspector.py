@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.lifecycle import State, state_of
-from pollconsumer.core.messages.message import Malformed, decode_payload
 from pollconsumer.core.messages.message_steps import Recorded
+from pollconsumer.core.messages.payloads import Malformed, decode_payload
 from pollconsumer.core.messages.sequel import not_there
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import QUEUE_KEYS, Keys

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core.lifecycle import State, Timestamps, durations_of, state_of
 from pollconsumer.core.messages import sequel as sequels
-from pollconsumer.core.messages.message import Malformed, decode_payload
 from pollconsumer.core.messages.message_options import decoded
+from pollconsumer.core.messages.payloads import Malformed, decode_payload
 from pollconsumer.core.news.progress import Progress
 from pollconsumer.core.notation import strict_json
 from pollconsumer.store.client.wire import Wire

@@ -10,8 +10,9 @@ from typing import Any, Literal, Required, TypedDict, Unpack
 
 from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.errors import BadData, unknown_options
-from pollconsumer.core.messages.message import Codec, encode_payload
+from pollconsumer.core.messages.message import Codec
 from pollconsumer.core.messages.message_options import check_new_headers
+from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.cron_expression import five_fields
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.core.recurrence import LONGEST_CREATOR, LONGEST_NAME, MOST_TIMES, First, Recurrence

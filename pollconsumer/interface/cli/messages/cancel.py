@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from pollconsumer.core.errors import BadData, NotFound, PollConsumerError, UsageError
-from pollconsumer.core.messages.message import MAX_PRIORITY, encode_payload
+from pollconsumer.core.messages.message import MAX_PRIORITY
+from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.instants import ceil_ms
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.messages.chosen import each_queue, report, would

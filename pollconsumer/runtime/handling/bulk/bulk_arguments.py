@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, get_args, get_origin
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.core.messages.message import Codec, encode_named
+from pollconsumer.core.messages.message import Codec
+from pollconsumer.core.messages.payloads import encode_named
 from pollconsumer.runtime.handling.bulk.item import BulkContext, Item
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.delivery import Delivery

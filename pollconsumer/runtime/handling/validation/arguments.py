@@ -10,7 +10,7 @@ from itertools import filterfalse, takewhile
 from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import ConfigurationError, shown, suggestion
-from pollconsumer.core.messages.message import encode_named, encode_payload
+from pollconsumer.core.messages.payloads import encode_named, encode_payload
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.validation.annotations import JSON_KINDS, Annotations, accepted_types
 from pollconsumer.runtime.handling.validation.argument_errors import (

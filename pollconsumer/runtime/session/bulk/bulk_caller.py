@@ -13,7 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.choices import Loop
-from pollconsumer.core.messages.message import Malformed
+from pollconsumer.core.messages.payloads import Malformed
 from pollconsumer.runtime.handling.bulk.bulk_call import MESSAGES, CallContext
 from pollconsumer.runtime.handling.delivery import Delivery
 from pollconsumer.runtime.handling.executors.executor import Attempt, Executor

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from pollconsumer.core.durations import Durations
-from pollconsumer.core.messages.message import Malformed, decode_payload
+from pollconsumer.core.messages.payloads import Malformed, decode_payload
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.executors.executor import NONE, Attempt, Executor, Handled, Inline
 from pollconsumer.runtime.handling.handler import Handler

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pollconsumer.core.messages.message import Malformed, decode_payload
+from pollconsumer.core.messages.payloads import Malformed, decode_payload
 from pollconsumer.runtime.handling.executors.executor import Attempt, Executor, Handled
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import Launch

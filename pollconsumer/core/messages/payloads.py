@@ -1,0 +1,167 @@
+"""Payloads: their JSON, what is refused of it, and digests."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NoReturn
+
+from pollconsumer.core.errors import BadData, PayloadTooLarge
+
+MAX_PAYLOAD_BYTES = 1 << 20
+_ODD_NAME = r'"(?:-?[0-9][-+.0-9e]*|null|true|false)":'
+"""A name in encoded JSON that may not have been text. Compiled where a sign of one is seen."""
+_ZEROS = bytes.maketrans(b"123456789", b"000000000")
+
+
+def encode_payload(payload: Mapping[str, Any]) -> bytes:
+    """``payload`` as the stored JSON object: UTF-8, no NaN, at most 1 MiB.
+
+    TypeError for a type without JSON form, ValueError (BadData) for an invalid value; both name its place.
+    """
+    if not isinstance(payload, dict):
+        raise TypeError(f"payload must be a dict of JSON values, not {type(payload).__name__}")
+    for name in payload:
+        if not isinstance(name, str):
+            raise TypeError(f"payload names must be text, not {name!r}")
+    return encode_named(payload)
+
+
+def encode_named(payload: dict[str, Any]) -> bytes:
+    """`encode_payload` of a dict whose own names are known to be text. Hot path."""
+    try:
+        text = "".join(quick(payload, 0))
+        encoded = text.encode()
+    except (TypeError, ValueError, RecursionError):
+        encoded = _encode_checked(payload)
+    else:
+        # A name that was no text ends with a digit, or is a word of JSON: that is found sooner than the whole name.
+        is_suspect = text.rfind("{") and (
+            encoded.translate(_ZEROS).find(b'0":') >= 0 or '"null":' in text or '"true":' in text or '"false":' in text
+        )
+        if is_suspect and re.search(_ODD_NAME, text) and not _has_text_names(payload):
+            _explain(payload)
+    if len(encoded) > MAX_PAYLOAD_BYTES:
+        raise PayloadTooLarge("payload", f"{len(encoded)} bytes", f"at most {MAX_PAYLOAD_BYTES}; store it elsewhere")
+    return encoded
+
+
+def _has_text_names(whole: object) -> bool:
+    """Whether all names within are text: the encoder would write 1 and "1" alike."""
+    left = [whole]
+    for value in left:  # the list grows meanwhile
+        if isinstance(value, dict):
+            if not all(isinstance(name, str) for name in value):
+                return False
+            left += value.values()
+        elif isinstance(value, list | tuple):
+            left += value
+        elif hasattr(type(value), "__dataclass_fields__"):
+            left.append(_default(value))
+    return True
+
+
+def _encode_checked(payload: dict[str, Any]) -> bytes:
+    """Encode ``payload``, or raise the error that locates the value for which that failed; it tells a circle from deep
+    nesting."""
+    try:
+        encoded = _encode(payload).encode("utf-8")
+    except (TypeError, ValueError, RecursionError):
+        _explain(payload)
+    return encoded
+
+
+def _explain(payload: dict[str, Any]) -> NoReturn:
+    from pollconsumer.core.json_values import explain
+
+    try:
+        explain(payload, "payload", "annotate the handler's parameter with its type, or send JSON's")
+    except RecursionError:
+        raise BadData("payload", None, "it is nested too deeply") from None
+
+
+def _default(value: Any) -> Any:
+    from pollconsumer.core.json_values import to_json
+
+    return to_json(value)
+
+
+_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_default)
+_encode = _encoder.encode
+
+
+def _quick_of(slow: json.JSONEncoder) -> Callable[[Any, int], Iterable[str]]:
+    """The encoder that ``slow.encode`` makes in each call, made once, and without a search for circles: so it takes a
+    third of the time.
+
+    A circle raises RecursionError. ``slow`` has no white space, no NaN, and no ASCII alone.
+    """
+    make: Any = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return lambda value, _: (slow.encode(value),)
+    encoder: Callable[[Any, int], Iterable[str]] = make(
+        None, slow.default, json.encoder.encode_basestring, None, ":", ",", False, False, False
+    )
+    return encoder
+
+
+quick = _quick_of(_encoder)
+"""The parts of a value's JSON form, given the value and 0: of payloads and of results."""
+
+
+def digest_of(handler: str, payload: bytes) -> str:
+    """Digest of handler and payload, independent of the order of names: 8 bytes, as hex."""
+    from hashlib import blake2b
+
+    return blake2b(f"{handler}\n{canonical_text(payload)}".encode(), digest_size=8).hexdigest()
+
+
+def canonical_text(payload: bytes) -> str:
+    """The JSON of a payload, with its names in order."""
+    if payload.count(b'":') < 2 and b" " not in payload and b"\\" not in payload:  # one name: nothing to sort
+        return payload.decode()
+    try:
+        return _encode_sorted(json.loads(payload))
+    except RecursionError:
+        raise BadData("payload", None, "it is nested too deeply") from None
+
+
+_encode_sorted = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode
+
+
+class Malformed(Exception):
+    """A stored message is invalid; the text says why."""
+
+
+def _refuse_constant(text: str) -> None:
+    raise Malformed(f"malformed: {text} is not a number of JSON"[:300])
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        _refuse_constant(text)
+    return number
+
+
+_decoder: Any = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
+_scan = _decoder.scan_once
+
+
+def decode_payload(payload: bytes) -> dict[str, Any]:
+    """The object in ``payload``. Malformed if it is not a JSON object."""
+    try:
+        text = payload.decode()
+        try:
+            value, end = _scan(text, 0)  # as decode does, without its search for white space
+        except StopIteration:
+            end = -1
+        if end != len(text):
+            value = _decoder.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"malformed: {error}"[:300]) from None
+    if type(value) is not dict:
+        raise Malformed(f"malformed: the payload is a {type(value).__name__}, not an object")
+    return value
