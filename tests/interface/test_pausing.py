@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pollconsumer.store.queues.interventions import Interventions
+
 if TYPE_CHECKING:
+    from pollconsumer import PollConsumer
+    from pollconsumer.testing import Sandbox
     from tests.site import Site
 
 
@@ -23,6 +27,21 @@ def test_a_pause_with_an_end_is_shown_with_it(site: Site) -> None:
     site.command("queue", "resume", "default")
     site.drain()
     assert site.notes() == ["a"]
+
+
+def test_in_a_sandbox_a_pause_ends_at_its_time(app: PollConsumer, sandbox: Sandbox) -> None:
+    seen: list[int] = []
+    app.handler("note")(lambda: seen.append(1))
+    app.enqueue("note")
+    store = sandbox.store_of(app)
+    Interventions(store.wire, store.keys.namespace).pause("default", paused=True, lasts_ms=3_600_000)
+    sandbox.run()
+    sandbox.advance("59m")
+    sandbox.run()
+    assert seen == []
+    sandbox.advance("61s")
+    sandbox.run()
+    assert seen == [1]
 
 
 def test_a_pause_lasts_for_some_time(site: Site) -> None:
