@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 NAMESPACE = "pollconsumer"
 VICTIMS = ("launch", "server")
+MOST_IN_VAIN = 5
+"""Launches in a row that complete no order, before the rest is given up."""
 STEPS = ("charge", "pack", "ship", "thank", "remind")
 HANDLERS = """
 import secrets
@@ -126,14 +128,18 @@ class Orders:
             signals.send("default", name, "approved", name)
 
     def _ended(self) -> Iterator[str]:
-        """Launches without faults, with dead letters redriven, until all orders are completed."""
-        for _ in range(20):
+        """Launches without faults, with dead letters redriven, until all orders are completed, or several launches have
+        completed none."""
+        completed, in_vain = 0, 0
+        while in_vain < MOST_IN_VAIN:
             self._site.command("dead", "redrive", "--all")
             self._site.drain("--linger", "2s", "--concurrency", str(self._slots))
             (queue,) = self._site.json("status")["queues"]
             if queue["completed"] == len(self._ids):
                 return
-        yield f"{len(self._ids)} orders, {queue['completed']} are completed: {queue}"
+            in_vain = in_vain + 1 if queue["completed"] == completed else 0
+            completed = queue["completed"]
+        yield f"{len(self._ids)} orders, {completed} are completed: {queue}"
 
     def _wrong(self) -> Iterator[str]:
         given: dict[tuple[str, str], set[str]] = defaultdict(set)
