@@ -143,6 +143,7 @@ def bulk(*, stored: dict[str, Any] | None = None, **called: Any) -> dict[str, An
 
 
 FAILED = {"outcome": "Fatal", "said": "no luck with a"}
+SKIPPED = "skipped: its process died after it was recorded as begun, and it is delivered at most once"
 DIED_TOGETHER = CALL._replace(handler="bulk_isolated", together=2, ended=None, outcome=None)
 
 A_CHAIN = Followed("b.0", ("default", "default"), {})
@@ -313,6 +314,7 @@ def test_every_invariant_is_tried() -> None:
         signalled(["x"], "None", "None"),
         bulk(),
         bulk(stored={"state": "dead", "places": ("dead_letters",), "last_error": "Fatal: no luck with a"}, **FAILED),
+        bulk(stored={"state": "dead", "places": ("dead_letters",), "handler": "bulk_once", "last_error": SKIPPED}),
         {
             "executions": [DIED_TOGETHER, CALL._replace(handler="bulk_isolated", pid=2, started=LATE, ended=LATE + 1)],
             "stored": [HELD._replace(handler="bulk_isolated")],
@@ -338,6 +340,7 @@ def test_every_invariant_is_tried() -> None:
         "a signal came when it had waited in vain",
         "it was called with another",
         "it was called with another, and failed alone",
+        "its process died before its end in a call was settled, at most once",
         "the process of its call died, and it was called alone",
     ],
 )
