@@ -193,6 +193,13 @@ def test_what_recurs_and_what_it_has_found_is_unreadable(app: PollConsumer, sand
     assert found == [None, SECRET, SECRET]
     assert not seen_in_store(app)
     assert app.recurrences.history("check:1")[0].message.result == SECRET
+    for standing in (app.recurrences.get("check:1"), *app.recurrences):
+        assert standing.recurrence is not None
+        assert standing.previous is not None
+        assert (standing.recurrence.payload, standing.previous.result) == ({"to": SECRET}, SECRET)
+    (there,) = PollConsumer().recurrences
+    assert there.recurrence is not None
+    assert is_encoded(there.recurrence.payload)
 
 
 def test_a_bulk_call_has_each_of_its_messages_decoded_or_failed(app: PollConsumer, sandbox: Sandbox) -> None:
@@ -361,7 +368,11 @@ def send(context: Context, to: str) -> str:
     if context.state is None:
         context.checkpoint({{"to": to}})
         raise OSError("again")
+    context.enqueue("note", {{"to": to}})
     return context.step("pay", lambda: context.state["to"])
+
+@app.handler("note")
+def note(to: str) -> None: ...
 """
 
 
@@ -384,6 +395,9 @@ def test_commands_send_it_encoded_show_its_size_and_carry_it_as_it_is(site: Site
     for message in (sent, *others):
         shown = site.json("status", message)
         assert (shown["state"], [*shown["result"]]) == ("completed", ["encoded_bytes"])
+    notes = site.json("list", "--handler", "note")
+    assert {(each["state"], *each["payload"]) for each in notes} == {("completed", "encoded_bytes")}
+    assert len(notes) == 4
     copy = site.directory / "copy"
     assert site.command("store", "export", str(copy), "--yes").returncode == 0
     assert SECRET not in copy.read_text()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Unpack
 
+from pollconsumer.core.messages.message import Codec
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.recurrences.put_options import NamedPutOptions, PutOptions, encoded_put, new_put
 from pollconsumer.interface.api.registry import RegisteredHandler
@@ -61,11 +63,12 @@ class AppRecurrences:
 
     def get(self, name: str) -> RecurrenceStatus:
         """The recurrence ``name`` as it stands, even if a configuration defines it."""
-        return self._app.ask(lambda *store: Recurrences(*store).find(name))
+        return decoded_status(self._app.ask(lambda *store: Recurrences(*store).find(name)), self._app.codec)
 
     async def get_async(self, name: str) -> RecurrenceStatus:
         """`get` without blocking the event loop."""
-        return await self._app.ask_async(lambda *store: Recurrences(*store).find(name))
+        found = await self._app.ask_async(lambda *store: Recurrences(*store).find(name))
+        return decoded_status(found, self._app.codec)
 
     def remove(self, name: str) -> None:
         """Remove a recurrence with its history. What it has enqueued stays. If a configuration defines it, it comes
@@ -116,7 +119,11 @@ class AppRecurrences:
 
     def select(self, *, prefix: str = "", created_by: str | None = None) -> Iterator[RecurrenceStatus]:
         """Yield the recurrences whose names begin with ``prefix``, all or those that ``created_by`` has put."""
-        return self._app.ask_for_each(lambda *store: Recurrences(*store).standing(lambda _: None, prefix, created_by))
+        codec = self._app.codec
+        for found in self._app.ask_for_each(
+            lambda *store: Recurrences(*store).standing(lambda _: None, prefix, created_by)
+        ):
+            yield decoded_status(found, codec)
 
     def _new(self, name: str, options: PutOptions) -> Put:
         handler = options.get("handler", "")
@@ -132,6 +139,20 @@ class AppRecurrences:
 
     def _triggered(self, message_id: str, queue: str) -> Handle[Any]:
         return Handle(message_id, queue, self._app, duplicate=False)
+
+
+def decoded_status(found: RecurrenceStatus, codec: Codec | None) -> RecurrenceStatus:
+    """``found`` with its payload and its previous result decoded, as far as the codec can."""
+    if codec is None:
+        return found
+    from pollconsumer.core.messages.codec import readable_value  # few applications have a codec
+
+    rule, previous = found.recurrence, found.previous
+    if rule is not None:
+        found = found._replace(recurrence=replace(rule, payload=readable_value(rule.payload, codec)))
+    if previous is not None:
+        found = found._replace(previous=previous._replace(result=readable_value(previous.result, codec)))
+    return found
 
 
 def _round_trips(put: Sequence[Put]) -> Iterator[Sequence[Put]]:
