@@ -10,13 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.errors import BadData, PayloadTooLarge
-from pollconsumer.core.messages.message import (
-    check_handler,
-    check_id,
-    check_key,
-    check_priority,
-    check_queue,
-)
+from pollconsumer.core.messages.message import check_handler, check_id, check_key, check_priority, check_queue
 from pollconsumer.core.messages.payloads import (
     MAX_PAYLOAD_BYTES,
     Malformed,
