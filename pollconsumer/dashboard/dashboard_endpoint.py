@@ -27,11 +27,9 @@ class DashboardEndpoint:
     """The pages as an ASGI application, under asyncio."""
 
     def __init__(self, app: PollConsumer, visitor: Callable[[Any], Visitor | None]) -> None:
+        # Imported lazily: they need jinja2, which `dashboard` itself reports missing.
         from pollconsumer.dashboard.readings.page_reader import reading_of
-        from pollconsumer.dashboard.server import (
-            LONGEST_FORM,
-            Dashboard,
-        )  # they need jinja2, which `dashboard` itself reports missing
+        from pollconsumer.dashboard.server import LONGEST_FORM, Dashboard
 
         @cache
         def pages() -> Dashboard:
