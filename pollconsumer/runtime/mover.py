@@ -131,7 +131,6 @@ class Mover:
             if queue not in self._announced and queue not in self._left_out and queue not in self._away.queues:
                 with self._leaving_out(queue):
                     announce(self._launch, queue, self._emit_death, served=False)
-                    self._recurring.try_again(self._holder, queue)
                     self._announced.add(queue)
         usable = [queue for queue in queues if queue not in self._left_out and queue not in self._away.queues]
         if queues and not usable and not self._away:

@@ -40,7 +40,7 @@ FAILED = re.compile(r"^(?:FAILED|ERROR) \S*?([^/\s]+::\S+)|^seed \d+: (\w+: .*)$
 
 NEAREST = {
     "acquire": ["leases", "moving", "rollback"],
-    "announce": ["recovering"],
+    "announce": ["recovering", "recurring"],
     "arrive": ["batches"],
     "attempt_opener": ["interface/test_codec"],
     "audit": ["newer_versions", "auditing"],
@@ -128,7 +128,6 @@ NEAREST = {
     "removal": ["too_late"],
     "trim": ["message_steps", "trimming", "id_memory", "outbox", "totals"],
     "trigger": ["putting"],
-    "try_again": ["recurring"],
     "topology": ["cluster"],
     "undefine": ["recurring"],
     "unique_keys": ["unique_keys"],

@@ -210,3 +210,12 @@ def test_it_is_added_and_configured(site: Site) -> None:
     site.command("recurrences", "add", NAME, "record", '{"name": "a"}', "--every", "5m", "--after", "end")
     listed = {each["name"]: each["rule"] for each in site.json("recurrences", "list")}
     assert (listed["beat"], listed[NAME]) == ("every 1m after the end", "every 5m after the end")
+
+
+def test_a_launch_takes_up_what_one_of_a_version_before_could_not_read(check: Check) -> None:
+    check.put("1m")
+    keys = [f"{{pollconsumer:default}}:{suffix}" for suffix in ("nz", "recurrences_unreadable")]
+    check.app.ask(lambda wire, _: wire.command("ZREM", keys[0], NAME))
+    check.app.ask(lambda wire, _: wire.command("ZADD", keys[1], epoch_ms(NOON), NAME))
+    check.takes = 0
+    assert check.run_for(minutes=1) == [0, 60]

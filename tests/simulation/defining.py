@@ -337,7 +337,6 @@ def an_unreadable_recurrence(stage: Stage) -> Judge:
     def newer(actor: Actor) -> None:
         mover = AllRecurrences(actor.wire(), NAMESPACE)
         scene.announce(successor, RedisStore(actor.wire(), NAMESPACE, clocks=stage.clock))
-        mover.try_again(successor, QUEUE)
         wire.command("HSET", look.key("recurrences"), "hourly", readable)  # readable, as to a newer version it is
         mover.tick(successor, QUEUE, unattended, lambda _: None)
 

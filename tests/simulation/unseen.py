@@ -24,7 +24,6 @@ UNSEEN: dict[str, str] = {
     "promote: fence compare": "harmless: a stale mover promotes what is due, as its successor would",
     "enqueue_new: id of several in the store": "outside: simulated producers enqueue one by one",
     "enqueue_new: id of one in the store": "harmless: an id that stands in the ready list twice is handed out once",
-    "try_again: fence compare": "harmless: what a stale mover puts back is set aside by the next tick",
     "recur: what was due is enqueued": "harmless: what was due until an instant in the past is left out",
     "define: one that was put": _NO_PROGRAM,
     "trigger: its definition is there": _NO_PROGRAM,

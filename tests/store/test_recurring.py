@@ -533,7 +533,7 @@ def test_a_later_launch_looks_again_and_what_was_due_is_still_due(
     act.move()
     assert look.score("next_instants", "x") is None
     store.wire.command("HSET", look.key("recurrences"), "x", HOURLY.as_json())
-    act.recurring.try_again(MOVER, QUEUE)
+    store.upkeep.announce(MOVER, QUEUE)
     assert look.score("next_instants", "x") == due
     assert act.move() == 1
 
@@ -561,7 +561,7 @@ def test_an_overtaken_mover_has_nothing_looked_at_again(act: Acting, store: Redi
     store.upkeep.announce(MOVER._replace(fence="6"), QUEUE)
     before = snapshot(store.wire)
     with pytest.raises(LeaseLost):
-        act.recurring.try_again(MOVER, QUEUE)
+        store.upkeep.announce(MOVER, QUEUE)
     assert snapshot(store.wire) == before
 
 
@@ -575,7 +575,7 @@ def test_one_put_aside_is_paused_and_defined_anew_like_any_other(act: Acting, st
     store.wire.command("HSET", look.key("recurrences"), "x", "?")
     act.move()
     act.recurring.pause(act.recurring.find("x"))
-    act.recurring.try_again(MOVER, QUEUE)
+    store.upkeep.announce(MOVER, QUEUE)
     assert look.score("next_instants", "x") is None
 
 

@@ -50,7 +50,7 @@ SCRIPTS = {
         "acquire", "announce", "arrive", "audit", "begin", "checkpoint", "define", "due", "learn", "nudge", "offer",
         "number_members", "progress",
         "promote", "recover", "recur", "release", "renew", "retire", "reserve_one", "set_aside",
-        "step", "trim", "try_again", "unreserve", "withdraw",
+        "step", "trim", "unreserve", "withdraw",
     },
     "operator": {
         "break", "cancel", "change", "hold", "pause", "purge", "put", "redrive", "stop", "trigger", "undefine",

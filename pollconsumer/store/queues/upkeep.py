@@ -28,6 +28,7 @@ up."""
 KEEP_FINISHED = 10_000
 KEEP_FINISHED_MS = 24 * 3600 * 1000
 DEFAULT = Retention()
+_OF_RECURRENCES = ("next_instants", "recurrences_unreadable")
 
 
 class Upkeep:
@@ -43,7 +44,8 @@ class Upkeep:
         served_for: float = 0.0,
         on_dead_letter: Callable[[DeadLetter], object] = lambda _: None,
     ) -> int:
-        """Refuse every earlier holder of the lease in ``queue``, and recover its orphans. Returns their number.
+        """Refuse every earlier holder of the lease in ``queue``, and recover its orphans. Returns their number. Its
+        recurrences that an earlier holder could not read are looked at again.
 
         ``served_for``: seconds until the next launch can be expected, for which the queue counts as served.
         StoreRefused if one of the queue's keys has the wrong type.
@@ -54,7 +56,7 @@ class Upkeep:
         keys = [
             self._keys.queue(queue, "announced"),
             call,
-            *(self._keys.queue(queue, name) for name in ("served", "schedule")),
+            *(self._keys.queue(queue, name) for name in ("served", "schedule", *_OF_RECURRENCES)),
         ]
         args = [holder.lineage, holder.fence, int(served_for * 1000), CONVERT_PAGE]
         while self._wire.call("announce", keys, args) == CONVERT_PAGE:

@@ -107,10 +107,6 @@ class LaunchRecurrences:
             return
         yield from zip(queues, answers, strict=True)
 
-    def try_again(self, holder: Holder, queue: str) -> None:
-        """Return recurrences that were set aside: this launch may be able to read them."""
-        self._wire.run("try_again", self._keys, queue, [holder.lineage, holder.fence])
-
     def tick(
         self, holder: Holder, queue: str, attended_since: Callable[[int], int], emit: Callable[[Event], None]
     ) -> int:
@@ -118,7 +114,7 @@ class LaunchRecurrences:
 
         ``attended_since``: since when a launch has been there, by the server's clock, whose time it is told.
 
-        An unreadable recurrence is set aside until `try_again`.
+        An unreadable recurrence is set aside until another launch announces itself.
         """
         now, *due = self._wire.run("due", self._keys, queue, [MAX_PAGE_RECURRENCES])
         attended_since_ms = attended_since(now)
