@@ -17,6 +17,9 @@ from urllib.parse import urlsplit
 from pollconsumer.dashboard.page_answer import PageAnswer, redirect
 from pollconsumer.web.web_exchange import WebRequest
 
+BY_TOKEN = "dashboard"
+"""Who acts at a server of our own: whoever has the token."""
+
 
 class Visitor(NamedTuple):
     """Who looks at the pages. ``acts``: whether they may cancel, redrive, pause and so on, too."""
@@ -49,7 +52,7 @@ class TokenAccess:
 
     def __init__(self, token: str | None, *, acts: bool, port: int) -> None:
         self._token, self._cookie = token, f"pollconsumer-{port}"
-        self._visitor = Visitor("", token is not None and acts)
+        self._visitor = Visitor(BY_TOKEN, token is not None and acts)
         self.form = "" if token is None else _made(token, "form")
 
     def welcome(self, token: str) -> PageAnswer | None:

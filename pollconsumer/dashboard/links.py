@@ -22,6 +22,7 @@ class Served:
 
     front = "./"
     search: str | None = "search"
+    interventions: str | None = "interventions"
 
     def past(self, span: str) -> str | None:
         return _query("past", of=span)
@@ -55,7 +56,8 @@ class Filed:
 
     front = "index.html"
     search: str | None = None
-    """None: a file does not search."""
+    interventions: str | None = None
+    """None: a file does not search, and a web root need not say who did what."""
 
     def __init__(self, pages: Collection[str]) -> None:
         self._pages = pages

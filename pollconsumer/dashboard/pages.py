@@ -29,6 +29,7 @@ from pollconsumer.dashboard.readings.page_reader import (
     Front,
     OfDead,
     OfHandler,
+    OfInterventions,
     OfMessage,
     OfQueue,
     OfRecurrence,
@@ -102,6 +103,9 @@ class Pages:
 
     def search(self, page: OfSearch) -> str:
         return self._render("search.html", page)
+
+    def interventions(self, page: OfInterventions) -> str:
+        return self._render("interventions.html", page)
 
     def past(self, page: OfPast) -> str:
         return self._render("past.html", page, charts=of_past(page), marks=marks_of(page), spans=[*PastSpan])

@@ -11,7 +11,7 @@ from pollconsumer.core.errors import BadData, NotFound, PollConsumerError, Store
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import check_queue
 from pollconsumer.dashboard import links
-from pollconsumer.dashboard.access import Access
+from pollconsumer.dashboard.access import Access, Visitor
 from pollconsumer.dashboard.page_actions import PageActions
 from pollconsumer.dashboard.page_answer import PageAnswer, page_answer, plain_answer, redirect
 from pollconsumer.dashboard.page_store import PageStore
@@ -20,6 +20,7 @@ from pollconsumer.dashboard.readings.letters import Wanted
 from pollconsumer.dashboard.readings.page_reader import PageReader
 from pollconsumer.dashboard.readings.past_reader import PastSpan
 from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.queues.intervention_log import acting_as
 from pollconsumer.web.web_exchange import WebRequest
 
 LONGEST_ADDRESS = 4096
@@ -60,6 +61,7 @@ class Dashboard:
             "batch": self._batch,
             "search": _search,
             "past": _past,
+            "interventions": lambda pages, reading, _: pages.interventions(reading.interventions()),
         }
 
     def answer(self, request: WebRequest) -> PageAnswer:
@@ -86,7 +88,7 @@ class Dashboard:
             shown = partial(page, self._pages[visitor.acts])
             return self._told(lambda: page_answer(self._store.ask(lambda *store: shown(self._reading(*store), query))))
         if (request.method, name, visitor.acts) == ("POST", "act", True):
-            return self._act(request)
+            return self._act(request, visitor)
         return self._problem("Not found", "there is no such page", 404)
 
     def _told(self, answer: Callable[[], PageAnswer]) -> PageAnswer:
@@ -125,16 +127,17 @@ class Dashboard:
         """What the action before this page has done: told once, None from then on."""
         return self._done.pop(query.get("done", ""), None)
 
-    def _act(self, request: WebRequest) -> PageAnswer:
+    def _act(self, request: WebRequest, visitor: Visitor) -> PageAnswer:
         form = _form(request)
         if form is None or not self._access.may_act(form.pop("token", ""), request.headers):
             text = "its form is not from this page, or of an earlier start of the command: go back, and reload"
             return self._problem("Refused", text, 403)
-        return self._told(lambda: redirect(self._acted(form)))
+        return self._told(lambda: redirect(self._acted(form, visitor)))
 
-    def _acted(self, form: dict[str, str]) -> str:
+    def _acted(self, form: dict[str, str], visitor: Visitor) -> str:
         """Do the action of a form. Returns the address of the page about it, which says what was done."""
-        *_, said = self._store.ask_for_each(lambda *store: PageActions(*store).act(form))
+        with acting_as(visitor.name):
+            *_, said = self._store.ask_for_each(lambda *store: PageActions(*store).act(form))
         served, address = links.Served(), "./?"
         if form["what"].endswith("_batch"):
             address = f"{served.batch(form['queue'], form['id']) or './?'}&"

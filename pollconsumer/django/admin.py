@@ -18,6 +18,7 @@ from pollconsumer.django.permissions import ACT, VIEW, may
 from pollconsumer.django.store_rows import StoreChangeList, StoreRows
 from pollconsumer.django.web_view import site_app
 from pollconsumer.interface.api.registry import registry
+from pollconsumer.store.queues.intervention_log import acting_as
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.batch_reader import STATES
 from pollconsumer.store.reading.inspector import Inspector
@@ -88,7 +89,8 @@ class _OfStore(admin.ModelAdmin):
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
         try:
-            return super().changelist_view(request, extra_context)
+            with acting_as(request.user.get_username()):
+                return super().changelist_view(request, extra_context)
         except PollConsumerError as error:
             self.message_user(request, str(error), messages.ERROR)
             return redirect(f"{self.admin_site.name}:index")

@@ -17,6 +17,7 @@ from pollconsumer.dashboard.page_answer import HEADERS
 from pollconsumer.dashboard.readings.letters import Letters, Sweep, Wanted, mark_of
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.queues.intervention_log import acting_as, note
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.queues.signal_sender import SignalSender
@@ -56,7 +57,10 @@ def crawled(client: TestClient) -> dict[str, Document]:
     found: dict[str, Document] = {}
     ahead, left = (
         ["./"],
-        Counter({"./": 1} | dict.fromkeys(("queue", "message", "handler", "recurrence", "dead", "past"), 12)),
+        Counter(
+            {"./": 1}
+            | dict.fromkeys(("queue", "message", "handler", "recurrence", "dead", "past", "interventions"), 12)
+        ),
     )
     while ahead:
         address = ahead.pop(0)
@@ -100,7 +104,7 @@ def test_every_link_leads_to_a_page(scene: Scene, wire: Wire) -> None:
     usual(scene)
     pages = crawled(browser(wire))
     kinds = {address.partition("?")[0] for address in pages}
-    assert kinds == {"./", "queue", "message", "handler", "recurrence", "past"}
+    assert kinds == {"./", "queue", "message", "handler", "recurrence", "past", "interventions"}
     assert len(pages) > 24
 
 
@@ -125,6 +129,8 @@ def attack(wire: Wire) -> None:
     dead, done, _ = launch.reserve(3)
     launch.settle(die(dead, f"{HOSTILE}\0Traceback\n{HOSTILE}"), finish(done, json.dumps({HOSTILE: HOSTILE})))
     store.enqueue([message(f"late{HOSTILE}", handler=f"handler{HOSTILE}", delay=HOUR)])
+    with acting_as(HOSTILE):
+        note(wire, store.keys, HOSTILE, HOSTILE, [HOSTILE])
     scene = Scene(wire, NAMESPACE)
     scene.launch(3, role=HOSTILE, queues=(HOSTILE,), stop_reason=HOSTILE)
     scene.durations(**{HOSTILE: 1.0})
@@ -137,7 +143,7 @@ def test_text_of_others_is_shown_and_does_nothing(wire: Wire) -> None:
     client = browser(wire)
     pages = crawled(client)
     kinds = {address.partition("?")[0] for address in pages}
-    assert kinds == {"./", "queue", "message", "handler", "recurrence", "dead", "past"}
+    assert kinds == {"./", "queue", "message", "handler", "recurrence", "dead", "past", "interventions"}
     for page in pages.values():
         for tag, attributes in page.elements:
             assert tag not in ("script", "iframe", "object", "base", "style")

@@ -112,6 +112,8 @@ told["redriven"] = sent("redrive", "mail/dead-0")
 told["states"] = [app.message("ready").state, app.message("dead-0").state]
 told["all"] = sent("redrive", "mail/dead-1", path=path + "?state=dead", everything="1")
 told["after"] = ids(path + "?state=dead")
+from pollconsumer.audit import interventions
+told["noted"] = [[each.who, each.what, *each.names] for each in interventions(app)]
 print(json.dumps(told))
 """,
     )
@@ -129,6 +131,7 @@ print(json.dumps(told))
         "states": ["cancelled", "ready"],
         "all": ["1 redriven."],
         "after": [],
+        "noted": [["ada", "redrive", "dead-1"], ["ada", "redrive", "dead-0"], ["ada", "cancel", "ready"]],
     }
 
 

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, is_typeddict
 
 import pollconsumer
-from pollconsumer import dashboard, django, otel, sentry, testing, web
+from pollconsumer import audit, dashboard, django, otel, sentry, testing, web
 from pollconsumer.core.news.progress import Progress
 from pollconsumer.interface.api.batches.app_batches import AppBatches, BatchHandle
 from pollconsumer.interface.api.batches.chain import Chain, LinkHandle
@@ -129,6 +129,8 @@ def api() -> str:
         "## Names of `pollconsumer.dashboard`\n\n`pip install 'pollconsumer[dashboard]'`: [dashboard](../dashboard.md)."
     )
     parts += [_section(f"pollconsumer.dashboard.{name}", getattr(dashboard, name)) for name in dashboard.__all__]
+    parts.append("## Names of `pollconsumer.audit`\n\n[Who did what](../how-to-manage.md#who-did-what).")
+    parts += [_section(f"pollconsumer.audit.{name}", getattr(audit, name)) for name in audit.__all__]
     parts.append("## Names of `pollconsumer.otel` and `pollconsumer.sentry`\n\n[Tracing](../hooks.md#tracing).")
     parts += [_section(f"{each.__name__}.instrument", each.instrument) for each in (otel, sentry)]
     return "\n\n".join(parts) + "\n"

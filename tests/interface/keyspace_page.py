@@ -31,6 +31,7 @@ CONTROL_KEYS = {
     "histograms": ("hash", "handler → durations of all messages, ever"),
     "seen": ("hash", "role → when a launch of it was last there"),
     "recurring": ("set", "groups that define recurrences"),
+    "interventions": ("zset", "what people did, as JSON after a mark, by instant: the last 10,000"),
     "lease": ("hash", "by lineage: fence, number of renewals, holder"),
     "next": ("string", "by group: the launch that waits for its lease"),
     "baton": ("list", "by group: one element for a second after a lease was released, to wake the next launch"),

@@ -23,6 +23,7 @@ from pollconsumer.interface.cli.group import group
 from pollconsumer.interface.logs import logs
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues.batches import Batches, NewBatch
+from pollconsumer.store.queues.intervention_log import acting_as, note
 from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.ledger import _BLANK
@@ -97,6 +98,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "batch cancel": [[LINE], ["batch" + LINE], ["batch" + LINE, "--yes", "--json"]],
     "batch redrive": [[LINE], ["batch" + LINE], ["batch" + LINE, "--json"]],
     "launches": [[], ["--json"]],
+    "interventions": [[], ["--json"]],
     "lease show": [[], ["--json"]],
     "lease break": [["--role", "consumer"], ["--role", LINE]],
     "check": [[], ["--json"]],
@@ -165,6 +167,8 @@ def attacked(valkey: Server) -> Server:
     leases.acquire(Group("consumer", (NAME,), 1), LINE, json.dumps(honest), json.dumps(entry))
     wire.command("RPUSH", f"{{{NAMESPACE}}}:launches", "y")
     wire.command("HSET", f"{{{NAMESPACE}}}:ledger", "y", json.dumps(entry | {"running_seconds": LINE, "handled": LINE}))
+    with acting_as(LINE):
+        note(wire, store.keys, LINE, QUEUE, [LINE])
     missed, overlap = cast("Missed", LINE), cast("Overlap", LINE)
     hour = Recurrence(f"tick{LINE}", LINE, every=3600.0, queue=QUEUE, payload={LINE: LINE})
     hour = replace(hour, missed=missed, overlap=overlap)

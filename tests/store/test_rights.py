@@ -53,7 +53,7 @@ SCRIPTS = {
         "step", "trim", "unreserve", "withdraw",
     },
     "operator": {
-        "break", "cancel", "change", "hold", "pause", "purge", "put", "redrive", "stop", "trigger", "undefine",
+        "break", "cancel", "change", "hold", "note", "pause", "purge", "put", "redrive", "stop", "trigger", "undefine",
     },
     "keeper": {"rights", "close", "fill", "reopen"},
 }  # fmt: skip

@@ -16,6 +16,7 @@ from pollconsumer.dashboard.readings.letters import Letter, LetterGroup, Letters
 from pollconsumer.dashboard.readings.past_reader import OfPast, PastSpan, past_of
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.queues.intervention_log import Intervention, interventions_of
 from pollconsumer.store.reading.inspector import Inspector, Overview, QueueCounts
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.records.id_text import id_bytes
@@ -37,6 +38,7 @@ LOOKED_THROUGH = 200
 LETTERS = 500
 """Dead letters whose errors are looked at."""
 RECURRENCES = 200
+INTERVENTIONS = 500
 QUEUES_SAMPLED = 20
 INSTANTS, OCCURRENCES = 5, 20
 """How many instants ahead, and how many occurrences behind, the page of a recurrence shows."""
@@ -126,6 +128,13 @@ class OfSearch(NamedTuple):
     handlers: Sequence[str] = ()
 
 
+class OfInterventions(NamedTuple):
+    """The page of what people did, newest first."""
+
+    now: int
+    interventions: Sequence[Intervention]
+
+
 class PageReader:
     def __init__(self, wire: Wire, namespace: str, expected: Expected, data: Path | None) -> None:
         """``expected``, ``data``: as for the Examiner."""
@@ -174,6 +183,9 @@ class PageReader:
         """The page of a search for ``text``."""
         handlers = [name for name in self._excerpts.durations() if text.lower() in name.lower()][:PAGE]
         return OfSearch(self._inspector.now(), text, self._inspector.with_id(text), handlers)
+
+    def interventions(self) -> OfInterventions:
+        return OfInterventions(self._inspector.now(), interventions_of(self._wire, self.namespace, INTERVENTIONS))
 
     def past(self, span: PastSpan) -> OfPast:
         return past_of(self._wire, self.namespace, span)

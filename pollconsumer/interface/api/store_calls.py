@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -207,7 +208,8 @@ class StoreCalls:
 
     async def ask_async(self, question: Callable[[Wire, str], T]) -> T:
         """`ask` without blocking the event loop."""
-        return await self._make_async(lambda store: self._answered(question, store))
+        here = copy_context()  # it says who acts
+        return await self._make_async(lambda store: here.run(self._answered, question, store))
 
     def _answered(self, question: Callable[[Wire, str], T], store: Producer) -> T:
         strict = self.strict()

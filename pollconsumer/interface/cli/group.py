@@ -46,6 +46,10 @@ COMMANDS = {
     "handler": ("interface.cli.messages.handler_pause:handler", "Handlers: pause, resume."),
     "batch": ("interface.cli.messages.batch:batch", "Batches: list, show, cancel, redrive."),
     "launches": ("interface.cli.installation.launches:launches", "The ledger of launches, newest first."),
+    "interventions": (
+        "interface.cli.installation.interventions_command:interventions",
+        "What people did: who, when, what.",
+    ),
     "lease": ("interface.cli.installation.lease:lease", "Who holds a lease; break it."),
     "check": ("interface.cli.installation.check:check", "Validate configuration and handlers, show the window."),
     "metrics": ("watching.metrics_command:metrics", "Metrics as Prometheus text: print, write or serve them."),

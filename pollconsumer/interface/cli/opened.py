@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 from collections.abc import Callable
 from typing import TypeVar
+
+import click
 
 from pollconsumer.interface.cli.group import current_settings, wires_of_command
 from pollconsumer.interface.configured_store import opener_of, producer_of
@@ -11,6 +15,7 @@ from pollconsumer.interface.logs.logs import warn_of_store
 from pollconsumer.interface.settings.owners import warn_of_another_store
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.queues.intervention_log import acting_as
 from pollconsumer.store.queues.producer import Producer
 
 T = TypeVar("T")
@@ -26,6 +31,7 @@ def opened(kind: Callable[[Wire, str], T], warn: Callable[[str], None] = warn_of
     an error that names them.
     """
     settings = current_settings()
+    click.get_current_context().find_root().with_resource(acting_as(f"{_user()}@{os.uname().nodename}"))
     wire = opener_of(settings, warn=warn).persons_wire(_patience)
     wire.skip_lost()
     wires_of_command().append(wire)
@@ -36,6 +42,13 @@ def producer() -> Producer:
     settings = current_settings()
     warn_of_another_store(settings)
     return producer_of(settings, opener_of(settings).wire(_patience))
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # as in a container that runs as any user id
+        return str(os.getuid())
 
 
 def _patience() -> Budget:

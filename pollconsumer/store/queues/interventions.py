@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.queues.intervention_log import note
 from pollconsumer.store.queues.producer import ID_MEMORY_MS, MOST_REMEMBERED
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.id_text import id_bytes, id_text
@@ -44,11 +45,12 @@ class Interventions:
             else:
                 state = self._wire.run("cancel", self._keys, queue, [stored])
             if state == b"cancelled" and self._wire.repeated:
-                return  # done by this call, whose reply was lost
+                state = b""  # done by this call, whose reply was lost
             if state not in _NEXT:
                 break
             name = _NEXT[state]
         self._refuse("stop", message_id, state)
+        note(self._wire, self._keys, "stop", queue, [message_id])
 
     def cancel_all(self, queue: str, ids: Sequence[str]) -> list[str]:
         """Cancel messages of ``queue`` that are not reserved yet. Returns the ids of what is cancelled now."""
@@ -60,6 +62,7 @@ class Interventions:
             page = ids[first : first + MAX_PAGE_IDS]
             states = self._wire.all([self._wire.script(script, keys, [id_bytes(message_id)]) for message_id in page])
             cancelled += [each for each, state in zip(page, states, strict=True) if state in (b"", b"cancelled")]
+        self._note("cancel", queue, cancelled)
         return cancelled
 
     def reschedule(self, queue: str, message_id: str, *, due: int | None = None, delay: int | None = None) -> None:
@@ -116,6 +119,7 @@ class Interventions:
         elif not self._wire.command("SISMEMBER", self._keys.control("queues"), queue):
             raise NotFound("no such queue", queue, "status lists those there are")
         self._wire.run("pause", self._keys, queue, [int(paused), lasts_ms])
+        note(self._wire, self._keys, "pause" if paused else "resume", queue)
 
     def _demand(self, queue: str) -> None:
         """Check an operator's rights before the first write to a queue."""
@@ -128,6 +132,7 @@ class Interventions:
         state = self._wire.run(name, self._keys, queue, [id_bytes(message_id), *args])
         if not (name == "cancel" and state == b"cancelled"):
             self._refuse(name, message_id, state)
+        note(self._wire, self._keys, name, queue, [message_id])
 
     @staticmethod
     def _refuse(name: str, message_id: str, state: bytes | None) -> None:
@@ -149,4 +154,9 @@ class Interventions:
         for first in range(0, len(ids), MAX_PAGE_IDS):
             page = [id_bytes(message_id) for message_id in ids[first : first + MAX_PAGE_IDS]]
             done += map(id_text, self._wire.run(name, self._keys, queue, arguments(page)))
+        self._note(name, queue, done)
         return done
+
+    def _note(self, what: str, queue: str, done: Sequence[str]) -> None:
+        if done:
+            note(self._wire, self._keys, what, queue, done)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pollconsumer.core.errors import BadData, NotReplicated
 from pollconsumer.core.recurrence import First, Recurrence
 from pollconsumer.store.client.replies import refuse_without
+from pollconsumer.store.queues.intervention_log import note
 from pollconsumer.store.records import occurrences
 from pollconsumer.store.records.id_text import id_bytes, id_text
 from pollconsumer.store.recurrences.recurrence_reader import RecurrenceReader, RecurrenceStatus, missing, readable
@@ -102,11 +103,13 @@ class Recurrences(RecurrenceReader):
         for standing in self._named(name):
             self._demand(standing)
             self._wire.run("undefine", self._keys, standing.queue, [standing.raw_name])
+            self._note("remove", standing)
 
     def pause(self, standing: RecurrenceStatus) -> None:
         """Yield no occurrences until it is resumed; what would have been due in between does not count as missed."""
         self._demand(standing)
         self._wire.run("hold", self._keys, standing.queue, [standing.raw_name, "pause", ""])
+        self._note("pause", standing)
 
     def resume(self, standing: RecurrenceStatus) -> None:
         """Yield occurrences again. BadData if the recurrence is not paused but disabled."""
@@ -119,6 +122,7 @@ class Recurrences(RecurrenceReader):
         none = "ended" if recurrence.at_run_time else ""
         instant = none if following is None or spent else following
         self._wire.run("hold", self._keys, standing.queue, [standing.raw_name, "resume", instant])
+        self._note("resume", standing)
 
     def trigger(self, standing: RecurrenceStatus, strict: Strict | None = None) -> str:
         """Enqueue an occurrence now, beside what its rule yields. Returns the id. NotFound if the recurrence is removed
@@ -138,6 +142,7 @@ class Recurrences(RecurrenceReader):
         enqueued, *confirmed = self._wire.all([command, *awaiting], blocking=within)
         if enqueued == 0:
             raise missing(recurrence.name)
+        self._note("trigger", standing)
         if strict and confirmed and (problem := strict.shortfall(confirmed[-1], self._wire.replicas)):
             self._wire.close()  # the server may not be the primary any more
             raise NotReplicated([message_id], problem)
@@ -154,6 +159,9 @@ class Recurrences(RecurrenceReader):
         by_id = {occurrences.id_of(standing.name, instant): instant for instant in instants[:limit]}
         found = Inspector(self._wire, self._keys.namespace).those(standing.queue, [*map(id_bytes, by_id)])
         return [Occurred(by_id[message.id], message) for message in found]
+
+    def _note(self, what: str, standing: RecurrenceStatus) -> None:
+        note(self._wire, self._keys, what, standing.queue, [standing.name])
 
     def _demand(self, standing: RecurrenceStatus, rights: str = OPERATOR) -> None:
         demand(self._wire, rights, self._keys.queue(standing.queue, "recurrences"))  # GUARD rights
