@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.digests import sha256
 
-STYLE, ICON = "style.css", "icon.svg"
+STYLE, ICON, SCRIPT = "style.css", "icon.svg", "live.js"
 SEPARATOR = "~"
 """The separator of names in a file's name: a name that stands there as it is cannot have one."""
 _AS_IT_IS = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")

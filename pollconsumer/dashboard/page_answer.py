@@ -14,20 +14,25 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
+LIVE = HEADERS | {
+    "content-security-policy": f"{HEADERS['content-security-policy']}; script-src 'self'; connect-src 'self'"
+}
+"""The same for the one page that has a script, a file of ours that reads the page again."""
 
 
 class PageAnswer(NamedTuple):
-    """``said`` is its content, of the type ``kind``."""
+    """``said`` is its content, of the type ``kind``. ``live``: it has the script."""
 
     status: int
     said: bytes
     kind: str = "text/html; charset=utf-8"
     further: tuple[tuple[str, str], ...] = ()
     """Headers beside those of every answer."""
+    live: bool = False
 
     def headers(self) -> list[tuple[str, str]]:
         plain = [("content-type", self.kind), ("content-length", str(len(self.said)))]
-        return [*plain, *HEADERS.items(), *self.further]
+        return [*plain, *(LIVE if self.live else HEADERS).items(), *self.further]
 
     def content(self) -> bytes:
         return self.said

@@ -35,7 +35,11 @@ STATUS: dict[type[PollConsumerError], tuple[int, str]] = {
     BadData: (409, "Not possible"),
     StoreUnreachable: (503, "The store does not answer"),
 }
-FILES = {links.STYLE: "text/css; charset=utf-8", links.ICON: "image/svg+xml"}
+FILES = {
+    links.STYLE: "text/css; charset=utf-8",
+    links.ICON: "image/svg+xml",
+    links.SCRIPT: "text/javascript; charset=utf-8",
+}
 Query = Mapping[str, str]
 Page = Callable[[Pages, PageReader, Query], str]
 
@@ -86,7 +90,8 @@ class Dashboard:
             return self._problem("Not yours to see", self._access.refusal, 403)
         if page is not None:
             shown = partial(page, self._pages[visitor.acts])
-            return self._told(lambda: page_answer(self._store.ask(lambda *store: shown(self._reading(*store), query))))
+            found = self._told(lambda: page_answer(self._store.ask(lambda *store: shown(self._reading(*store), query))))
+            return found._replace(live=name == "" and _seconds(query) is not None)
         if (request.method, name, visitor.acts) == ("POST", "act", True):
             return self._act(request, visitor)
         return self._problem("Not found", "there is no such page", 404)
@@ -104,10 +109,7 @@ class Dashboard:
         return page_answer(self._pages[False].problem(title, error), status)
 
     def _front(self, pages: Pages, reading: PageReader, query: Query) -> str:
-        refresh = query.get("refresh", "")
-        seconds = int(refresh) if refresh.isascii() and refresh.isdigit() and len(refresh) < 5 else 0
-        refresh_after = max(2, seconds) if seconds else None
-        return pages.front(reading.front(), served=True, refresh=refresh_after, done=self._told_of(query))
+        return pages.front(reading.front(), served=True, refresh=_seconds(query), done=self._told_of(query))
 
     def _message(self, pages: Pages, reading: PageReader, query: Query) -> str:
         queue = query.get("queue") or None
@@ -186,6 +188,13 @@ def _named(query: Query, name: str) -> str:
     if not 0 < len(value) <= links.LONGEST_NAME:
         raise NotFound(f"no {name} given", None, "follow a link of the overview")
     return value
+
+
+def _seconds(query: Query) -> int | None:
+    """Seconds after which the first page is read again; None if it is not."""
+    given = query.get("refresh", "")
+    seconds = int(given) if given.isascii() and given.isdigit() and len(given) < 5 else 0
+    return max(2, seconds) if seconds else None
 
 
 def _number(query: Query, name: str) -> int:

@@ -13,7 +13,7 @@ from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorde
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.dashboard.page_actions import SWEEP_WITHIN, PageActions
-from pollconsumer.dashboard.page_answer import HEADERS
+from pollconsumer.dashboard.page_answer import HEADERS, LIVE
 from pollconsumer.dashboard.readings.letters import Letters, Sweep, Wanted, mark_of
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.wire import Wire
@@ -130,7 +130,7 @@ def attack(wire: Wire) -> None:
     launch.settle(die(dead, f"{HOSTILE}\0Traceback\n{HOSTILE}"), finish(done, json.dumps({HOSTILE: HOSTILE})))
     store.enqueue([message(f"late{HOSTILE}", handler=f"handler{HOSTILE}", delay=HOUR)])
     with acting_as(HOSTILE):
-        note(wire, store.keys, HOSTILE, HOSTILE, [HOSTILE])
+        note(wire, store.keys, HOSTILE, QUEUE, [HOSTILE])
     scene = Scene(wire, NAMESPACE)
     scene.launch(3, role=HOSTILE, queues=(HOSTILE,), stop_reason=HOSTILE)
     scene.durations(**{HOSTILE: 1.0})
@@ -286,6 +286,18 @@ def test_every_answer_tells_the_browser_to_run_nothing_and_to_keep_nothing(addre
     headers = browser(wire).get(address).headers
     assert {name: headers[name] for name in HEADERS} == HEADERS
     assert "script-src" not in headers["content-security-policy"]
+
+
+def test_only_the_page_that_is_read_again_may_run_a_script_and_only_a_file_of_ours(wire: Wire) -> None:
+    client = browser(wire)
+    live = client.get("/?refresh=1")
+    assert {name: live.headers[name] for name in LIVE} == LIVE
+    assert [each["src"] for each in Document(live.text).all("script")] == ["live.js"]
+    assert '<noscript><meta http-equiv="refresh" content="2"></noscript>' in live.text
+    for address in ("/", "/?refresh=no", "/dead?refresh=5", "/live.js"):
+        answer = client.get(address)
+        assert "script-src" not in answer.headers["content-security-policy"]
+        assert "<script" not in answer.text
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])

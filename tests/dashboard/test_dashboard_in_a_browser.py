@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -16,6 +17,7 @@ from tests.dashboard.batch_scene import a_batch
 from tests.dashboard.chromium import MISSING, Chromium
 from tests.dashboard.pages import reading
 from tests.dashboard.scenes import Scene, bad_hour
+from tests.site import wait_until
 from tests.store.acting import HOUR, QUEUE, message
 from tests.store.batching import HOME
 
@@ -100,6 +102,15 @@ def test_every_button_does_what_it_says(chromium: Chromium, wire: Wire, address:
     assert found.message("scheduled", QUEUE).message.state == "cancelled"
 
 
+def test_the_search_leads_to_a_message(chromium: Chromium, address: str) -> None:
+    chromium.open(address)
+    chromium.run("document.querySelector('input[type=search]').value = 'dead-1'")
+    chromium.follow(chromium.all("form[role=search] button")[0])
+    assert "Search: dead-1" in chromium.text
+    chromium.follow(chromium.all("main li a")[0])
+    assert "message?queue=mail&id=dead-1" in chromium.address
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_the_page_of_another_server_cannot_press_a_button(
     host: str, chromium: Chromium, wire: Wire, address: str
@@ -134,6 +145,27 @@ def test_the_page_of_another_server_cannot_press_a_button(
         server.server_close()
         thread.join()
     assert reading(wire).message("dead-1", QUEUE).message.state == "dead"
+
+
+READY = "return document.querySelector('table.counts tbody td[data-label=ready]').innerText"
+
+
+def test_live_numbers_change_without_a_reload_but_not_while_a_button_is_about_to_be_pressed(
+    chromium: Chromium, wire: Wire, address: str
+) -> None:
+    store = Scene(wire, NAMESPACE).store
+    chromium.open(address)
+    assert "live" in chromium.text
+    chromium.open(f"{chromium.address}?refresh=2")
+    before = chromium.run(READY)
+    chromium.run("window.isTheSame = true; document.querySelector('details.ask > summary').click()")
+    store.enqueue([message("one-more")])
+    threading.Event().wait(5)
+    assert chromium.run(READY) == before
+    chromium.run("document.querySelector('details.ask > summary').click()")
+    wait_until(lambda: chromium.run(READY) != before, "the new number")
+    assert chromium.run("return window.isTheSame")
+    assert "bad" not in chromium.run("return document.querySelector('.asof').className")
 
 
 LINES = """
