@@ -5,6 +5,7 @@ from __future__ import annotations
 from pollconsumer.core.errors import NotFound
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.queues.intervention_log import note
 from pollconsumer.store.queues.interventions import MAX_PAGE_IDS
 from pollconsumer.store.reading.ledger import leases_of
 from pollconsumer.store.records import rows
@@ -31,6 +32,7 @@ class HandlerPauses:
         for marker in sorted(markers):
             self._wire.command("RPUSH", marker, 1)
             self._wire.command("PEXPIRE", marker, LISTENED_FOR_MS)
+        note(self._wire, self._keys, "pause", "", [handler])
 
     def resume(self, handler: str) -> None:
         """End the pause of ``handler``, and offer its parked messages at once. NotFound if it is not paused."""
@@ -40,6 +42,7 @@ class HandlerPauses:
         self._wire.command("HDEL", self._key, handler)
         for queue in known_queues(self._wire, self._keys):
             self._offer(queue, handler)
+        note(self._wire, self._keys, "resume", "", [handler])
 
     def _offer(self, queue: str, handler: str) -> None:
         """Have parked messages of ``handler`` due now."""

@@ -11,6 +11,7 @@ from pollconsumer import PollConsumer
 from pollconsumer.audit import acting_as, interventions
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.recurrence import Recurrence
+from pollconsumer.store.handler_pauses import HandlerPauses
 from pollconsumer.store.queues import intervention_log
 from pollconsumer.store.queues.intervention_log import Intervention, interventions_of
 from pollconsumer.store.queues.interventions import Interventions
@@ -51,7 +52,7 @@ def test_each_intervention_is_noted_with_who_did_what_to_which(server: Server) -
         acting.pause(QUEUE, paused=False)
     assert noted(wire) == [
         ("ada", "cancel", QUEUE, ("a",), 1),
-        ("ada", "reschedule", QUEUE, ("b",), 1),
+        ("ada", "change", QUEUE, ("b",), 1),
         ("ada", "stop", QUEUE, ("held",), 1),
         ("ada", "cancel", QUEUE, ("a", "b", "c"), 3),
         ("bob", "redrive", QUEUE, ("dead",), 1),
@@ -75,6 +76,15 @@ def test_what_a_person_does_with_a_recurrence_is_noted(server: Server) -> None:
         recurrences.resume(recurrences.find("tick"))
         recurrences.remove("tick")
     assert noted(wire) == [("ada", what, QUEUE, ("tick",), 1) for what in ("trigger", "pause", "resume", "remove")]
+
+
+def test_what_a_person_does_with_a_handler_is_noted(server: Server) -> None:
+    wire = server.wire()
+    RedisStore(wire, NAMESPACE).enqueue([message("a", delay=HOUR)])
+    with acting_as("ada"):
+        HandlerPauses(wire, NAMESPACE).pause("mail.send")
+        HandlerPauses(wire, NAMESPACE).resume("mail.send")
+    assert noted(wire) == [("ada", what, "", ("mail.send",), 1) for what in ("pause", "resume")]
 
 
 def test_nothing_is_noted_of_a_program_nor_of_what_was_refused_or_reached_nothing(server: Server) -> None:

@@ -27,7 +27,8 @@ _WHO: ContextVar[str] = ContextVar("who", default="")
 
 class Intervention(NamedTuple):
     """What somebody did. ``at``: when, in epoch ms of the server's clock; ``what``: as ``cancel`` or ``redrive``;
-    ``names``: ids of messages or a recurrence, the first twenty of ``number``; none of a whole queue."""
+    ``names``: ids of messages, a recurrence, or a handler, which has no queue; the first twenty of ``number``; none of
+    a whole queue."""
 
     at: int
     who: str
@@ -39,8 +40,8 @@ class Intervention(NamedTuple):
 
 @contextmanager
 def acting_as(who: str) -> Iterator[None]:
-    """Note what is done within the ``with`` block as done by ``who``: messages cancelled, stopped, rescheduled,
-    redriven or purged, queues paused or resumed, recurrences removed, paused, resumed or triggered."""
+    """Note what is done within the ``with`` block as done by ``who``: messages cancelled, stopped, changed,
+    redriven or purged, queues and handlers paused or resumed, recurrences removed, paused, resumed or triggered."""
     before = _WHO.set(who[:LONGEST_WHO])
     try:
         yield
