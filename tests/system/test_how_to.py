@@ -3,6 +3,7 @@ programs."""
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from typing import TYPE_CHECKING
@@ -66,7 +67,7 @@ def test_what_the_page_on_limits_tells_is_so(site: Site) -> None:
 
 
 def test_what_the_page_on_managing_messages_tells_is_so(site: Site) -> None:
-    (program,) = install(site, "how-to-manage.md")
+    audit, program = install(site, "how-to-manage.md")
     assert site.drain().returncode == 0  # it defines the recurrence
     tried, *blocks = code("how-to-manage.md", "sh")
     trigger, launch = (line.split()[1:] for line in tried.splitlines())
@@ -83,6 +84,8 @@ def test_what_the_page_on_managing_messages_tells_is_so(site: Site) -> None:
         shown = site.command(*(mail if word == "ID" else word for word in words))
         assert (shown.returncode, shown.stderr) == (0, ""), line
     assert states(site, "report") == ["ready"]
+    assert site.command("reschedule", report, "--priority", "1").returncode == 0
+    assert re.search(rf"^\d+ \S+@\S+ change default \('{report}',\) 1$", run(site, audit), re.MULTILINE)
 
 
 def test_what_the_page_on_batches_tells_is_so(site: Site) -> None:
