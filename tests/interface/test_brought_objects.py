@@ -57,6 +57,8 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
     (tmp_path / "bring.py").write_text(MODULE)
     (tmp_path / "broken.py").write_text("import nothing_of_this_name\n")
     monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in ("bring", "broken"):
+        monkeypatch.delitem(sys.modules, name, raising=False)  # of a test before, in this process
 
     def configured(text: str) -> Settings:
         (tmp_path / "config.toml").write_text(text)
