@@ -185,8 +185,8 @@ class Sandbox:
     def messages(
         self, state: State | str | None = None, *, handler: str | None = None, queue: str | None = None
     ) -> list[Message]:
-        """Messages, all or those in ``state`` (scheduled, ready, reserved, completed, dead, cancelled), for ``handler``
-        and in ``queue``; oldest in their state first."""
+        """Messages, all or those in ``state`` (scheduled, ready, reserved, completed, dead, cancelled, expired), for
+        ``handler`` and in ``queue``; oldest in their state first."""
         wanted = None if state is None else State(state)
         if queue is not None and queue not in self._inspector.queues():
             return []
