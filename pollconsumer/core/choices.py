@@ -77,7 +77,7 @@ class Overlap(StrEnum):
 
 
 class After(StrEnum):
-    """From when the period of a recurrence counts: from when its last occurrence was due, or from the end of that."""
+    """The instant from which a recurrence's period counts: the due time of its last occurrence, or the end of that."""
 
     DUE = "due"
     END = "end"

@@ -74,7 +74,7 @@ class Recurrence:
     """The rate key of its occurrences, with their rate. Configurations have both, too."""
     rate: str = ""
     after: After = After.DUE
-    """From when its period counts. Configurations have it, too."""
+    """The instant from which its period counts. Configurations have it, too."""
 
     def as_json(self) -> str:
         """The definition of a configuration's recurrence. Equal recurrences have the same text."""
@@ -302,9 +302,9 @@ def tick(
 def tick_after_end(
     recurrence: Recurrence, due_ms: int, now_ms: int, attended_since_ms: int, ended_ms: int | None
 ) -> Tick:
-    """The same of one whose period counts from the end of its last occurrence, that came at ``ended_ms``: None while
-    that is unfinished, 0 if there was none, or it was forgotten. An end that is yet to come is corrupt, or the clock
-    was set back: it counts as none, lest the recurrence stand still.
+    """The same of one whose period counts from the end of its last occurrence. ``ended_ms``: that end; None while it is
+    unfinished, 0 if there was none, or it was forgotten. An end in the future is corrupt, or the clock was set back: it
+    is taken for 0, so that the recurrence goes on.
 
     An unfinished one is looked at again in a period: the next one is due no sooner, whenever it ends meanwhile.
     """

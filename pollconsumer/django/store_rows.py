@@ -27,7 +27,7 @@ class StoreRows:
         return len(self)
 
     def filter(self, *, pk__in: Iterable[str]) -> StoreRows:
-        """Those of these keys, as an action asks for what was marked."""
+        """Return the rows with these keys: an action asks so for what was marked."""
         wanted = set(pk__in)
         return StoreRows(each for each in self if each.pk in wanted)
 

@@ -93,7 +93,7 @@ class Leases:
         self._allowed = False
         self.refuse_rollback = refuse_rollback
         self.paused_handlers: frozenset[str] = frozenset()
-        """Those of a launch's handlers that are paused, as `learned` found."""
+        """The launch's handlers that are paused, as `learned` found."""
         self.rollback: tuple[int, int] | None = None
         """The mark that the store had reached, and the one that the last renewal found, where that was lower."""
 

@@ -85,7 +85,7 @@ wait at most, from its enqueueing, 0 for no end."""
 
 
 def replaces(message: NewMessage) -> bool:
-    """Whether it replaces the one that waits with its key."""
+    """Whether ``message`` replaces the one that waits with its key."""
     return message.key_rule.startswith(REPLACES)
 
 

@@ -80,7 +80,7 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
         self.queues: set[str] = set()
         """Queues that launches serve in addition to those of its handlers."""
         self.handlers: dict[str, HandlerFunction[..., ..., Any, Any]] = {}
-        """By name, and by each alias."""
+        """Handlers by name, and by each alias."""
         self.recurring: dict[str, RecurrenceSettings] = {}
         """The recurrences of `every`, by name."""
         self.retry_policies: dict[str, RetryPolicy | ErrorPolicy] = {}

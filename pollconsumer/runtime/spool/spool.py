@@ -161,7 +161,7 @@ class Spool:
             os.close(descriptor)
 
     def _numbered(self, ledger: int) -> list[SpooledFile]:
-        """Those that somebody began to take in, then all others, which are numbered now."""
+        """Return the files that somebody began to take in, then all others, which it numbers."""
         found = sorted(self._entries())
         begun, fresh = [each for each in found if each.number], [each for each in found if not each.number]
         if fresh:
