@@ -88,8 +88,10 @@ class Hooks:
                 try:
                     call_within(seconds, hook, *arguments, when_stopped=partial(self._hang, hook))
                 except BaseException as error:
-                    skips = skips or (kind == "before" and isinstance(error, Skip))
-                    failure = None if kind == "before" and isinstance(error, Skip) else error
+                    if kind == "before" and isinstance(error, Skip):
+                        skips = True
+                    else:
+                        failure = error
                 end_stray(pid, failure)
             if failure is not None:
                 self._warn(f"hook {kind} {name_of(hook)} raised {describe(failure)[:MOST_CHARACTERS]}")
