@@ -1,7 +1,5 @@
 """The states of a message, derived from its timestamps and never stored."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import NamedTuple
 

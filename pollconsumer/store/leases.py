@@ -9,8 +9,6 @@ The times, in seconds, are those of Kubernetes' leader election: a holder trusts
 server grants, counted from before the request, on the boot clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 

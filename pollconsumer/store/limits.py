@@ -1,7 +1,5 @@
 """The limits of a queue: messages in flight, messages handed out, and ended messages that are kept."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -3,8 +3,6 @@
 Throughput and delays are computed from the timestamps of completed messages; no counters are kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple

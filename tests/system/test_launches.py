@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -487,6 +488,25 @@ def test_a_launch_imports_nothing_that_is_slow_to_import(site: Site) -> None:
     imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
     assert "hiredis" in imported
     assert imported & slow == set()
+
+
+def test_what_a_launch_imports_has_few_annotations_that_typing_compiles() -> None:
+    """Fields of a named tuple or a typed dictionary whose annotations are text are compiled one by one, 10 µs each.
+    Modules with many such fields do without the import of annotations from ``__future__``."""
+    counting = """
+import typing
+
+compiled = []
+init = typing.ForwardRef.__init__
+typing.ForwardRef.__init__ = lambda self, *args, **options: compiled.append(args) or init(self, *args, **options)
+import pollconsumer.interface.cli.launch_command
+import pollconsumer.interface.api.app
+import pollconsumer.runtime.consumer_role
+
+print(len(compiled))
+"""
+    done = subprocess.run([sys.executable, "-c", counting], capture_output=True, text=True, check=True)
+    assert 10 < int(done.stdout) < 150
 
 
 def test_garbage_is_collected_where_modules_of_the_user_are_imported_and_their_handlers_run(site: Site) -> None:

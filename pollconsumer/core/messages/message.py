@@ -1,7 +1,5 @@
 """A message about to be enqueued, and which names, ids and keys it may have."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol

@@ -1,7 +1,5 @@
 """Steps of a message, and signals sent to it: what is stored of them, beside the message's checkpoint."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self

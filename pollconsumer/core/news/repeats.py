@@ -14,10 +14,8 @@ When a streak is over depends on its kind:
   met it, its end is not reported.
 """
 
-from __future__ import annotations
-
 import json
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from pollconsumer.core.notation import strict_json
 from pollconsumer.core.notation.text import counted
@@ -98,7 +96,7 @@ class Streaks:
         return json.dumps(dict(kept[-MOST_STREAKS:])).encode() if kept else b""
 
     @classmethod
-    def decode(cls, stored: bytes | None) -> Streaks:
+    def decode(cls, stored: bytes | None) -> Self:
         """Inverse of ``encode``; skips invalid entries."""
         try:
             found = strict_json.parse(stored or b"{}")

@@ -5,8 +5,6 @@ plain: flags, each given once, with a valid value. `read` reads such a line; hel
 to click, whose options are made of the same flags (`declared` in ``types.py``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Reads, checks and restores values of declared settings without pydantic, for launches."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from importlib import import_module
@@ -42,7 +40,7 @@ class DeclaredField(NamedTuple):
     may_be_none: bool = False
     reads: str = ""
     checks: tuple[str, ...] = ()
-    items: DeclaredField | None = None
+    items: "DeclaredField | None" = None
     """What each value of a list is."""
     words: tuple[str, ...] = ()
     enum: str = ""

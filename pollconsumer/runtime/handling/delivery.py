@@ -1,7 +1,5 @@
 """What a handler's context is made of: what is known of the message, and what the launch does for it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -81,8 +79,8 @@ class Situation(NamedTuple):
     defaults_of: Callable[[str], Defaults]
     clock: Callable[[], float] = time.monotonic
     send: Callable[[NewMessage], str] | None = None
-    report: Callable[[Any, Progress], None] = lambda *_: None
-    before_enqueue: Sequence[BeforeEnqueue] = ()
+    report: "Callable[[Any, Progress], None]" = lambda *_: None
+    before_enqueue: "Sequence[BeforeEnqueue]" = ()
     stop_asked: Callable[[Any], bool] = bool
     record: Callable[[Any, StepEntry], None] | None = None
     ask_batch: Callable[..., Any] = _no_batches

@@ -1,7 +1,5 @@
 """Handlers: the function under a name, and its options."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import CoroutineType, MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -57,7 +55,7 @@ class Handler(NamedTuple):
     hooks: Hooks | None = None
     asynchronous: bool = False
     isolated: bool = False
-    timed: Callable[[float | None], Handler] | None = None
+    timed: "Callable[[float | None], Handler] | None" = None
     policies: Mapping[str, RetryPolicy | ErrorPolicy] = MappingProxyType({})
     rate: str | None = None
     rate_key: str | None = None
@@ -83,11 +81,11 @@ class Handler(NamedTuple):
 
         return CodedContext
 
-    def with_timeout(self, seconds: float | None) -> Handler:
+    def with_timeout(self, seconds: float | None) -> "Handler":
         """The same handler with another timeout."""
         return self._replace(timeout=seconds) if self.timed is None else self.timed(seconds)
 
-    def wrapped(self, wrap: Callable[[Handler], Handler]) -> Handler:
+    def wrapped(self, wrap: "Callable[[Handler], Handler]") -> "Handler":
         """``wrap(self)``; with another timeout, it is wrapped as well."""
         return wrap(self)._replace(timed=lambda seconds: self.with_timeout(seconds).wrapped(wrap))
 
@@ -150,7 +148,7 @@ def decoding(run: Run, codec: Codec) -> Run:
     return lambda payload, context: run(decoded_value(payload, codec), context)
 
 
-def hooks_before_enqueue(handler: Handler | None) -> Sequence[BeforeEnqueue]:
+def hooks_before_enqueue(handler: Handler | None) -> "Sequence[BeforeEnqueue]":
     """The hooks of the handler's application for messages that it enqueues."""
     return () if handler is None or handler.hooks is None else handler.hooks.before_enqueue
 

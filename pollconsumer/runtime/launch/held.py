@@ -1,7 +1,5 @@
 """The interface of a launch that holds its lease: in a process, in a sandbox, in a test."""
 
-from __future__ import annotations
-
 from typing import NamedTuple, Protocol
 
 from pollconsumer.core.choices import HandOff

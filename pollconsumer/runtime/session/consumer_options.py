@@ -1,7 +1,5 @@
 """What a consumer's configuration says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -41,5 +39,5 @@ class ConsumerOptions(NamedTuple):
     """Launches that share the queues at the same time."""
     longest_wait: float = LONGEST_WAIT
     report_every: float = REPORT_EVERY
-    new_monitors: Callable[[], Monitors] | None = None
+    new_monitors: "Callable[[], Monitors] | None" = None
     """Makes the monitors that recurrences ping; None where nobody is to be told, as in a test."""

@@ -1,7 +1,5 @@
 """The addresses of servers, and how to log in to them, as a store's URL says it."""
 
-from __future__ import annotations
-
 import re
 import socket
 from collections.abc import Coroutine, Mapping, Sequence

@@ -1,10 +1,8 @@
 """The arguments and the results of a step: what is settled, and what was reserved and promoted."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from pollconsumer.store.limits import Retention
 from pollconsumer.store.records import rows
@@ -46,55 +44,53 @@ class Settlement(NamedTuple):
     """Milliseconds that its handler took; "" if it was not handled."""
 
     @classmethod
-    def retrying(cls, reservation: Reservation, started: int, failed: int, *, delay_ms: int, error: str) -> Settlement:
+    def retrying(cls, reservation: Reservation, started: int, failed: int, *, delay_ms: int, error: str) -> Self:
         row = reservation.row
         return cls(reservation.id, row, rows.retrying(row, failed), "retry", delay_ms, error, failed - started)
 
     @classmethod
-    def put_off(cls, reservation: Reservation, *, delay_ms: int, error: str, took: int) -> Settlement:
+    def put_off(cls, reservation: Reservation, *, delay_ms: int, error: str, took: int) -> Self:
         """The settlement of a message that its handler puts off, uncharged."""
         row = rows.set_aside(reservation.row)
         return cls(reservation.id, reservation.row, row, "retry", delay_ms, error, took)
 
     @classmethod
-    def dead(
-        cls, reservation: Reservation, started: int, failed: int, *, error: str, counted: bool = True
-    ) -> Settlement:
+    def dead(cls, reservation: Reservation, started: int, failed: int, *, error: str, counted: bool = True) -> Self:
         """The settlement of a message that becomes a dead letter; ``counted``: the attempt was made."""
         row = reservation.row
         new_row = rows.dead(row if counted else rows.unstarted(row), started, failed)
         return cls(reservation.id, row, new_row, "dead", 0, error, failed - started if counted else "")
 
     @classmethod
-    def expired(cls, reservation: Reservation, now: int) -> Settlement:
+    def expired(cls, reservation: Reservation, now: int) -> Self:
         """The settlement of a message that has expired: uncharged, and not handled."""
         return cls(reservation.id, reservation.row, rows.expired(reservation.row, now), "expire")
 
     @classmethod
-    def stopped(cls, reservation: Reservation, started: int, ended: int, *, error: str) -> Settlement:
+    def stopped(cls, reservation: Reservation, started: int, ended: int, *, error: str) -> Self:
         """The settlement of a message that is cancelled, since a person asked for that while it was in hand."""
         row = reservation.row
         return cls(reservation.id, row, rows.stopped(row, started, ended), "cancel", 0, error, ended - started)
 
     @classmethod
-    def released(cls, reservation: Reservation) -> Settlement:
+    def released(cls, reservation: Reservation) -> Self:
         """The settlement of a message that goes back, uncharged, to the head of its queue."""
         return cls(reservation.id, reservation.row, rows.released(reservation.row), "release")
 
     @classmethod
-    def parked(cls, reservation: Reservation, *, offered_in_ms: int, problem: str) -> Settlement:
+    def parked(cls, reservation: Reservation, *, offered_in_ms: int, problem: str) -> Self:
         """The settlement of a message that waits, uncharged, until a consumer knows its handler."""
         row = reservation.row
         return cls(reservation.id, row, rows.parked(row), "park", offered_in_ms, problem)
 
     @classmethod
-    def asleep(cls, reservation: Reservation, *, wakes_in_ms: int, took: int) -> Settlement:
+    def asleep(cls, reservation: Reservation, *, wakes_in_ms: int, took: int) -> Self:
         """The settlement of a message that gives its place back, uncharged, until a sleep ends or a signal comes."""
         row = rows.set_aside(reservation.row)
         return cls(reservation.id, reservation.row, row, "asleep", wakes_in_ms, "", took)
 
     @classmethod
-    def set_aside(cls, reservation: Reservation, *, offered_in_ms: int, problem: str = "") -> Settlement:
+    def set_aside(cls, reservation: Reservation, *, offered_in_ms: int, problem: str = "") -> Self:
         """The settlement of a message that is left, uncharged, for later, perhaps for a newer version; counted as
         parked, too."""
         row = reservation.row
@@ -246,7 +242,7 @@ class Promoted(NamedTuple):
     to_repair: bool
 
     @classmethod
-    def of(cls, answer: Sequence[int]) -> Promoted:
+    def of(cls, answer: Sequence[int]) -> Self:
         """The promotion by the answer of `promote.lua`."""
         moved, next_due, recurring, to_repair = answer
         return cls(moved, None if next_due < 0 else next_due / 1_000_000, bool(recurring), bool(to_repair))

@@ -1,7 +1,5 @@
 """Binds a payload to the parameters of a handler's function."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping

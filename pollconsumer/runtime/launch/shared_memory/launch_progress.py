@@ -4,8 +4,6 @@ The heartbeat writes until when the lease can be trusted; the launch writes the 
 ledger with every renewal, and when the launch dies.
 """
 
-from __future__ import annotations
-
 import json
 import mmap
 import struct
