@@ -89,7 +89,7 @@ class Producer:
             self._heads[message.queue] = self.wire.script(script, self.keys.of_script(script, message.queue), ())
             return enqueued
         trip = [[message]]
-        (answer,) = self._call([(*head, rows.new_record(message), message.id)], lambda: trip, None, 0)
+        (answer,) = self._call([(*head, rows.plain_record(message), message.id)], lambda: trip, None, 0)
         if answer in (b"", [b""]):  # of a repetition, `enqueue.lua` answers
             self.wire.evidence.witness = message  # without the time, which its id has: a microsecond less
             return _enqueued((message.id, False))

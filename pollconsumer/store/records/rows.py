@@ -4,8 +4,6 @@ A settled row is computed here from the reserved row, and stored by comparing an
 change of the message shows as a difference.
 """
 
-from __future__ import annotations
-
 import struct
 from typing import NamedTuple
 
@@ -50,10 +48,15 @@ def is_newer(record: bytes) -> bool:
     return b"C" <= record[:1] <= b"Z"
 
 
+def plain_record(message: NewMessage) -> bytes:
+    """`new_record` of a message that has no options."""
+    return b"%b%b\n%b" % (_PLAIN_HEAD, message.handler.encode(), message.payload)
+
+
 def new_record(message: NewMessage) -> bytes:
     """A record for `enqueue.lua`, which adds the server's instant."""
     if message[OPTIONS] == NO_OPTIONS:
-        return b"%b%b\n%b" % (_PLAIN_HEAD, message.handler.encode(), message.payload)
+        return plain_record(message)
     key, flags = message.key.encode(), UNIQUE_KEY if message.key else 0
     if message.concurrency_key:
         concurrency_key = message.concurrency_key.encode()
