@@ -164,8 +164,12 @@ def test_what_ends_late_is_missed_as_others_are() -> None:
 
 
 def test_an_end_to_come_lets_none_stand_still() -> None:
-    assert tick_after_end(AFTER_END, 60_000, 70_000, 0, 70_001) == Tick((60_000,), 0, 130_000)
-    assert tick_after_end(AFTER_END, 60_000, 70_000, 0, 70_000) == Tick((), 0, 130_000)
+    assert tick_after_end(AFTER_END, 60_000, 70_000, 0, 130_001) == Tick((60_000,), 0, 130_000)
+
+
+@pytest.mark.parametrize("ahead", [0, 2, 60_000])
+def test_a_period_counts_from_an_end_that_a_fast_clock_has_reckoned(ahead: int) -> None:
+    assert tick_after_end(AFTER_END, 60_000, 70_000, 0, 70_000 + ahead) == Tick((), 0, 130_000 + ahead)
 
 
 def test_none_is_looked_for_after_the_latest_instant() -> None:
