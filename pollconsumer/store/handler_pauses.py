@@ -45,13 +45,19 @@ class HandlerPauses:
         note(self._wire, self._keys, "resume", "", [handler])
 
     def _offer(self, queue: str, handler: str) -> None:
-        """Have parked messages of ``handler`` due now."""
+        """Have parked messages of ``handler`` due now, but for those that were given another due time meanwhile."""
         script, rows_key = self._wire.scripts["change"], self._keys.queue(queue, "rows")
         keys = self._keys.of_script(script, queue)
         ids = self._wire.command("SMEMBERS", self._keys.queue(queue, "parked"))
         for first in range(0, len(ids), MAX_PAGE_IDS):
             page = ids[first : first + MAX_PAGE_IDS]
             found = zip(page, self._wire.command("HMGET", rows_key, *page), strict=True)
-            wanted = [each for each, row in found if row is not None and rows.read_row(row).handler == handler]
+            wanted = [each for each, row in found if row is not None and _waits_for(handler, rows.read_row(row))]
             if wanted:
                 self._wire.all([self._wire.script(script, keys, [each, "+0", "", ""]) for each in wanted])
+
+
+def _waits_for(handler: str, row: rows.Row) -> bool:
+    """Whether a parked message waits for ``handler`` alone. One that has another due time by now waits for that: it is
+    that of its next attempt, or there is none."""
+    return row.handler == handler and row.timestamps.next_attempt_at not in (None, row.timestamps.due_at)

@@ -93,3 +93,29 @@ def test_other_handlers_go_on(app: PollConsumer, sandbox: Sandbox, bulk: int | N
     pauses.resume("off")
     sandbox.run()
     assert seen == ["on", "off"]
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_one_that_was_given_another_due_time_while_it_was_parked_keeps_that(
+    app: PollConsumer, sandbox: Sandbox, *, replaced: bool
+) -> None:
+    seen: list[int] = []
+
+    @app.handler("later")
+    def later(number: int) -> None:
+        seen.append(number)
+
+    store = sandbox.store_of(app)
+    pauses = HandlerPauses(store.wire, store.keys.namespace)
+    pauses.pause("later")
+    handle = later.using(key="k", replace=True).enqueue(1)
+    sandbox.run()
+    if replaced:
+        assert later.using(key="k", replace=True, in_="1h").enqueue(2).id == handle.id
+    else:
+        handle.reschedule(in_="1h")
+    pauses.resume("later")
+    sandbox.run()
+    assert seen == []
+    sandbox.run_for("1h")
+    assert len(seen) == 1
