@@ -93,6 +93,12 @@ def test_it_is_due_at_the_latest_so_long_after_it_was_enqueued(store: RedisStore
     assert abs((look.due("a") or 0) - accepted - HOUR) < HOUR / 2
 
 
+def test_the_first_one_is_due_at_the_latest_so_long_after_it_was_enqueued(store: RedisStore, look: Looking) -> None:
+    now = server_ms(store.wire)
+    put(store, replacing("a", due=now + 50 * HOUR, at_most=2 * HOUR))
+    assert abs((look.due("a") or 0) - now - 2 * HOUR) < HOUR / 2
+
+
 def test_one_that_has_waited_as_long_as_it_may_stays_ready(store: RedisStore, look: Looking) -> None:
     put(store, replacing("a"))
     record = store.wire.command("HGET", look.key("records"), "a")

@@ -2,6 +2,9 @@
 
 local lifetime, longest, key = string.match(ARGV[5], '^(%d+)r(%d+):(.*)$')
 local waiting = holder_of(key, now)
+if longest ~= '0' and sub(ARGV[4], 1, 1) == '=' and tonumber(sub(ARGV[4], 2)) > now + longest then
+  ARGV[4] = '=' .. decimal(now + longest)  -- GUARD the first one waits no longer, either
+end
 -- GUARD one that was accepted replaces nothing
 if waiting and not (found_rows[1] or found_records[1]) and known == 0 then
   local before, state, record = message_of(waiting)
