@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from pollconsumer.core.lifecycle import State
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.inspector import Inspector
+from tests.faults import store_view
 from tests.faults.checker import violations
 from tests.faults.configuration import QUOTA, QUOTA_PERIOD
-from tests.faults.history import read_executions
+from tests.faults.history import Batch, read_executions
 from tests.faults.history_reader import read_history
 from tests.faults.installation import NAMESPACE
 from tests.faults.nemesis import Nemesis
@@ -38,7 +39,8 @@ PROCESSES = 10
 """Of producers, one after the other, in each part."""
 LIVE = 40
 """Of so many messages one is enqueued in each part beside launches; the others are the backlog."""
-WAITING = [f"batch.{number}" for number in range(20)]
+BATCH = "batch"
+WAITING = [f"{BATCH}.{number}" for number in range(20)]
 """The members of a batch, which only the new version can read."""
 KILLS = (
     *["kill launch"] * 4,
@@ -86,7 +88,7 @@ class Trial:
         self._load("the old version alone", [OLD], [OLD], shares("old", 0, live))
         self._load("both", [OLD, NEW], [OLD, NEW], shares("both", 0, live), enough=self._messages // 10)
         self._drain("the new version drains", NEW)
-        batch = Share("batch", 0, len(WAITING), ("--as-batch",))
+        batch = Share(BATCH, 0, len(WAITING), ("--as-batch",))
         self._load("back", [OLD], [NEW], [batch, *shares("back", 0, live)])
         self._drain("the old version drains", OLD, but=len(WAITING))
         wrong = list(self._begun_too_soon())
@@ -167,6 +169,8 @@ class Trial:
         self.history = read_history(self.place, self._wire)
         self.history.one_at_a_time, self.history.settled_within = False, 10_000
         self.history.quota = ("limited", QUOTA, int(QUOTA_PERIOD * 1000))
+        self.history.batches = [Batch(BATCH, "default", {"ended": "default"}, len(WAITING), "closed")]
+        self.history.counted = store_view.batches(self._wire, NAMESPACE)
         return violations(self.history)
 
     def figures(self) -> dict[str, object]:
