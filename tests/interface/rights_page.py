@@ -47,7 +47,8 @@ def further() -> str:
         "the connection on which it sent that call. Without them a packet that comes seconds late can have a message "
         "handled or redriven twice.",
         f"A program that replaces what waits, by `replace`: the producer's, and `{added(*rights.REPLACING.split())}`.",
-        f"Another priority of a message, by `reschedule` or `change`: the operator's, and `{added(rights.CHANGING)}`.",
+        f"Another priority of a message, by `reschedule` or `change`: the operator's, and `{added(rights.CHANGING)}`. "
+        "Without it a ready message that is put off keeps its turn.",
         f"A database other than 0 in the URL: `{added('SELECT')}`.",
         f'`durability = "strict"`: {wait}; with `strict.aof` {wait_for_file}.',
         f"`store backup`: the keeper's, and `{added('CLIENT|INFO', 'REPLCONF', 'SYNC')}`, as a replica has them.",

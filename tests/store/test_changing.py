@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import BadData, NotFound
+from pollconsumer.core.lifecycle import State
 from pollconsumer.store.reading.inspector import Inspector
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names, retry
@@ -33,6 +34,21 @@ def test_one_that_comes_later_now_is_not_handed_out_before_its_turn(store: Redis
     assert names(launch.reserve(2)) == ["b", "c"]
     assert names(launch.reserve(9)) == ["a"]
     assert Inspector(store.wire, NAMESPACE).counts(QUEUE).ready == 0
+
+
+def test_one_that_was_put_off_stands_once_and_behind_those_that_became_ready_before_it(
+    store: RedisStore, person: Interventions
+) -> None:
+    store.enqueue([message(name) for name in "abc"])
+    person.reschedule(QUEUE, "a", delay=HOUR)
+    person.reschedule(QUEUE, "a", delay=0)
+    inspector = Inspector(store.wire, NAMESPACE)
+    assert [each.id for each in inspector.messages(State.READY, QUEUE, 9)] == ["b", "c", "a"]
+    assert inspector.counts(QUEUE).ready == 3
+    launch = Launch(store)
+    assert names(launch.reserve(1)) == ["b"]
+    assert names(launch.reserve(9)) == ["c", "a"]
+    assert inspector.counts(QUEUE).ready == 0
 
 
 def test_a_scheduled_message_has_its_new_priority_when_it_is_due(

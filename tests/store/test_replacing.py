@@ -66,6 +66,15 @@ def test_one_that_is_ready_goes_back_into_the_schedule(store: RedisStore, priori
     assert payloads(launch) == {"a": b'{"n":3}'}
 
 
+def test_one_that_was_ready_and_put_off_has_lost_its_turn(store: RedisStore) -> None:
+    put(store, replacing("a", b'{"n":1}'), message("other"))
+    put(store, replacing("b", b'{"n":2}', delay=HOUR))
+    put(store, replacing("c", b'{"n":3}'))
+    launch = Launch(store)
+    assert payloads(launch, 1) == {"other": b"{}"}
+    assert payloads(launch) == {"a": b'{"n":3}'}
+
+
 def test_one_that_is_ready_and_stays_so_keeps_its_turn(store: RedisStore) -> None:
     put(store, replacing("a", b'{"n":1}'), message("other"))
     put(store, replacing("b", b'{"n":2}'))

@@ -31,9 +31,6 @@ if due then
   wait_anew(id, row, changed, record, state, due, exactly)
 elseif state == 'ready' and priority_of(changed) ~= priority_of(row) then
   wait_anew(id, row, changed, record, state, exactly, exactly)
-  -- As a duplicate in the list it would be handed out before its turn.
-  local was_listed = priority_of(row) == 0 and redis.call('LREM', ready, 1, id) == 1  -- GUARD its turn
-  if was_listed then redis.call('HINCRBY', counters, DUPLICATES, -1) end
 elseif redis.call('HEXISTS', rows, id) == 1 then
   redis.call('HSET', rows, id, changed)
 end

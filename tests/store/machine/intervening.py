@@ -93,9 +93,7 @@ class Intervening(Handling):
         before, held.priority = held.priority, held.priority if priority is None else priority
         if held.state is State.READY and held.priority != before:
             after, held.priority = held.priority, before
-            self.model.take_out(held)
-            if before == 0 and held.name in self.model.queue:
-                self.model.queue.remove(held.name)
+            self.model.lose_turn(held)
             held.priority = after
             self.model.make_ready(held)
 

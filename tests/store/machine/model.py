@@ -214,7 +214,7 @@ class Model:
         """One that is not reserved has another due time."""
         if due and due > soon:
             if held.state is State.READY:
-                self.take_out(held)
+                self.lose_turn(held)
             held.state, held.due, held.booked = State.SCHEDULED, due, False
         elif held.state is State.SCHEDULED:
             held.booked = False
@@ -258,7 +258,7 @@ class Model:
             self.put_back(held)
 
     def take_out(self, held: Held) -> None:
-        """Of what is ready, before it is cancelled or rescheduled."""
+        """Of what is ready, before it is cancelled or waits anew."""
         offered, key = not held.waiting, held.concurrency
         held.waiting = False
         self.scores.pop(held.name, None)
@@ -268,6 +268,12 @@ class Model:
             self.script()
             held.state = State.SCHEDULED  # it takes no place from now on
             self.offer(key)
+
+    def lose_turn(self, held: Held) -> None:
+        """Of what is ready, before it waits anew."""
+        self.take_out(held)
+        if held.priority == 0 and held.name in self.queue:
+            self.queue.remove(held.name)
 
     def hand_out(self, wanted: int, limits: Limits | None) -> list[str]:
         """Reserve. Returns which."""

@@ -12,6 +12,13 @@ end
 -- Take a message from where it waits, and have it wait anew: ready if it is due, else in the schedule. `row` is its new row,
 -- `before` the one that it had.
 local function wait_anew(id, before, row, record, state, due, exactly)
+  -- Left in the list it would be handed out before its turn, and be listed twice. In a list of a million that takes 60 ms
+  -- at most. It is left where the right is missing: another due time does not need it.
+  local may_be_listed = state == 'ready' and priority_of(before) == 0
+    and (not redis.acl_check_cmd or redis.acl_check_cmd('LREM', ready, '1', id))
+  if may_be_listed and redis.call('LREM', ready, 1, id) == 1 then  -- GUARD its turn
+    redis.call('HINCRBY', counters, DUPLICATES, -1)
+  end
   remove(id, before, record, state)
   -- GUARD booked no longer
   row = set(row, FLAGS, char(without_flag(without_flag(byte(row, FLAGS), WAITING), BOOKED)), NUMBER_IN_LINE, NEVER)
