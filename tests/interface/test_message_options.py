@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pollconsumer import Backoff, Context, PollConsumer
@@ -393,6 +393,9 @@ OPTIONS_OF_ONE = st.fixed_dictionaries(
 )
 
 
+@example(of_all={}, of_each=[{"key": "a\0b", "timeout": "-"}])
+@example(of_all={}, of_each=[{"id": "", "key": "a\0b"}])
+@example(of_all={}, of_each=[{"queue": None}])
 @given(of_all=OPTIONS_OF_ONE, of_each=st.lists(OPTIONS_OF_ONE, min_size=1, max_size=4))
 def test_a_message_among_others_has_what_its_options_alone_make_of_it(
     of_all: dict[str, Any], of_each: list[dict[str, Any]]
@@ -406,7 +409,7 @@ def test_a_message_among_others_has_what_its_options_alone_make_of_it(
 
     app.enqueue_messages = keep  # type: ignore[method-assign]
 
-    @app.handler("look")
+    @app.handler("look", queue="slow")
     def look(n: int) -> None: ...
 
     def made(make: Callable[[], list[NewMessage]]) -> object:

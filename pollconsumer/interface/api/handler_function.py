@@ -204,20 +204,15 @@ class BoundHandler(Generic[P, R]):
     def _with_own(self, payload: dict[str, Any], options: SendOptions) -> NewMessage:
         """A message with options of its own in addition to these."""
         both = cast("SendOptions", {**self._options, **options})
-        shared = shared_options(both)
         try:
-            other = self._others(**shared)
-        except TypeError:  # a value without a hash, or of a wrong type
-            other = self._other(**shared)
-        return with_differing(other.message_of(payload), both)
+            return with_differing(self._others(**shared_options(both)).message_of(payload), both)
+        except (TypeError, ValueError):  # a value without a hash, or one that is refused as it is of a message alone
+            return self._handler.bound(both).message_of(payload)
 
     @cached_property
     def _others(self) -> Callable[..., BoundHandler[P, R]]:
         """Makes this handler with other options, or has made it before."""
-        return lru_cache(MOST_OTHERS, typed=True)(self._other)
-
-    def _other(self, **options: Unpack[SendOptions]) -> BoundHandler[P, R]:
-        return BoundHandler(self._handler, options)
+        return lru_cache(MOST_OTHERS, typed=True)(self._handler.using)
 
     def _messages(self, given: list[bytes | NewMessage]) -> Sequence[NewMessage]:
         if NewMessage not in set(map(type, given)):
