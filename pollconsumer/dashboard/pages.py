@@ -25,6 +25,7 @@ from pollconsumer.dashboard.readings.batch_page_reader import OfBatch, OfBatches
 from pollconsumer.dashboard.readings.page_reader import (
     LOOKED_THROUGH,
     PAGE,
+    SEARCHED,
     SHOWN,
     Front,
     OfDead,
@@ -102,7 +103,7 @@ class Pages:
         return self._render("recurrence.html", page)
 
     def search(self, page: OfSearch) -> str:
-        return self._render("search.html", page)
+        return self._render("search.html", page, searched=SEARCHED)
 
     def interventions(self, page: OfInterventions) -> str:
         return self._render("interventions.html", page)

@@ -168,7 +168,8 @@ def _recurrence(pages: Pages, reading: PageReader, query: Query) -> str:
 
 
 def _search(pages: Pages, reading: PageReader, query: Query) -> str:
-    return pages.search(reading.search(_named({"text": query.get("q", "").strip()}, "text")))
+    given = {"text": query.get("q", "").strip(), "header": query.get("header", "")}
+    return pages.search(reading.search(**{name: _named(given, name) for name, text in given.items() if text}))
 
 
 def _past(pages: Pages, reading: PageReader, query: Query) -> str:

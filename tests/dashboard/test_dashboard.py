@@ -58,7 +58,7 @@ def crawled(client: TestClient) -> dict[str, Document]:
     ahead, left = (
         ["./"],
         Counter(
-            {"./": 1}
+            {"./": 1, "search": 1}
             | dict.fromkeys(("queue", "message", "handler", "recurrence", "dead", "past", "interventions"), 12)
         ),
     )
@@ -104,7 +104,7 @@ def test_every_link_leads_to_a_page(scene: Scene, wire: Wire) -> None:
     usual(scene)
     pages = crawled(browser(wire))
     kinds = {address.partition("?")[0] for address in pages}
-    assert kinds == {"./", "queue", "message", "handler", "recurrence", "past", "interventions"}
+    assert kinds == {"./", "queue", "message", "handler", "recurrence", "past", "interventions", "search"}
     assert len(pages) > 24
 
 
@@ -143,7 +143,7 @@ def test_text_of_others_is_shown_and_does_nothing(wire: Wire) -> None:
     client = browser(wire)
     pages = crawled(client)
     kinds = {address.partition("?")[0] for address in pages}
-    assert kinds == {"./", "queue", "message", "handler", "recurrence", "dead", "past", "interventions"}
+    assert kinds == {"./", "queue", "message", "handler", "recurrence", "dead", "past", "interventions", "search"}
     for page in pages.values():
         for tag, attributes in page.elements:
             assert tag not in ("script", "iframe", "object", "base", "style")

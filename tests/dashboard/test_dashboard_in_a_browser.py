@@ -111,6 +111,17 @@ def test_the_search_leads_to_a_message(chromium: Chromium, address: str) -> None
     assert "message?queue=mail&id=dead-1" in chromium.address
 
 
+def test_the_search_by_a_header_leads_to_a_message(chromium: Chromium, wire: Wire, address: str) -> None:
+    Scene(wire, NAMESPACE).store.enqueue([message("labelled", headers={"customer": "7"})])
+    chromium.open(address)
+    chromium.follow(chromium.all("form[role=search] a")[0])
+    chromium.run("document.querySelector('input[name=header]').value = 'customer=7'")
+    chromium.follow(chromium.all("main form button")[0])
+    assert "Search: customer=7" in chromium.text
+    chromium.follow(chromium.all("tbody th a")[0])
+    assert "message?queue=mail&id=labelled" in chromium.address
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_the_page_of_another_server_cannot_press_a_button(
     host: str, chromium: Chromium, wire: Wire, address: str

@@ -34,12 +34,33 @@ def test_a_search_finds_the_messages_of_an_id_in_all_queues_and_handlers_by_a_pa
     assert "Mail.send" in seen(browser(wire), "/search?q=mail").text
 
 
+def test_a_search_finds_the_messages_with_a_header_by_state(wire: Wire) -> None:
+    store = RedisStore(wire, NAMESPACE)
+    seven = [
+        message("a", headers={"customer": "7"}),
+        message("b", headers={"customer": "7"}, queue="reports", delay=HOUR),
+    ]
+    others = [message("c", headers={"customer": "77"}), message("d", headers={"shop": "7"}), message("e")]
+    store.enqueue([*seven, *others])
+    page = seen(browser(wire), "/search?header=customer%3D7")
+    assert [link for link in page.links() if link.startswith("message?")] == [
+        "message?queue=reports&id=b",
+        "message?queue=mail&id=a",
+    ]
+    assert [each["value"] for each in page.all("input") if each["name"] == "header"] == ["customer=7"]
+    assert page.text.index("Scheduled") < page.text.index("Ready")
+
+
 @pytest.mark.parametrize(
     ("address", "status", "said"),
     [
+        ("/search", 200, "Messages with a header"),
+        ("/search?header=customer%3D8", 200, "None with this header is among them"),
+        ("/search?header=customer", 400, "header: customer; write NAME=VALUE"),
+        ("/search?header=" + "x" * 1001, 404, "no header given"),
         ("/search?q=nobody", 200, "An id is searched whole"),
         ("/search?q=<script>", 200, "<script>"),
-        ("/search", 404, "no text given"),
+        ("/search?q=+", 200, "Messages with a header"),
         ("/search?q=" + "x" * 1001, 404, "no text given"),
         ("/past?of=year", 404, "spans are: day, week"),
         ("/past", 404, "no such span"),

@@ -105,6 +105,14 @@ def variable_of(header: str) -> str:
     return "".join(character if character.isalnum() else "_" for character in header.upper())
 
 
+def read_header(text: str) -> tuple[str, str]:
+    """Name and value of a header that is written as NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError("write NAME=VALUE")
+    return name, value
+
+
 def check_new_headers(headers: object) -> dict[str, str]:
     """`check_headers` for a producer. BadData, too, for two names that are one variable of a program."""
     checked = check_headers(headers)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from pollconsumer.core.errors import UsageError
 from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.messages.message_options import read_header
 from pollconsumer.core.messages.message_steps import Recorded
 from pollconsumer.dashboard.readings.batch_page_reader import BatchPageReader
 from pollconsumer.dashboard.readings.excerpts import Completions, Excerpts
@@ -34,7 +37,9 @@ SHOWN = 10
 PAGE = 50
 """Messages on a page of their own."""
 LOOKED_THROUGH = 200
-"""Messages of each state and queue in which a handler's are looked for."""
+"""Messages of each state in which a handler's are looked for."""
+SEARCHED = 1000
+"""Messages of each state in which those with a header are looked for."""
 LETTERS = 500
 """Dead letters whose errors are looked at."""
 RECURRENCES = 200
@@ -99,7 +104,7 @@ class OfQueue(NamedTuple):
 
 
 class OfHandler(NamedTuple):
-    """The page of a handler. ``messages``: in each state, those among the first or last LOOKED_THROUGH of each queue.
+    """The page of a handler. ``messages``: in each state, those among its first or last LOOKED_THROUGH.
     ``durations``: None if no message of the handler was ever completed."""
 
     now: int
@@ -119,13 +124,16 @@ class OfRecurrence(NamedTuple):
 
 
 class OfSearch(NamedTuple):
-    """The page of a search. ``messages``: those with that id; ``handlers``: those that have handled messages, and whose
-    names have the text in them."""
+    """The page of a search for a text, or for a header, as NAME=VALUE. ``messages``: those with that id; ``handlers``:
+    those that have handled messages, and whose names have the text in them; ``labelled``: messages with that header, by
+    state, among the first or last SEARCHED of each."""
 
     now: int
     text: str
+    header: str
     messages: Sequence[Message] = ()
     handlers: Sequence[str] = ()
+    labelled: Mapping[State, Sequence[Message]] = MappingProxyType({})
 
 
 class OfInterventions(NamedTuple):
@@ -179,10 +187,19 @@ class PageReader:
         batch = message.batch if message.batch and self.of_batches.exists(message.batch) else None
         return OfMessage(self._inspector.now(), message, *kept, batch)
 
-    def search(self, text: str) -> OfSearch:
-        """The page of a search for ``text``."""
-        handlers = [name for name in self._excerpts.durations() if text.lower() in name.lower()][:PAGE]
-        return OfSearch(self._inspector.now(), text, self._inspector.with_id(text), handlers)
+    def search(self, text: str = "", header: str = "") -> OfSearch:
+        """The page of a search for ``text``, or for ``header``. UsageError for a header that is not NAME=VALUE."""
+        page = OfSearch(self._inspector.now(), text, header)
+        if text:
+            handlers = [name for name in self._excerpts.durations() if text.lower() in name.lower()][:PAGE]
+            page = page._replace(messages=self._inspector.with_id(text), handlers=handlers)
+        if header:
+            try:
+                name, value = read_header(header)
+            except ValueError as error:
+                raise UsageError("header", header, str(error)) from None
+            page = page._replace(labelled=self._by_state(SEARCHED, lambda each: each.headers.get(name) == value))
+        return page
 
     def interventions(self) -> OfInterventions:
         return OfInterventions(self._inspector.now(), interventions_of(self._wire, self.namespace, INTERVENTIONS))
@@ -217,12 +234,12 @@ class PageReader:
 
     def handler(self, name: str) -> OfHandler:
         """The page of a handler, even if nothing is known of it: a page about a message far behind may link here."""
-        messages = {state: self._looked_through(state, name) for state in State}
+        messages = self._by_state(LOOKED_THROUGH, lambda each: each.handler == name)
         return OfHandler(self._inspector.now(), name, self._excerpts.durations().get(name), messages)
 
-    def _looked_through(self, state: State, handler: str) -> list[Message]:
-        found = self._excerpts.messages(state, LOOKED_THROUGH)
-        return [message for message in found if message.handler == handler][:PAGE]
+    def _by_state(self, looked_through: int, wanted: Callable[[Message], bool]) -> dict[State, list[Message]]:
+        found = {state: self._excerpts.messages(state, looked_through) for state in State}
+        return {state: [*islice(filter(wanted, messages), PAGE)] for state, messages in found.items()}
 
     def recurrence(self, name: str) -> OfRecurrence:
         """The page of the recurrence ``name``. NotFound if there is none."""

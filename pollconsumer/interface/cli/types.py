@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pollconsumer.core.errors import shown
+from pollconsumer.core.messages.message_options import read_header
 from pollconsumer.core.notation.instants import EPOCH, LAST_MILLISECOND
 from pollconsumer.core.notation.timespan import YEAR, format_duration
 from pollconsumer.interface.cli import kinds
@@ -182,13 +183,6 @@ def _due_time(text: str) -> int:
     return max(1, milliseconds)  # past times are due now, even before Python's first year
 
 
-def _header(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ValueError("write NAME=VALUE")
-    return name, value
-
-
 def _as_mapping(ctx: click.Context, param: click.Parameter, given: Sequence[tuple[str, str]]) -> dict[str, str] | None:
     """The headers by name; None without any, as for an option that is not given."""
     names = [name for name, _ in given]
@@ -200,7 +194,7 @@ def _as_mapping(ctx: click.Context, param: click.Parameter, given: Sequence[tupl
 
 def header_option(told: str) -> Callable[[Function], Function]:
     """The option ``--header NAME=VALUE``, as ``headers``; ``told`` is its help."""
-    kind = Value(Text("NAME=VALUE", _header))
+    kind = Value(Text("NAME=VALUE", read_header))
     return click.option("--header", "headers", multiple=True, type=kind, callback=_as_mapping, help=told)
 
 
