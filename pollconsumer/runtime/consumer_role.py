@@ -43,7 +43,8 @@ def consume(
         if unnamed := [queue for queue in options.queues if queue not in known]:
             report_unknown(store, unnamed, launch.emit)
         wanted, lost = set(options.queues), set[str]()
-        if aliases := aliases_among(handlers):
+        aliases = aliases_among(handlers)
+        if aliases:
             store.upkeep.rename(aliases)
         store.part(options.queues)
         options = options._replace(queues=_announce(launch, options.queues, lost))
@@ -58,12 +59,12 @@ def consume(
             here = [queue for queue in options.queues if queue not in lost]
             return [store.keys.queue(queue, name) for name in ("ready_marker", "schedule_marker") for queue in here]
 
-        durations = Durations(launch.leases.learned(launch.holder.group, handlers))
+        durations = Durations(launch.leases.learned(launch.holder.group, handlers, aliases))
         try:
             wake = Wake(launch.bare_wire(), markers, launch.clock)
             paused = launch.leases.paused_handlers
             served = {name: each for name, each in handlers.items() if name not in paused} if paused else handlers
-            launch.progress.stops.handlers = {name.encode() for name in served}
+            launch.progress.stops.handlers = {name.encode(): each.name.encode() for name, each in served.items()}
             reason = Consumer(options, launch, served, executor, durations, wake, _exchange_of(launch, lost)).run()
             if elsewhere := sorted(named - wanted):
                 report_unserved(store, elsewhere, handlers, launch.emit)

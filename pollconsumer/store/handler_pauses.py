@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from pollconsumer.core.errors import NotFound
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.intervention_log import note
 from pollconsumer.store.queues.interventions import MAX_PAGE_IDS
 from pollconsumer.store.reading.ledger import leases_of
+from pollconsumer.store.reading.totals import all_names
 from pollconsumer.store.records import rows
 from pollconsumer.store.rights import OPERATOR, demand
 from pollconsumer.store.server import known_queues, now_ms
@@ -40,24 +43,26 @@ class HandlerPauses:
         if not self._wire.command("HEXISTS", self._key, handler):
             raise NotFound("handler is not paused", handler, "status lists those that are")
         self._wire.command("HDEL", self._key, handler)
+        names = all_names(self._wire, self._keys, [handler])
         for queue in known_queues(self._wire, self._keys):
-            self._offer(queue, handler)
+            self._offer(queue, names)
         note(self._wire, self._keys, "resume", "", [handler])
 
-    def _offer(self, queue: str, handler: str) -> None:
-        """Have parked messages of ``handler`` due now, but for those that were given another due time meanwhile."""
+    def _offer(self, queue: str, names: Collection[str]) -> None:
+        """Have parked messages of the handler with these ``names`` due now, but for those that were given another due
+        time meanwhile."""
         script, rows_key = self._wire.scripts["change"], self._keys.queue(queue, "rows")
         keys = self._keys.of_script(script, queue)
         ids = self._wire.command("SMEMBERS", self._keys.queue(queue, "parked"))
         for first in range(0, len(ids), MAX_PAGE_IDS):
             page = ids[first : first + MAX_PAGE_IDS]
             found = zip(page, self._wire.command("HMGET", rows_key, *page), strict=True)
-            wanted = [each for each, row in found if row is not None and _waits_for(handler, rows.read_row(row))]
+            wanted = [each for each, row in found if row is not None and _waits_for(names, rows.read_row(row))]
             if wanted:
                 self._wire.all([self._wire.script(script, keys, [each, "+0", "", ""]) for each in wanted])
 
 
-def _waits_for(handler: str, row: rows.Row) -> bool:
-    """Whether a parked message waits for ``handler`` alone. One that has another due time by now waits for that: it is
+def _waits_for(names: Collection[str], row: rows.Row) -> bool:
+    """Whether a parked message waits for the handler with these ``names`` alone. One that has another due time by now waits for that: it is
     that of its next attempt, or there is none."""
-    return row.handler == handler and row.timestamps.next_attempt_at not in (None, row.timestamps.due_at)
+    return row.handler in names and row.timestamps.next_attempt_at not in (None, row.timestamps.due_at)

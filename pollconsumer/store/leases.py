@@ -10,6 +10,7 @@ server grants, counted from before the request, on the boot clock.
 """
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from pollconsumer.core.histogram import GENERATION, LAST, Histogram
@@ -218,16 +219,20 @@ class Leases:
         keys = [control(f"lease:{lineage}"), control(f"baton:{group}"), control("fences")]
         return bool(self._wire.call("break", keys, [lineage, fence]))
 
-    def learned(self, group: str, handlers: Iterable[str]) -> dict[str, Histogram]:
+    def learned(
+        self, group: str, handlers: Iterable[str], aliases: Mapping[str, str] = MappingProxyType({})
+    ) -> dict[str, Histogram]:
         """The durations of ``handlers`` in earlier launches of the group, as far as they are remembered. Finds out
-        which are paused."""
+        which are paused, by whichever name. ``aliases``: handlers' own names by alias."""
         names, learned = list(handlers), dict[str, Histogram]()
         if not names:
             return learned
         keys = [self._keys.control(f"{generation}:{group}") for generation in GENERATIONS]
         keys.append(self._keys.control("paused_handlers"))
         *durations, since = self._wire.all([("HMGET", key, *names) for key in keys])
-        self.paused_handlers = frozenset(name for name, at in zip(names, since, strict=True) if at is not None)
+        self.paused_handlers = frozenset(
+            aliases.get(name, name) for name, at in zip(names, since, strict=True) if at is not None
+        )
         for values in durations:
             for name, value in zip(names, values, strict=True):
                 if found := read_histogram(value):

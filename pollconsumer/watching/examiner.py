@@ -16,7 +16,7 @@ from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.reading.inspector import Inspector, QueueCounts
-from pollconsumer.store.reading.totals import SKIPPED, SKIPPED_AT
+from pollconsumer.store.reading.totals import SKIPPED, SKIPPED_AT, all_names
 from pollconsumer.store.records import rows
 from pollconsumer.store.recurrences.recurrence_reader import RecurrenceReader
 from pollconsumer.store.rights import LAUNCH
@@ -67,7 +67,7 @@ class Examiner:
             others=[self._server(other, None)[1]._replace(place=other.place) for other in others],
             lost=[each.address for each in lost],
             unreachable=overview.unreachable,
-            paused_handlers=overview.paused_handlers,
+            paused_handlers=overview.paused_handlers and all_names(self._wire, self._keys, overview.paused_handlers),
             batches=self._batches.facts([counts.name for counts in overview.queues], now),
         )
 

@@ -35,6 +35,22 @@ def test_messages_of_a_paused_handler_wait_for_its_resumption(site: Site) -> Non
     assert site.json("status", message)["attempts"] == 1
 
 
+@pytest.mark.parametrize("name", ["mail.send", "send_mail"])
+def test_a_pause_by_any_name_of_a_handler_holds_for_messages_of_all_its_names(site: Site, name: str) -> None:
+    handler = "@app.handler('mail.send', aliases=['send_mail'])\ndef send() -> None: ...\n"
+    (site.directory / "handlers.py").write_text(
+        f"from pollconsumer import PollConsumer\napp = PollConsumer()\n{handler}"
+    )
+    assert site.command("handler", "pause", name).stderr == ""
+    messages = [site.enqueue("mail.send"), site.enqueue("send_mail")]
+    assert site.drain().stderr == ""
+    assert [site.state(each) for each in messages] == ["scheduled", "scheduled"]
+    assert "handler_unknown" not in site.command("doctor", "--json").stdout
+    site.command("handler", "resume", name)
+    site.drain()
+    assert [site.state(each) for each in messages] == ["completed", "completed"]
+
+
 def test_a_launch_that_has_begun_hears_of_a_pause(site: Site) -> None:
     launch = site.start("run", "--timeout", "40s", "--idle-time", "500ms")
     first = site.enqueue("record", name="a")

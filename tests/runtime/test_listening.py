@@ -109,10 +109,11 @@ def test_a_request_is_passed_on_once_with_a_signal(heard: Heard) -> None:
     assert [command[:2] for command in heard.store.sent] == [("BLPOP", "{n:mail}:kx:7")] * 2
 
 
-def test_a_pause_of_a_handler_that_the_launch_serves_is_passed_on(heard: Heard) -> None:
+@pytest.mark.parametrize("name", [b"send", b"an.alias"])
+def test_a_pause_of_a_handler_that_the_launch_serves_is_passed_on(name: bytes, heard: Heard) -> None:
     stops = heard.progress.stops
-    stops.handlers = {b"send"}
-    heard.store.paused = [b"send", b"of.another"]
+    stops.handlers = {b"send": b"send", b"an.alias": b"send"}
+    heard.store.paused = [name, b"of.another"]
     assert heard.listen()
     assert (stops.any(), stops.paused("send"), stops.paused("of.another")) == (True, True, False)
     assert (stops.standing(), stops.any()) == (set(), True)

@@ -14,7 +14,7 @@ all longer ones.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pollconsumer.store.client.wire import Wire
@@ -88,18 +88,31 @@ def _is_place(bucket: str) -> bool:
     return bucket == "ms" or (bucket.isdecimal() and int(bucket) <= LAST_BUCKET)
 
 
+def all_names(wire: Wire, keys: Keys, handlers: Collection[str]) -> set[str]:
+    """All names of ``handlers``, each of which is given by its own name or an alias that a launch knew of."""
+    aliases = _aliases_in(wire.command("HGETALL", keys.control("totals")))
+    own = {aliases.get(name, name) for name in handlers}
+    return own | {alias for alias, name in aliases.items() if name in own}
+
+
+def _aliases_in(fields: Sequence[bytes]) -> dict[str, str]:
+    """The own name of each alias's handler, among the totals of launches."""
+    split = (id_text(name).partition("\n") for name in fields[::2])
+    return {
+        alias: id_text(text) for (kind, _, alias), text in zip(split, fields[1::2], strict=True) if kind == "renamed"
+    }
+
+
 def totals_of(wire: Wire, keys: Keys) -> Totals:
     """The totals of a store, but for corrupt names and queues that cannot be read."""
     queues = readable_queues(wire, keys)
     commands = [("HGETALL", keys.queue(queue, "totals")) for queue in queues]
     launches, *settled = wire.all([("HGETALL", keys.control("totals")), *commands])
-    found, renamed = Totals(), dict[str, str]()
+    found, renamed = Totals(), _aliases_in(launches)
     for name, text in zip(launches[::2], launches[1::2], strict=True):
         match id_text(name).split("\n"):
             case ["launches", role, reason]:
                 found.launches[role, reason] = max(0, count_of(text))
-            case ["renamed", alias]:
-                renamed[alias] = id_text(text)
     for queue, fields in zip(queues, settled, strict=True):
         found.add(queue, fields, renamed)
     if wire.unread:

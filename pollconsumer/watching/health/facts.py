@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import shown
@@ -122,7 +122,8 @@ class Facts(NamedTuple):
     launches define, and some of those that launches could not read. ``launches``: the ledger's entries, newest first.
     ``slowest``: by group of launches, the longest remembered duration of each handler. ``server``: the one with the
     leases. ``others``: the other nodes of a cluster that answer. ``lost``: the addresses of those that do not.
-    ``unreachable``: the queues of the lost ones. ``batches``: some that have not ended."""
+    ``unreachable``: the queues of the lost ones. ``batches``: some that have not ended. ``paused_handlers``: all names
+    of those that a person paused."""
 
     now: int
     server: ServerFacts
@@ -135,4 +136,4 @@ class Facts(NamedTuple):
     lost: Sequence[str] = ()
     unreachable: Sequence[str] = ()
     batches: Sequence[BatchFacts] = ()
-    paused_handlers: Sequence[str] = ()
+    paused_handlers: Collection[str] = ()

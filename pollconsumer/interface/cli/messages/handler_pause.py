@@ -21,8 +21,8 @@ def handler() -> None:
 @handler.command(epilog="pollconsumer handler pause mail.send")
 @click.argument("name", type=HANDLER_NAME)
 def pause(name: str) -> None:
-    """Have launches park the messages of the handler, whatever their queue, within a second. Those in hand are
-    finished."""
+    """Have launches park the messages of the handler, whatever their queue, and whichever of its names they have,
+    within a second. Those in hand are finished."""
     opened(HandlerPauses).pause(name)
     try:
         OwnDefaults(current_settings()).function(name)

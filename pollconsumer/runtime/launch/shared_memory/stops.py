@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Mapping
 
 
 _LENGTHS = struct.Struct("HH")
@@ -32,8 +32,8 @@ class Stops:
         self._count = memoryview(memory)[at : at + self._FROM].cast("Q")
         self._seen = 0
         self._asked: set[tuple[str, bytes]] = set()
-        self.handlers: Collection[bytes] = ()
-        """Names of the handlers that the launch serves: it is told of the pauses of these."""
+        self.handlers: Mapping[bytes, bytes] = {}
+        """The handlers that the launch serves, by each name: it is told of the pauses of these."""
         self._paused: set[bytes] = set()
         self._act: Callable[[], None] | None = None
         self._lock = RLock()  # a signal handler may look while its thread does
@@ -81,7 +81,7 @@ class Stops:
                 if name:
                     self._asked.add((name, asked))
                 elif asked in self.handlers:
-                    self._paused.add(asked)
+                    self._paused.add(self.handlers[asked])  # by whichever name
             self._seen = count
             return set(self._asked)
 
