@@ -131,6 +131,21 @@ def test_a_malformed_payload_is_shown_as_none(store: RedisStore, inspector: Insp
     assert inspector.message("a").payload is None
 
 
+@pytest.mark.parametrize(("before", "error"), [(park, None), (retry, "ValueError: no"), (die, "Fatal: no")])
+def test_a_completed_message_has_an_error_only_if_it_failed(
+    before: Any, error: str | None, store: RedisStore, person: Interventions, inspector: Inspector
+) -> None:
+    store.enqueue([message("a")])
+    launch = Launch(store)
+    launch.settle(before(*launch.reserve()))
+    assert inspector.message("a").last_error
+    store.promote(launch.holder, QUEUE, 1)
+    person.redrive(QUEUE, ["a"])
+    launch.complete(*launch.reserve())
+    found = inspector.message("a")
+    assert (found.state, found.last_error) == (State.COMPLETED, error)
+
+
 def test_durations_are_read_off_the_timestamps(one_of_each: RedisStore, inspector: Inspector) -> None:
     del one_of_each
     completed = inspector.message("completed").durations

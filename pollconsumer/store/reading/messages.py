@@ -133,6 +133,8 @@ def _message(queue: str, message_id: str, parts: _Parts, in_hand: Callable[[], I
     problem, _, traceback = stored_error.partition(rows.TRACE_FOLLOWS)
     if sent.newer and not problem and not state_of(read.timestamps).has_ended:
         problem = rows.WRITTEN_BY_NEWER
+    if read.timestamps.completed_at and not read.timestamps.failed_at and not read.generation:
+        problem = ""  # it never failed: this says why it was parked, or put off
     return Message(
         message_id,
         queue,
