@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from pollconsumer.core.retry import (
         Backoff,
+        ErrorPolicy,
         Fatal,
         HandlerTimeout,
         Partial,
@@ -51,6 +52,7 @@ __all__ = [
     "Conflict",
     "Context",
     "Draft",
+    "ErrorPolicy",
     "Fatal",
     "Handle",
     "HandlerTimeout",
@@ -77,6 +79,7 @@ __all__ = [
 _HOMES = {
     "PollConsumer": "pollconsumer.interface.api.app",
     "Backoff": "pollconsumer.core.retry",
+    "ErrorPolicy": "pollconsumer.core.retry",
     "Fatal": "pollconsumer.core.retry",
     "HandlerTimeout": "pollconsumer.core.retry",
     "Partial": "pollconsumer.core.retry",

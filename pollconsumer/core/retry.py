@@ -103,7 +103,7 @@ class TimeIsUp(BaseException):
 
 class RetryPolicy(Protocol):
     """The delays before a handler's further attempts: `Backoff`, or a user's object. One whose ``delay`` has a third
-    parameter, ``error``, is an ``ErrorPolicy``: it is given the exception with which the attempt ended."""
+    parameter, ``error``, is an `ErrorPolicy`: it is given the exception with which the attempt ended."""
 
     def delay(self, attempt: int, chance: float, /) -> str | float:
         """Seconds, or text such as ``5m``, between a failed attempt number ``attempt`` (from 1) and the next;
@@ -114,7 +114,8 @@ class ErrorPolicy(Protocol):
     """A `RetryPolicy` that sees the error with which the attempt ended: its ``delay`` has a third parameter that is
     called ``error``."""
 
-    def delay(self, attempt: int, chance: float, error: BaseException, /) -> str | float: ...
+    def delay(self, attempt: int, chance: float, error: BaseException, /) -> str | float:
+        """The same as for a `RetryPolicy`, after an attempt that ended with ``error``."""
 
 
 class Backoff:
