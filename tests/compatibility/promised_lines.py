@@ -24,8 +24,10 @@ MONITOR = "https://monitor/CHECK"
 SECTION = re.compile(r"^##+ ([^\n]+)\n(.*?)(?=^##+ |\Z)", re.MULTILINE | re.DOTALL)
 OPTION = re.compile(r"^  (-.*?)(?:  |$)", re.MULTILINE)
 SETTING = re.compile(r"^\| `(\w+)` \| (.*?) \| (.*?) \| `(\w+)` \|", re.MULTILINE)
-MEMBER = re.compile(r"^- `(\w+)(?:\((.*?)\))?`:", re.MULTILINE)
+MEMBER = re.compile(r"^- `(\w+)(?:\((.*?)\))?`:(?: `.*`, (required)$)?", re.MULTILINE)
 READ_BY_KEDA = ("ready", "ready_by_priority")
+IS_REQUIRED = " is required"
+"""Ends a second line of an option that must be given."""
 
 
 def sections(page: str) -> dict[str, str]:
@@ -34,7 +36,16 @@ def sections(page: str) -> dict[str, str]:
 
 def promised_lines(metrics: str) -> list[str]:
     """``metrics``: what the command of that name prints."""
-    lines = [*_commands(), *_settings(), *_names(), *_json(), *_words(), *_keda(), *_metrics(metrics), *_pings()]
+    lines = [
+        *_commands(),
+        *_settings(),
+        *names((REFERENCE / "api.md").read_text("utf-8")),
+        *_json(),
+        *_words(),
+        *_keda(),
+        *_metrics(metrics),
+        *_pings(),
+    ]
     return sorted({*lines})
 
 
@@ -62,14 +73,17 @@ def _settings() -> Iterator[str]:
             yield from (f"setting {path}: {each}" for each in choices or [f"range {values}"] if values)
 
 
-def _names() -> Iterator[str]:
-    for title, text in sections("api").items():
+def names(page: str) -> Iterator[str]:
+    """The lines of docs/reference/api.md."""
+    for title, text in SECTION.findall(page):
         if not title.startswith("`"):
             continue  # of several names
         kind = title.strip("`")
         yield f"name {kind}"
-        for member, parameters in MEMBER.findall(text):
+        for member, parameters, required in MEMBER.findall(text):
             yield f"name {kind}.{member}"
+            if required:
+                yield f"name {kind}.{member}{IS_REQUIRED}"
             taken = [each for each in re.split(r", (?=[\w*/])", parameters) if each not in ("", "*", "/")]
             yield from (f"name {kind}.{member}: {each}" for each in taken)
 
@@ -121,13 +135,20 @@ def _metrics(printed: str) -> Iterator[str]:
         yield from (f"metric {name}: label {label}" for label in re.findall(r'(\w+)="', sample[1] if sample else ""))
 
 
+def may_go(line: str) -> bool:
+    """Whether a line may go, since nobody relies on a demand."""
+    return line.startswith("right ") or line.endswith(IS_REQUIRED)
+
+
 def newly_required(now: list[str], promised: list[str]) -> list[str]:
-    """Arguments that a promised function has not had before, and that it cannot be called without, as it can without
-    options; rights that nobody has granted yet."""
-    known = {line for line in promised if line.startswith("name ") and ": " not in line}
+    """Arguments and options that a promised function has not had before, and that it cannot be called without; rights
+    that nobody has granted yet."""
     added = [line for line in now if line not in promised]
-    arguments = [line for line in added if line.startswith("name ") and ": " in line]
-    required = [
-        line for line in arguments if line.partition(": ")[0] in known and not re.search(r": \*|: options\.|=", line)
-    ]
-    return [*required, *(line for line in added if line.startswith("right "))]
+    return [line for line in added if line.startswith("right ") or _is_required(line, promised)]
+
+
+def _is_required(line: str, promised: list[str]) -> bool:
+    function, _, argument = line.partition(": ")
+    if argument.startswith("options"):
+        return line.endswith(IS_REQUIRED) and f"{function}: options" in promised
+    return line.startswith("name ") and function in promised and not re.search(r"^\*|=", argument)

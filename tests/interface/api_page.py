@@ -110,33 +110,33 @@ def api() -> str:
     """The page."""
     parts = ["# The API\n\nMade by `python -m tests.interface.references`."]
     parts.append("## Names of `pollconsumer`")
-    parts += [_section(name, getattr(pollconsumer, name)) for name in pollconsumer.__all__]
+    parts += [section(name, getattr(pollconsumer, name)) for name in pollconsumer.__all__]
     parts.append("## What a program is given\n\nObjects of classes that it names nowhere.")
-    parts += [_section(name, kind) for name, kind in GIVEN.items()]
-    parts.append("## Options\n\nGiven by name, each of them optional, but for a recurrence's `handler`.")
-    parts += [_section(f"{name}: options", kind) for name, kind in OPTIONS.items()]
+    parts += [section(name, kind) for name, kind in GIVEN.items()]
+    parts.append("## Options\n\nGiven by name, each of them optional where it is not said to be required.")
+    parts += [section(f"{name}: options", kind) for name, kind in OPTIONS.items()]
     parts.append(
         "## Names of `pollconsumer.testing`\n\n`pip install 'pollconsumer[testing]'`: [testing](../testing.md)."
     )
     for name in testing.__all__:
         if name != "Message":  # it stands above
-            parts.append(_section(f"pollconsumer.testing.{name}", getattr(testing, name)))
+            parts.append(section(f"pollconsumer.testing.{name}", getattr(testing, name)))
     parts.append("## Names of `pollconsumer.django`\n\n`pip install 'pollconsumer[django]'`: [Django](../django.md).")
-    parts += [_section(f"pollconsumer.django.{name}", getattr(django, name)) for name in django.__all__]
+    parts += [section(f"pollconsumer.django.{name}", getattr(django, name)) for name in django.__all__]
     parts.append("## Names of `pollconsumer.web`\n\n[Launches by a URL](../launches-by-url.md).")
-    parts += [_section(f"pollconsumer.web.{name}", getattr(web, name)) for name in web.__all__]
+    parts += [section(f"pollconsumer.web.{name}", getattr(web, name)) for name in web.__all__]
     parts.append(
         "## Names of `pollconsumer.dashboard`\n\n`pip install 'pollconsumer[dashboard]'`: [dashboard](../dashboard.md)."
     )
-    parts += [_section(f"pollconsumer.dashboard.{name}", getattr(dashboard, name)) for name in dashboard.__all__]
+    parts += [section(f"pollconsumer.dashboard.{name}", getattr(dashboard, name)) for name in dashboard.__all__]
     parts.append("## Names of `pollconsumer.audit`\n\n[Who did what](../how-to-manage.md#who-did-what).")
-    parts += [_section(f"pollconsumer.audit.{name}", getattr(audit, name)) for name in audit.__all__]
+    parts += [section(f"pollconsumer.audit.{name}", getattr(audit, name)) for name in audit.__all__]
     parts.append("## Names of `pollconsumer.otel` and `pollconsumer.sentry`\n\n[Tracing](../hooks.md#tracing).")
-    parts += [_section(f"{each.__name__}.instrument", each.instrument) for each in (otel, sentry)]
+    parts += [section(f"{each.__name__}.instrument", each.instrument) for each in (otel, sentry)]
     return "\n\n".join(parts) + "\n"
 
 
-def _section(name: str, kind: Any) -> str:
+def section(name: str, kind: Any) -> str:
     """One name, with what it says of itself, an example, and its members."""
     parts = [f"### `{name}`", *_paragraphs(kind, whole=inspect.isclass(kind))]
     if name in EXAMPLES:
@@ -152,7 +152,9 @@ def _members(name: str, kind: Any) -> Iterator[str]:
     if inspect.isfunction(kind):
         return
     if is_typeddict(kind):
-        yield from (f"- `{each}`: `{_type(hint)}`" for each, hint in kind.__annotations__.items())
+        for each, hint in kind.__annotations__.items():
+            required = each in kind.__required_keys__ or _text(hint).startswith("Required[")
+            yield f"- `{each}`: `{_type(hint)}`{', required' if required else ''}"
         return
     if issubclass(kind, str):  # an enum of words
         yield from (f"- `{each.name}`: `{each.value!r}`" for each in kind)
@@ -212,9 +214,12 @@ def _parameter(parameter: inspect.Parameter) -> str:
     return f"{stars}{parameter.name}{default}"
 
 
+def _text(hint: Any) -> str:
+    return hint if isinstance(hint, str) else str(hint.__forward_arg__)  # of a NamedTuple, or a TypedDict
+
+
 def _type(hint: Any) -> str:
-    text = hint if isinstance(hint, str) else hint.__forward_arg__  # of a NamedTuple, or a TypedDict
-    return re.sub(r"^Required\[(.*)]$", r"\1", text)
+    return re.sub(r"^Required\[(.*)]$", r"\1", _text(hint))
 
 
 def _first(thing: object) -> str:
