@@ -13,8 +13,8 @@ except ModuleNotFoundError as missing:
     raise ImportError("Django is not installed here: pip install 'pollconsumer[django]'") from missing
 
 if TYPE_CHECKING:
-    from pollconsumer.django.backend import PollConsumerBackend
-    from pollconsumer.django.task import PollConsumerTask, PollConsumerTaskContext
+    from pollconsumer.django.task_backend.backend import PollConsumerBackend
+    from pollconsumer.django.task_backend.task import PollConsumerTask, PollConsumerTaskContext
 
 __all__ = ["PollConsumerBackend", "PollConsumerTask", "PollConsumerTaskContext"]
 
@@ -26,4 +26,4 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     module = "backend" if name == "PollConsumerBackend" else "task"
-    return getattr(import_module(f"{__name__}.{module}"), name)
+    return getattr(import_module(f"{__name__}.task_backend.{module}"), name)

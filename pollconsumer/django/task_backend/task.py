@@ -12,7 +12,7 @@ from django.apps import apps
 from django.utils.module_loading import module_has_submodule
 
 from pollconsumer.core.retry import ErrorPolicy, RetryPolicy
-from pollconsumer.django.framework import Task, TaskContext
+from pollconsumer.django.task_backend.framework import Task, TaskContext
 from pollconsumer.interface.api.handler_options import HandlerOptions
 from pollconsumer.runtime.handling.context import Context
 

@@ -13,7 +13,14 @@ from django.utils import timezone
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.retry import Fatal, HandlerTimeout, ProcessDied
-from pollconsumer.django.framework import TASK_MAX_PRIORITY, InvalidTask, Task, TaskError, TaskResult, TaskResultStatus
+from pollconsumer.django.task_backend.framework import (
+    TASK_MAX_PRIORITY,
+    InvalidTask,
+    Task,
+    TaskError,
+    TaskResult,
+    TaskResultStatus,
+)
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.store.reading.messages import Message
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from difflib import get_close_matches
 
 from django.core import checks
 
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.messages.message import check_queue
-from pollconsumer.django.backend import PollConsumerBackend
-from pollconsumer.django.task import MODULE, OPTIONS, find_tasks
+from pollconsumer.django.task_backend.backend import OF_PRODUCERS, PollConsumerBackend
+from pollconsumer.django.task_backend.task import MODULE, OPTIONS, find_tasks
 from pollconsumer.interface.api.handler_options import check_options
 from pollconsumer.interface.settings.model import Settings
 
 
-def problems(backend: PollConsumerBackend, of_producers: Sequence[str]) -> Iterator[checks.CheckMessage]:
+def problems(backend: PollConsumerBackend) -> Iterator[checks.CheckMessage]:
     where = f"TASKS[{backend.alias!r}]"
-    yield from _unknown_options(backend, [*of_producers, *OPTIONS], where)
+    yield from _unknown_options(backend, where)
     for queue in sorted(backend.queues):
         try:
             check_queue(queue)
@@ -38,7 +38,8 @@ def problems(backend: PollConsumerBackend, of_producers: Sequence[str]) -> Itera
         yield checks.Error(f"{type(error).__name__}: {error}", hint=hint, id="pollconsumer.E005")
 
 
-def _unknown_options(backend: PollConsumerBackend, known: Sequence[str], where: str) -> Iterator[checks.CheckMessage]:
+def _unknown_options(backend: PollConsumerBackend, where: str) -> Iterator[checks.CheckMessage]:
+    known = [*OF_PRODUCERS, *OPTIONS]
     for name in sorted(backend.options.keys() - {*known}):
         close = get_close_matches(name, known, n=1)
         hint = f"Did you mean {close[0]}?" if close else f"Known are {', '.join(known)}."

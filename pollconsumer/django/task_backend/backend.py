@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from pollconsumer.core.errors import NotFound, PollConsumerError
 from pollconsumer.core.messages.message import NewMessage, check_handler, check_queue
-from pollconsumer.django.framework import (
+from pollconsumer.django.task_backend.framework import (
     BaseTaskBackend,
     InvalidTask,
     Task,
@@ -25,8 +25,8 @@ from pollconsumer.django.framework import (
     normalize_json,
     task_enqueued,
 )
-from pollconsumer.django.result import new_result, stored_result
-from pollconsumer.django.task import MODULE, PollConsumerTask, options_of, task_at
+from pollconsumer.django.task_backend.result import new_result, stored_result
+from pollconsumer.django.task_backend.task import MODULE, PollConsumerTask, options_of, task_at
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.interface.api.handler_options import HandlerOptions, check_options
 from pollconsumer.interface.settings.load import load_settings
@@ -132,9 +132,9 @@ class PollConsumerBackend(BaseTaskBackend):
         return stored_result(message, task, self.alias)
 
     def check(self, **_: Any) -> Iterable[CheckMessage]:
-        from pollconsumer.django.checks import problems  # for manage.py check alone
+        from pollconsumer.django.task_backend.checks import problems  # for manage.py check alone
 
-        return problems(self, OF_PRODUCERS)
+        return problems(self)
 
 
 @contextmanager
