@@ -132,7 +132,7 @@ class Handle(Generic[R]):
         then stands behind those of its new priority. The payload is compared with its handler's parameters, if that is
         known here. BadData if it is too late, or for an invalid value; TypeError for arguments that do not fit, or
         without any; NotFound, StoreUnreachable."""
-        encoded = self._payload(payload, self.status() if payload is not None else None, priority)
+        encoded = b"" if payload is None else self._encoded(payload, self.status().handler)
         self._act(partial(changing, priority=priority, payload=encoded))
 
     def redrive(self, *, from_start: bool = False) -> None:
@@ -165,7 +165,7 @@ class Handle(Generic[R]):
 
     async def change_async(self, *, priority: int | None = None, payload: Mapping[str, Any] | None = None) -> None:
         """`change` without blocking the event loop."""
-        encoded = self._payload(payload, await self.status_async() if payload is not None else None, priority)
+        encoded = b"" if payload is None else self._encoded(payload, (await self.status_async()).handler)
         await self._act_async(partial(changing, priority=priority, payload=encoded))
 
     async def redrive_async(self, *, from_start: bool = False) -> None:
@@ -224,13 +224,9 @@ class Handle(Generic[R]):
                     waiting.give_up(message)
                 await self._app.pause_async(pause)
 
-    def _payload(self, payload: Mapping[str, Any] | None, message: Message | None, priority: int | None) -> bytes:
-        """The payload to change to, encoded; empty if it stays."""
-        if payload is None or message is None:
-            if priority is None:
-                raise TypeError("change needs priority or payload")
-            return b""
-        known = registry.known(message.handler, self._app.place)
+    def _encoded(self, payload: Mapping[str, Any], handler: str) -> bytes:
+        """What the store is to have of a payload for ``handler``."""
+        known = registry.known(handler, self._app.place)
         if known is not None and isinstance(payload, dict):
             payload = known.arguments.json_of(payload)
         return in_store(encode_payload(payload), self._app.codec)

@@ -37,7 +37,10 @@ def rescheduling(queue: str, message_id: str, in_: str | float | None, at: datet
 
 
 def changing(queue: str, message_id: str, priority: int | None, payload: bytes) -> Act:
-    """The act that gives a message another priority or encoded payload. BadData for an invalid priority."""
+    """The act that gives a message another priority, or an encoded payload if that is not empty. BadData for an invalid
+    priority; TypeError for neither."""
+    if priority is None and not payload:
+        raise TypeError("change needs priority or payload")
     if priority is not None:
         check_priority(priority)
     return lambda *store: _interventions(*store).change(queue, message_id, priority=priority, payload=payload)

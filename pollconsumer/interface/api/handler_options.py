@@ -157,11 +157,8 @@ def _is_policy(retry: RetryPolicy | ErrorPolicy) -> bool:
     try:
         if not callable(delay) or is_asynchronous("retry", delay):
             return False
-    except ConfigurationError:
-        return False
-    try:
         signature(delay).bind(*(1, 0.5, ValueError())[: 3 if sees_error(delay) else 2])
-    except TypeError:
+    except (ConfigurationError, TypeError):
         return False
     except ValueError:  # not written in Python
         pass

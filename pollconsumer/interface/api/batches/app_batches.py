@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from itertools import islice
 from time import monotonic
 from typing import Any, TypeVar
@@ -15,7 +14,7 @@ from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.interface.settings.values import parse_word
 from pollconsumer.runtime.handling.waits import slot_waits
-from pollconsumer.store.batch_interventions import BatchInterventions, CancelledMembers, RedrivenMembers
+from pollconsumer.store.batch_interventions import BatchInterventions, CancelledMembers
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.reading.batch_reader import UNFINISHED, BatchReader, BatchStatus
 from pollconsumer.store.reading.messages import Message
@@ -101,46 +100,40 @@ class BatchHandle:
     def cancel(self) -> CancelledMembers:
         """Cancel all members that have not ended: those in hand are asked to stop, as by ``message.stop()``. Returns
         how many were cancelled at once, and how many asked to stop. A batch that is open takes members all the same."""
-        return self._done(_cancel)
+        return self._done(BatchInterventions.cancel)
 
     async def cancel_async(self) -> CancelledMembers:
         """`cancel` without blocking the event loop."""
-        return await self._done_async(_cancel)
+        return await self._done_async(BatchInterventions.cancel)
 
     def redrive(self) -> int:
         """Return the members that are dead letters to their queues, with all attempts again. Returns how many."""
-        return self._done(_redrive).redriven
+        return self._done(BatchInterventions.redrive).redriven
 
     async def redrive_async(self) -> int:
         """`redrive` without blocking the event loop."""
-        return (await self._done_async(_redrive)).redriven
+        return (await self._done_async(BatchInterventions.redrive)).redriven
 
     def _members(self, which: str | None) -> Iterator[Message]:
         batch = self.status()
         return self._app.ask_for_each(lambda *store: BatchReader(*store).members(batch, which))
 
-    def _done(self, intervene: Callable[[BatchStatus, Wire, str], Iterator[T]]) -> T:
+    def _done(self, intervene: Callable[[BatchInterventions, BatchStatus], Iterator[T]]) -> T:
         """Intervene in all chunks of the batch. Returns what was done."""
-        *_, done = self._app.ask_for_each(partial(intervene, self.status()))
+        batch = self.status()
+        *_, done = self._app.ask_for_each(lambda *store: intervene(BatchInterventions(*store), batch))
         return done
 
-    async def _done_async(self, intervene: Callable[[BatchStatus, Wire, str], Iterator[T]]) -> T:
+    async def _done_async(self, intervene: Callable[[BatchInterventions, BatchStatus], Iterator[T]]) -> T:
         """`_done`, a chunk at a time in another thread, so that other calls come in between."""
-        done, steps = list[T](), self._app.ask_for_each(partial(intervene, await self.status_async()))
+        batch, done = await self.status_async(), list[T]()
+        steps = self._app.ask_for_each(lambda *store: intervene(BatchInterventions(*store), batch))
         while step := await self._app.ask_async(lambda *_: [*islice(steps, 1)]):
             done = step
         return done[0]
 
     def _read(self, wire: Wire, namespace: str) -> BatchStatus:
         return BatchReader(wire, namespace).batch(self.id, self.listed.home)
-
-
-def _cancel(batch: BatchStatus, wire: Wire, namespace: str) -> Iterator[CancelledMembers]:
-    return BatchInterventions(wire, namespace).cancel(batch)
-
-
-def _redrive(batch: BatchStatus, wire: Wire, namespace: str) -> Iterator[RedrivenMembers]:
-    return BatchInterventions(wire, namespace).redrive(batch)
 
 
 class _BatchWait:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from pollconsumer.core.messages.message import Codec
 from pollconsumer.interface.api.handle import Handle
@@ -16,6 +16,8 @@ from pollconsumer.store.client.strict import Strict
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.recurrences.recurrence_interventions import AT_ONCE, Occurred, Put, Recurrences
 from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus
+
+T = TypeVar("T")
 
 
 class AppRecurrences:
@@ -82,19 +84,19 @@ class AppRecurrences:
     def pause(self, name: str) -> None:
         """Have a recurrence yield nothing until it is resumed; what would have been due meanwhile is not made up
         for."""
-        self._app.ask(_holding(name, Recurrences.pause))
+        self._app.ask(_finding(name, Recurrences.pause))
 
     async def pause_async(self, name: str) -> None:
         """`pause` without blocking the event loop."""
-        await self._app.ask_async(_holding(name, Recurrences.pause))
+        await self._app.ask_async(_finding(name, Recurrences.pause))
 
     def resume(self, name: str) -> None:
         """Have a recurrence go on, with its next instant. BadData if it is disabled."""
-        self._app.ask(_holding(name, Recurrences.resume))
+        self._app.ask(_finding(name, Recurrences.resume))
 
     async def resume_async(self, name: str) -> None:
         """`resume` without blocking the event loop."""
-        await self._app.ask_async(_holding(name, Recurrences.resume))
+        await self._app.ask_async(_finding(name, Recurrences.resume))
 
     def trigger(self, name: str) -> Handle[Any]:
         """Enqueue an occurrence now, beside those of its rule, even if it is paused, disabled or has ended."""
@@ -164,26 +166,19 @@ def _putting(put: Sequence[Put]) -> Callable[[Wire, str], None]:
     return lambda *store: Recurrences(*store).put(put)
 
 
-def _holding(name: str, act: Callable[[Recurrences, RecurrenceStatus], None]) -> Callable[[Wire, str], None]:
-    def ask(wire: Wire, namespace: str) -> None:
+def _finding(name: str, act: Callable[[Recurrences, RecurrenceStatus], T]) -> Callable[[Wire, str], T]:
+    """The question that finds a recurrence, and does ``act`` to it."""
+
+    def ask(wire: Wire, namespace: str) -> T:
         recurrences = Recurrences(wire, namespace)
-        act(recurrences, recurrences.find(name))
+        return act(recurrences, recurrences.find(name))
 
     return ask
 
 
 def _triggering(name: str, strict: Strict | None) -> Callable[[Wire, str], tuple[str, str]]:
-    def ask(wire: Wire, namespace: str) -> tuple[str, str]:
-        recurrences = Recurrences(wire, namespace)
-        standing = recurrences.find(name)
-        return recurrences.trigger(standing, strict), standing.queue
-
-    return ask
+    return _finding(name, lambda store, standing: (store.trigger(standing, strict), standing.queue))
 
 
 def _looking_back(name: str, limit: int) -> Callable[[Wire, str], list[Occurred]]:
-    def ask(wire: Wire, namespace: str) -> list[Occurred]:
-        recurrences = Recurrences(wire, namespace)
-        return recurrences.history(recurrences.find(name), limit)
-
-    return ask
+    return _finding(name, lambda store, standing: store.history(standing, limit))
