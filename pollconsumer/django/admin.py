@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -26,49 +26,36 @@ from pollconsumer.store.reading.message_selector import by_queue
 
 MOST = 1000
 """Messages, or batches, of which the list has pages."""
+Act = Callable[[Interventions, str, list[str]], list[str]]
+"""Acts on messages of a queue, by their ids. Returns the ids of those that it has acted on."""
 
 
-class _Filter(admin.SimpleListFilter):
-    names: Iterable[str] = ()
+def _by(name: str, choices: Callable[[], Iterable[str]]) -> type[admin.SimpleListFilter]:
+    """The filter ``name``, whose value is one of its ``choices``: `StoreChangeList` selects by it."""
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        del request, model_admin
-        return [(name, name) for name in self.choose()]
+    class RowFilter(admin.SimpleListFilter):
+        title = parameter_name = name
 
-    def choose(self) -> Iterable[str]:
-        return self.names
+        def lookups(self, *_: Any) -> list[tuple[str, str]]:
+            return [(each, each) for each in choices()]
 
-    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
-        del request
-        return queryset
+        def queryset(self, _: HttpRequest, queryset: StoreRows) -> StoreRows:
+            return queryset
 
-
-class _ByState(_Filter):
-    title = parameter_name = "state"
-    names = tuple(State)
+    return RowFilter
 
 
-class _ByBatchState(_ByState):
-    names = STATES
+def _queues() -> list[str]:
+    return site_app().ask(lambda *store: Inspector(*store).queues())
 
 
-class _ByQueue(_Filter):
-    title = parameter_name = "queue"
-
-    def choose(self) -> Iterable[str]:
-        return site_app().ask(lambda *store: Inspector(*store).queues())
-
-
-class _ByHandler(_Filter):
-    title = parameter_name = "handler"
-
-    def choose(self) -> Iterable[str]:
-        known = {name for app in registry.apps for name in app.handlers}
-        return sorted(known | {*site_app().settings().commands})
+def _handlers() -> list[str]:
+    known = {name for app in registry.apps for name in app.handlers}
+    return sorted(known | {*site_app().settings().commands})
 
 
 class _OfStore(admin.ModelAdmin):
-    """What is read from the store, and changed by actions alone."""
+    """Objects that are read from the store, and changed by actions alone."""
 
     actions = ("cancel", "redrive")
     sortable_by = ()
@@ -79,12 +66,10 @@ class _OfStore(admin.ModelAdmin):
         """The objects of a list: with the id ``searched``, if there is one, and as the filters are ``chosen``."""
         raise NotImplementedError
 
-    def get_changelist(self, request: HttpRequest, **_: Any) -> type[StoreChangeList]:
-        del request
+    def get_changelist(self, _: HttpRequest, **__: Any) -> type[StoreChangeList]:
         return StoreChangeList
 
-    def get_queryset(self, request: HttpRequest) -> StoreRows:
-        del request
+    def get_queryset(self, _: HttpRequest) -> StoreRows:
         return StoreRows()
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
@@ -95,28 +80,19 @@ class _OfStore(admin.ModelAdmin):
             self.message_user(request, str(error), messages.ERROR)
             return redirect(f"{self.admin_site.name}:index")
 
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        del obj
+    def has_view_permission(self, request: HttpRequest, _: Any = None) -> bool:
         return may(request.user, VIEW)
 
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return self.has_view_permission(request)
+    has_module_permission = has_view_permission
 
     def has_act_permission(self, request: HttpRequest) -> bool:
         return may(request.user, ACT)
 
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        del request, obj
+    def _refuse(self, *_: Any) -> bool:
+        """Refuse to edit objects, which belong to the store: see `has_act_permission`."""
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Whether fields may be edited, which belong to the store: see `has_act_permission`."""
-        del request, obj
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        del request, obj
-        return False
+    has_add_permission = has_change_permission = has_delete_permission = _refuse
 
     def tell(self, request: HttpRequest, done: int, what: str, left: int, why: str) -> None:
         rest = f", {left} left: {why}" if left else ""
@@ -126,7 +102,7 @@ class _OfStore(admin.ModelAdmin):
 @admin.register(QueueMessage)
 class MessageAdmin(_OfStore):
     list_display = ("message_id", "queue", "handler", "state", "since", "attempts", "last_error")
-    list_filter = (_ByState, _ByQueue, _ByHandler)
+    list_filter = (_by("state", lambda: State), _by("queue", _queues), _by("handler", _handlers))
     search_fields = ("message_id",)
     search_help_text = f"The whole id. Without one, the list has at most {MOST:,} messages: choose a state or a queue."
     exclude = ("key",)
@@ -141,8 +117,7 @@ class MessageAdmin(_OfStore):
                 assert handle.listed is not None
                 yield QueueMessage.of(handle.listed)
 
-    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> QueueMessage | None:
-        del request, from_field
+    def get_object(self, _: HttpRequest, object_id: str, *__: Any) -> QueueMessage | None:
         queue, _, message_id = object_id.partition("/")
         try:
             return QueueMessage.of(site_app().look(queue, message_id))
@@ -151,24 +126,25 @@ class MessageAdmin(_OfStore):
 
     @admin.action(description="Cancel selected messages", permissions=["act"])
     def cancel(self, request: HttpRequest, queryset: StoreRows) -> None:
-        chosen = by_queue([(each.queue, each.message_id) for each in queryset])
-        done = [site_app().ask(lambda *store: Interventions(*store).cancel_all(*item)) for item in chosen.items()]  # noqa: B023
-        count = sum(map(len, done))
-        self.tell(request, count, "cancelled", len(queryset) - count, "only scheduled and ready ones can be")
+        why = "only scheduled and ready ones can be"
+        self._act(request, queryset, Interventions.cancel_all, "cancelled", why)
 
     @admin.action(description="Redrive selected messages", permissions=["act"])
     def redrive(self, request: HttpRequest, queryset: StoreRows) -> None:
-        chosen = by_queue([(each.queue, each.message_id) for each in queryset])
-        done = [site_app().ask(lambda *store: Interventions(*store).redrive(*item)) for item in chosen.items()]  # noqa: B023
-        count = sum(map(len, done))
         why = "no dead letter, or another message has the unique key"
-        self.tell(request, count, "redriven", len(queryset) - count, why)
+        self._act(request, queryset, Interventions.redrive, "redriven", why)
+
+    def _act(self, request: HttpRequest, queryset: StoreRows, act: Act, what: str, why_left: str) -> None:
+        chosen = by_queue([(each.queue, each.message_id) for each in queryset])
+        done = [site_app().ask(lambda *store: act(Interventions(*store), *item)) for item in chosen.items()]  # noqa: B023
+        count = sum(map(len, done))
+        self.tell(request, count, what, len(queryset) - count, why_left)
 
 
 @admin.register(QueueBatch)
 class BatchAdmin(_OfStore):
     list_display = ("batch_id", "home", "state", "total", "outstanding", "completed", "dead", "created_at", "ended_at")
-    list_filter = (_ByBatchState, _ByQueue)
+    list_filter = (_by("state", lambda: STATES), _by("queue", _queues))
     search_fields = ("batch_id",)
     search_help_text = "The whole id."
     exclude = ("key",)
@@ -180,8 +156,7 @@ class BatchAdmin(_OfStore):
             if searched in ("", batch.id) and state in (None, batch.state) and queue in (None, batch.home):
                 yield QueueBatch.of(batch)
 
-    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> QueueBatch | None:
-        del request, from_field
+    def get_object(self, _: HttpRequest, object_id: str, *__: Any) -> QueueBatch | None:
         try:
             return QueueBatch.of(site_app().batches.get(object_id.partition("/")[2]).listed)
         except NotFound:

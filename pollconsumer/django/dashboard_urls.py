@@ -3,8 +3,6 @@ It shows the store of `site_app`."""
 
 from __future__ import annotations
 
-from functools import cache
-
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
@@ -13,7 +11,7 @@ from django.views.decorators.csrf import csrf_exempt
 from pollconsumer.dashboard.access import Visitor
 from pollconsumer.dashboard.dashboard_endpoint import DashboardEndpoint
 from pollconsumer.django.permissions import ACT, VIEW, may
-from pollconsumer.django.web_view import respond, site_app
+from pollconsumer.django.web_view import once, respond, site_app
 
 
 def _respond(request: HttpRequest, page: str = "") -> HttpResponse:
@@ -22,7 +20,7 @@ def _respond(request: HttpRequest, page: str = "") -> HttpResponse:
     return respond(request, _endpoint().answer, f"/{page}")
 
 
-@cache
+@once
 def _endpoint() -> DashboardEndpoint:
     return DashboardEndpoint(site_app(), _visitor)
 

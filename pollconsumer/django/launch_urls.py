@@ -3,27 +3,21 @@ application of `site_app`."""
 
 from __future__ import annotations
 
-from functools import cache
-from threading import Lock
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 
-from pollconsumer.django.web_view import respond, site_app
+from pollconsumer.django.web_view import once, respond, site_app
 from pollconsumer.web.launch_endpoint import LaunchEndpoint
-
-_making = Lock()  # the first requests of a site may come at the same time
 
 
 def _respond(request: HttpRequest, **_: Any) -> HttpResponse:
-    with _making:
-        endpoint = _endpoint()
-    return respond(request, endpoint.answer, request.path_info)
+    return respond(request, _endpoint().answer, request.path_info)
 
 
-@cache
+@once
 def _endpoint() -> LaunchEndpoint:
     return LaunchEndpoint(site_app())
 

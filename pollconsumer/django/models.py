@@ -42,22 +42,16 @@ class QueueMessage(models.Model):
     @classmethod
     def of(cls, message: Message) -> QueueMessage:
         times = message.timestamps
+        same = ("queue", "handler", "priority", "attempts", "payload", "last_error", "traceback", "result")
         return cls(
             key=f"{message.queue}/{message.id}",
             message_id=message.id,
-            queue=message.queue,
-            handler=message.handler,
             state=message.state.value,
             since=_moment(entered_at(message)),
             due_at=_moment(times.next_attempt_at or times.due_at),
-            priority=message.priority,
-            attempts=message.attempts,
             redriven=message.generation,
-            payload=message.payload,
             headers=dict(message.headers),
-            last_error=message.last_error,
-            traceback=message.traceback,
-            result=message.result,
+            **{name: getattr(message, name) for name in same},
         )
 
 

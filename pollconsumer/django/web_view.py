@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from threading import Lock
+from typing import TypeVar
 
 from django.conf import settings as django_settings
 from django.http import HttpRequest, HttpResponse
@@ -12,7 +13,19 @@ from django.http import HttpRequest, HttpResponse
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.web.web_exchange import Answer, WebRequest
 
-_making = Lock()  # the first requests of a site may come at the same time
+T = TypeVar("T")
+
+
+def once(make: Callable[[], T]) -> Callable[[], T]:
+    """``make``, called once, though the first requests of a site may come at the same time."""
+    making, made = Lock(), cache(make)
+
+    @wraps(make)
+    def get() -> T:
+        with making:
+            return made()
+
+    return get
 
 
 def respond(request: HttpRequest, answer: Callable[[WebRequest], Answer], path: str) -> HttpResponse:
@@ -23,14 +36,9 @@ def respond(request: HttpRequest, answer: Callable[[WebRequest], Answer], path: 
     return HttpResponse(answered.content(), status=answered.status, headers=dict(answered.headers()))
 
 
+@once
 def site_app() -> PollConsumer:
     """The application of the site's backend, the first one of ours in ``TASKS``; without one, that of the settings."""
-    with _making:
-        return _site_app()
-
-
-@cache
-def _site_app() -> PollConsumer:
     if not getattr(django_settings, "TASKS", None):
         return PollConsumer()
     from pollconsumer.django.task_handlers import own_backends, register_tasks  # they need the framework
