@@ -28,7 +28,7 @@ def instrument(app: PollConsumer, tracer_provider: trace.TracerProvider | None =
     app.before(spans.begin)
     app.after(spans.end)
     app.on_failure(spans.fail)
-    app.on_dead(spans.die)
+    app.on_dead(spans.fail)
 
 
 def _send_trace(draft: Draft) -> None:
@@ -63,19 +63,11 @@ class _MessageSpans:
         )
         current.attach(trace.set_span_in_context(span))  # the handler's own spans become its children
 
-    def end(self, context: Context, result: Any) -> None:
-        del result
+    def end(self, context: Context, _: Any) -> None:
         if (span := self._begun.pop(context.id, None)) is not None:
             span.end()
 
-    def fail(self, context: Context, error: BaseException, delay: float) -> None:
-        del delay
-        self._end_failed(context, error)
-
-    def die(self, context: Context, error: BaseException) -> None:
-        self._end_failed(context, error)
-
-    def _end_failed(self, context: Context, error: BaseException) -> None:
+    def fail(self, context: Context, error: BaseException, *_: float) -> None:
         if (span := self._begun.pop(context.id, None)) is None:
             return  # it was never handled, or another process has handled it
         span.record_exception(error)

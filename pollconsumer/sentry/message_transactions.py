@@ -24,7 +24,7 @@ def instrument(app: PollConsumer) -> None:
     app.before(transactions.begin)
     app.after(transactions.end)
     app.on_failure(transactions.fail)
-    app.on_dead(transactions.die)
+    app.on_dead(transactions.fail)
 
 
 def _send_trace(draft: Draft) -> None:
@@ -52,19 +52,11 @@ class _MessageTransactions:
         transaction.set_data("messaging.message.retry.count", context.attempt - 1)
         self._begun[context.id] = scope, transaction
 
-    def end(self, context: Context, result: Any) -> None:
-        del result
+    def end(self, context: Context, _: Any) -> None:
         if context.id in self._begun:
             self._begun.pop(context.id)[1].finish()
 
-    def fail(self, context: Context, error: BaseException, delay: float) -> None:
-        del delay
-        self._report(context, error)
-
-    def die(self, context: Context, error: BaseException) -> None:
-        self._report(context, error)
-
-    def _report(self, context: Context, error: BaseException) -> None:
+    def fail(self, context: Context, error: BaseException, *_: float) -> None:
         scope, transaction = self._begun.pop(context.id, (Scope.get_isolation_scope(), None))
         with use_isolation_scope(scope):
             sentry_sdk.capture_exception(error)
