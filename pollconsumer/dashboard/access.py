@@ -15,21 +15,22 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from pollconsumer.dashboard.page_answer import PageAnswer, redirect
-from pollconsumer.web.web_exchange import WebRequest
+from pollconsumer.web.web_exchange import WebRequest, equal_secrets
 
 BY_TOKEN = "dashboard"
 """Who acts at a server of our own: whoever has the token."""
 
 
 class Visitor(NamedTuple):
-    """Who looks at the pages. ``acts``: whether they may cancel, redrive, pause and so on, too."""
+    """A person who looks at the pages. ``acts``: whether they may cancel, redrive, pause and so on, too."""
 
     name: str
     acts: bool = False
 
 
 class Access(Protocol):
-    """``form``: what a form must send. ``refusal``: what somebody who may not look is told."""
+    """The rule of who may look, and act. ``form``: what a form must send. ``refusal``: what somebody who may not look
+    is told."""
 
     form: str
     refusal: str
@@ -38,15 +39,16 @@ class Access(Protocol):
         """The answer to a request with the token in its address; None if that is none."""
 
     def visitor(self, request: WebRequest) -> Visitor | None:
-        """Who sends the request; None if they may not look."""
+        """The sender of the request; None if they may not look."""
 
     def may_act(self, form: str, headers: Mapping[str, str]) -> bool:
         """Whether the form of a visitor who acts is from a page of ours."""
 
 
 class TokenAccess:
-    """``token``: None where everybody who can connect may look. ``acts``: whether one may act from the pages. ``port``
-    is part of the cookie's name, since cookies of a host are sent to all of its ports."""
+    """The rule of a server of our own. ``token``: None where everybody who can connect may look. ``acts``: whether one
+    may act from the pages. ``port`` is part of the cookie's name, since cookies of a host are sent to all of its
+    ports."""
 
     refusal = "open the address that the command printed: it has a token"
 
@@ -57,7 +59,7 @@ class TokenAccess:
 
     def welcome(self, token: str) -> PageAnswer | None:
         """Give the browser a cookie, and lead it to an address without the token."""
-        if self._token is None or not _equal(token, self._token):
+        if self._token is None or not equal_secrets(token, self._token):
             return None
         cookie = f"{self._cookie}={_made(self._token, 'cookie')}; HttpOnly; Path=/; SameSite=strict"
         return redirect("./", ("set-cookie", cookie))
@@ -67,14 +69,15 @@ class TokenAccess:
             return self._visitor
         cookies = (each.strip().partition("=") for each in request.headers.get("cookie", "").split(";"))
         given = {name: value for name, _, value in cookies}.get(self._cookie)
-        return self._visitor if given is not None and _equal(given, _made(self._token, "cookie")) else None
+        return self._visitor if given is not None and equal_secrets(given, _made(self._token, "cookie")) else None
 
     def may_act(self, form: str, headers: Mapping[str, str]) -> bool:
-        return _equal(form, self.form) and _is_same_site(headers) is not False
+        return equal_secrets(form, self.form) and _is_same_site(headers) is not False
 
 
 class SiteAccess:
-    """``visitor`` is asked with what the site's server gave. That a form is of a page of ours, the browser says."""
+    """The rule of a site. ``visitor`` is asked with what the site's server gave. That a form is of a page of ours, the
+    browser says."""
 
     refusal = "your login does not allow it"
     form = "site"
@@ -103,7 +106,3 @@ def _is_same_site(headers: Mapping[str, str]) -> bool | None:
 
 def _made(token: str, purpose: str) -> str:
     return hmac.digest(token.encode(), purpose.encode(), "sha256").hex()
-
-
-def _equal(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))

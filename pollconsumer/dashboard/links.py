@@ -72,10 +72,10 @@ class Filed:
         return self._known(of_handler(name))
 
     def dead(self, queue: str | None = None, handler: str | None = None, error: str | None = None) -> None:
-        """None: dead letters are selected to act on them, which a file does not."""
+        """Return None: dead letters are selected to act on them, which a file does not."""
 
     def past(self, span: str) -> None:
-        """None: it is the whole ledger, which is too much for a launch's end."""
+        """Return None: it is the whole ledger, which is too much for a launch's end."""
 
     def batches(self, queue: str, skip: int = 0) -> str | None:
         return None if skip else self._known(of_batches(queue))

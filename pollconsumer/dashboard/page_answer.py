@@ -21,7 +21,7 @@ LIVE = HEADERS | {
 
 
 class PageAnswer(NamedTuple):
-    """``said`` is its content, of the type ``kind``. ``live``: it has the script."""
+    """An answer with the content ``said``, of the type ``kind``. ``live``: it has the script."""
 
     status: int
     said: bytes

@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 
 class PageStore(Protocol):
-    """Each question is given a connection that no other has meanwhile, and the namespace."""
+    """A store. Each question is given a connection that no other has meanwhile, and the namespace."""
 
     def ask(self, question: Callable[[Wire, str], T]) -> T: ...
 
     def ask_for_each(self, question: Callable[[Wire, str], Iterator[T]]) -> Iterator[T]:
-        """What a question yields."""
+        """Yield what a question yields."""
 
 
 class SharedWire:
@@ -31,7 +31,7 @@ class SharedWire:
             return question(self._wire, self._namespace)
 
     def ask_for_each(self, question: Callable[[Wire, str], Iterator[T]]) -> Iterator[T]:
-        """What a question yields; other requests may use the connection in between."""
+        """Yield what a question yields; other requests may use the connection in between."""
         found = question(self._wire, self._namespace)
         while True:
             with self._one_at_a_time:

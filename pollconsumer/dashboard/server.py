@@ -21,7 +21,7 @@ from pollconsumer.dashboard.readings.page_reader import PageReader
 from pollconsumer.dashboard.readings.past_reader import PastSpan
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.intervention_log import acting_as
-from pollconsumer.web.web_exchange import WebRequest
+from pollconsumer.web.web_exchange import WebRequest, status_of
 
 LONGEST_ADDRESS = 4096
 """Characters of a path and its query."""
@@ -101,8 +101,7 @@ class Dashboard:
         try:
             return answer()
         except PollConsumerError as error:
-            known = (STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
-            status, title = next(known, (500, "The store cannot be read"))
+            status, title = status_of(error, STATUS, (500, "The store cannot be read"))
             return self._problem(title, error, status)
 
     def _problem(self, title: str, error: PollConsumerError | str, status: int) -> PageAnswer:

@@ -16,7 +16,7 @@ import click
 
 from pollconsumer.core.errors import BadData, CannotCreate, UsageError
 from pollconsumer.interface.cli.group import current_settings
-from pollconsumer.interface.cli.opened import COMMAND_BUDGET
+from pollconsumer.interface.cli.opened import command_patience
 from pollconsumer.interface.cli.output import (
     ask,
     print_json,
@@ -37,7 +37,6 @@ from pollconsumer.moving.store_export import export
 from pollconsumer.moving.store_import import Import
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.signals import raising_terminations
-from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.wire import Wire
 
 NOT_SERVED = "elements read, nothing is served before all are there: give the same export again"
@@ -189,7 +188,7 @@ def _closing(opener: StoreOpener) -> StoreCloser:
 
 
 def _keeping(opener: StoreOpener) -> Wire:
-    return opener.keeper_wire(lambda: Budget(COMMAND_BUDGET))
+    return opener.keeper_wire(command_patience)
 
 
 @contextmanager

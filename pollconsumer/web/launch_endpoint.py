@@ -23,7 +23,7 @@ from pollconsumer.web.aws_lambda import serve_lambda
 from pollconsumer.web.launch_starter import LaunchStarter
 from pollconsumer.web.received_message import enqueue_received
 from pollconsumer.web.web_access import TokenName, refused
-from pollconsumer.web.web_exchange import WebAnswer, WebRequest, failure, refusal
+from pollconsumer.web.web_exchange import WebAnswer, WebRequest, failure, refusal, status_of
 from pollconsumer.web.wsgi import serve_wsgi
 
 STATUS: dict[type[PollConsumerError], int] = {
@@ -76,8 +76,7 @@ class LaunchEndpoint:
         try:
             return refused(request, self._app.settings().web, token) or act()
         except PollConsumerError as error:
-            known = (STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
-            status = next(known, 500)
+            status = status_of(error, STATUS, 500)
             if status < 500:
                 return refusal(status, str(error))
             log.warning("web: %s", error)  # it may name a host or a path, which are not told

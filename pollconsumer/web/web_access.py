@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hmac
 import os
 from typing import Literal
 
 from pollconsumer.interface.settings.model import WebSettings
-from pollconsumer.web.web_exchange import WebAnswer, WebRequest, refusal
+from pollconsumer.web.web_exchange import WebAnswer, WebRequest, equal_secrets, refusal
 
 SCHEME = "bearer "
 TokenName = Literal["token", "enqueue_token"]
@@ -22,7 +21,7 @@ def refused(request: WebRequest, settings: WebSettings, name: TokenName) -> WebA
     if token is None:
         return refusal(403, f"web.{name} is unset: every request is refused; set it, or its variable")
     given = request.headers.get("authorization", "")
-    if given[: len(SCHEME)].lower() == SCHEME and _equal(given[len(SCHEME) :].strip(), token):
+    if given[: len(SCHEME)].lower() == SCHEME and equal_secrets(given[len(SCHEME) :].strip(), token):
         return None
     return refusal(401, f"send the header Authorization: Bearer, with web.{name}", ("WWW-Authenticate", "Bearer"))
 
@@ -32,7 +31,3 @@ def _is_of_app_engine(request: WebRequest) -> bool:
     anywhere else, anybody may send it."""
     here = os.environ.get("GAE_ENV", "").startswith("standard")
     return here and request.headers.get("x-appengine-cron") == "true"
-
-
-def _equal(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))

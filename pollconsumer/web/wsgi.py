@@ -19,7 +19,7 @@ def serve_wsgi(
     }
 
     def read(most: int) -> bytes:
-        """Not beyond what is announced, unless the server ends the input there: it would block."""
+        """Read not beyond what is announced, unless the server ends the input there: it would block."""
         ends = environ.get("wsgi.input_terminated")
         read: bytes = environ["wsgi.input"].read(most if ends else min(most, int(headers.get("content-length") or 0)))
         return read

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Sequence
 
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.core.window import StopReason
@@ -11,8 +10,8 @@ from pollconsumer.dashboard.drawings.charts import Chart, clock
 from pollconsumer.dashboard.drawings.svg import Box, group, picture
 from pollconsumer.dashboard.readings.past_reader import OfPast, PastSpan
 
-BARS = {PastSpan.DAY: 96, PastSpan.WEEK: 84}
-"""Bars of a chart: of a quarter of an hour, and of two hours."""
+BARS = {PastSpan.DAY: (96, "the quarter of an hour"), PastSpan.WEEK: (84, "two hours")}
+"""How many bars a chart has, and the time that each stands for."""
 MARKS = {PastSpan.DAY: 4, PastSpan.WEEK: 7}
 """Distances between the instants that stand below."""
 
@@ -21,16 +20,11 @@ def of_past(page: OfPast) -> list[Chart]:
     """Charts of messages and of launches; none if there was no launch."""
     if not page.launches:
         return []
-
-    def failed(launch: Mapping[str, Any]) -> float:
-        return float(launch["failed"])
-
-    def died(launch: Mapping[str, Any]) -> float:
-        return float(launch["stop_reason"] == StopReason.DIED)
-
+    died = [launch["stop_reason"] == StopReason.DIED for launch in page.launches]
+    messages = [(launch["handled"], launch["failed"]) for launch in page.launches]
     return [
-        _chart(page, "messages", ("handled", lambda launch: float(launch["handled"])), ("failed", failed)),
-        _chart(page, "launches", ("ended", lambda launch: 1.0 - died(launch)), ("died", died)),
+        _chart(page, "messages", ("handled", "failed"), messages),
+        _chart(page, "launches", ("ended", "died"), [(1 - each, int(each)) for each in died]),
     ]
 
 
@@ -42,32 +36,25 @@ def marks_of(page: OfPast) -> list[str]:
     return [_named(page.span, at) if page.span is PastSpan.DAY else f"{datetime_of(at):%b %d}" for at in instants]
 
 
-Part = tuple[str, Callable[[Mapping[str, Any]], float]]
-"""What is counted of a launch, and the word for it."""
-
-
-def _chart(page: OfPast, title: str, first: Part, second: Part) -> Chart:
-    """Bars of what is ``first``, with what is ``second`` upon it in red."""
-    bars = BARS[page.span]
+def _chart(page: OfPast, title: str, words: tuple[str, str], counts: Sequence[tuple[int, int]]) -> Chart:
+    """Bars of what the first of ``words`` says, with what the second says upon it in red. ``counts``: how many each
+    launch had of both."""
+    bars, each_time = BARS[page.span]
     width, begin = page.span.milliseconds / bars, page.now - page.span.milliseconds
-    held: list[list[Mapping[str, Any]]] = [[] for _ in range(bars)]
-    for launch in page.launches:
-        held[min(bars - 1, int((launch["started_ms"] - begin) / width))].append(launch)
-    counts = [(sum(map(first[1], each)), sum(map(second[1], each))) for each in held]
-    most = max(1.0, *(sum(each) for each in counts))
+    sums = [(0, 0)] * bars
+    for launch, (done, bad) in zip(page.launches, counts, strict=True):
+        bar = min(bars - 1, int((launch["started_ms"] - begin) / width))
+        sums[bar] = sums[bar][0] + done, sums[bar][1] + bad
+    most = max(1, *map(sum, sums))
     parts = [
         group(
-            [Box("work", number, 0, 0.8, done), Box("died", number, done, 0.8, bad)],
-            f"{_named(page.span, begin + number * width)}: {done:,.0f} {first[0]}, {bad:,.0f} {second[0]}",
+            [Box("work", bar, 0, 0.8, done), Box("died", bar, done, 0.8, bad)],
+            f"{_named(page.span, begin + bar * width)}: {done:,} {words[0]}, {bad:,} {words[1]}",
         )
-        for number, (done, bad) in enumerate(counts)
+        for bar, (done, bad) in enumerate(sums)
     ]
-    label = f"{title} of the last {page.span}"
-    return Chart(_titled(title, width), picture("chart", bars, most, parts, label), (f"{most:,.0f}", "0"))
-
-
-def _titled(title: str, width: float) -> str:
-    return f"{title} by {'the quarter of an hour' if width < 3_600_000 else 'two hours'}"
+    image = picture("chart", bars, most, parts, f"{title} of the last {page.span}")
+    return Chart(f"{title} by {each_time}", image, (f"{most:,}", "0"))
 
 
 def _named(span: PastSpan, at: float) -> str:

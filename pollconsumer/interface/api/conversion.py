@@ -41,7 +41,8 @@ def converting(hint: Any) -> Callable[[Any], Any]:
 
 
 def dumping(hint: Any) -> Callable[[Any], Any]:
-    """What writes a value of ``hint`` as JSON from which `converting` makes an equal value. Raises as `converting`."""
+    """The function that writes a value of ``hint`` as JSON from which `converting` makes an equal value. Raises as
+    `converting`."""
     adapter = _adapter(hint)
 
     def dump(value: Any) -> Any:

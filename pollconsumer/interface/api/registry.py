@@ -24,7 +24,7 @@ class RegisteredHandler:
 
 
 class Application:
-    """What was registered with a `PollConsumer`, and the ``place`` of its store."""
+    """The registrations of a `PollConsumer`, and the ``place`` of its store."""
 
     handlers: Mapping[str, RegisteredHandler]
     queues: Collection[str]

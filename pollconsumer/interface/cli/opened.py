@@ -32,7 +32,7 @@ def opened(kind: Callable[[Wire, str], T], warn: Callable[[str], None] = warn_of
     """
     settings = current_settings()
     click.get_current_context().find_root().with_resource(acting_as(f"{_user()}@{os.uname().nodename}"))
-    wire = opener_of(settings, warn=warn).persons_wire(_patience)
+    wire = opener_of(settings, warn=warn).persons_wire(command_patience)
     wire.skip_lost()
     wires_of_command().append(wire)
     return kind(wire, settings.namespace)
@@ -41,7 +41,7 @@ def opened(kind: Callable[[Wire, str], T], warn: Callable[[str], None] = warn_of
 def producer() -> Producer:
     settings = current_settings()
     warn_of_another_store(settings)
-    return producer_of(settings, opener_of(settings).wire(_patience))
+    return producer_of(settings, opener_of(settings).wire(command_patience))
 
 
 def _user() -> str:
@@ -51,5 +51,6 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def _patience() -> Budget:
+def command_patience() -> Budget:
+    """The patience of a command."""
     return Budget(COMMAND_BUDGET)

@@ -41,10 +41,8 @@ class Once(click.Option):
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         shown = self.opts
-        self.opts, self.multiple = (
-            shown + self.former,
-            True,
-        )  # so that the parser takes both, and keeps all values
+        # So that the parser takes both, and keeps all values.
+        self.opts, self.multiple = shown + self.former, True
         super().add_to_parser(parser, ctx)
         self.opts, self.multiple = shown, False
 

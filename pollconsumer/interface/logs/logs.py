@@ -241,10 +241,8 @@ def write_traceback(error: BaseException) -> None:
     """Print the traceback of a bug of ours, escaped and indented."""
     from traceback import format_exception
 
-    text, traced = (
-        f"unexpected {type(error).__name__}; please report it, with what follows",
-        "".join(format_exception(error)),
-    )
+    text = f"unexpected {type(error).__name__}; please report it, with what follows"
+    traced = "".join(format_exception(error))
     if _copy is not None:
         _copy("error", text, {"traceback": traced})
     write_line("error", text, {"traceback": traced})
@@ -295,8 +293,9 @@ def _write(text: str) -> None:
 
 
 def _output_of(stream: TextIO | None) -> Callable[[str], object]:
-    """What writes to standard error. ``stream`` is ``sys.stderr`` when a command begins: a test, or a program that
-    calls the command, may have replaced it by then, and is written to. What handlers put there later is not."""
+    """The function that writes to standard error. ``stream`` is ``sys.stderr`` when a command begins: a test, or a
+    program that calls the command, may have replaced it by then, and is written to. What handlers put there later is
+    not."""
     if stream is None:
         return lambda _: None
     if stream is sys.__stderr__:

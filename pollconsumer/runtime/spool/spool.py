@@ -56,7 +56,7 @@ class SpooledFile(NamedTuple):
 
 
 class SpoolState(NamedTuple):
-    """How many files wait, since when the oldest does, in epoch ms, and how many cannot be taken in."""
+    """The files that wait, the instant of the oldest one in epoch ms, and the files that cannot be taken in."""
 
     waiting: int
     oldest: int | None
@@ -77,8 +77,8 @@ class Spool:
         self._access = (SHARED if shared else PRIVATE)._replace(what="spool", fix=SHARE if shared else _FIX)
 
     def check(self) -> None:
-        """PermissionDenied if others may write there, or this user may not. A missing directory is made when it is
-        needed."""
+        """Raise PermissionDenied if others may write there, or this user may not. A missing directory is made when it
+        is needed."""
         if check_directory(self.directory, self._access) and not os.access(self.directory, os.W_OK | os.X_OK):
             raise PermissionDenied("spool is not writable", self.directory, self._access.fix)
 
@@ -147,8 +147,8 @@ class Spool:
 
     @contextmanager
     def taken(self) -> Iterator[list[SpooledFile]]:
-        """Hold the lock meanwhile. The files to take in, in order; none if another process holds it. The lock ends with
-        its process."""
+        """Hold the lock meanwhile, which ends with its process. Yields the files to take in, in order; none if another
+        process holds the lock."""
         self.check()
         descriptor = take_lock(self.directory, self._access, f"{self._prefix}lock")
         if descriptor is None:

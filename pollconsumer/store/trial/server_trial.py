@@ -23,7 +23,7 @@ UNKNOWN = "NO-SUCH-COMMAND"
 
 
 class Lack(NamedTuple):
-    """What the server lacks, as a ``step`` of the trial shows it."""
+    """A lack of the server, as a ``step`` of the trial shows it."""
 
     step: str
     error: PollConsumerError
@@ -42,7 +42,7 @@ class ServerTrial:
         self.namespace = f"{namespace}:trial-{os.urandom(8).hex()}"
 
     def lacks(self) -> list[Lack]:
-        """What the server lacks. No key is left, unless the server refuses to remove it."""
+        """Try each step. Returns what the server lacks. No key is left, unless the server refuses to remove it."""
         if refused := self._refused_commands():
             fix = "grant it to the store's user, or have the server enable it"
             return [Lack("commands", PermissionDenied("refused", each, fix)) for each in refused]
@@ -58,8 +58,8 @@ class ServerTrial:
         return found
 
     def _refused_commands(self) -> list[str]:
-        """Which commands of any role the server refuses. Where it has no `acl_check_cmd`, each is sent, since a script
-        that one of them ends does not say which. They change nothing of a key that is not there."""
+        """The commands of any role that the server refuses. Where it has no `acl_check_cmd`, each is sent, since a
+        script that one of them ends does not say which. They change nothing of a key that is not there."""
         key, rights = Keys(self.namespace).control("fences"), sorted({*f"{PRODUCER} {LAUNCH} {OPERATOR}".split()})
         if lacking(self._wire, UNKNOWN, key):
             return [each.decode() for each in lacking(self._wire, " ".join(rights), key)]

@@ -34,7 +34,7 @@ class Chain:
     """Links, made by ``PollConsumer.chain``. A member of a batch, too: it counts as one."""
 
     def __init__(self, app: StoreCalls, links: Sequence[Sendable], failed: Sendable | None) -> None:
-        """UsageError for no links, too many, or one that has a key, callbacks, or, after the first, an id."""
+        """Raise UsageError for no links, too many, or one that has a key, callbacks, or, after the first, an id."""
         if not 0 < len(links) <= MOST_LINKS:
             raise UsageError("chain", f"of {len(links)} links", f"1 to {MOST_LINKS}")
         self._app, self._links, self._failed = app, links, failed

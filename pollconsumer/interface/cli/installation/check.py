@@ -75,7 +75,9 @@ def check(compat: bool, as_json: bool) -> int:
     """Validate configuration and handlers, reach the store, show the next launches and the window."""
     settings = current_settings()
     if compat:
-        return _try_server(settings, as_json=as_json)
+        from pollconsumer.interface.cli.installation.compat import try_server  # a check of the configuration needs none
+
+        return try_server(settings, as_json=as_json)
     log_outputs.check(settings.logs, settings.directory)
     handlers = _import_in_time(settings)
     limit_command()
@@ -120,12 +122,6 @@ def check(compat: bool, as_json: bool) -> int:
         _warn_of_dropped_ticks(role, windows[role], launches[role])
     _warn_of_recurrences_nobody_serves(recurrences, unserved)
     return 0
-
-
-def _try_server(settings: Settings, *, as_json: bool) -> int:
-    from pollconsumer.interface.cli.installation.compat import try_server  # a check of the configuration needs none
-
-    return try_server(settings, as_json=as_json)
 
 
 def _unserved(

@@ -6,11 +6,10 @@ import click
 
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.cli.group import current_settings
-from pollconsumer.interface.cli.opened import COMMAND_BUDGET
+from pollconsumer.interface.cli.opened import command_patience
 from pollconsumer.interface.cli.output import print_json, print_line, print_table
 from pollconsumer.interface.cli.types import JSON_OBJECT
 from pollconsumer.interface.configured_store import opener_of, server_of
-from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.server import TIME
 
 
@@ -74,4 +73,4 @@ def adopt() -> None:
     """Accept the store after its data was replaced or emptied on purpose."""
     opened = opener_of(current_settings())
     opened.memo.forget()
-    opened.wire(lambda: Budget(COMMAND_BUDGET)).command(*TIME)
+    opened.wire(command_patience).command(*TIME)
