@@ -78,13 +78,11 @@ def refuse_to_replace(path: Path) -> None:
 def replacement(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
     """A new file beside ``path``, with ``mode`` whatever the umask, which takes its place once it is written: a reader
     finds the old content or the new. OSError."""
-    from tempfile import mkstemp  # few commands write a file
-
-    descriptor, name = mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    part = Path(name)
+    part = path.parent / f".{path.name}.{os.urandom(8).hex()}.part"
     try:
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
-            if mode != 0o600:  # which mkstemp gives it; some file systems refuse to be asked
+            if mode != 0o600:  # which it has; some file systems refuse to be asked
                 os.fchmod(descriptor, mode)
             yield file
             file.flush()

@@ -7,10 +7,11 @@ import re
 import shutil
 import socket
 import stat
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from pollconsumer.interface.named_files import replacement
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.runtime.embedded.directory import LOCK
 from pollconsumer.tuning.config_edit import edit_consumer
@@ -204,3 +205,18 @@ def test_settings_are_applied_to_what_a_link_leads_to_and_the_link_stays(site: S
     assert edit_consumer(read, {"concurrency": 3}, {"concurrency": 3}) == config
     assert config.is_symlink()
     assert load_settings(config).consumer.concurrency == 3
+
+
+def test_a_signal_that_comes_as_soon_as_a_new_file_is_there_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = os.open
+
+    def create_and_interrupt(*given: Any, **named: Any) -> None:
+        os.close(create(*given, **named))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "open", create_and_interrupt)
+    with pytest.raises(KeyboardInterrupt), replacement(tmp_path / "kept"):
+        pass
+    assert [*tmp_path.iterdir()] == []
