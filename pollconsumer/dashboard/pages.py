@@ -127,7 +127,7 @@ _SHARES = {"half of them": 0.5, "nine of ten": 0.9, "99 of 100": 0.99}
 
 
 def static_file(name: str) -> bytes:
-    """The stylesheet, or the icon."""
+    """The stylesheet, the icon, or the script."""
     return (TEMPLATES / name).read_bytes()
 
 

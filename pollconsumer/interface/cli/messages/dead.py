@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from itertools import islice
+from typing import Any
 
 import click
 
@@ -25,7 +26,19 @@ WHY_LEFT = "no record, or another message has the unique key"
 
 
 def chosen(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that select dead letters."""
+    """Give a command the options that select dead letters, and call it with queue and id of each as ``letters``."""
+
+    @wraps(command)
+    def call(
+        ids: tuple[str, ...],
+        every: bool,
+        queue: str | None,
+        handler: str | None,
+        headers: dict[str, str] | None,
+        **others: Any,
+    ) -> None:
+        command(letters=_chosen(ids, every, Selection(queue=queue, handler=handler, headers=headers)), **others)
+
     for option in (
         click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only those of this queue, ids given or not."),
         click.option("--handler", cls=Once, type=HANDLER_NAME, help="Only those for this handler."),
@@ -33,8 +46,8 @@ def chosen(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--all", "every", is_flag=True, help="All of them."),
         click.argument("ids", metavar="ID...", nargs=-1),
     ):
-        command = option(command)
-    return command
+        call = option(call)
+    return call
 
 
 @click.group()
@@ -71,17 +84,8 @@ def show(message_id: str, queue: str | None, as_json: bool) -> None:
 @chosen
 @click.option("--from-start", is_flag=True, help="Without their checkpoints, steps and signals.")
 @JSON_OBJECT
-def redrive(
-    ids: tuple[str, ...],
-    every: bool,
-    handler: str | None,
-    queue: str | None,
-    headers: dict[str, str] | None,
-    from_start: bool,
-    as_json: bool,
-) -> None:
+def redrive(letters: Chosen, from_start: bool, as_json: bool) -> None:
     """Return dead letters to their queue, in a new generation with all attempts again."""
-    letters = _chosen(ids, every, Selection(queue=queue, handler=handler, headers=headers))
     act = partial(opened(Interventions).redrive, from_start=from_start)
     returned = each_queue("redriven", (letters, act))
     report("redriven", returned, letters, WHY_LEFT, as_json)
@@ -91,17 +95,8 @@ def redrive(
 @chosen
 @click.option("--yes", is_flag=True, help="Do it.")
 @JSON_OBJECT
-def purge(
-    ids: tuple[str, ...],
-    every: bool,
-    handler: str | None,
-    queue: str | None,
-    headers: dict[str, str] | None,
-    yes: bool,
-    as_json: bool,
-) -> None:
+def purge(letters: Chosen, yes: bool, as_json: bool) -> None:
     """Forget dead letters."""
-    letters = _chosen(ids, every, Selection(queue=queue, handler=handler, headers=headers))
     if not yes:
         raise UsageError("nothing purged", f"{counted(len(letters), 'dead letter')} would be", "give --yes")
     forgotten = each_queue("purged", (letters, opened(Interventions).purge))
