@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.messages.sequel import member_of
 from pollconsumer.store.reading.batch_reader import COMPLETED, DEAD, FIRST_ADDED, OTHERWISE
-from tests.faults.handlers_known import BULK
+from tests.faults.handlers_known import BULK, UNCHARGED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -125,7 +125,7 @@ def messages_of_a_call_end_as_it_says(history: History) -> Iterator[str]:
                 yield f"{message.id} was called again, {before.together - 1} beside it, after it had ended well"
         ending = (message.generation, message.attempts, message.fence)
         for each in calls:
-            if (each.generation, each.attempt, each.fence) != ending:
+            if (each.generation, each.attempt, each.fence) != ending or each.outcome in UNCHARGED:
                 continue
             if message.state == "completed" and each.outcome == "ok":
                 lapsed = message.result is None and history.clock_steps

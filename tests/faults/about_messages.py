@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.faults.history import Execution, History, Operation, Stored
 
 MOST_CRASHES = 3
-WITHOUT_SIGNAL = ("Asleep", "Yield", "ValueError")
+WITHOUT_SIGNAL = ("Asleep", "Yield", "ValueError", "PutOff")
 """Outcomes of calls that have recorded no signal, nor that none came."""
 MOMENT = 500_000
 """Microseconds."""
@@ -68,7 +68,7 @@ def nothing_follows_an_end(history: History) -> Iterator[str]:
     executions = history.of_message()
     for message in history.stored:
         ours = executions.get((message.queue, message.id), [])
-        completing = _completing(message, executions)
+        completing = completing_call(message, executions)
         for each in ours:
             charged = each.outcome not in UNCHARGED
             if charged and each.generation == message.generation and each.attempt > message.attempts:
@@ -83,8 +83,11 @@ def nothing_follows_an_end(history: History) -> Iterator[str]:
 def completed_means_handled(history: History) -> Iterator[str]:
     """4. A completed message was handled to its end, under the fence that completed it."""
     executions = history.of_message()
+    skipped = {(each.queue, each.id) for each in history.operations if each.skips}
     for message in history.stored:
-        if message.state == "completed" and _completing(message, executions) is None:
+        if (message.queue, message.id) in skipped:
+            continue
+        if message.state == "completed" and completing_call(message, executions) is None:
             call = f"attempt {message.attempts}, fence {message.fence}"
             yield f"{message.id} is completed, and no call of {call} has ended well"
 
@@ -127,29 +130,50 @@ def nothing_is_early(history: History) -> Iterator[str]:
             refused = each.outcome == "refused" and each.what == "enqueue"
             due = 1 << 60 if refused else history.first_shown(each.due or 0, each.invoked, each.answered)
             dues.setdefault((each.queue, each.id), []).append(due)
+    moves = _moves(history)
+    for key, those in moves.items():
+        dues.get(key, []).extend(due for _, due in those)
     for (queue, name), given in dues.items():
         first = next(iter(executions.get((queue, name), [])), None)
         if first is not None and first.started // 1000 < min(given):
             yield f"{name} was begun {min(given) - first.started / 1000:.1f} ms before it was due"
-    last = {(each.queue, each.id): each for each in history.operations if each.what == "reschedule"}
-    for key, each in last.items():
-        due = history.first_shown(each.due or 0, each.invoked, each.answered) * 1000
+    for key, those in moves.items():
+        *others, (last, due) = those
+        between = any(each.answered is None or each.answered > last.invoked for each, _ in others)
         for execution in executions.get(key, []):
-            if each.outcome == "ok" and each.answered and each.answered < execution.started < due:
-                yield f"{each.id} was begun before the due time that it was given"
-    rescheduled = {each.id for each in history.operations if each.what == "reschedule"}
-    for (_, name), calls in executions.items():
+            if last.certain() and not between and last.answered and last.answered < execution.started < due * 1000:
+                yield f"{execution.id} was begun before the due time that it was given"
+    for (queue, name), calls in executions.items():
         for before, after in pairwise(calls):
             # Under another fence the failure may never have been settled: then the attempt is made up for at once. So
             # it is if its launch stood still after it had reserved the message, which others recovered meanwhile.
-            settled = before.fence == after.fence and before.attempt + 1 == after.attempt
-            settled = settled and not _stood_still(before, history)
-            if settled and before.outcome in BACKOFF_MS and before.ended is not None and name not in rescheduled:
+            settled = before.fence == after.fence and before.attempt + _costs(before) == after.attempt
+            settled = settled and not stood_still(before, history)
+            if settled and before.outcome in BACKOFF_MS and before.ended is not None and (queue, name) not in moves:
                 # The instant of a failure is reckoned from that of its reservation.
                 set_forward = history.set_forward(before.started - LONGEST_RESERVATION, after.started)
                 waited = (after.started - before.ended + set_forward) / 1000
                 if waited < BACKOFF_MS[before.outcome] - 1:
                     yield f"{name} was tried again {waited:.1f} ms after it had failed"
+
+
+def _moves(history: History) -> dict[tuple[str, str], list[tuple[Operation, int]]]:
+    """What has, or may have, given a message another due time, in the order of asking, with the earliest one."""
+    asked = {(each.queue, each.id): each for each in history.operations if each.what == "enqueue"}
+    moves = [((each.queue, each.id), each) for each in history.operations if each.what == "reschedule"]
+    moves += [(key, each) for key, those in history.replacements().items() for each in those]
+    found: dict[tuple[str, str], list[tuple[Operation, int]]] = {}
+    for key, each in sorted(moves, key=lambda move: move[1].invoked):
+        due = each.due or 0
+        if each.replaces() and (longest := int(each.key_rule[1:])) and key in asked:
+            due = min(due, asked[key].invoked // 1000 + longest)
+        found.setdefault(key, []).append((each, history.first_shown(due, each.invoked, each.answered)))
+    return found
+
+
+def _costs(call: Execution) -> int:
+    """The attempts that a call costs."""
+    return call.outcome not in UNCHARGED or call.handler in AT_MOST_ONCE
 
 
 def occurrences_are_unique_and_complete(history: History) -> Iterator[str]:
@@ -188,6 +212,7 @@ def attempts_count_calls(history: History) -> Iterator[str]:
     asked = [each for each in history.operations if each.what == "redrive"]
     redrives = Counter((each.queue, each.id) for each in asked)
     confirmed = Counter((each.queue, each.id) for each in asked if each.outcome == "ok")
+    begun_anew = history.replacements()
     for message in history.stored:
         ours = [
             each for each in executions.get((message.queue, message.id), []) if each.generation == message.generation
@@ -200,7 +225,8 @@ def attempts_count_calls(history: History) -> Iterator[str]:
             yield f"{message.id} has {message.attempts} attempts, and was begun at {sorted(begun)}"
         if message.attempts > MAX_ATTEMPTS + MOST_CRASHES:
             yield f"{message.id} has {message.attempts} attempts, {MAX_ATTEMPTS} at most"
-        if message.generation > redrives[message.queue, message.id]:
+        key = (message.queue, message.id)
+        if message.generation > redrives[key] + len(begun_anew.get(key, ())):
             yield f"{message.id} is in generation {message.generation}, and was redriven less often"
         if message.generation < confirmed[message.queue, message.id]:
             yield f"{message.id} is in generation {message.generation}, and was redriven more often"
@@ -209,14 +235,21 @@ def attempts_count_calls(history: History) -> Iterator[str]:
 
 
 def payloads_are_unchanged(history: History) -> Iterator[str]:
-    """13. What a handler is given, and what the store keeps, is what the producer sent."""
-    sent = {each.id: each.digest for each in history.operations if each.what == "enqueue"}
-    sent |= {each["id"]: each["digest"] for one in history.executions for each in one.follow_ups}
+    """13. What a handler is given, and what the store keeps, is what the producer sent, or somebody gave it since."""
+    sent: dict[str, set[str]] = {}
+    for each in history.operations:
+        if each.what in ("enqueue", "change") and each.digest:
+            sent.setdefault(each.id, set()).add(each.digest)
+    for (_, name), those in history.replacements().items():
+        sent.setdefault(name, set()).update(each.digest for each in those)
+    for one in history.executions:
+        for child in one.follow_ups:
+            sent.setdefault(child["id"], set()).add(child["digest"])
     for execution in history.executions:
-        if sent.get(execution.id, execution.digest) != execution.digest:
+        if execution.digest not in sent.get(execution.id, {execution.digest}):
             yield f"{execution.id} was handled with another payload than it was sent with"
     for message in history.stored:
-        if message.digest is not None and sent.get(message.id, message.digest) != message.digest:
+        if message.digest is not None and message.digest not in sent.get(message.id, {message.digest}):
             yield f"{message.id} is stored with another payload than it was sent with"
 
 
@@ -233,7 +266,7 @@ def follow_ups_come_with_the_completion(history: History) -> Iterator[str]:
     stored = {(each.queue, each.id) for each in history.stored} | history.forgotten
     executions = history.of_message()
     for message in history.stored:
-        completing = _completing(message, executions)
+        completing = completing_call(message, executions)
         for each in executions.get((message.queue, message.id), []):
             for child in each.follow_ups:
                 there = (child["queue"], child["id"]) in stored
@@ -244,22 +277,27 @@ def follow_ups_come_with_the_completion(history: History) -> Iterator[str]:
 
 def checkpoints_are_kept(history: History) -> Iterator[str]:
     """19. A call begins with the last checkpoint that an earlier one was told is kept."""
-    for (_, name), executions in history.of_message().items():
-        kept = 0
+    begun_anew = history.replacements()
+    for key, executions in history.of_message().items():
+        kept = generation = 0
         for each in executions:
+            if key in begun_anew and each.generation > generation:
+                kept, generation = 0, each.generation
             if each.found < kept:
-                yield f"{name} had kept {kept}, and was begun with {each.found}"
+                yield f"{each.id} had kept {kept}, and was begun with {each.found}"
             kept = max(kept, each.kept or 0)
 
 
 def each_step_has_one_result(history: History) -> Iterator[str]:
-    """27. Whatever attempts of a message were given as the result of a step is the same."""
-    for (_, name), executions in history.of_message().items():
-        results: dict[str, str] = {}
+    """27. Whatever attempts of a message were given as the result of a step is the same, until it begins anew."""
+    begun_anew = history.replacements()
+    for key, executions in history.of_message().items():
+        results: dict[tuple[int, str], str] = {}
         for each in executions:
+            generation = each.generation if key in begun_anew else 0
             for step, result in each.given.items():
-                if results.setdefault(step, result) != result:
-                    yield f"{name} was given {results[step]}, then {result}, as the result of {step}"
+                if (other := results.setdefault((generation, step), result)) != result:
+                    yield f"{each.id} was given {other}, then {result}, as the result of {step}"
 
 
 def the_first_signal_of_a_name_holds(history: History) -> Iterator[str]:
@@ -325,7 +363,7 @@ def _was_resumed(call: Execution, history: History) -> bool:
     return any(0 <= call.started - resumed < MOMENT for resumed in history.resumed)
 
 
-def _stood_still(call: Execution, history: History) -> bool:
+def stood_still(call: Execution, history: History) -> bool:
     """Whether its launch may have, between its reservation and its end."""
     reserved = call.started - LONGEST_RESERVATION
     return call.ended is not None and any(reserved < resumed < call.ended for resumed in history.resumed)
@@ -342,7 +380,7 @@ def _spent(message: Stored) -> bool:
     return message.crashes == SPENT and in_the_last and message.state in ("dead", "cancelled")
 
 
-def _completing(message: Stored, executions: dict[tuple[str, str], list[Execution]]) -> Execution | None:
+def completing_call(message: Stored, executions: dict[tuple[str, str], list[Execution]]) -> Execution | None:
     """The call that completed a message."""
     if message.state != "completed":
         return None

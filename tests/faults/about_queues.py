@@ -36,7 +36,7 @@ def unique_keys_have_one_holder(history: History) -> Iterator[str]:
     for each in history.operations:
         message = stored.get((each.queue, each.id))
         # A redriven message holds its key for a second time; when that began, its row does not tell.
-        if each.what != "enqueue" or not each.key or message is None or message.generation > 0:
+        if each.what != "enqueue" or not each.key or each.key_rule or message is None or message.generation > 0:
             continue
         if message.scheduled_at is not None:
             entry = (message.scheduled_at, message.ended_at, message.id)
@@ -83,6 +83,8 @@ def first_in_is_first_out(history: History) -> Iterator[str]:
     if not history.one_at_a_time:
         return
     changed = {(each.queue, each.id) for each in history.operations if each.what != "enqueue"}
+    changed |= history.replacements().keys()
+    paused = {each.handler for each in history.handler_pauses}
     executions = history.of_message()
     first = {key: calls[0].started for key, calls in executions.items() if calls[0].attempt == 1}
     # A producer's own messages: between two producers, and where a call was repeated, nobody knows the order. A bulk
@@ -90,7 +92,7 @@ def first_in_is_first_out(history: History) -> Iterator[str]:
     lines: dict[tuple[str, str, str], list[Operation]] = {}
     for each in sorted(history.enqueued(), key=lambda each: each.invoked):
         plain = not (each.priority or each.due or each.concurrency_key) and (each.queue, each.id) not in changed
-        if plain and (each.queue, each.id) in first:
+        if plain and each.handler not in paused and (each.queue, each.id) in first:
             gathered = each.handler if each.handler in BULK else ""
             lines.setdefault((each.queue, each.id.partition("-")[0], gathered), []).append(each)
     for (queue, _, _), line in lines.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.faults import about_batches, about_launches, about_messages, about_queues
+from tests.faults import about_batches, about_launches, about_messages, about_options, about_queues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,6 +45,12 @@ INVARIANTS: tuple[Invariant, ...] = (
     about_queues.places_are_not_exceeded,
     about_queues.quotas_hold,
     about_queues.a_paused_queue_hands_out_nothing,
+    about_options.the_last_payload_is_handled,
+    about_options.a_key_until_the_start_is_held_no_longer,
+    about_options.what_costs_no_attempt_counts_for_none,
+    about_options.what_is_skipped_is_not_handled,
+    about_options.a_paused_handler_is_not_called,
+    about_options.a_period_counts_from_the_end,
     about_launches.exit_codes_are_those_of_the_contract,
     about_launches.nothing_is_printed_but_warnings,
 )

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.messages.message import REPLACES
 from pollconsumer.core.messages.sequel import member_of
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ class Operation(NamedTuple):
     """What a producer or a person asked of the store. Instants are epoch µs.
 
     ``outcome``: ok, duplicate (of ``holder``), refused (nothing was done), or unknown. ``due``
-    is the earliest due time in epoch ms, None for at once.
+    is the earliest due time in epoch ms, None for at once. ``key_rule``: as of a `NewMessage`; ``skips``: a hook has it
+    skipped.
     """
 
     what: str
@@ -68,6 +70,16 @@ class Operation(NamedTuple):
     concurrency_key: str = ""
     concurrency_limit: int = 1
     holder: str = ""
+    key_rule: str = ""
+    skips: bool = False
+
+    def replaces(self) -> bool:
+        """Whether it replaces the one that waits with its key."""
+        return self.key_rule.startswith(REPLACES)
+
+    def certain(self) -> bool:
+        """Whether it was carried out for certain, and not as something else."""
+        return self.outcome == ("duplicate" if self.replaces() else "ok")
 
 
 class Batch(NamedTuple):
@@ -128,6 +140,7 @@ class Stored(NamedTuple):
     last_error: str | None
     places: tuple[str, ...]
     result: Any = None
+    due_at: int | None = None
 
 
 class Queue(NamedTuple):
@@ -153,6 +166,16 @@ class Recurred(NamedTuple):
     name: str
     enqueued: int
     skipped: int
+
+
+class HandlerPause(NamedTuple):
+    """A handler that was certainly paused between two instants, in epoch ms; ``told``: the fences of launches that were
+    told at the first of them."""
+
+    handler: str
+    since: int
+    until: int
+    told: frozenset[int]
 
 
 class Lease(NamedTuple):
@@ -184,6 +207,7 @@ class History:
     """Epoch µs at which processes that had been suspended were let go on."""
     pauses: list[tuple[str, int, int]] = field(default_factory=list)
     """Queue, and in epoch ms since when and until when it was certainly paused."""
+    handler_pauses: list[HandlerPause] = field(default_factory=list)
     forgotten: set[tuple[str, str]] = field(default_factory=set)
     """Queue and id of messages that had ended, and were forgotten as they should be."""
     undone: set[tuple[str, str]] = field(default_factory=set)
@@ -234,6 +258,19 @@ class History:
             for each in self.operations
             if each.what == "enqueue" and each.outcome == "ok" and (each.queue, each.id) not in self.undone
         ]
+
+    def replacements(self) -> dict[tuple[str, str], list[Operation]]:
+        """By queue and id of a message: what has replaced its payload and its due time, or may have."""
+        alike, found = dict[tuple[str, str], list[Operation]](), dict[tuple[str, str], list[Operation]]()
+        for each in self.operations:
+            if each.replaces():
+                alike.setdefault((each.queue, each.key), []).append(each)
+        for those in alike.values():
+            for each in those:
+                others = [other.id for other in those if other is not each] if each.outcome == "unknown" else []
+                for name in [each.holder] if each.holder else others:
+                    found.setdefault((each.queue, name), []).append(each)
+        return found
 
     def brought_about(self) -> set[str]:
         """Ids of callbacks and links that there may be."""

@@ -125,6 +125,7 @@ def _stored(message: Message, row: bytes, places: list[str]) -> Stored:
         last_error=message.last_error,
         places=tuple(places),
         result=message.result,
+        due_at=at.due_at,
     )
 
 

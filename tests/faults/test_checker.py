@@ -10,12 +10,13 @@ import pytest
 from pollconsumer.core.recurrence import MOST_CAUGHT_UP
 from pollconsumer.store.records.rows import SPENT
 from tests.faults.checker import INVARIANTS, violations
-from tests.faults.handlers_known import SIGNAL
+from tests.faults.handlers_known import AFTER_END, PERIOD_MS, SIGNAL
 from tests.faults.history import (
     Batch,
     Counted,
     Execution,
     Followed,
+    HandlerPause,
     History,
     Lease,
     Operation,
@@ -142,6 +143,24 @@ def bulk(*, stored: dict[str, Any] | None = None, **called: Any) -> dict[str, An
     }
 
 
+def replaced(payload: str, **call: Any) -> dict[str, Any]:
+    """The message was replaced before it began, due an hour later, and handled with this ``payload``."""
+    asked = ASKED._replace(key="k", key_rule="r9000000")
+    later = asked._replace(
+        id="a-2", outcome="duplicate", holder="a", digest="e", invoked=T * 1000 - 7000, answered=T * 1000 - 6000
+    )
+    calls = [CALL._replace(digest=payload, **call)]
+    return {"operations": [asked, later], "executions": calls, "stored": [HELD._replace(digest=payload)]}
+
+
+def recurring(after_ms: int) -> dict[str, Any]:
+    """Two occurrences, of which the second came so long after the end of the first."""
+    first = HELD._replace(id=f"{AFTER_END}@1", handler=AFTER_END)
+    second = first._replace(id=f"{AFTER_END}@2", scheduled_at=(first.ended_at or 0) + after_ms)
+    calls = [CALL._replace(id=each.id) for each in (first, second)]
+    return {"stored": [first, second], "executions": calls, "operations": [], "queues": []}
+
+
 FAILED = {"outcome": "Fatal", "said": "no luck with a"}
 SKIPPED = "skipped: its process died after it was recorded as begun, and it is delivered at most once"
 DIED_TOGETHER = CALL._replace(handler="bulk_isolated", together=2, ended=None, outcome=None)
@@ -259,6 +278,40 @@ DOCTORED: list[tuple[str, dict[str, Any]]] = [
     ("ends_have_their_reasons", {"stored": [BURIED._replace(attempts=3, crashes=SPENT)]}),
     ("places_are_not_exceeded", of_two({}, {}, concurrency_key="p")),
     ("a_paused_queue_hands_out_nothing", {"pauses": [("default", T - 1, T + 1)]}),
+    ("the_last_payload_is_handled", replaced("d")),
+    (
+        "the_last_payload_is_handled",
+        replaced("d") | {"executions": [], "stored": [BURIED]},
+    ),
+    (
+        "nothing_is_early",
+        replaced("e") | {"operations": [each._replace(due=T + 9) for each in replaced("e")["operations"]]},
+    ),
+    (
+        "a_key_until_the_start_is_held_no_longer",
+        {
+            "operations": [
+                ASKED,
+                ASKED._replace(
+                    id="b",
+                    key_rule="s",
+                    outcome="duplicate",
+                    holder="a",
+                    invoked=CALL.started + 1,
+                    answered=CALL.started + 2,
+                ),
+            ]
+        },
+    ),
+    ("what_costs_no_attempt_counts_for_none", two({"outcome": "PutOff"}, {})),
+    ("what_is_skipped_is_not_handled", {"operations": [ASKED._replace(skips=True)]}),
+    (
+        "what_is_skipped_is_not_handled",
+        {"operations": [ASKED._replace(skips=True)], "executions": [], "stored": [HELD._replace(result=1)]},
+    ),
+    ("a_paused_handler_is_not_called", {"handler_pauses": [HandlerPause("plain", T - 1001, T + 1, frozenset({7}))]}),
+    ("a_paused_handler_is_not_called", {"handler_pauses": [HandlerPause("plain", T - 999, T + 1, frozenset())]}),
+    ("a_period_counts_from_the_end", recurring(PERIOD_MS - 1)),
     ("quotas_hold", of_two({}, {}) | {"quota": ("default", 1, 10)}),
     ("exit_codes_are_those_of_the_contract", {"commands": [LAUNCH._replace(code=1)]}),
     ("nothing_is_printed_but_warnings", {"commands": [LAUNCH._replace(code=75, errors="Traceback (most recent")]}),
@@ -307,6 +360,12 @@ def test_every_invariant_is_tried() -> None:
             "stored": [BURIED._replace(attempts=4, crashes=SPENT)],
             "queues": [Queue("default", {"completed": 0, "dead": 1}, {})],
         },
+        replaced("e"),
+        {"operations": [ASKED._replace(skips=True)], "executions": []},
+        two({"outcome": "PutOff"}, {"attempt": 1, "started": LATE + 1_000_000, "ended": LATE + 1_000_001})
+        | {"stored": [HELD]},
+        {"handler_pauses": [HandlerPause("plain", T - 999, T + 1, frozenset({7}))]},
+        recurring(PERIOD_MS),
         batched(),
         batched(counted={"state": "expired"}, expires=True, callbacks={"then": "default", "ended": "default"}),
         batched() | {"miscounted": {"b"}, "counted": []},
@@ -333,6 +392,11 @@ def test_every_invariant_is_tried() -> None:
         "the first reply to redriving it was lost",
         "it was interrupted before our first line",
         "its process died in the last attempt",
+        "it was replaced before it began",
+        "a hook skipped it",
+        "it was put off",
+        "its launch was told a moment ago that its handler is paused",
+        "its period counts from the end of the one before",
         "a batch",
         "a batch expired, and its member was completed later",
         "the server lost a batch",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pollconsumer.core.retry import Fatal
+from pollconsumer.core.retry import Fatal, RetryIn
 from pollconsumer.runtime.new_messages import new_message
 from tests.faults.history import Batch
 from tests.faults.recording import digest
@@ -43,8 +43,15 @@ class Sent(NamedTuple):
         return {"id": message_id, "queue": self.queue, "handler": self.handler, "digest": digest(self.payload)}
 
 
+class PutOff(RetryIn):
+    def __init__(self) -> None:
+        super().__init__("1s", charged=False)
+
+
 def behave(process: Process, call: Context | Reservation, payload: dict[str, Any]) -> dict[str, Any]:
     process.sleep(payload["seconds"])
+    if process.world.now < payload.get("not_before", 0.0):
+        raise PutOff
     if call.attempt <= payload["fails"]:
         raise ValueError("no luck")
     return {}

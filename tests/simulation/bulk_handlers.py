@@ -12,6 +12,7 @@ from pollconsumer.runtime.handling.bulk.item import Item
 from pollconsumer.runtime.handling.handler import Bulk, Handler
 from tests.faults.history import Execution
 from tests.faults.recording import digest
+from tests.simulation.batch_handlers import PutOff
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.handling.context import Context
@@ -38,7 +39,8 @@ def bulk_handler(installation: Installation, process: Process, name: str, **opti
     def end_each(messages: list[Item]) -> list[str]:
         at = began.pop(world.running)
         process.sleep(SHORTEST + max(each.payload["seconds"] for each in messages))
-        errors = {place: _no_luck(each) for place, each in enumerate(messages) if each.attempt <= each.payload["fails"]}
+        failures = [_failure(each, world.now) for each in messages]
+        errors = {place: each for place, each in enumerate(failures) if each is not None}
         failure: Exception = Partial(errors)
         if len(errors) == len(messages):
             failure = errors[0]
@@ -82,6 +84,10 @@ def bulk_handler(installation: Installation, process: Process, name: str, **opti
     return Handler(name, run, bulk=Bulk(MOST, WAIT), **options)
 
 
-def _no_luck(message: Item) -> Exception:
+def _failure(message: Item, now: float) -> Exception | None:
+    if now < message.payload.get("not_before", 0.0):
+        return PutOff()
+    if message.attempt > message.payload["fails"]:
+        return None
     kind = Fatal if message.payload["fails"] == HOPELESS else ValueError
     return kind(f"no luck with {message.id}")

@@ -11,10 +11,11 @@ from pollconsumer import store
 from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.launcher.detection import UNKNOWN, given_launcher
-from pollconsumer.core.retry import Backoff, Fatal, Yield
+from pollconsumer.core.retry import Backoff, Fatal, Skip, Yield
 from pollconsumer.runtime.consumer_role import consume
 from pollconsumer.runtime.handling.executors.executor import Handled, Inline
-from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.handling.handler import Handler, with_hooks
+from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.launch_run import run_launch
 from pollconsumer.runtime.mover import MoverOptions, move
@@ -30,7 +31,8 @@ from pollconsumer.tuning.forecast.consumer_rules import Rules
 from pollconsumer.tuning.forecast.distributions import draw
 from pollconsumer.tuning.forecast.launchers import Platform
 from tests.as_set import rules_as_set
-from tests.faults.handlers_known import SIGNAL
+from tests.faults.drawing import SKIP
+from tests.faults.handlers_known import AFTER_END, HOOKED, LATEST, SIGNAL
 from tests.faults.history import Execution, History, Ran
 from tests.faults.recording import digest
 from tests.simulation.batch_handlers import behave, end_member, go_on, look_back, start_batch
@@ -284,10 +286,15 @@ class Installation:
             reservation = next(each for each in in_hand if each.name == payload["id"])
             return self._execute(process, reservation, payload, partial(behave, process, reservation, payload))
 
+        hooks = Hooks(self.world.tell)
+        hooks.before.append(skip_if_told)
         return {
-            each.name: each
+            each.name: with_hooks(each, hooks) if each.name in HOOKED else each
             for each in (
                 handler("plain", behave),
+                handler("hooked", behave),
+                handler(LATEST, take_steps_once_failed),
+                handler(AFTER_END, behave),
                 Handler("bare", run_bare, **common()),
                 handler("hopeless", give_up),
                 handler("isolated", behave, isolated=True),
@@ -356,6 +363,11 @@ class Installation:
         ]
 
 
+def skip_if_told(context: Context) -> None:
+    if SKIP in context.headers:
+        raise Skip
+
+
 def give_up(_process: Process, _context: Context, _payload: dict[str, Any]) -> dict[str, Any]:
     raise Fatal("no attempt can help")
 
@@ -398,3 +410,8 @@ def take_steps(process: Process, context: Context, payload: dict[str, Any]) -> d
         error.more = {"kept": kept, "given": given}  # type: ignore[attr-defined]  # for `_execute`
         raise
     return {"kept": kept, "given": given}
+
+
+def take_steps_once_failed(process: Process, context: Context, payload: dict[str, Any]) -> dict[str, Any]:
+    """Takes steps in the attempts after the first one that fails, if any does."""
+    return (take_steps if payload["fails"] else behave)(process, context, payload)

@@ -30,20 +30,24 @@ class Unwritten:
     def lose(self) -> None:
         """The server is killed. What a message was lost of is recorded, and no promise holds for that one.
 
-        A person notices that a queue is paused no more, or again: such a queue is left as it is. A launch whose lease
-        was lost with it trusts this until its next renewal, as if somebody had broken it.
+        A person notices that a queue or a handler is paused no more, or again: such a one is left as it is. A launch
+        whose lease was lost with it trusts this until its next renewal, as if somebody had broken it.
         """
         installation, server = self._installation, self._installation.server
-        now = snapshot(self._wire)
-        paused = {queue: now.get(Keys(NAMESPACE).queue(queue, "paused")) for queue in installation.queues}
+        now, handlers = snapshot(self._wire), Keys(NAMESPACE).control("paused_handlers")
+        keys = [Keys(NAMESPACE).queue(queue, "paused") for queue in installation.queues]
+        paused = {key: (now.get(key), server.store.execute(("PTTL", key))) for key in keys}
         installation.history.undone |= changed(installation.queues, self._content, now)
         installation.history.miscounted |= changed_batches(installation.queues, self._content, now)
         installation.broken_at = installation.world.now
         server.stop()
         server.store.restore(self._written)
-        for queue, since in paused.items():
-            key = Keys(NAMESPACE).queue(queue, "paused")
+        for key, (since, lasts_ms) in paused.items():
             server.store.execute(("DEL", key) if since is None else ("SET", key, since))
+            server.store.execute(("PEXPIRE", key, lasts_ms) if lasts_ms > 0 else ("PERSIST", key))
+        server.store.execute(("DEL", handlers))
+        for handler, since in now.get(handlers, {}).items():
+            server.store.execute(("HSET", handlers, handler, since))
 
 
 def changed(queues: Sequence[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> set[tuple[str, str]]:

@@ -1,15 +1,19 @@
-"""People: they pause and resume queues, and break leases."""
+"""People: they pause and resume queues and handlers, and break leases."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import NotFound, OutcomeUnknown, StoreUnreachable
+from pollconsumer.store.handler_pauses import HandlerPauses
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.inspector import Inspector
+from tests.faults.handlers_known import BULK
+from tests.faults.history import HandlerPause
 from tests.simulation.hosts.process import Process
 from tests.simulation.installation import NAMESPACE, Opener
+from tests.simulation.producing import HANDLERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Operator:
-    """``acts`` of them, evenly spread over ``seconds``. A queue that was paused is resumed."""
+    """``acts`` of them, evenly spread over ``seconds``. What was paused is resumed, or the pause ends by itself."""
 
     def __init__(self, installation: Installation, acts: int, seconds: float, happens: Callable[[str], bool]) -> None:
         self.installation, self.chance = installation, installation.world.stream("operator")
@@ -28,12 +32,13 @@ class Operator:
     def _run(self, process: Process) -> int:
         opener = Opener(self.installation.server, process)
         self._person = Interventions(opener.wire(), NAMESPACE)
+        self._pauses = HandlerPauses(opener.wire(), NAMESPACE)
         self._leases, self._inspector = Leases(opener.wire(), NAMESPACE), Inspector(opener.wire(), NAMESPACE)
         for number in range(self._acts):
             name = f"operator-{number}"
             self.chance = self.installation.world.stream(name)
             process.sleep(self.chance.uniform(0.0, 2 * self._pace))
-            act = self.chance.choice([self._pause, self._break_lease])
+            act = self.chance.choice([self._pause, self._pause_for, self._pause_handler, self._break_lease])
             if self._happens(name):
                 act(process)
         return 0
@@ -46,6 +51,29 @@ class Operator:
         until = server.now_ms() - 1
         self._insist(f"resumes {queue}", lambda: self._person.pause(queue, paused=False))
         self.installation.history.pauses.append((queue, since, until))
+
+    def _pause_for(self, _: Process) -> None:
+        """It ends as long after the call was asked for as it lasts, at the earliest."""
+        queue, server = self.chance.choice(self.installation.queues), self.installation.server
+        lasts_ms, asked = self.chance.choice([100, 3000, 20_000]), server.now_ms()
+        self._insist(
+            f"pauses {queue} for {lasts_ms} ms", lambda: self._person.pause(queue, paused=True, lasts_ms=lasts_ms)
+        )
+        self.installation.history.pauses.append((queue, server.now_ms() + 1, asked + lasts_ms - 1))
+
+    def _pause_handler(self, process: Process) -> None:
+        """Some of the launches are told, by their heartbeats, which do not listen here."""
+        handler, server = self.chance.choice([*HANDLERS, *BULK]), self.installation.server
+        self._insist(f"pauses the handler {handler}", lambda: self._pauses.pause(handler))
+        since, told = server.now_ms() + 1, set[int]()
+        for _, launch in self.installation.working:
+            if self.chance.random() < 0.5:
+                launch.progress.stops.ask("", handler.encode())
+                told.add(int(launch.holder.fence))
+        process.sleep(self.chance.choice([0.1, 20.0, 70.0]))
+        until = server.now_ms() - 1
+        self._insist(f"resumes the handler {handler}", lambda: self._pauses.resume(handler))
+        self.installation.history.handler_pauses.append(HandlerPause(handler, since, until, frozenset(told)))
 
     def _break_lease(self, _: Process) -> None:
         def act() -> None:

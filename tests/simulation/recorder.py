@@ -43,7 +43,10 @@ class Recorder:
         more: dict[str, Any] | None = None,
         tries: int = TRIES,
     ) -> None:
-        """Repeat ``call`` until it is answered; it returns more of the answer, or None."""
+        """Repeat ``call`` until it is answered; it returns more of the answer, or None.
+
+        Whether a repeated call has replaced a message, its answer does not tell.
+        """
         world, operations = self.installation.world, self.installation.history.operations
         at = len(operations)
         operations.append(Operation(what, queue, message_id, self.installation.now_us(), **more or {}))
@@ -60,6 +63,8 @@ class Recorder:
             except PollConsumerError as error:
                 world.tell(f"{self.name}: {error}")
                 raise
+            if operations[at].replaces() and (number > 0 or self._wire.repeated):
+                answer = {"outcome": "unknown"}
             operations[at] = operations[at]._replace(
                 answered=self.installation.now_us(), **(answer or {"outcome": "ok"})
             )

@@ -50,6 +50,7 @@ def standing(installation: Installation, wire: Wire) -> list[str]:
         *_counts(wire, stored),
         *_batches(installation.queues, content),
         *_keys(installation.queues, content),
+        *until_start(installation.history, stored),
     ]
 
 
@@ -102,6 +103,25 @@ def _places(installation: Installation, stored: list[Stored], content: dict[str,
                 yield f"{holder} holds the unique key {key.decode()}, and is {state.get((queue, holder))}"
 
 
+def until_start(history: History, stored: Sequence[Stored]) -> Iterator[str]:
+    """Of messages with a key that is held until the start one waits, at most, that no launch has had; and it is due no
+    later than it may be, where others replace it."""
+    asked = {(each.queue, each.id): each for each in history.operations if each.key_rule}
+    moved = {(each.queue, each.id) for each in history.operations if each.what == "reschedule"}
+    replaced, waiting = history.replacements(), dict[tuple[str, str], str]()
+    for message in stored:
+        name = (message.queue, message.id)
+        if name not in asked or message.fence or message.state not in (State.SCHEDULED, State.READY):
+            continue
+        other = waiting.setdefault((message.queue, asked[name].key), message.id)
+        if other != message.id:
+            yield f"{other} and {message.id} wait with the key {asked[name].key}"
+        if asked[name].replaces() and name not in moved and message.due_at and message.scheduled_at:
+            longest = max(int(each.key_rule[1:]) for each in [asked[name], *replaced.get(name, ())])
+            if message.due_at > message.scheduled_at + longest:
+                yield f"{message.id} is due {message.due_at - message.scheduled_at} ms after it was enqueued"
+
+
 def _counts(wire: Wire, stored: list[Stored]) -> Iterator[str]:
     tally = Counter((each.queue, each.state) for each in stored)
     for queue in Inspector(wire, NAMESPACE).overview().queues:
@@ -130,7 +150,8 @@ def _batches(queues: Sequence[str], content: dict[str, Any]) -> Iterator[str]:
 def _keys(queues: Sequence[str], content: dict[str, Any]) -> Iterator[str]:
     keys = Keys(NAMESPACE)
     known = {keys.queue(queue, name) for queue in queues for name in QUEUE_KEYS}
-    several = (keys.control(""), *(keys.queue(queue, "successor_waits") + ":" for queue in queues))
+    of_launches = [keys.queue(queue, name) for queue in queues for name in ("successor_waits", "stop_marker")]
+    several = (keys.control(""), *(f"{key}:" for key in of_launches))
     for key in content:
         if key not in known and not key.startswith(several):
             yield f"nobody knows the key {key}"

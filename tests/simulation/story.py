@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from unittest.mock import patch
 from zoneinfo import ZoneInfo
 
-from pollconsumer.core.choices import HandOff
+from pollconsumer.core.choices import After, HandOff
 from pollconsumer.core.messages.sequel import member_of
+from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.interface.api.batches import open_batch
 from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.store.client.patience import Budget
@@ -20,11 +21,12 @@ from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.batches import OPEN_FOR_MS
 from pollconsumer.store.reading.batch_reader import FIRST_ADDED, BatchReader
 from pollconsumer.store.reading.inspector import Inspector
+from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
 from pollconsumer.store.server import count_of
 from pollconsumer.tuning.forecast.distributions import Lognormal
 from tests.faults import store_view
 from tests.faults.checker import violations
-from tests.faults.handlers_known import BULK, SIGNAL
+from tests.faults.handlers_known import AFTER_END, BULK, PERIOD_MS, SIGNAL
 from tests.simulation.batch_producing import VISITS, BatchProducer
 from tests.simulation.installation import NAMESPACE, QUEUES, SCRIPTS, Installation
 from tests.simulation.launchers import Kudu, Outage
@@ -38,6 +40,7 @@ from tests.simulation.workloads import Bimodal, Exponential, Pareto
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from random import Random
 
     from tests.faults.history import History
 
@@ -152,6 +155,8 @@ def tell(
         scripts=SCRIPTS,
     )
     found: list[str] = []
+    if happens(AFTER_END):
+        Recurrences(wire, NAMESPACE).put([(crawl(world.stream(AFTER_END), installation, busy), "now")])
 
     def look() -> None:
         found.extend(f"standing: {line}, at {world.now:.6f} s" for line in standing(installation, wire))
@@ -208,6 +213,7 @@ def acts_named(messages: int, faults: int) -> list[str]:
     return [
         *(f"p{n}-{number}" for number in range(messages // 2) for n in range(2)),
         *(f"operator-{number}" for number in range(faults // 3)),
+        AFTER_END,
         GATHERED,
         *(f"{GATHERED}-{number}" for number in range(messages // GATHERED_OF)),
         *batches_named(messages),
@@ -218,6 +224,16 @@ def acts_named(messages: int, faults: int) -> list[str]:
 def batches_named(messages: int) -> list[str]:
     """One for twenty messages."""
     return [f"b{number}" for number in range(messages // 20)]
+
+
+def crawl(chance: Random, installation: Installation, seconds: float) -> Recurrence:
+    """What recurs for so many seconds, a period after the end of the last occurrence."""
+    payload = {"seconds": chance.uniform(0.0, 2 * PERIOD_MS / 1000), "fails": chance.choice([0, 1, 9])}
+    until = installation.server.now_ms() + int(seconds * 1000)
+    return Recurrence(
+        AFTER_END, AFTER_END, every=PERIOD_MS / 1000, queue=chance.choice(installation.queues), payload=payload,
+        at_run_time=True, until=until, after=After.END,
+    )  # fmt: skip
 
 
 def _is_idle(wire: Wire) -> bool:
@@ -237,11 +253,13 @@ def _states_of_waiting(wire: Wire, history: History) -> set[str]:
 
 
 def _met(history: History) -> Iterator[str]:
-    """What is to be met with of batches, chains and steps."""
+    """What is to be met with of batches, chains, steps and options."""
     yield from (f"batches {each.state}" for each in history.counted)
     yield from (f"batches whose producer is {each.fate}" for each in history.batches)
     for each in history.stored:
-        if ":" in each.id:
+        if each.handler == AFTER_END:
+            yield f"occurrences {each.state}"
+        elif ":" in each.id:
             yield f"callbacks {each.id.rpartition(':')[2]}"
         elif "+" in each.id:
             yield "links"
@@ -252,5 +270,9 @@ def _met(history: History) -> Iterator[str]:
     together = [each.together for each in history.executions if each.handler in BULK]
     yield from (f"messages called {'together' if count > 1 else 'alone'} in bulk" for count in together)
     yield from (f"signals {each.outcome}" for each in history.operations if each.what == "signal")
+    yield from (f"replacements {each.outcome}" for each in history.operations if each.replaces())
+    yield from (f"changes {each.outcome}" for each in history.operations if each.what == "change")
+    yield from ("calls put off" for each in history.executions if each.outcome == "PutOff")
+    yield from ("messages skipped" for each in history.operations if each.skips)
     waits = [each.given[SIGNAL] for each in history.executions if SIGNAL in each.given]
     yield from (f"waits with {'none' if value == 'None' else 'a signal'}" for value in waits)

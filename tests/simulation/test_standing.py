@@ -10,9 +10,10 @@ from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.keyspace import Keys
+from tests.faults.history import History, Operation, Stored
 from tests.simulation.installation import NAMESPACE, SCRIPTS, Installation
 from tests.simulation.producing import Producer
-from tests.simulation.standing import standing
+from tests.simulation.standing import standing, until_start
 from tests.simulation.workloads import Exponential
 
 KEYS = Keys(NAMESPACE)
@@ -44,6 +45,16 @@ def test_what_is_wrong_in_the_store_is_found_at_once(command: tuple[Any, ...], p
     assert standing(installation, wire) == []
     assert not isinstance(store.execute(command), Exception)
     assert any(problem in line for line in standing(installation, wire))
+
+
+def test_two_that_wait_with_one_key_until_their_start_are_found() -> None:
+    first, second = (Operation("enqueue", "default", name, 1, 2, "ok", key="k", key_rule="r9") for name in "ab")
+    waits = Stored("a", "default", "latest", "scheduled", 0, 0, 0, 0, 100, None, None, "d", None, ("schedule",))
+    history = History(operations=[first, second])
+    assert list(until_start(history, [waits._replace(due_at=109)])) == []
+    assert list(until_start(history, [waits._replace(due_at=110)])) == ["a is due 10 ms after it was enqueued"]
+    assert list(until_start(history, [waits, waits._replace(id="b", fence=7)])) == []
+    assert list(until_start(history, [waits, waits._replace(id="b")])) == ["a and b wait with the key k"]
 
 
 class Holds:
