@@ -22,6 +22,7 @@ import threading
 import time
 import traceback
 import warnings
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
@@ -242,7 +243,8 @@ def _import_modules() -> None:
 
     for module in walk_packages(pollconsumer.__path__, "pollconsumer."):
         if not module.name.startswith(LEFT_OUT):
-            import_module(module.name)
+            with suppress(ImportError):  # of an extra that is not installed
+                import_module(module.name)
 
 
 def _become(channel: int, output: int, errors: int) -> NoReturn:
