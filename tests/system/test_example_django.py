@@ -78,7 +78,7 @@ def test_a_mail_that_cannot_be_sent_is_shown_with_its_error(shop: Shop) -> None:
     assert shop.site.drain().stderr == ""  # it is tried again
     shown = shop.program(SHOW.format(page))
     assert "Confirmation: READY" in shown
-    assert "ImproperlyConfigured: " in shown
+    assert "is not a directory: " in shown
 
 
 def test_the_report_is_sent_by_a_recurrence(shop: Shop) -> None:

@@ -20,8 +20,11 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 TIME_ZONE = "Europe/Paris"
 USE_TZ = True
 
-EMAIL_BACKEND = "django.core.mail.backends.filebased.EmailBackend"
-EMAIL_FILE_PATH = BASE_DIR / "mails"
+MAIL_BACKEND, MAILS = "django.core.mail.backends.filebased.EmailBackend", BASE_DIR / "mails"
+if django.VERSION < (6, 1):
+    EMAIL_BACKEND, EMAIL_FILE_PATH = MAIL_BACKEND, MAILS
+else:
+    MAILERS = {"default": {"BACKEND": MAIL_BACKEND, "OPTIONS": {"file_path": MAILS}}}
 DEFAULT_FROM_EMAIL = "orders@example.org"
 MANAGERS = [("Ada", "ada@example.org")]
 
