@@ -17,6 +17,7 @@ from pollconsumer.dashboard.page_answer import HEADERS, LIVE
 from pollconsumer.dashboard.readings.letters import Letters, Sweep, Wanted, mark_of
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.handler_pauses import HandlerPauses
 from pollconsumer.store.queues.intervention_log import acting_as, note
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
@@ -547,3 +548,11 @@ def test_a_form_is_shown_only_for_what_is_possible(wire: Wire) -> None:
     client = admitted(wire)
     assert seen(client, "message?queue=mail&id=reserved").forms() == []
     assert [form["what"] for form in seen(client, "message?queue=mail&id=ready").forms()] == ["cancel"]
+
+
+def test_what_was_done_to_a_handler_names_no_queue(wire: Wire) -> None:
+    with acting_as("ada"):
+        HandlerPauses(wire, NAMESPACE).pause("mail.send")
+    page = seen(browser(wire), "/interventions")
+    assert "pause – mail.send" in " ".join(page.text.split())
+    assert not [link for link in page.links() if link.startswith("queue")]

@@ -203,6 +203,21 @@ def test_a_narrow_screen_shows_a_queue_in_five_lines_none_of_which_begins_at_the
         assert chromium.run(BEGINNINGS) >= 8
 
 
+ENDS = """
+return Array.from(document.querySelectorAll(".hour"), ({firstElementChild, lastElementChild}) =>
+  Math.min(firstElementChild.offsetWidth, lastElementChild.offsetWidth));
+"""
+
+
+def test_a_narrow_screen_shows_where_each_scale_begins_and_ends(chromium: Chromium, address: str) -> None:
+    chromium.open(address)
+    bare = chromium.address
+    with chromium.screen(390, 844):
+        for page in ("", "past?of=week", "handler?name=mail.send"):
+            chromium.open(bare + page)
+            assert min(chromium.run(ENDS)) > 0, page
+
+
 NAMES = """
 const buttons = document.querySelectorAll("form[action=act] button");
 return Array.from(buttons, each => each.ariaLabel + " " + each.form.what.value);
