@@ -80,7 +80,7 @@ class _OfStore(admin.ModelAdmin):
             self.message_user(request, str(error), messages.ERROR)
             return redirect(f"{self.admin_site.name}:index")
 
-    def has_view_permission(self, request: HttpRequest, _: Any = None) -> bool:
+    def has_view_permission(self, request: HttpRequest, *_: Any, **__: Any) -> bool:
         return may(request.user, VIEW)
 
     has_module_permission = has_view_permission
@@ -88,7 +88,7 @@ class _OfStore(admin.ModelAdmin):
     def has_act_permission(self, request: HttpRequest) -> bool:
         return may(request.user, ACT)
 
-    def _refuse(self, *_: Any) -> bool:
+    def _refuse(self, *_: Any, **__: Any) -> bool:
         """Refuse to edit objects, which belong to the store: see `has_act_permission`."""
         return False
 
