@@ -112,29 +112,19 @@ def _new_put(name: str, registered: RegisteredHandler | None, defaults: Defaults
     rule = _rule(given)
     _check_limit(times)
     _check_creator(created_by)
-    payload = _payload(payload, registered)
-    recurrence = Recurrence(
-        name=name,
-        handler=rule.handler,
-        cron=None if rule.cron is None else five_fields(rule.cron),
-        every=None if rule.every is None else _whole(parse_duration(rule.every)),
-        timezone=rule.timezone,
-        queue=rule.queue or defaults.queue,
-        payload=payload,
-        priority=rule.priority,
-        missed=rule.missed,
-        overlap=rule.overlap,
-        enabled=rule.enabled,
-        occurrence_wanted=registered is not None and registered.definition.takes_occurrence,
-        at_run_time=True,
-        times=times,
-        until=None if until is None else due_ms(until),
-        headers=headers,
-        created_by=created_by,
-        ping=rule.ping,
-        after=rule.after,
-    )
-    return defaults.rated_recurrence(recurrence), _first(first)
+    fields = vars(rule) | {
+        "cron": None if rule.cron is None else five_fields(rule.cron),
+        "every": None if rule.every is None else _whole(parse_duration(rule.every)),
+        "queue": rule.queue or defaults.queue,
+        "payload": _payload(payload, registered),
+        "occurrence_wanted": registered is not None and registered.definition.takes_occurrence,
+        "at_run_time": True,
+        "times": times,
+        "until": None if until is None else due_ms(until),
+        "headers": headers,
+        "created_by": created_by,
+    }
+    return defaults.rated_recurrence(Recurrence(name=name, **fields)), _first(first)
 
 
 def _rule(given: dict[str, Any]) -> RecurrenceSettings:
