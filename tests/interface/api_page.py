@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import TYPE_CHECKING, Any, is_typeddict
+from typing import TYPE_CHECKING, Any, ForwardRef, is_typeddict
 
 import pollconsumer
 from pollconsumer import audit, dashboard, django, otel, sentry, testing, web
@@ -215,7 +215,12 @@ def _parameter(parameter: inspect.Parameter) -> str:
 
 
 def _text(hint: Any) -> str:
-    return hint if isinstance(hint, str) else str(hint.__forward_arg__)  # of a NamedTuple, or a TypedDict
+    """An annotation as it is written, whether its module evaluates annotations or not."""
+    if isinstance(hint, ForwardRef):
+        return hint.__forward_arg__
+    text = hint.__name__ if isinstance(hint, type) else str(hint)
+    text = re.sub(r"\b(\w+\.)+(?=\w)", "", text)
+    return re.sub(r"^Optional\[(.*)]$", r"\1 | None", text)
 
 
 def _type(hint: Any) -> str:
