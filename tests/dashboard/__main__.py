@@ -23,20 +23,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.queues.intervention_log import acting_as
 from tests.conftest import real_server
+from tests.dashboard.batch_scene import a_batch
 from tests.dashboard.chromium import FLAGS
 from tests.dashboard.scenes import SCENES, Scene
+from tests.store.batching import HOME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SIZES = {"light": "1280,1900", "dark": "1280,1900", "narrow": "400,3200"}
+SIZES = {"light": "1280,1900", "dark": "1280,1900", "narrow": "390,3200"}
 MOST_TO_FIRST_BYTE = 1.0
 """Seconds, on a busy machine."""
 PAGES = {
     "dead": "queue?name=mail&state=dead",
     "message": "message?queue=mail&id=dead-1",
     "handler": "handler?name=mail.send",
+    "search": "search?header=customer%3D1",
+    "day": "past?of=day",
+    "week": "past?of=week",
+    "interventions": "interventions",
+    "batch": f"batch?queue={HOME}&id=b",
 }
 """Further pages of the bad hour."""
 
@@ -55,7 +63,10 @@ def main() -> int:
         server.wire().command("CONFIG", "SET", "appendonly", "yes")  # or it would be a finding on every page
         for name in given.scenes:
             namespace = name.replace("_", "-")
-            SCENES[name](Scene(server.wire(lambda: Budget(60)), namespace))
+            with acting_as("ada"):
+                SCENES[name](scene := Scene(server.wire(lambda: Budget(60)), namespace))
+            if name == "bad_hour":
+                a_batch(scene.wire, namespace)
             command = [
                 sys.executable,
                 "-m",
@@ -98,7 +109,8 @@ def _looked_at(chromium: str, name: str, address: str, pictures: Path) -> Iterat
     for look in SIZES:
         _picture(chromium, address, pictures / f"{name}-{look}.png", look)
     for page, path in PAGES.items() if name == "bad_hour" else ():
-        _picture(chromium, address + path, pictures / f"{name}-{page}.png", "light")
+        for look in SIZES:
+            _picture(chromium, address + path, pictures / f"{name}-{page}-{look}.png", look)
         yield from _problems(chromium, address + path)
     yield from _problems(chromium, address)
     waits = []

@@ -17,9 +17,9 @@ SIDE = "side"
 """The queue of its first members."""
 
 
-def a_batch(wire: Wire) -> OneBatch:
+def a_batch(wire: Wire, namespace: str = NAMESPACE) -> OneBatch:
     """Closed: of four members one is completed, one is dead, and two are outstanding, one of these in hand."""
-    batch = OneBatch(RedisStore(wire, NAMESPACE))
+    batch = OneBatch(RedisStore(wire, namespace))
     batch.add(*(member(number, SIDE) for number in range(3)), member(3, OTHER))
     batch.close(4)
     launch = Launch(batch.store, queue=SIDE)

@@ -145,7 +145,7 @@ def bad_hour(scene: Scene) -> None:
     launch = Launch(scene.store)
     traced = '\0Traceback (most recent call last):\n  File "mail.py", line 12, in send\n    smtp.connect()\n'
     launch.settle(*(die(r, names[n % 3] + traced + names[n % 3]) for n, r in enumerate(launch.reserve(25))))
-    scene.store.enqueue([message(f"retry-{n}", handler="mail.send") for n in range(4)])
+    scene.store.enqueue([message(f"retry-{n}", handler="mail.send", headers={"customer": str(n)}) for n in range(4)])
     launch.settle(*(retry(r, 30_000, names[0]) for r in launch.reserve(4)))
     scene.store.enqueue([message(f"waiting-{n}", handler="mail.send") for n in range(700)])
     launch.reserve(2)
