@@ -30,7 +30,7 @@ NO_LEASE_FOR_MS = 30_000
 stops no launch for long."""
 CONTROL = (
     "store-id", "fences", "leases", "launches", "ledger", "queues", "queues_marker", "totals", "histograms", "seen",
-    "recurring", "interventions",
+    "recurring", "interventions", "paused_handlers",
 )  # fmt: skip
 """Keys of the namespace that a closed store has notes for, whether they were there or not."""
 _PASSING = ("lease:", "next:", "baton:", f"{CONTROL_SUFFIXES['successor_waits']}:")

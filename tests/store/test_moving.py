@@ -18,6 +18,7 @@ from pollconsumer.store.leases import Acquired, Group, Leases, TurnedAway
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.safety.suitability import Suitability
 from tests.conftest import NAMESPACE, empty_server
+from tests.interface.keyspace_page import BY_GROUP, CONTROL_KEYS
 from tests.leaving_out import long
 from tests.store.acting import QUEUE, Launch, message, names
 from tests.store.moving import exported, imported, unexpected
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 GROUP = Group("consumer", (QUEUE,), 1)
 server = pytest.fixture(empty_server, params=["valkey", long("fakeredis")], name="server")
 """No sandbox is moved: the one in memory shows what the real one does."""
+PASSING = {"lease", "next", "baton", "successor_waits", "closing", "imported"}
+"""Keys of the namespace that mean nothing elsewhere."""
+LASTING = [f"{word}:consumer:mail" if word in BY_GROUP else word for word in CONTROL_KEYS if word not in PASSING]
 WRITE = {"hash": "HSET", "list": "RPUSH", "set": "SADD", "zset": "ZADD", "string": "SET"}
 
 
@@ -67,9 +71,11 @@ def everything(store: RedisStore) -> RedisStore:
         wire.command(WRITE[kept.type], key(QUEUE, word), *(values[:1] if kept.type == "string" else values))
     assert isinstance(Leases(wire, NAMESPACE).acquire(GROUP, "one", "{}", "{}"), Acquired)
     wire.command("DEL", f"{store.keys.control('lease:consumer:mail:0')}")
-    for name in ("totals", "histograms", "seen", "durations:consumer:mail", "durations_before:consumer:mail"):
-        wire.command("HSET", store.keys.control(name), "field", "value")
-    wire.command("SADD", store.keys.control("recurring"), "owner")
+    ours = {name: CONTROL_KEYS[name.partition(":")[0]] for name in LASTING}
+    for name, (kind, _) in ours.items():
+        values = {"hash": ["field", "value"], "zset": [1.5, "value"]}.get(kind, ["value"])
+        if not wire.command("EXISTS", store.keys.control(name)):
+            wire.command(WRITE[kind], store.keys.control(name), *values)
     return store
 
 
