@@ -63,6 +63,6 @@ class HandlerPauses:
 
 
 def _waits_for(names: Collection[str], row: rows.Row) -> bool:
-    """Whether a parked message waits for the handler with these ``names`` alone. One that has another due time by now waits for that: it is
-    that of its next attempt, or there is none."""
+    """Whether a parked message waits for the handler with these ``names`` alone. One that has another due time by now
+    waits for that: it is the time of its next attempt, or there is none."""
     return row.handler in names and row.timestamps.next_attempt_at not in (None, row.timestamps.due_at)
