@@ -174,8 +174,9 @@ def after_failure(
     left, or none can help. ``since_due``: seconds since it was due; None if every attempt is charged."""
     if isinstance(error, (Fatal, *fatal)):
         return None
-    if since_due is not None and is_put_off(error):
-        delay = max(SHORTEST_PUT_OFF, error.seconds)
+    if since_due is not None and is_put_off(error):  # GUARD what is put off costs no attempt
+        delay = max(SHORTEST_PUT_OFF, error.seconds)  # GUARD the shortest put-off
+        # GUARD put off for a week at most
         return Retry(delay, charged=False) if since_due + delay <= LONGEST_PUT_OFF else None
     if attempt >= max_attempts:
         return None

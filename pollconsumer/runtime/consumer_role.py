@@ -63,6 +63,7 @@ def consume(
         try:
             wake = Wake(launch.bare_wire(), markers, launch.clock)
             paused = launch.leases.paused_handlers
+            # GUARD a handler that was paused before
             served = {name: each for name, each in handlers.items() if name not in paused} if paused else handlers
             launch.progress.stops.handlers = {name.encode(): each.name.encode() for name, each in served.items()}
             reason = Consumer(options, launch, served, executor, durations, wake, _exchange_of(launch, lost)).run()

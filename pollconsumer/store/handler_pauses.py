@@ -33,7 +33,7 @@ class HandlerPauses:
             f"{self._keys.queue(queue, 'stop_marker')}:{each['fence']}" for each in leases for queue in each["queues"]
         }
         for marker in sorted(markers):
-            self._wire.command("RPUSH", marker, 1)
+            self._wire.command("RPUSH", marker, 1)  # GUARD launches are woken
             self._wire.command("PEXPIRE", marker, LISTENED_FOR_MS)
         note(self._wire, self._keys, "pause", "", [handler])
 
@@ -65,4 +65,5 @@ class HandlerPauses:
 def _waits_for(names: Collection[str], row: rows.Row) -> bool:
     """Whether a parked message waits for the handler with these ``names`` alone. One that has another due time by now
     waits for that: it is the time of its next attempt, or there is none."""
+    # GUARD another due time
     return row.handler in names and row.timestamps.next_attempt_at not in (None, row.timestamps.due_at)

@@ -230,9 +230,8 @@ class Leases:
         keys = [self._keys.control(f"{generation}:{group}") for generation in GENERATIONS]
         keys.append(self._keys.control("paused_handlers"))
         *durations, since = self._wire.all([("HMGET", key, *names) for key in keys])
-        self.paused_handlers = frozenset(
-            aliases.get(name, name) for name, at in zip(names, since, strict=True) if at is not None
-        )
+        paused = (name for name, at in zip(names, since, strict=True) if at is not None)
+        self.paused_handlers = frozenset(aliases.get(name, name) for name in paused)  # GUARD handlers that are paused
         for values in durations:
             for name, value in zip(names, values, strict=True):
                 if found := read_histogram(value):

@@ -17,12 +17,16 @@ from pollconsumer import BulkContext, Context, Fatal, Item, Partial, PollConsume
 from pollconsumer.core.errors import BadData, ConfigurationError
 from pollconsumer.interface.api.known import check_arguments
 from pollconsumer.interface.api.registry import registry
+from pollconsumer.runtime.session.bulk import bulk_caller
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.records import rows
 from pollconsumer.testing import Launched, Sandbox, StopReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pollconsumer.store.reading.messages import Message
+    from pollconsumer.store.records.reservations import Holder, Reservation
 
 
 @dataclass
@@ -406,6 +410,60 @@ def test_messages_that_are_handled_at_most_once_share_a_call(app: PollConsumer, 
     sandbox.run()
     assert calls == [3]
     assert states(sandbox) == ["completed", "dead", "completed"]
+
+
+def test_messages_are_recorded_before_a_call_at_most_once(app: PollConsumer, sandbox: Sandbox) -> None:
+    store, begun = sandbox.store_of(app), list[bool]()
+
+    @app.handler("index", bulk=3, delivery="at_most_once")
+    def index(messages: list[Item]) -> None:
+        found = store.wire.command("HMGET", store.keys.queue("default", "rows"), *(each.id for each in messages))
+        begun.extend(bool(row[rows.FLAGS] & rows.BEGUN) for row in found)
+
+    index.enqueue_many([{"n": n} for n in range(3)])
+    sandbox.run()
+    assert begun == [True] * 3
+
+
+def test_a_message_whose_reservation_was_lost_is_not_in_a_call_at_most_once(
+    app: PollConsumer, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is offered again, as an orphan."""
+    calls: list[list[int]] = []
+    begin = RedisStore.begin
+
+    @app.handler("index", bulk=3, delivery="at_most_once")
+    def index(messages: list[Item]) -> None:
+        calls.append([each.payload["n"] for each in messages])
+
+    def lose_the_second(store: RedisStore, holder: Holder, reservations: list[Reservation], *runs: Any) -> object:
+        monkeypatch.setattr(RedisStore, "begin", begin)
+        key, (_, lost, _) = store.keys.queue("default", "rows"), reservations
+        row = store.wire.command("HGET", key, lost.id)
+        of_another = row[: rows.FENCE] + rows.pack6(9) + row[rows.RESERVED :]
+        store.wire.command("HSET", key, lost.id, of_another)
+        return begin(store, holder, reservations, *runs)
+
+    index.enqueue_many([{"n": n} for n in range(3)])
+    monkeypatch.setattr(RedisStore, "begin", lose_the_second)
+    sandbox.run()
+    assert calls == [[0, 2], [1]]
+
+
+def test_payloads_of_a_call_have_so_many_bytes_at_most(
+    app: PollConsumer, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is larger alone is called alone."""
+    monkeypatch.setattr(bulk_caller, "MOST_BYTES", 100)
+    calls: list[list[int]] = []
+
+    @app.handler("index", bulk=9)
+    def index(messages: list[Item]) -> None:
+        calls.append([len(each.payload["text"]) for each in messages])
+
+    index.enqueue_many([{"text": "x" * size} for size in (20, 30, 40, 500, 10)])
+    sandbox.run()
+    assert calls == [[20, 30], [40], [500], [10]]
 
 
 def test_a_message_of_a_call_that_is_to_stop_is_cancelled_if_it_is_not_completed(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pollconsumer.store.handler_pauses import HandlerPauses
+from pollconsumer.store.leases import Acquired, Group, Leases
+from tests.conftest import NAMESPACE
 from tests.site import wait_until
 
 if TYPE_CHECKING:
     from pollconsumer import PollConsumer
+    from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.testing import Sandbox
     from tests.site import Site
 
@@ -68,6 +72,18 @@ def test_a_launch_that_has_begun_hears_of_a_pause(site: Site) -> None:
     assert site.json("status", parked[-1])["last_error"] == "paused: a person paused record"
     launch.send_signal(signal.SIGTERM)
     assert launch.wait(20) == 0
+
+
+def test_launches_at_work_are_woken(store: RedisStore) -> None:
+    leases = Leases(store.wire, NAMESPACE)
+    holder = json.dumps({"role": "consumer", "queues": ["mail", "slow"], "host": "ant", "pid": 1})
+    taken = leases.acquire(Group("consumer", ("mail", "slow"), 1), "one", holder, "{}")
+    assert isinstance(taken, Acquired)
+    HandlerPauses(store.wire, NAMESPACE).pause("record")
+    for queue in ("mail", "slow"):
+        marker = f"{store.keys.queue(queue, 'stop_marker')}:{taken.holder.fence}"
+        assert store.wire.command("LLEN", marker) == 1
+        assert 0 < store.wire.command("PTTL", marker) <= 60_000
 
 
 def test_what_is_not_paused_is_not_resumed(site: Site) -> None:

@@ -117,6 +117,24 @@ def test_in_line_for_a_concurrency_key_its_priority_counts(store: RedisStore, pe
     assert b.payload == LARGE
 
 
+@pytest.mark.parametrize("priority", [0, 7])
+def test_one_that_is_ready_keeps_its_turn_where_it_is_to_be_due_now(
+    store: RedisStore, person: Interventions, priority: int
+) -> None:
+    store.enqueue([message("a", priority=priority), message("b", priority=priority)])
+    person.reschedule(QUEUE, "a", delay=0)
+    assert names(Launch(store).reserve(9)) == ["a", "b"]
+
+
+def test_the_next_attempt_is_due_when_the_message_is(store: RedisStore, person: Interventions, look: Looking) -> None:
+    store.enqueue([message("a")])
+    launch = Launch(store)
+    launch.settle(retry(launch.reserve()[0], HOUR))
+    person.reschedule(QUEUE, "a", delay=2 * HOUR)
+    times = look.row("a").timestamps
+    assert times.next_attempt_at == times.due_at
+
+
 def test_what_is_in_hand_or_not_there_is_not_changed(store: RedisStore, person: Interventions, look: Looking) -> None:
     store.enqueue([message("a")])
     launch = Launch(store)

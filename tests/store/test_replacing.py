@@ -55,6 +55,13 @@ def test_one_that_waits_gets_the_payload_and_the_due_time_of_the_later_one(
     assert look.row("a").handler == "handler"
 
 
+def test_what_is_sent_with_it_makes_no_difference(store: RedisStore) -> None:
+    put(store, replacing("a", b'{"n":1}'))
+    before, after = message("before"), message("after")
+    assert put(store, before, replacing("b", b'{"n":2}'), after) == [("before", False), ("a", True), ("after", False)]
+    assert payloads(Launch(store)) == {"a": b'{"n":2}', "before": b"{}", "after": b"{}"}
+
+
 @pytest.mark.parametrize("priority", [0, 7])
 @pytest.mark.parametrize("concurrency", ["", "c"])
 def test_one_that_is_ready_goes_back_into_the_schedule(store: RedisStore, priority: int, concurrency: str) -> None:

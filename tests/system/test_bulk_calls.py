@@ -40,6 +40,10 @@ def apart(messages: list[Item]) -> list[int]:
 def once(messages: list[Item]) -> None:
     tell(messages)
 
+@app.handler("bulk.once.apart", bulk=100, delivery="at_most_once", isolation="process")
+def once_apart(messages: list[Item]) -> None:
+    tell(messages)
+
 @app.handler("bulk.hanging", bulk=100)
 def hanging(messages: list[Item]) -> None:
     tell(messages)
@@ -108,8 +112,9 @@ def test_the_neighbours_of_a_message_that_kills_an_isolated_process_are_not_char
     assert site.json("status", "3")["result"] == 3
 
 
-def test_messages_of_a_dead_call_that_are_handled_at_most_once_are_not_handled_again(site: Site) -> None:
-    send(site, "bulk.once", 4, poison=1)
+@pytest.mark.parametrize("handler", ["bulk.once", "bulk.once.apart"])
+def test_messages_of_a_dead_call_that_are_handled_at_most_once_are_not_handled_again(site: Site, handler: str) -> None:
+    send(site, handler, 4, poison=1)
     for _ in range(2):
         site.drain()
     assert calls(site) == ["0 1 2 3"]

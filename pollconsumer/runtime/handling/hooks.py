@@ -88,7 +88,7 @@ class Hooks:
                 try:
                     call_within(seconds, hook, *arguments, when_stopped=partial(self._hang, hook))
                 except BaseException as error:
-                    if kind == "before" and isinstance(error, Skip):
+                    if kind == "before" and isinstance(error, Skip):  # GUARD a hook says so
                         skips = True
                     else:
                         failure = error
@@ -116,6 +116,7 @@ def hooked(run: Run, hooks: Hooks, timeout: float | None) -> Run:
         skips = hooks.call("before", context)
         if timeout is not None:
             context.limit(timeout)
+        # GUARD what is skipped
         result = None if skips else done_result(run(payload, context))
         hooks.call("after", context, result)
         return result
@@ -134,6 +135,7 @@ def hooked_coroutine(run: RunAsync, hooks: Hooks, timeout: float | None) -> RunA
 
             context.limit(timeout)
             restart_timeout()
+        # GUARD what is skipped, awaited
         result = None if skips else done_result(await run(payload, context))
         hooks.call("after", context, result)
         return result

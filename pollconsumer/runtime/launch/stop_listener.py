@@ -46,6 +46,7 @@ class StopListener:
         wire.patience = lambda: Budget(ANSWER_WITHIN)
         self._markers = [f"{keys.queue(queue, 'stop_marker')}:{fence}" for queue in queues]
         self._requests = {queue: keys.queue(queue, "stops") for queue in queues}
+        # GUARD told of pauses
         self._requests[HANDLERS] = keys.control("paused_handlers")
         self._blocked = False
         self._attend_at = time.monotonic() + FIRST_AFTER

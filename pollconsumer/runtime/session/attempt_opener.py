@@ -72,7 +72,7 @@ class AttemptOpener:
         if self._stops.asked(reservation):
             self._settling.stop_unstarted(reservation)
             return True
-        if self._stops.paused(reservation.handler):
+        if self._stops.paused(reservation.handler):  # GUARD a handler that is paused meanwhile
             self._settling.park(reservation)
             return True
         return False

@@ -110,6 +110,7 @@ class Settlements:
             policy=handler.retry,
             fatal=handler.fatal,
             chance=self._chance(),
+            # GUARD at most once is not put off
             since_due=None if handler.at_most_once else (ended - rows.due_at(reservation.row)) / 1000,
         )
         if outcome is None:
@@ -125,7 +126,7 @@ class Settlements:
         problem = describe(error)[:MAX_ERROR_CHARACTERS]
         delay_ms, kept = int(min(outcome.delay, LONGEST_DELAY) * 1000), _kept(problem, trace(error))
         self._emit(AttemptFailed(reservation.name, reservation.handler, reservation.attempt, problem, outcome.delay))
-        if not outcome.charged:
+        if not outcome.charged:  # GUARD a put-off is settled uncharged
             self.yielded += 1
             took = ended - started
             self._add(reservation, Settlement.put_off(reservation, delay_ms=delay_ms, error=problem, took=took))

@@ -13,7 +13,7 @@ if payload ~= '' and not record then return nil end
 local exactly = exactly_now()
 local due = when ~= '' and tonumber(sub(when, 2)) or nil
 if sub(when, 1, 1) == '+' then due = exactly + due end
-if due and due <= exactly and state == 'ready' then due = nil end
+if due and due <= exactly and state == 'ready' then due = nil end  -- GUARD one that is ready keeps its turn
 -- EXPECT ready ready_marker schedule schedule_marker counters ready_by_priority waiting_for_place
 local changed = row
 if payload ~= '' then
@@ -27,9 +27,10 @@ end
 if due then
   changed = set(changed, DUE, be6(floor(due)))
   -- After a failed attempt, the due time is that of the next attempt.
+  -- GUARD the next attempt is due then
   if six(changed, NEXT_ATTEMPT) ~= NEVER then changed = set(changed, NEXT_ATTEMPT, six(changed, DUE)) end
   wait_anew(id, row, changed, record, state, due, exactly)
-elseif state == 'ready' and priority_of(changed) ~= priority_of(row) then
+elseif state == 'ready' and priority_of(changed) ~= priority_of(row) then  -- GUARD the new priority counts
   wait_anew(id, row, changed, record, state, exactly, exactly)
 elseif redis.call('HEXISTS', rows, id) == 1 then
   redis.call('HSET', rows, id, changed)

@@ -12,6 +12,7 @@ local shut = why_shut(state)
 if shut then return shut end  -- GUARD a batch is closed once
 local expires = number6(state, BATCH_EXPIRES)
 redis.call('ZADD', batch_instants, expires > 0 and expires or '+inf', batch)
+-- GUARD its producer's members count
 state = with_number(state, TOTAL, number6(state, TOTAL) + tonumber(ARGV[2]))
 conclude(batch, with_batch_flag(state, BATCH_CLOSED), now)
 return ''

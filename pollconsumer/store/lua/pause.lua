@@ -8,7 +8,7 @@ if ARGV[1] == '1' then
   local now = now_ms()
   local begun = redis.call('SETNX', paused, now)
   local since = string.match(redis.call('GET', paused), '^%d+') or now
-  if ARGV[2] ~= '0' then
+  if ARGV[2] ~= '0' then  -- GUARD a pause ends by itself
     redis.call('SET', paused, string.format('%s %.0f', since, now + ARGV[2]), 'PX', ARGV[2])
   elseif begun == 0 then
     redis.call('SET', paused, since)  -- GUARD a pause without an end takes the place of one that has

@@ -297,8 +297,8 @@ def pages_of(messages: Sequence[NewMessage]) -> Iterator[list[NewMessage]]:
             message.queue != page[0].queue
             or len(page) == ENQUEUE_PAGE
             or size + len(message.payload) > ENQUEUE_BYTES
-            or message.key_rule != page[0].key_rule
-            or replaces(message)
+            or message.key_rule != page[0].key_rule  # GUARD none behind one that replaces
+            or replaces(message)  # GUARD what replaces is alone in its page
         ):
             yield page
             page, size = [], 0

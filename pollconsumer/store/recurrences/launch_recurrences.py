@@ -129,7 +129,7 @@ class LaunchRecurrences:
                 recurrence = read_definition(queue, name, definition)
                 when = read_instant(instant), now, attended_since_ms
                 replaced = read_replaced(queue, name, before)
-                if recurrence.after is After.END and not replaced:
+                if recurrence.after is After.END and not replaced:  # GUARD a period that counts from an end
                     plan = tick_after_end(recurrence, *when, ends.get(name, 0))
                 else:
                     plan = tick(recurrence, *when, replaced)

@@ -60,7 +60,7 @@ class _BulkCall:
         try:
             results = done_result(result)
             if results is not None:
-                self._check(results)
+                self._check(results)  # GUARD a result for each message
                 self._end([DONE if each is None else returned(each) for each in results])
         except Exception as error:
             return self.raised(error)
@@ -70,7 +70,7 @@ class _BulkCall:
         """The outcomes if the function raised ``error``."""
         if isinstance(error, Partial):
             beyond = [place for place in error.errors if place >= len(self.items)]
-            if not beyond:
+            if not beyond:  # GUARD errors of the messages that there are
                 self._end([Outcome(error.errors.get(place)) for place in range(len(self.items))])
                 return CallOutcomes(self._outcomes)
             text = f"Partial names message {min(beyond)}, and the call had {len(self.items)}; the first one is 0"
@@ -151,6 +151,7 @@ def _without(skipped: Sequence[bool], payload: dict[str, Any]) -> dict[str, Any]
     """The payload of a call without the messages that are skipped."""
     if not any(skipped):
         return payload
+    # GUARD what is skipped is not in the call
     kept = [each for each, skips in zip(payload[MESSAGES], skipped, strict=True) if not skips]
     return {**payload, MESSAGES: kept}
 

@@ -142,6 +142,7 @@ class BulkCaller:
 
     def _joins(self, reservation: Reservation) -> bool:
         """Whether a message may share a call."""
+        # GUARD a suspect is called alone; what a dead process had is called alone; options of its own
         return not reservation.crashes and reservation.id not in self._calls.alone and _shares_call(reservation.options)
 
     def _most(self, bulk: Bulk) -> int:
@@ -181,6 +182,7 @@ class BulkCaller:
             if _kind_of(each) != kind:
                 return False
             length += len(each.payload)
+            # GUARD as many as have time; most bytes of a call
             return taken < size and (length <= MOST_BYTES or not taken)
 
         with self._exchange.passing:
@@ -193,7 +195,7 @@ class BulkCaller:
         """Begin a call with those of ``reservations`` that are to be handled, if any."""
         opened = [self._opening.attempt(each) for each in reservations]
         attempts = [each for each in opened if each is not None]
-        if attempts and attempts[0].handler.at_most_once:
+        if attempts and attempts[0].handler.at_most_once:  # GUARD recorded before a call at most once
             attempts = self._recorded(attempts)
         if attempts:
             self._starter.begin(self._call(attempts), attempts)
@@ -214,7 +216,7 @@ class BulkCaller:
             if not attempt.reservation.begun:
                 left = [each.reservation for each in attempts[place:] if not each.reservation.begun]
                 self._exchange.begin(left)
-        return [each for each in attempts if each.reservation.begun]
+        return [each for each in attempts if each.reservation.begun]  # GUARD what is recorded alone
 
 
 def _kind_of(reservation: Reservation) -> Kind:

@@ -53,6 +53,7 @@ class BulkCalls:
         for each in call.attempts:
             self._in_hand.pop(each.reservation, None)
             self.alone.discard(each.reservation.id)
+        # GUARD called alone after a death; at most once is not called again
         if isinstance(outcome.error, ProcessDied) and len(call.attempts) > 1 and not call.handler.at_most_once:
             self._call_alone([each.reservation for each in call.attempts])
             return []
@@ -68,6 +69,7 @@ class BulkCalls:
         call = self._in_hand.get(reservation)
         if call is None:
             return reservation
+        # GUARD a call with others goes on
         return call.reservation if all(self._stops.asked(each.reservation) for each in call.attempts) else None
 
     def _call_alone(self, reservations: Sequence[Reservation]) -> None:

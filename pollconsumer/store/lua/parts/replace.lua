@@ -29,11 +29,12 @@ if waiting and not (found_rows[1] or found_records[1]) and known == 0 then
         ATTEMPTS, '\0\0\0' .. char(math.min(byte(row, GENERATION) + 1, 255)))
     end
     redis.call('HSET', records, waiting, record)
-    if due > exactly or state == 'scheduled' then
+    if due > exactly or state == 'scheduled' then  -- GUARD the due time is replaced
       wait_anew(waiting, before, set(row, DUE, be6(floor(due)), NEXT_ATTEMPT, NEVER), record, state, due, exactly)
     elseif redis.call('HEXISTS', rows, waiting) == 1 then
       redis.call('HSET', rows, waiting, row)
     end
+    -- GUARD the key lasts anew
     redis.call('HSET', unique_keys, key, lifetime ~= '0' and string.format('%s\n%.0f', waiting, now + lifetime) or waiting)
     redis.call('HSETNX', counters, 'id memory began', now)
     redis.call('SADD', id_memory, ids[1])  -- GUARD a replacement is remembered
