@@ -25,7 +25,7 @@ ON_TIME = 90.0
 MOST_CAUGHT_UP = 100
 """Maximum missed occurrences enqueued at once."""
 MOST_LOOKED_AT = 100_000
-"""Maximum missed occurrences counted; beyond it, the count is a lower bound."""
+"""Maximum missed occurrences counted: of a period the last ones, else the first. Beyond it, the count is too low."""
 LEAST_PERIOD, MOST_PERIOD = 1.0, 5 * YEAR
 LONGEST_NAME = 100
 """Maximum length of a name that is put at run time: together with an instant, it must make an id."""
@@ -134,7 +134,9 @@ class Recurrence:
             return []
         if self.after is After.END:
             return [first_ms]
-        later = takewhile(lambda instant: instant <= until_ms, self.instants(first_ms, first_ms))
+        step, last = round((self.every or 0) * 1000), min(until_ms, self.until or until_ms)
+        after_ms = max(first_ms, last - (MOST_LOOKED_AT - 1) * step) if step else first_ms
+        later = takewhile(lambda instant: instant <= until_ms, self.instants(after_ms, first_ms))
         return [first_ms, *islice(later, MOST_LOOKED_AT - 1)]
 
     def begins(self, first: First, now_ms: int) -> int | None:

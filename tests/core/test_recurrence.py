@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.choices import After, Missed
 from pollconsumer.core.notation.instants import epoch_ms
-from pollconsumer.core.recurrence import MOST_CAUGHT_UP, ON_TIME, Recurrence, Tick, of_json, tick, tick_after_end
+from pollconsumer.core.recurrence import (
+    MOST_CAUGHT_UP,
+    MOST_LOOKED_AT,
+    ON_TIME,
+    Recurrence,
+    Tick,
+    of_json,
+    tick,
+    tick_after_end,
+)
 
 ZONES = [
     "UTC", "Europe/Paris", "Europe/London", "Europe/Dublin", "Europe/Moscow", "Europe/Istanbul", "Atlantic/Azores",
@@ -76,6 +85,23 @@ def test_a_period_is_anchored_to_the_epoch_and_not_to_its_beginning(seconds: int
 
 
 UNATTENDED = 1 << 60
+
+
+@pytest.mark.parametrize(
+    ("rule", "until"),
+    [
+        (Recurrence("x", "x", every=1.5), None),
+        (Recurrence("x", "x", every=1.5, at_run_time=True), ms(START + timedelta(hours=45))),
+    ],
+)
+def test_of_more_missed_than_are_looked_at_the_last_one_is_made_up_for(rule: Recurrence, until: int | None) -> None:
+    step = round((rule.every or 0) * 1000)
+    first, now = ms(START), ms(START) + (MOST_LOOKED_AT + 9000) * step + 100
+    told = tick(replace(rule, until=until), first, now, now)
+    last = (until or now) - ((until or now) - first) % step
+    assert told.enqueue == (last,)
+    assert told.skipped == MOST_LOOKED_AT - 1
+    assert told.next == (None if until else last + step)
 
 
 @given(st.sampled_from(Missed), st.integers(0, 980_000), st.integers(10, 3600), st.integers(0, 10**6))
