@@ -14,3 +14,7 @@ def test_a_group_of_errors_is_told_with_the_first_of_them() -> None:
     )
     many = ExceptionGroup("many", [ValueError(n) for n in range(9)])
     assert describe(many) == "ExceptionGroup: many (9 sub-exceptions): ValueError: 0; ValueError: 1; ValueError: 2"
+
+
+def test_a_zero_in_an_error_is_escaped() -> None:
+    assert describe(ValueError("a\0b")) == "ValueError: a\\x00b"

@@ -138,10 +138,10 @@ def signal_name(number: int) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """The text of ``error`` to store with the message; lone surrogates are escaped."""
+    """The text of ``error`` to store with the message. Lone surrogates are escaped, and zeros: a trace follows one."""
     text = text_of(error)
     if not isinstance(error, Malformed | BadArguments):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if isinstance(error, BaseExceptionGroup):
         text = f"{text}: {'; '.join(map(describe, error.exceptions[:MOST_OF_GROUP]))}"
-    return text.encode("utf-8", "backslashreplace").decode()
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
