@@ -155,6 +155,21 @@ def test_a_message_that_was_reserved_before_is_left_to_the_long_way(store: Redis
     assert launch.step(plain=True).unusual == [QUEUE]
 
 
+@pytest.mark.parametrize("act", ["cancel", "reschedule"])
+def test_once_one_that_was_taken_away_is_passed_over_an_empty_queue_is_seen_by_the_short_way(
+    store: RedisStore, act: str
+) -> None:
+    launch, person = Launch(store), Interventions(store.wire, NAMESPACE)
+    store.enqueue([message("a"), message("b")])
+    if act == "cancel":
+        person.cancel(QUEUE, "a")
+    else:
+        person.reschedule(QUEUE, "a", delay=HOUR)
+    launch.complete(*launch.reserve(2))
+    assert launch.reserve() == []
+    assert launch.step(plain=True).unusual == []
+
+
 def test_a_paused_queue_gives_nothing_by_the_short_way(store: RedisStore) -> None:
     launch = Launch(store)
     store.enqueue([message("a")])

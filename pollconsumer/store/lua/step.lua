@@ -62,16 +62,16 @@ if #counted > 0 then
 -- PART write_places
 end
 if claim > 0 then
-  -- Without ids there are no duplicates: another count is corrupt.
-  local duplicates = count == 0 and tonumber(redis.call('HGET', counters, DUPLICATES) or 0) or 0
-  if duplicates ~= 0 and standing == 0 then
+  -- Without ids there are no duplicates: a count is corrupt, or 0, and would keep `reserve_one.lua` from its way.
+  local duplicates = count == 0 and redis.call('HGET', counters, DUPLICATES)
+  if duplicates and standing == 0 then
     redis.call('HDEL', counters, DUPLICATES)
-    duplicates = 0
+    duplicates = nil
   end
   awake = count > 0 or more
   more_in = left - count <= 0 and left_in or more and count == 0 and 0 or -1
   -- None could be reserved: is nothing ready, or does a limit, a pause or a concurrency key hold messages back?
-  if count == 0 and standing + redis.call('ZCARD', waiting_for_place) > duplicates then held_back = 1 end
+  if count == 0 and standing + redis.call('ZCARD', waiting_for_place) > (tonumber(duplicates or 0) or 0) then held_back = 1 end
 end
 
 write_totals()
