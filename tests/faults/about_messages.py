@@ -166,7 +166,8 @@ def _moves(history: History) -> dict[tuple[str, str], list[tuple[Operation, int]
     for key, each in sorted(moves, key=lambda move: move[1].invoked):
         due = each.due or 0
         if each.replaces() and (longest := int(each.key_rule[1:])) and key in asked:
-            due = min(due, asked[key].invoked // 1000 + longest)
+            since = asked[key].invoked
+            due = min(due, (since + history.ahead_at(since)) // 1000 + longest)
         found.setdefault(key, []).append((each, history.first_shown(due, each.invoked, each.answered)))
     return found
 

@@ -9,17 +9,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer import Backoff, Context, Fatal, PollConsumer, RetryIn, Yield
+from pollconsumer import Backoff, Context, Fatal, PollConsumer, RetryIn, Skip, Yield
+from tests.faults.drawing import SKIP
 from tests.faults.recording import append, digest, now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-app = PollConsumer()
+app, hooked_app = PollConsumer(), PollConsumer()
 LOG = Path(__file__).with_name("executions.jsonl")
 SOON = Backoff(first="50ms", factor=1, most="50ms", jitter=0)
 MAX_ATTEMPTS = 4
+PUT_OFF = 2
+"""Failures of a message that is put off before."""
+
+
+class PutOff(RetryIn):
+    def __init__(self) -> None:
+        super().__init__("10ms", charged=False)
 
 
 @contextmanager
@@ -40,14 +48,36 @@ def executing(context: Context, payload: dict[str, Any], **more: Any) -> Iterato
 
 
 def behave(context: Context, ms: float, fails: int) -> None:
-    """Take so long, and fail the first so many attempts."""
+    """Take so long, and fail the first so many attempts; of some messages the first call is none."""
     time.sleep(ms / 1000)
+    called = LOG.with_name(f"called-{context.id}")
+    if fails == PUT_OFF and not called.exists():
+        called.touch()
+        raise PutOff
     if context.attempt <= fails:
         raise ValueError("no luck")
 
 
 @app.handler(max_attempts=MAX_ATTEMPTS, retry=SOON)
 def plain(context: Context, n: int, ms: float, fails: int, pad: str) -> None:
+    with executing(context, {"n": n, "ms": ms, "fails": fails, "pad": pad}):
+        behave(context, ms, fails)
+
+
+@app.handler(max_attempts=MAX_ATTEMPTS, retry=SOON)
+def latest(context: Context, n: int, ms: float, fails: int, pad: str) -> None:
+    with executing(context, {"n": n, "ms": ms, "fails": fails, "pad": pad}):
+        behave(context, ms, fails)
+
+
+@hooked_app.before
+def skip_if_told(context: Context) -> None:
+    if SKIP in context.headers:
+        raise Skip
+
+
+@hooked_app.handler(max_attempts=MAX_ATTEMPTS, retry=SOON)
+def hooked(context: Context, n: int, ms: float, fails: int, pad: str) -> None:
     with executing(context, {"n": n, "ms": ms, "fails": fails, "pad": pad}):
         behave(context, ms, fails)
 
@@ -132,3 +162,9 @@ def each_second(context: Context, occurrence: datetime) -> None:
 def some_seconds(context: Context, occurrence: datetime) -> None:
     with executing(context, {}, occurrence=int(occurrence.timestamp() * 1000)):
         time.sleep(0.05)
+
+
+@app.every("10s", after="end", max_attempts=MAX_ATTEMPTS, retry=SOON)
+def crawl(context: Context, occurrence: datetime) -> None:
+    with executing(context, {}, occurrence=int(occurrence.timestamp() * 1000)):
+        behave(context, 300.0, 1)

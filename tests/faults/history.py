@@ -235,7 +235,7 @@ class History:
     def first_shown(self, due: int, since: int, until: int | None) -> int:
         """When the server's clock first showed ``due``, in epoch ms, that was computed by it between two instants; or
         before it was set back between them."""
-        steps = [(since, sum(by for at, by in self.clock_steps if at <= since))]
+        steps = [(since, self.ahead_at(since))]
         for at, by in self.clock_steps:
             if at > since:
                 steps.append((at, steps[-1][1] + by))
@@ -246,6 +246,10 @@ class History:
             if first < following:
                 return first // 1000
         raise AssertionError("the last step has no end")
+
+    def ahead_at(self, instant: int) -> int:
+        """µs by which the server's clock was ahead then."""
+        return sum(by for at, by in self.clock_steps if at <= instant)
 
     def set_forward(self, since: int, until: int) -> int:
         """µs by which the server's clock was, between two instants."""

@@ -14,6 +14,7 @@ from redis import exceptions
 
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.inspector import Inspector
+from tests.faults.history import HandlerPause
 from tests.faults.installation import NAMESPACE
 from tests.faults.recording import now
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 ENDLESS = "while true do end"
 LONGEST_SEARCH = 3.0
+NOT_THERE = 66
+"""The exit code of a command that finds nothing to be resumed."""
 NOBODY = ", and nobody was there"
 SIGNALS = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "interrupt": signal.SIGINT, "hang up": signal.SIGHUP}
 
@@ -40,6 +43,7 @@ class Nemesis:
         """When they were let go on, in epoch µs."""
         self.pauses: list[tuple[str, int, int]] = []
         """Queue, and in epoch ms since when and until when it was certainly paused."""
+        self.handler_pauses: list[HandlerPause] = []
 
     def faults(self) -> dict[str, Callable[[], object]]:
         return {
@@ -76,6 +80,8 @@ class Nemesis:
             "endless script": self.endless_script,
             "full memory": self.full_memory,
             "pause queue": self.pause_queue,
+            "pause queue for a time": self.pause_queue_for,
+            "pause handler": self.pause_handler,
             "launch storm": self.launch_storm,
         }
 
@@ -227,6 +233,22 @@ class Nemesis:
         if paused.code == 0:
             self.pauses.append((queue, since, now() // 1000 - 1))
         self._installation.run("queue", "resume", queue)
+
+    def pause_queue_for(self) -> None:
+        """It ends as long after the command began as it lasts, at the earliest."""
+        queue, asked = self.chance.choice(["default", "second"]), now() // 1000
+        if self._installation.run("queue", "pause", queue, "--for", "3s").code == 0:
+            self.pauses.append((queue, now() // 1000 + 1, asked + 2999))
+
+    def pause_handler(self) -> None:
+        handler = self.chance.choice(["plain", "later", "apart", "program"])
+        paused = self._installation.run("handler", "pause", handler)
+        since = now() // 1000 + 1
+        time.sleep(1.5)
+        if paused.code == 0:
+            self.handler_pauses.append(HandlerPause(handler, since, now() // 1000 - 1, frozenset()))
+        while self._installation.run("handler", "resume", handler).code not in (0, NOT_THERE):
+            pass
 
     def launch_storm(self) -> None:
         """Three beside those of the platform."""

@@ -1,5 +1,5 @@
-"""``python -m tests.faults.producer SEED COUNT PACE``: enqueues, cancels, reschedules and redrives, and records
-what it was told.
+"""``python -m tests.faults.producer SEED COUNT PACE``: enqueues, cancels, reschedules, changes and redrives, and
+records what it was told.
 
 A line before each call, and one with the answer after it: without the second, the outcome is unknown.
 """
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer import OutcomeUnknown, PollConsumer, StoreUnreachable
 from pollconsumer.core.errors import BadData, NotFound
+from pollconsumer.core.messages.message import UNTIL_START
+from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
@@ -25,7 +27,18 @@ from tests.faults.recording import append, digest, now
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-HANDLERS = ["plain"] * 6 + ["later", "later", "hopeless", "once", "parent", "parent", "steps", "apart", "awaited"]
+HANDLERS = [
+    *["plain"] * 6,
+    *["later"] * 2,
+    *["parent"] * 2,
+    *["latest"] * 2,
+    "hooked",
+    "hopeless",
+    "once",
+    "steps",
+    "apart",
+    "awaited",
+]
 LOG = "operations.{}.jsonl"
 TRIES = 20
 
@@ -42,7 +55,8 @@ class Producer:
 
     def run(self, count: int, pace: float) -> None:
         for number in range(count):
-            what = self.chance.choices([self.enqueue, self.cancel, self.reschedule, self.redrive], [16, 1, 1, 1])[0]
+            acts = [self.enqueue, self.cancel, self.reschedule, self.change, self.redrive]
+            what = self.chance.choices(acts, [16, 1, 1, 1, 1])[0]
             if what == self.enqueue or not self._sent:
                 self.enqueue(number)
             else:
@@ -52,12 +66,11 @@ class Producer:
     def enqueue(self, number: int) -> None:
         chance = self.chance
         handler = chance.choice([*HANDLERS, "program"])
-        ms, fails = chance.choice([0, 0, 0, 1, 20]), chance.choice([0, 0, 0, 0, 1, 3, 9])
-        pad = "x" * chance.choice([0, 0, 10, 2000])
-        payload = {"n": number, "ms": ms, "fails": fails, "pad": pad}
+        payload = self._payload(number)
         queue = chance.choices(["default", "second", "limited"], [6, 3, 1])[0]
         message_id = f"{self._seed}-{number}"
-        options, recorded = drawn_options(chance, handler, time.time_ns() // 1_000_000, [0.05, 0.3, 1.0])
+        now_ms, delays = time.time_ns() // 1_000_000, [0.05, 0.3, 1.0]
+        options, recorded = drawn_options(chance, handler, now_ms, delays, [UNTIL_START])
         options |= {"id": message_id, "queue": queue}
         recorded |= {"handler": handler, "digest": digest(payload)}
         persistent = chance.random() < 0.9
@@ -70,6 +83,10 @@ class Producer:
         self._sent.append((queue, message_id))
         self._record("enqueue", queue, message_id, call, recorded, TRIES if persistent else 1)
 
+    def _payload(self, number: int) -> dict[str, Any]:
+        ms, fails = self.chance.choice([0, 0, 0, 1, 20]), self.chance.choice([0, 0, 0, 0, 1, 2, 3, 9])
+        return {"n": number, "ms": ms, "fails": fails, "pad": "x" * self.chance.choice([0, 0, 10, 2000])}
+
     def cancel(self, _number: int) -> None:
         queue, message_id = self.chance.choice(self._sent[-20:])
         self._record("cancel", queue, message_id, lambda: self._person.cancel(queue, message_id), {}, TRIES)
@@ -81,6 +98,20 @@ class Producer:
         self._record(
             "reschedule", queue, message_id, lambda: self._person.reschedule(queue, message_id, delay=delay), due, TRIES
         )
+
+    def change(self, number: int) -> None:
+        """A refusal may be that of a repeated call."""
+        queue, message_id = self.chance.choice(self._sent[-20:])
+        payload, priority = self._payload(number), self.chance.choice([0, 5, -5])
+
+        def call() -> dict[str, Any]:
+            try:
+                self._person.change(queue, message_id, priority=priority, payload=encode_payload(payload))
+            except (BadData, NotFound):
+                return {"outcome": "unknown"}
+            return {"outcome": "ok"}
+
+        self._record("change", queue, message_id, call, {"digest": digest(payload)}, TRIES)
 
     def redrive(self, _number: int) -> None:
         """What may be a dead letter by now."""

@@ -107,6 +107,7 @@ class Storm:
     def _read(self, nemesis: Nemesis) -> History:
         history = read_history(self.installation, self._wire)
         history.faults, history.resumed, history.pauses = nemesis.done, nemesis.resumed, nemesis.pauses
+        history.handler_pauses = nemesis.handler_pauses
         history.secrets = [*self._secrets, *self._leaked()]
         history.one_at_a_time = self._concurrency == self._instances == self._groups == 1
         history.quota = ("limited", QUOTA, int(QUOTA_PERIOD * 1000))

@@ -45,7 +45,7 @@ class Sent(NamedTuple):
 
 class PutOff(RetryIn):
     def __init__(self) -> None:
-        super().__init__("1s", charged=False)
+        super().__init__("10ms", charged=False)
 
 
 def behave(process: Process, call: Context | Reservation, payload: dict[str, Any]) -> dict[str, Any]:
