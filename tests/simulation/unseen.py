@@ -8,6 +8,10 @@ _NO_TOTALS = "outside: nothing is said of totals"
 _NO_END = "outside: results last longer than a story"
 _WHOLE = "outside: no script is interrupted"
 _NOT_FORGOTTEN = "outside: no story is so long that a batch or its members are forgotten"
+_NOT_HEARD = "outside: heartbeats do not listen; whoever pauses a handler tells launches"
+_AS_SAID = "outside: bulk handlers say what they should"
+_ALONE = "outside: simulated producers enqueue one by one"
+_NO_COROUTINE = "outside: no handler is a coroutine function"
 
 UNSEEN: dict[str, str] = {
     "rights: rights": _NO_USERS,
@@ -22,7 +26,7 @@ UNSEEN: dict[str, str] = {
     "recurrences/recurrence_interventions: rights": _NO_USERS,
     "queues/upkeep: types of a queue's keys": "outside: no other program writes to the keys",
     "promote: fence compare": "harmless: a stale mover promotes what is due, as its successor would",
-    "enqueue_new: id of several in the store": "outside: simulated producers enqueue one by one",
+    "enqueue_new: id of several in the store": _ALONE,
     "enqueue_new: id of one in the store": "harmless: an id that stands in the ready list twice is handed out once",
     "recur: what was due is enqueued": "harmless: what was due until an instant in the past is left out",
     "define: one that was put": _NO_PROGRAM,
@@ -53,7 +57,20 @@ UNSEEN: dict[str, str] = {
     "interface/api/batches/open_batch: a batch that is closed": _NOT_FORGOTTEN,
     "interface/api/batches/open_batch: what has ended": _NOT_FORGOTTEN,
     "runtime/session/ended_messages: results of members are kept": _NO_END,
-    "runtime/handling/journal: a recorded step, awaited": "outside: no handler is a coroutine function",
+    "runtime/handling/journal: a recorded step, awaited": _NO_COROUTINE,
+    "runtime/handling/hooks: what is skipped, awaited": _NO_COROUTINE,
+    "runtime/launch/stop_listener: told of pauses": _NOT_HEARD,
+    "handler_pauses: launches are woken": _NOT_HEARD,
+    "runtime/handling/bulk/bulk_call: a result for each message": _AS_SAID,
+    "runtime/handling/bulk/bulk_call: errors of the messages that there are": _AS_SAID,
+    "runtime/session/bulk/bulk_caller: most bytes of a call": "outside: payloads are small",
+    "runtime/session/bulk/bulk_caller: options of its own": "outside: no message has a timeout or a monitor of its own",
+    "runtime/session/bulk/bulk_calls: a call with others goes on": "outside: nobody stops what is in hand",
+    "core/retry: put off for a week at most": "outside: no story lasts a week",
+    "replace: the key lasts anew": "outside: no key has a lifetime",
+    "change: the next attempt is due then": "outside: nobody looks at the next attempt",
+    "queues/producer: none behind one that replaces": _ALONE,
+    "queues/producer: what replaces is alone in its page": _ALONE,
     "put: names of configurations": _NO_PROGRAM,
     "put: one that is as it was goes on": _NO_PROGRAM,
     "put: one of the same rule goes on": _NO_PROGRAM,
