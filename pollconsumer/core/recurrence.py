@@ -305,9 +305,8 @@ def tick_after_end(
     recurrence: Recurrence, due_ms: int, now_ms: int, attended_since_ms: int, ended_ms: int | None
 ) -> Tick:
     """The same of one whose period counts from the end of its last occurrence. ``ended_ms``: that end; None while it is
-    unfinished, 0 if there was none, or it was forgotten. A launch whose clock runs fast reckons an end a little ahead.
-    One that is more than a period ahead is corrupt, or the clock was set back: it is taken for 0, so that the
-    recurrence goes on.
+    unfinished, 0 if there was none, or it was forgotten. A launch whose clock runs fast reckons an end a little ahead;
+    one more than a period ahead is corrupt, or the clock was set back: it is taken for 0, so that occurrences go on.
 
     An unfinished one is looked at again in a period: the next one is due no sooner, whenever it ends meanwhile.
     """

@@ -73,9 +73,9 @@ def everything(store: RedisStore) -> RedisStore:
     wire.command("DEL", f"{store.keys.control('lease:consumer:mail:0')}")
     ours = {name: CONTROL_KEYS[name.partition(":")[0]] for name in LASTING}
     for name, (kind, _) in ours.items():
-        values = {"hash": ["field", "value"], "zset": [1.5, "value"]}.get(kind, ["value"])
+        of_kind: dict[str, list[str | float]] = {"hash": ["field", "value"], "zset": [1.5, "value"]}
         if not wire.command("EXISTS", store.keys.control(name)):
-            wire.command(WRITE[kind], store.keys.control(name), *values)
+            wire.command(WRITE[kind], store.keys.control(name), *of_kind.get(kind, ["value"]))
     return store
 
 
