@@ -6,7 +6,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tests.faults.about_messages import completing_call, stood_still
+from tests.faults.about_messages import completing_call
 from tests.faults.handlers_known import AFTER_END, AT_MOST_ONCE, PERIOD_MS, UNCHARGED
 
 if TYPE_CHECKING:
@@ -59,13 +59,14 @@ def a_key_until_the_start_is_held_no_longer(history: History) -> Iterator[str]:
 
 
 def what_costs_no_attempt_counts_for_none(history: History) -> Iterator[str]:
-    """36. After a call that is not charged the next one, by the same launch, is the same attempt."""
-    for (_, name), calls in history.of_message().items():
-        for before, after in pairwise(calls):
-            alike = (before.generation, before.fence) == (after.generation, after.fence)
+    """36. After a call that is not charged the next one, by the same launch is the same attempt, unless a death was."""
+    executions = history.of_message()
+    for message in history.stored:
+        calls = [] if message.crashes else executions.get((message.queue, message.id), [])
+        for before, after in pairwise(each for each in calls if each.generation == message.generation):
             charged = before.outcome not in UNCHARGED or before.handler in AT_MOST_ONCE
-            if alike and not charged and after.attempt != before.attempt and not stood_still(before, history):
-                yield f"{name} was begun at attempt {after.attempt}, and {before.attempt} was not charged"
+            if before.fence == after.fence and not charged and after.attempt != before.attempt:
+                yield f"{message.id} was begun at attempt {after.attempt}, and {before.attempt} was not charged"
 
 
 def what_is_skipped_is_not_handled(history: History) -> Iterator[str]:

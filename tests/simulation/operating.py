@@ -62,18 +62,17 @@ class Operator:
         self.installation.history.pauses.append((queue, server.now_ms() + 1, asked + lasts_ms - 1))
 
     def _pause_handler(self, process: Process) -> None:
-        """Some of the launches are told, by their heartbeats, which do not listen here."""
+        """Launches are told by the operator, not by their heartbeats, which do not listen here."""
         handler, server = self.chance.choice([*HANDLERS, *BULK]), self.installation.server
         self._insist(f"pauses the handler {handler}", lambda: self._pauses.pause(handler))
-        since, told = server.now_ms() + 1, set[int]()
-        for _, launch in self.installation.working:
-            if self.chance.random() < 0.5:
-                launch.progress.stops.ask("", handler.encode())
-                told.add(int(launch.holder.fence))
-        process.sleep(self.chance.choice([0.1, 20.0, 70.0]))
+        since, told = server.now_ms() + 1, [launch for _, launch in self.installation.working]
+        for launch in told:
+            launch.progress.stops.ask("", handler.encode())
+        process.sleep(self.chance.choice([5.0, 20.0, 70.0]))
         until = server.now_ms() - 1
         self._insist(f"resumes the handler {handler}", lambda: self._pauses.resume(handler))
-        self.installation.history.handler_pauses.append(HandlerPause(handler, since, until, frozenset(told)))
+        fences = frozenset(int(launch.holder.fence) for launch in told)
+        self.installation.history.handler_pauses.append(HandlerPause(handler, since, until, fences))
 
     def _break_lease(self, _: Process) -> None:
         def act() -> None:
