@@ -150,7 +150,7 @@ def tell(
 
     wire = ServerWire(
         "memory:",
-        lambda: Budget(5.0),
+        lambda: Budget(60.0),
         connect=lambda: DirectConnection(installation.server.store.execute),
         scripts=SCRIPTS,
     )
