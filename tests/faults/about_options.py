@@ -45,6 +45,17 @@ def _is_done(each: Operation) -> bool:
     return each.outcome in ("ok", "duplicate")
 
 
+def what_is_replaced_begins_anew(history: History) -> Iterator[str]:
+    """40. The call after a replacement is the first attempt again, and has no checkpoint."""
+    executions, deaths = history.of_message(), {(each.queue, each.id): each.crashes for each in history.stored}
+    for key, those in history.replacements().items():
+        for each in those:
+            calls = (call for call in executions.get(key, []) if each.answered and call.started > each.answered)
+            call = next(calls, None) if each.certain() else None
+            if call is not None and (call.found or (call.attempt > 1 and not deaths.get(key))):
+                yield f"{call.id} was begun at attempt {call.attempt} with {call.found}, after {each.id} replaced it"
+
+
 def a_key_until_the_start_is_held_no_longer(history: History) -> Iterator[str]:
     """35. No message is the duplicate of one in hand, where its key is held until the start alone."""
     executions = history.of_message()

@@ -46,6 +46,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     about_queues.quotas_hold,
     about_queues.a_paused_queue_hands_out_nothing,
     about_options.the_last_payload_is_handled,
+    about_options.what_is_replaced_begins_anew,
     about_options.a_key_until_the_start_is_held_no_longer,
     about_options.what_costs_no_attempt_counts_for_none,
     about_options.what_is_skipped_is_not_handled,

@@ -283,6 +283,8 @@ DOCTORED: list[tuple[str, dict[str, Any]]] = [
         "the_last_payload_is_handled",
         replaced("d") | {"executions": [], "stored": [BURIED]},
     ),
+    ("what_is_replaced_begins_anew", replaced("e", found=1)),
+    ("what_is_replaced_begins_anew", replaced("e", attempt=2)),
     (
         "nothing_is_early",
         replaced("e") | {"operations": [each._replace(due=T + 9) for each in replaced("e")["operations"]]},
