@@ -50,9 +50,11 @@ def what_is_replaced_begins_anew(history: History) -> Iterator[str]:
     executions, deaths = history.of_message(), {(each.queue, each.id): each.crashes for each in history.stored}
     for key, those in history.replacements().items():
         for each in those:
-            calls = (call for call in executions.get(key, []) if each.answered and call.started > each.answered)
-            call = next(calls, None) if each.certain() else None
-            if call is not None and (call.found or (call.attempt > 1 and not deaths.get(key))):
+            asked = min(other.invoked for other in those if other.id == each.id)
+            call = next((call for call in executions.get(key, []) if call.started > asked), None)
+            if call is None or not each.certain() or not each.answered or call.started < each.answered:
+                continue  # the call may have begun before it, or after it
+            if call.found or (call.attempt > 1 and not deaths.get(key)):
                 yield f"{call.id} was begun at attempt {call.attempt} with {call.found}, after {each.id} replaced it"
 
 

@@ -363,6 +363,8 @@ def test_every_invariant_is_tried() -> None:
             "queues": [Queue("default", {"completed": 0, "dead": 1}, {})],
         },
         replaced("e"),
+        replaced("e")
+        | two({"outcome": "ValueError", "digest": "e", "started": T * 1000 - 6500}, {"attempt": 2, "digest": "e"}),
         {"operations": [ASKED._replace(skips=True)], "executions": []},
         two({"outcome": "PutOff"}, {"attempt": 1, "started": LATE + 1_000_000, "ended": LATE + 1_000_001})
         | {"stored": [HELD]},
@@ -395,6 +397,7 @@ def test_every_invariant_is_tried() -> None:
         "it was interrupted before our first line",
         "its process died in the last attempt",
         "it was replaced before it began",
+        "it was replaced, and began before the reply came",
         "a hook skipped it",
         "it was put off",
         "its launch was told a moment ago that its handler is paused",
