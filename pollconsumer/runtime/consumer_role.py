@@ -62,11 +62,9 @@ def consume(
         durations = Durations(launch.leases.learned(launch.holder.group, handlers, aliases))
         try:
             wake = Wake(launch.bare_wire(), markers, launch.clock)
-            paused = launch.leases.paused_handlers
-            # GUARD a handler that was paused before
-            served = {name: each for name, each in handlers.items() if name not in paused} if paused else handlers
-            launch.progress.stops.handlers = {name.encode(): each.name.encode() for name, each in served.items()}
-            reason = Consumer(options, launch, served, executor, durations, wake, _exchange_of(launch, lost)).run()
+            names = {name: each.name for name, each in handlers.items()}
+            launch.progress.stops.serve(names, launch.leases.paused_handlers)  # GUARD a handler that was paused before
+            reason = Consumer(options, launch, handlers, executor, durations, wake, _exchange_of(launch, lost)).run()
             if elsewhere := sorted(named - wanted):
                 report_unserved(store, elsewhere, handlers, launch.emit)
             return reason

@@ -25,9 +25,28 @@ class HandlerPauses:
         self._key = self._keys.control("paused_handlers")
 
     def pause(self, handler: str) -> None:
-        """Pause ``handler``, and wake the heartbeats of all launches, which tell these."""
+        """Pause ``handler``."""
         demand(self._wire, OPERATOR, self._key)
         self._wire.command("HSETNX", self._key, handler, now_ms(self._wire))
+        self._wake_launches()
+        note(self._wire, self._keys, "pause", "", [handler])
+
+    def resume(self, handler: str) -> None:
+        """End the pause of ``handler``, and offer its parked messages at once. NotFound if it is not paused; messages
+        that an interrupted call left parked are offered nevertheless."""
+        demand(self._wire, OPERATOR, self._key)
+        was_paused = self._wire.command("HEXISTS", self._key, handler)
+        self._wire.command("HDEL", self._key, handler)
+        self._wake_launches()
+        names = all_names(self._wire, self._keys, [handler])
+        for queue in known_queues(self._wire, self._keys):
+            self._offer(queue, names)
+        if not was_paused:
+            raise NotFound("handler is not paused", handler, "status lists those that are")
+        note(self._wire, self._keys, "resume", "", [handler])
+
+    def _wake_launches(self) -> None:
+        """Wake the heartbeats of all launches, which tell these what is paused."""
         leases = [each for each in leases_of(self._wire, self._keys) if each["role"] == "consumer"]
         markers = {
             f"{self._keys.queue(queue, 'stop_marker')}:{each['fence']}" for each in leases for queue in each["queues"]
@@ -35,18 +54,6 @@ class HandlerPauses:
         for marker in sorted(markers):
             self._wire.command("RPUSH", marker, 1)  # GUARD launches are woken
             self._wire.command("PEXPIRE", marker, LISTENED_FOR_MS)
-        note(self._wire, self._keys, "pause", "", [handler])
-
-    def resume(self, handler: str) -> None:
-        """End the pause of ``handler``, and offer its parked messages at once. NotFound if it is not paused."""
-        demand(self._wire, OPERATOR, self._key)
-        if not self._wire.command("HEXISTS", self._key, handler):
-            raise NotFound("handler is not paused", handler, "status lists those that are")
-        self._wire.command("HDEL", self._key, handler)
-        names = all_names(self._wire, self._keys, [handler])
-        for queue in known_queues(self._wire, self._keys):
-            self._offer(queue, names)
-        note(self._wire, self._keys, "resume", "", [handler])
 
     def _offer(self, queue: str, names: Collection[str]) -> None:
         """Have parked messages of the handler with these ``names`` due now, but for those that were given another due

@@ -175,7 +175,7 @@ CHANGES: dict[str, tuple[str, str]] = {
         "",
     ),
     "runtime/handling/batch_in_hand: the batch grows": ("1", "0"),
-    "runtime/consumer_role: a handler that was paused before": (" if name not in paused", ""),
+    "runtime/consumer_role: a handler that was paused before": ("launch.leases.paused_handlers", "()"),
     "runtime/handling/bulk/bulk_call: errors of the messages that there are": TRUE,
     "runtime/handling/bulk/bulk_call: what is skipped is not in the call": (" if not skips", ""),
     "runtime/handling/hooks: what is skipped": ("None if skips else ", ""),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pollconsumer.core.errors import NotFound
 from pollconsumer.store.handler_pauses import HandlerPauses
 from pollconsumer.store.leases import Acquired, Group, Leases
 from tests.conftest import NAMESPACE
@@ -56,20 +57,26 @@ def test_a_pause_by_any_name_of_a_handler_holds_for_messages_of_all_its_names(si
     assert [site.state(each) for each in messages] == ["completed", "completed"]
 
 
-def test_a_launch_that_has_begun_hears_of_a_pause(site: Site) -> None:
+@pytest.mark.parametrize("before", [False, True])
+def test_a_launch_that_has_begun_hears_of_a_pause_and_of_its_end(site: Site, *, before: bool) -> None:
+    if before:
+        site.command("handler", "pause", "record")
     launch = site.start("run", "--timeout", "40s", "--idle-time", "500ms")
-    first = site.enqueue("record", name="a")
-    wait_until(lambda: site.state(first) == "completed", "the first message")
-    site.command("handler", "pause", "record")
-    parked: list[str] = []
+    latest = ""
 
-    def is_parked() -> bool:
-        parked.append(site.enqueue("record", name="b"))
-        wait_until(lambda: site.state(parked[-1]) not in ("ready", "reserved"), "the launch to take it")
-        return site.state(parked[-1]) == "scheduled"
+    def is_next_one(state: str) -> bool:
+        nonlocal latest
+        latest = site.enqueue("record", name="a")
+        wait_until(lambda: site.state(latest) not in ("ready", "reserved"), "the launch to take it")
+        return site.state(latest) == state
 
-    wait_until(is_parked, "the launch to hear of it")
-    assert site.json("status", parked[-1])["last_error"] == "paused: a person paused record"
+    if not before:
+        wait_until(lambda: is_next_one("completed"), "the first message")
+        site.command("handler", "pause", "record")
+    wait_until(lambda: is_next_one("scheduled"), "the launch to hear of the pause")
+    assert site.json("status", latest)["last_error"] == "paused: a person paused record"
+    site.command("handler", "resume", "record")
+    wait_until(lambda: is_next_one("completed"), "the launch to hear of its end")
     launch.send_signal(signal.SIGTERM)
     assert launch.wait(20) == 0
 
@@ -126,6 +133,21 @@ def test_other_handlers_go_on(app: PollConsumer, sandbox: Sandbox, bulk: int | N
     pauses.resume("off")
     sandbox.run()
     assert seen == ["on", "off"]
+
+
+def test_an_interrupted_resumption_is_made_up_for_by_a_second_one(app: PollConsumer, sandbox: Sandbox) -> None:
+    seen: list[str] = []
+    app.handler("off")(lambda: seen.append("off"))
+    store = sandbox.store_of(app)
+    pauses = HandlerPauses(store.wire, store.keys.namespace)
+    pauses.pause("off")
+    app.enqueue("off")
+    sandbox.run()
+    store.wire.command("HDEL", store.keys.control("paused_handlers"), "off")
+    with pytest.raises(NotFound):
+        pauses.resume("off")
+    sandbox.run()
+    assert seen == ["off"]
 
 
 @pytest.mark.parametrize("replaced", [False, True])

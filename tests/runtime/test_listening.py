@@ -112,14 +112,22 @@ def test_a_request_is_passed_on_once_with_a_signal(heard: Heard) -> None:
 @pytest.mark.parametrize("name", [b"send", b"an.alias"])
 def test_a_pause_of_a_handler_that_the_launch_serves_is_passed_on(name: bytes, heard: Heard) -> None:
     stops = heard.progress.stops
-    stops.handlers = {b"send": b"send", b"an.alias": b"send"}
+    stops.serve({"send": "send", "an.alias": "send"}, [])
     heard.store.paused = [name, b"of.another"]
     assert heard.listen()
     assert (stops.any(), stops.paused("send"), stops.paused("of.another")) == (True, True, False)
     assert (stops.standing(), stops.any()) == (set(), True)
     heard.store.paused, heard.store.woken = [], True
     heard.listen()
-    assert stops.paused("send")
+    assert (stops.paused("send"), stops.any()) == (False, False)
+
+
+def test_a_handler_that_is_resumed_before_its_launch_listens_is_paused_no_more(heard: Heard) -> None:
+    stops = heard.progress.stops
+    stops.serve({"send": "send"}, ["send"])
+    assert (stops.any(), stops.paused("send")) == (True, True)
+    assert heard.listen()
+    assert (stops.paused("send"), stops.any()) == (False, False)
 
 
 def test_a_launch_that_serves_no_paused_handler_goes_on_quickly(heard: Heard) -> None:
@@ -148,7 +156,7 @@ def test_what_the_launch_has_forgotten_is_not_asked_for_again(heard: Heard) -> N
 def test_more_requests_than_there_is_room_for_leave_the_last_ones() -> None:
     stops = LaunchProgress().stops
     for n in range(stops.MOST + 3):
-        stops.ask("mail", f"m{n}".encode())
+        stops.ask(("mail", f"m{n}".encode()))
     assert stops.standing() == {("mail", f"m{n}".encode()) for n in range(3, stops.MOST + 3)}
 
 

@@ -307,7 +307,7 @@ class VirtualLaunch:
         self.waits: list[tuple[float, float]] = []
         """From when, and until when at the latest."""
         self.events: list[Event] = []
-        self.leases = SimpleNamespace(live_fences=list, count=lambda *_: None, paused_handlers=())
+        self.leases = SimpleNamespace(live_fences=list, count=lambda *_: None)
         self.store = VirtualStore(self.clock, Arrivals(script), settings.waking, self._before_wait)
         self.slots = VirtualSlots(settings.slots, self.clock, lambda payload: script[payload["n"]].duration)
         inline = settings.slots == 1

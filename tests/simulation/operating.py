@@ -67,10 +67,12 @@ class Operator:
         self._insist(f"pauses the handler {handler}", lambda: self._pauses.pause(handler))
         since, told = server.now_ms() + 1, [launch for _, launch in self.installation.working]
         for launch in told:
-            launch.progress.stops.ask("", handler.encode())
+            launch.progress.stops.pause([handler.encode()])
         process.sleep(self.chance.choice([5.0, 20.0, 70.0]))
         until = server.now_ms() - 1
         self._insist(f"resumes the handler {handler}", lambda: self._pauses.resume(handler))
+        for _, launch in self.installation.working:
+            launch.progress.stops.pause([])
         fences = frozenset(int(launch.holder.fence) for launch in told)
         self.installation.history.handler_pauses.append(HandlerPause(handler, since, until, fences))
 

@@ -33,9 +33,6 @@ ANSWER_WITHIN = 0.5
 STUBBORN_AFTER = 15.0
 """Seconds after a request, by which every message that can be stopped has been."""
 
-HANDLERS = ""
-"""What stands in place of a queue's name for the handlers that are paused."""
-
 
 class StopListener:
     def __init__(
@@ -46,8 +43,9 @@ class StopListener:
         wire.patience = lambda: Budget(ANSWER_WITHIN)
         self._markers = [f"{keys.queue(queue, 'stop_marker')}:{fence}" for queue in queues]
         self._requests = {queue: keys.queue(queue, "stops") for queue in queues}
-        # GUARD told of pauses
-        self._requests[HANDLERS] = keys.control("paused_handlers")
+        self._pauses = keys.control("paused_handlers")
+        self._paused: set[bytes] | None = None
+        """Names of the paused handlers, as the launch was told."""
         self._blocked = False
         self._attend_at = time.monotonic() + FIRST_AFTER
         self._asked: dict[tuple[str, bytes], float] = {}
@@ -85,10 +83,13 @@ class StopListener:
             self._blocked = True
 
     def _pass_on(self) -> None:
-        answers = self._wire.once([("HGETALL", key) for key in self._requests.values()])
+        *answers, pauses = self._wire.once([("HGETALL", key) for key in (*self._requests.values(), self._pauses)])
+        if (paused := set(pauses[::2])) != self._paused:
+            self._progress.stops.pause(paused)  # GUARD told of pauses
+            self._paused = paused
         found = {(queue, each) for queue, answer in zip(self._requests, answers, strict=True) for each in answer[::2]}
         for each in found - self._asked.keys():
-            self._progress.stops.ask(*each)
+            self._progress.stops.ask(each)
             self._asked[each] = time.monotonic()
             with suppress(OSError):
                 os.kill(self._pid, CALL)

@@ -68,11 +68,11 @@ class AttemptOpener:
         return None
 
     def _turns_away(self, reservation: Reservation) -> bool:
-        """Settle a message that is to stop, or whose handler was paused meanwhile."""
+        """Settle a message that is to stop, or whose handler is paused."""
         if self._stops.asked(reservation):
             self._settling.stop_unstarted(reservation)
             return True
-        if self._stops.paused(reservation.handler):  # GUARD a handler that is paused meanwhile
+        if self._stops.paused(reservation.handler):  # GUARD a handler that is paused
             self._settling.park(reservation)
             return True
         return False

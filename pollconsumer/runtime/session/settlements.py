@@ -50,7 +50,7 @@ class Settlements:
         handlers: Mapping[str, Handler],
         predecessors: Predecessors,
     ) -> None:
-        self._predecessors, self._leases = predecessors, launch.leases
+        self._predecessors = predecessors
         self._emit, self._chance, self._context_of, self._handlers = launch.emit, launch.chance, context_of, handlers
         self._stops, self._attended = launch.progress.stops, launch.plan.attended
         self._aliases = aliases_among(handlers)
@@ -209,7 +209,7 @@ class Settlements:
     def park(self, reservation: Reservation) -> None:
         """Park the message, uncharged, until a consumer knows its handler, or that is no longer paused."""
         handler = reservation.handler
-        is_paused = handler in self._leases.paused_handlers or (self._stops.any() and self._stops.paused(handler))
+        is_paused = self._stops.paused(handler)
         problem = f"unknown_handler: no handler named {reservation.handler} here"[:MAX_ERROR_CHARACTERS]
         if is_paused:
             problem = f"paused: a person paused {reservation.handler}"[:MAX_ERROR_CHARACTERS]

@@ -35,6 +35,6 @@ def pause(name: str) -> None:
 @handler.command(epilog="pollconsumer handler resume mail.send")
 @click.argument("name", type=HANDLER_NAME)
 def resume(name: str) -> None:
-    """Have the messages of a paused handler handled again, by launches that begin from now on: those that are parked
-    are due at once."""
+    """Have launches handle the messages of a paused handler again, within a second: those that are parked are due at
+    once."""
     opened(HandlerPauses).resume(name)

@@ -1,4 +1,4 @@
-"""Requests to stop messages in hand, and handlers that were paused, in memory that a launch shares with its heartbeat.
+"""Requests to stop messages in hand, and handlers that are paused, in memory that a launch shares with its heartbeat.
 
 The heartbeat writes what it learns from the store; the launch only reads it, without a system call, so that it may
 look as often as it likes.
@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
+    from collections.abc import Callable, Iterable, Mapping
 
 _LENGTHS = struct.Struct("HH")
+_NO_QUEUE, _ALL_RESUMED = "", b""
+"""What stand in place of a queue's name, and of a handler's."""
 
 
 class Stops:
@@ -32,19 +33,29 @@ class Stops:
         self._count = memoryview(memory)[at : at + self._FROM].cast("Q")
         self._seen = 0
         self._asked: set[tuple[str, bytes]] = set()
-        self.handlers: Mapping[bytes, bytes] = {}
-        """The handlers that the launch serves, by each name: it is told of the pauses of these."""
+        self._handlers: Mapping[bytes, bytes] = {}
+        """The own names of the launch's handlers, by each name: other pauses do not concern it."""
         self._paused: set[bytes] = set()
         self._act: Callable[[], None] | None = None
         self._lock = RLock()  # a signal handler may look while its thread does
 
-    def ask(self, queue: str, message_id: bytes) -> None:
-        """Record a request, in the heartbeat; without a queue, that the handler of that name is paused."""
-        texts = queue.encode()[: self._LONGEST], message_id[: self._LONGEST]
-        entry = _LENGTHS.pack(*map(len, texts)) + b"".join(texts)
-        at = self._place(self._count[0])
-        self._memory[at : at + len(entry)] = entry
-        self._count[0] += 1
+    def ask(self, *requests: tuple[str, bytes]) -> None:
+        """Record requests of queues and ids, in the heartbeat. The launch sees all of them or none."""
+        for number, (queue, message_id) in enumerate(requests, self._count[0]):
+            texts = queue.encode()[: self._LONGEST], message_id[: self._LONGEST]
+            entry = _LENGTHS.pack(*map(len, texts)) + b"".join(texts)
+            at = self._place(number)
+            self._memory[at : at + len(entry)] = entry
+        self._count[0] += len(requests)
+
+    def pause(self, names: Iterable[bytes]) -> None:
+        """Record, in the heartbeat, that the handlers with these names are paused, and no others."""
+        self.ask((_NO_QUEUE, _ALL_RESUMED), *((_NO_QUEUE, name) for name in names))
+
+    def serve(self, handlers: Mapping[str, str], paused: Iterable[str]) -> None:
+        """Name the launch's handlers, by each name, and which of them were paused before."""
+        self._handlers = {name.encode(): own.encode() for name, own in handlers.items()}
+        self._paused = {own.encode() for own in paused}
 
     def answer_by(self, act: Callable[[], None]) -> None:
         """Have `called` call ``act``, in a signal handler of the main thread."""
@@ -64,7 +75,7 @@ class Stops:
         return self.any() and (reservation.queue, reservation.id) in self.standing()
 
     def paused(self, handler: str) -> bool:
-        """Whether a person has paused this handler since the launch began."""
+        """Whether a person has paused this handler."""
         self.standing()
         return handler.encode()[: self._LONGEST] in self._paused
 
@@ -78,10 +89,12 @@ class Stops:
                 begin = at + _LENGTHS.size
                 ends = begin + queue, begin + queue + message_id
                 name, asked = self._memory[begin : ends[0]].decode("utf-8", "replace"), self._memory[slice(*ends)]
-                if name:
+                if name != _NO_QUEUE:
                     self._asked.add((name, asked))
-                elif asked in self.handlers:
-                    self._paused.add(self.handlers[asked])  # by whichever name
+                elif asked == _ALL_RESUMED:
+                    self._paused.clear()
+                elif asked in self._handlers:
+                    self._paused.add(self._handlers[asked])  # by whichever name
             self._seen = count
             return set(self._asked)
 
