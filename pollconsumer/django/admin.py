@@ -10,6 +10,7 @@ from django.contrib import admin, messages
 from django.contrib.admin import ShowFacets
 from django.http import HttpRequest
 from django.shortcuts import redirect
+from django.utils.html import format_html
 
 from pollconsumer.core.errors import NotFound, PollConsumerError
 from pollconsumer.core.lifecycle import State
@@ -105,7 +106,13 @@ class MessageAdmin(_OfStore):
     list_filter = (_by("state", lambda: State), _by("queue", _queues), _by("handler", _handlers))
     search_fields = ("message_id",)
     search_help_text = f"The whole id. Without one, the list has at most {MOST:,} messages: choose a state or a queue."
-    exclude = ("key",)
+    exclude = ("key", "traceback")
+    readonly_fields = ("lines_of_traceback",)
+
+    @admin.display(description="traceback", empty_value="-")
+    def lines_of_traceback(self, message: QueueMessage) -> str | None:
+        """The traceback, whose lines the admin would run together."""
+        return message.traceback and format_html("<pre>{}</pre>", message.traceback)
 
     def rows(self, searched: str, **chosen: Any) -> Iterator[QueueMessage]:
         if searched:

@@ -106,6 +106,8 @@ told = {{
 }}
 page = ada.get(path + "default_2Flater_3A1_40x/change/").text
 told["shown"] = ["shop.tasks.record" in page, "later:1@x" in page, 'name="_save"' in page]
+failed = ada.get(path + "mail_2Fdead-0/change/").text
+told["traced"] = re.search(r"<pre>Traceback .*\\n  File ", failed) is not None
 told["gone"] = ada.get(path + "default_2Fgone/change/").status_code
 told["cancelled"] = sent("cancel", "default/ready", "default/done")
 told["redriven"] = sent("redrive", "mail/dead-0")
@@ -125,6 +127,7 @@ print(json.dumps(told))
         "none": [],
         "both": [],
         "shown": [True, True, False],
+        "traced": True,
         "gone": 302,
         "cancelled": ["1 cancelled, 1 left: only scheduled and ready ones can be."],
         "redriven": ["1 redriven."],
