@@ -1,8 +1,7 @@
-"""``python -m tests.simulation.mutations``: takes the store's guards out, one by one, and says when the simulation
-violates an invariant.
+"""Takes the store's guards out, one by one, and says what the simulation violates then.
 
-The guards are those of `tests.faults.mutation_table`; each is taken out of a copy. Prints a line for each, or with
-``--table`` a table of all. Ends with 1 if one was not caught that should be.
+``python -m tests.simulation.mutations``. The guards are those of `tests.faults.mutation_table`; each is taken out of a
+copy. Prints a line for each, or with ``--table`` a table of all. Ends with 1 if one was not caught that should be.
 """
 
 from __future__ import annotations
