@@ -44,7 +44,7 @@ class Operator:
         return 0
 
     def _pause(self, process: Process) -> None:
-        queue, server = self.chance.choice(self.installation.queues), self.installation.server
+        queue, server = self._queue(), self.installation.server
         self._insist(f"pauses {queue}", lambda: self._person.pause(queue, paused=True))
         since = server.now_ms() + 1
         process.sleep(self.chance.choice([0.1, 3.0, 20.0]))
@@ -54,12 +54,21 @@ class Operator:
 
     def _pause_for(self, _: Process) -> None:
         """It ends as long after the call was asked for as it lasts, at the earliest."""
-        queue, server = self.chance.choice(self.installation.queues), self.installation.server
+        queue, server = self._queue(), self.installation.server
         lasts_ms, asked = self.chance.choice([100, 3000, 20_000]), server.now_ms()
         self._insist(
             f"pauses {queue} for {lasts_ms} ms", lambda: self._person.pause(queue, paused=True, lasts_ms=lasts_ms)
         )
         self.installation.history.pauses.append((queue, server.now_ms() + 1, asked + lasts_ms - 1))
+
+    def _queue(self) -> str:
+        """A queue, whose next pause takes the place of the one that has not ended."""
+        history, ended = self.installation.history, self.installation.server.now_ms() - 1
+        chosen = self.chance.choice(self.installation.queues)
+        history.pauses[:] = [
+            (queue, since, min(until, ended) if queue == chosen else until) for queue, since, until in history.pauses
+        ]
+        return chosen
 
     def _pause_handler(self, process: Process) -> None:
         """Launches are told by the operator, not by their heartbeats, which do not listen here."""

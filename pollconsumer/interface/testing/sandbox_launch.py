@@ -92,7 +92,7 @@ class SandboxStops(Stops):
         self._store = store
 
     def any(self) -> bool:
-        return bool(self.standing() or self._paused)
+        return bool(self.standing())
 
     def asked(self, reservation: Reservation) -> bool:
         key = self._store.keys.queue(reservation.queue, "stops")

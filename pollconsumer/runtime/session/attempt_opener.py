@@ -42,7 +42,7 @@ class AttemptOpener:
         malformed, whose handler is unknown or paused, which a newer version wrote, or whose process died too often:
         that one is settled."""
         handler = self._handlers.get(reservation.handler)
-        if self._stops.any() and self._turns_away(reservation):
+        if (self._stops.paused or self._stops.any()) and self._turns_away(reservation):
             return None
         if reservation.expires and reservation.has_expired(self._clock()) and not self._took_steps(reservation):
             self._settling.expire(reservation, reservation.server_ms(self._clock()))
@@ -72,7 +72,7 @@ class AttemptOpener:
         if self._stops.asked(reservation):
             self._settling.stop_unstarted(reservation)
             return True
-        if self._stops.paused(reservation.handler):  # GUARD a handler that is paused
+        if reservation.handler in self._stops.paused:  # GUARD a handler that is paused
             self._settling.park(reservation)
             return True
         return False

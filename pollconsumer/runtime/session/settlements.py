@@ -209,7 +209,7 @@ class Settlements:
     def park(self, reservation: Reservation) -> None:
         """Park the message, uncharged, until a consumer knows its handler, or that is no longer paused."""
         handler = reservation.handler
-        is_paused = self._stops.paused(handler)
+        is_paused = handler in self._stops.paused
         problem = f"unknown_handler: no handler named {reservation.handler} here"[:MAX_ERROR_CHARACTERS]
         if is_paused:
             problem = f"paused: a person paused {reservation.handler}"[:MAX_ERROR_CHARACTERS]

@@ -33,9 +33,10 @@ class Stops:
         self._count = memoryview(memory)[at : at + self._FROM].cast("Q")
         self._seen = 0
         self._asked: set[tuple[str, bytes]] = set()
-        self._handlers: Mapping[bytes, bytes] = {}
+        self._handlers: Mapping[bytes, str] = {}
         """The own names of the launch's handlers, by each name: other pauses do not concern it."""
-        self._paused: set[bytes] = set()
+        self.paused = frozenset[str]()
+        """Own names of the handlers that a person has paused, as `standing` last found."""
         self._act: Callable[[], None] | None = None
         self._lock = RLock()  # a signal handler may look while its thread does
 
@@ -54,8 +55,8 @@ class Stops:
 
     def serve(self, handlers: Mapping[str, str], paused: Iterable[str]) -> None:
         """Name the launch's handlers, by each name, and which of them were paused before."""
-        self._handlers = {name.encode(): own.encode() for name, own in handlers.items()}
-        self._paused = {own.encode() for own in paused}
+        self._handlers = {name.encode(): own for name, own in handlers.items()}
+        self.paused = frozenset(paused)
 
     def answer_by(self, act: Callable[[], None]) -> None:
         """Have `called` call ``act``, in a signal handler of the main thread."""
@@ -67,22 +68,17 @@ class Stops:
             self._act()
 
     def any(self) -> bool:
-        """Whether there may be a request, or a pause."""
-        return bool(self._asked or self._paused) or self._count[0] != self._seen
+        """Whether there may be a request, or news of pauses."""
+        return bool(self._asked) or self._count[0] != self._seen
 
     def asked(self, reservation: Reservation) -> bool:
         """Whether this message is to stop."""
         return self.any() and (reservation.queue, reservation.id) in self.standing()
 
-    def paused(self, handler: str) -> bool:
-        """Whether a person has paused this handler."""
-        self.standing()
-        return handler.encode()[: self._LONGEST] in self._paused
-
     def standing(self) -> set[tuple[str, bytes]]:
         """Queue and id of each message that is to stop."""
         with self._lock:
-            count = self._count[0]
+            count, paused = self._count[0], set(self.paused)
             for number in range(max(self._seen, count - self.MOST), count):
                 at = self._place(number)
                 queue, message_id = _LENGTHS.unpack_from(self._memory, at)
@@ -92,10 +88,10 @@ class Stops:
                 if name != _NO_QUEUE:
                     self._asked.add((name, asked))
                 elif asked == _ALL_RESUMED:
-                    self._paused.clear()
+                    paused.clear()
                 elif asked in self._handlers:
-                    self._paused.add(self._handlers[asked])  # by whichever name
-            self._seen = count
+                    paused.add(self._handlers[asked])  # by whichever name
+            self._seen, self.paused = count, frozenset(paused)
             return set(self._asked)
 
     def forget(self, queue: str, message_id: bytes) -> None:

@@ -210,10 +210,11 @@ class QuickPath:
         return runs
 
     def _way_of(self, which: tuple[str, str], inline: Inline) -> _Way | None:
-        """The way of messages of a handler in a queue; None if the handler is isolated, or not expected to be brief."""
+        """The way of messages of a handler in a queue; None if the handler is isolated, paused, or not expected to be
+        brief."""
         name, queue = which
         expected, handler = self._durations.expected(name), self._handlers.get(name)
-        if handler is None or expected is None or expected > self._horizon:
+        if handler is None or expected is None or expected > self._horizon or name in self._stops.paused:
             return None
         way = self._ways.get(which)
         if way is None:

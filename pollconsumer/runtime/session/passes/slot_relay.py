@@ -79,7 +79,7 @@ class SlotRelay:
             return None
         reservation = reserved[0]
         handler, lot = self._handlers.get(reservation.handler), reservation.lot
-        if handler is None or not lot.is_plain:
+        if handler is None or not lot.is_plain or reservation.handler in self._stops.paused:
             return None
         try:
             payload = decode_payload(reservation.payload)
