@@ -63,7 +63,7 @@ HANDLERS = (
     "once too",
     "once with context",
 )
-ACTS = ("result", "no JSON", "enqueue", "checkpoint", "retry", "dead", "yield", "stop", "lose", "leak")
+ACTS = ("result", "no JSON", "enqueue", "checkpoint", "retry", "dead", "yield", "stop", "lose", "leak", "pause")
 
 
 class Sent(NamedTuple):
@@ -241,6 +241,9 @@ class Launched:
         if context is not None and (act == "enqueue" or payload["n"] % 2 == 0):
             child = {"n": payload["n"] + 1000, "takes": 0, "act": ""}
             context.enqueue("plain", child, id=f"child{payload['n']}", queue="mail")
+        if act == "pause":  # and end a pass, which does not look for news
+            self.launch.progress.stops.paused = frozenset({"too"})
+            raise Fatal("no")
         if act == "retry":
             raise RetryIn(1)
         if act == "dead":
@@ -333,6 +336,14 @@ def test_both_leave_the_same_if_a_message_in_the_middle_is_unusual(sixth: Sent) 
     quickly, generally = (Launched(History(sent), quickly=quickly) for quickly in (True, False))
     assert quickly.quick >= 4
     assert quickly.left == generally.left
+
+
+def test_both_leave_what_is_paused_meanwhile() -> None:
+    sent = [*[Sent(handler="too")] * 9, Sent("pause"), *[Sent(handler="too")] * 3, *[Sent()] * 9]
+    quickly, generally = (Launched(History(sent), quickly=quickly) for quickly in (True, False))
+    assert quickly.quick >= 12
+    assert quickly.left == generally.left
+    assert not quickly.called & {"m10", "m11", "m12"}
 
 
 @pytest.mark.parametrize("priority", [-1, 1])

@@ -60,7 +60,9 @@ class Place:
             "context": Handler("context", lambda *_: None, takes_context=True),
             "isolated": Handler("isolated", lambda *_: None, isolated=True),
             "once": Handler("once", lambda *_: None, at_most_once=True),
+            "paused": Handler("paused", lambda *_: None),
         }
+        self.progress.stops.serve({}, ["paused"])
         self.ahead = SlotRelay(launch, handlers, executor, exchange, brief=BRIEF)
         self.ahead.open(MARGIN, few=1)
 
@@ -137,6 +139,7 @@ def test_no_slot_takes_a_message_of_a_launch_that_is(becomes: Callable[[Place], 
         reservation(0, "context"),
         reservation(0, "isolated"),
         reservation(0, "once"),
+        reservation(0, "paused"),
         reservation(0, payload=b"["),
         reservation(0, crashes=1),
     ],
