@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -59,6 +60,10 @@ def pauses(context: Context) -> None:
 @app.handler("silent", queue="load", result_ttl=0)
 def silent(number: int) -> int:
     return number
+
+
+@app.handler("nothing", queue="load")
+def nothing(number: int) -> None: ...
 
 
 @app.handler("keep", queue="load", result_ttl="7d")
@@ -471,6 +476,19 @@ def test_a_chain_in_a_batch_counts_as_one_member(sandbox: Sandbox) -> None:
     assert told[-1] == ("ended", ((2, 1, 1, 0, 0), [3], ["Fatal: less than nothing"]))
     assert [each.id for each in app.batches.get("import").members()] == ["import.0+2", "import.1+2"]
     assert app.batches.get("import").redrive() == 1
+
+
+def test_many_brief_messages_that_are_handled_in_passes_bring_about_what_follows_each(sandbox: Sandbox) -> None:
+    with a_batch() as batch:
+        for number in range(20):
+            batch.add(nothing.args(number))
+            batch.add(app.chain(nothing.args(number), nothing.args(number)))
+            app.chain(nothing.args(number), tell.args("link")).enqueue()
+            nothing.using(then=tell.args("then of one")).enqueue(number)
+    sandbox.run()
+    counts = Counter(words())
+    assert counts == {"link": 20, "then of one": 20, "then": 1, "ended": 1}
+    assert told[-1] == ("ended", ((40, 40, 0, 0, 0), [None] * 40, []))
 
 
 def test_callbacks_of_one_message(sandbox: Sandbox) -> None:
