@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.messages.sequel import member_of
 from pollconsumer.store.reading.batch_reader import COMPLETED, DEAD, FIRST_ADDED, OTHERWISE
+from tests.faults.about_messages import stood_still
 from tests.faults.handlers_known import BULK, UNCHARGED
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def chains_go_on_link_by_link(history: History) -> Iterator[str]:
 
 def messages_of_a_call_end_as_it_says(history: History) -> Iterator[str]:
     """33. Each message of a bulk handler's call has the result or the error that is said of it; one that has ended well
-    is not called again by that launch.
+    is not called again by that launch, unless it stood still and its reservation was lost.
 
     (A result may have lapsed once the server's clock was set.)
     """
@@ -121,7 +122,8 @@ def messages_of_a_call_end_as_it_says(history: History) -> Iterator[str]:
     for message in history.stored:
         calls = executions.get((message.queue, message.id), []) if message.handler in BULK else []
         for before, after in pairwise(calls):
-            if before.outcome == "ok" and (before.generation, before.fence) == (after.generation, after.fence):
+            settled = before.outcome == "ok" and not stood_still(before, history)
+            if settled and (before.generation, before.fence) == (after.generation, after.fence):
                 yield f"{message.id} was called again, {before.together - 1} beside it, after it had ended well"
         ending = (message.generation, message.attempts, message.fence)
         for each in calls:

@@ -148,7 +148,7 @@ def nothing_is_early(history: History) -> Iterator[str]:
             # Under another fence the failure may never have been settled: then the attempt is made up for at once. So
             # it is if its launch stood still after it had reserved the message, which others recovered meanwhile.
             settled = before.fence == after.fence and before.attempt + _costs(before) == after.attempt
-            settled = settled and not _stood_still(before, history)
+            settled = settled and not stood_still(before, history)
             if settled and before.outcome in BACKOFF_MS and before.ended is not None and (queue, name) not in moves:
                 # The instant of a failure is reckoned from that of its reservation.
                 set_forward = history.set_forward(before.started - LONGEST_RESERVATION, after.started)
@@ -364,7 +364,7 @@ def _was_resumed(call: Execution, history: History) -> bool:
     return any(0 <= call.started - resumed < MOMENT for resumed in history.resumed)
 
 
-def _stood_still(call: Execution, history: History) -> bool:
+def stood_still(call: Execution, history: History) -> bool:
     """Whether its launch may have, between its reservation and its end."""
     reserved = call.started - LONGEST_RESERVATION
     return call.ended is not None and any(reserved < resumed < call.ended for resumed in history.resumed)

@@ -382,6 +382,8 @@ def test_every_invariant_is_tried() -> None:
             "executions": [DIED_TOGETHER, CALL._replace(handler="bulk_isolated", pid=2, started=LATE, ended=LATE + 1)],
             "stored": [HELD._replace(handler="bulk_isolated")],
         },
+        two({"handler": "bulk", "outcome": "ok"}, {"handler": "bulk"})
+        | {"stored": [HELD._replace(handler="bulk", attempts=2)], "resumed": [CALL.started - 9_000_000]},
     ],
     ids=[
         "it yielded",
@@ -411,6 +413,7 @@ def test_every_invariant_is_tried() -> None:
         "it was called with another, and failed alone",
         "its process died before its end in a call was settled, at most once",
         "the process of its call died, and it was called alone",
+        "its machine slept between its reservation and the call",
     ],
 )
 def test_what_may_happen_is_no_violation(changes: dict[str, Any]) -> None:
