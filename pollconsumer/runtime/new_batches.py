@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Lock
 
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.messages.message import Codec, NewMessage, check_id
@@ -55,13 +56,15 @@ class StartedBatch:
 
     def __init__(self, batch: NewBatch, add: Callable[[NewMessage], None]) -> None:
         self._batch, self._add, self._members = batch, add, 0
+        self._lock = Lock()
         self.id = batch.id
 
     def add(self, member: Sendable) -> str:
         """Add a member: ``handler.args(…)``, or a chain. Returns its id."""
-        message = member_of(member, self._batch.home, self.id, self._members)
-        self._add(message)
-        self._members += 1
+        with self._lock:
+            message = member_of(member, self._batch.home, self.id, self._members)
+            self._add(message)
+            self._members += 1
         return message.id
 
     def closed(self) -> NewBatch:

@@ -44,6 +44,7 @@ NEAREST = {
     "arrive": ["batches"],
     "attempt_opener": ["interface/test_codec", "interface/test_handler_pauses"],
     "audit": ["newer_versions", "auditing"],
+    "batch_answers": ["interface/test_batch_api"],
     "batches": ["batches"],
     "batch_in_hand": ["interface/test_batch_api"],
     "batches_due": ["batches"],

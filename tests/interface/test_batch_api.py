@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -33,6 +35,15 @@ def grow(context: Context, by: int) -> None:
     assert context.batch is not None
     for number in range(by):
         context.batch.add(load.args(number))
+
+
+@app.handler("swarm", queue="grow")
+def swarm(context: Context, by: int) -> None:
+    started, batch = context.start_batch("swarm"), context.batch
+    assert batch is not None
+    with ThreadPoolExecutor(8) as pool:
+        ids = [*pool.map(lambda n: (batch if n % 2 else started).add(nothing.args(n)), range(2 * by))]
+    assert len({*ids}) == 2 * by
 
 
 @app.handler("plain", queue="load")
@@ -489,6 +500,31 @@ def test_many_brief_messages_that_are_handled_in_passes_bring_about_what_follows
     counts = Counter(words())
     assert counts == {"link": 20, "then of one": 20, "then": 1, "ended": 1}
     assert told[-1] == ("ended", ((40, 40, 0, 0, 0), [None] * 40, []))
+
+
+def test_the_batch_grows_with_the_last_link_of_a_chain_and_not_before(sandbox: Sandbox) -> None:
+    with a_batch() as batch:
+        batch.add(app.chain(plain.args("x"), grow.args(2)))
+        batch.add(app.chain(grow.args(2).using(max_attempts=1), plain.args("x")))
+    sandbox.run()
+    assert words() == ["failed", "ended"]
+    assert told[-1][1][0] == (4, 3, 1, 0, 0)
+    assert told[-1][1][2] == [
+        "UsageError: batch.add: before the last link of a chain; add members in the last link",
+    ]
+
+
+def test_threads_of_a_handler_add_members_with_numbers_of_their_own(sandbox: Sandbox) -> None:
+    with a_batch() as batch:
+        batch.add(swarm.args(300))
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        sandbox.run()
+    finally:
+        sys.setswitchinterval(before)
+    assert app.batches.get("import").status().completed == 301
+    assert app.batches.get("swarm").status().completed == 300
 
 
 def test_callbacks_of_one_message(sandbox: Sandbox) -> None:

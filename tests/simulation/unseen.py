@@ -11,6 +11,7 @@ _NOT_FORGOTTEN = "outside: no story is so long that a batch or its members are f
 _NOT_HEARD = "outside: heartbeats do not listen; whoever pauses a handler tells launches"
 _AS_SAID = "outside: bulk handlers say what they should"
 _ALONE = "outside: simulated producers enqueue one by one"
+_WHERE_TAKEN = "outside: handlers add messages where they may"
 _NO_COROUTINE = "outside: no handler is a coroutine function"
 
 UNSEEN: dict[str, str] = {
@@ -57,6 +58,8 @@ UNSEEN: dict[str, str] = {
     "interface/api/batches/open_batch: a batch that is closed": _NOT_FORGOTTEN,
     "interface/api/batches/open_batch: what has ended": _NOT_FORGOTTEN,
     "runtime/session/ended_messages: results of members are kept": _NO_END,
+    "runtime/session/batch_answers: a batch grows with the end of a chain": _WHERE_TAKEN,
+    "runtime/handling/journal: nothing that is lost goes with a step": _WHERE_TAKEN,
     "runtime/handling/journal: a recorded step, awaited": _NO_COROUTINE,
     "runtime/handling/hooks: what is skipped, awaited": _NO_COROUTINE,
     "runtime/launch/stop_listener: told of pauses": _NOT_HEARD,

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from pollconsumer.core.errors import NotFound
-from pollconsumer.core.messages.sequel import member_of
+from pollconsumer.core.errors import NotFound, UsageError
+from pollconsumer.core.messages.sequel import decoded, member_of
 from pollconsumer.store.queues.batches import Batches
 from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.reading.messages import Message
 
 
-def answer_about(producer: Producer, what: str, home: str, batch_id: str, *more: Any) -> Any:
+def answer_about(producer: Producer, sequel: bytes, what: str, home: str, batch_id: str, *more: Any) -> Any:
     """The answer to a handler's question about a batch. ``number``, with how many: the first of these numbers, for
-    members to be added. ``status``: its counts. Both None if there is no such batch. ``members``, with which ones and a
-    chunk: a page of them, and the next chunk, None if there is none."""
+    members to be added; UsageError if its message, which has this ``sequel``, does not end a member. ``status``: its
+    counts. Both None if there is no such batch. ``members``, with which ones and a chunk: a page of them, and the next
+    chunk, None if there is none."""
     if what == "number":
+        if decoded(sequel)[0].links:  # GUARD a batch grows with the end of a chain
+            raise UsageError("batch.add", "before the last link of a chain", "add members in the last link")
         return Batches(producer).number_members(home, batch_id, more[0])
     reader = BatchReader(producer.wire, producer.keys.namespace)
     try:

@@ -87,7 +87,7 @@ class Deliveries:
             hooks_before_enqueue(handler),
             launch.progress.stops.asked,
             None if handler is not None and handler.at_most_once else self._record,
-            self._ask_batch,
+            partial(self._ask_batch, lot.sequel),
             None if handler is None else handler.codec,
         )
         numbers = rows.attempts(lot.row), rows.generation(lot.row), rows.fence(lot.row)
@@ -95,11 +95,11 @@ class Deliveries:
             lot, self._namespace, numbers, headers, situation, Context if handler is None else handler.context_kind
         )
 
-    def _ask_batch(self, what: str, *of_batch: Any) -> Any:
+    def _ask_batch(self, sequel: bytes, what: str, *of_batch: Any) -> Any:
         from pollconsumer.runtime.session.batch_answers import answer_about  # few handlers ask
 
         with self._store_of_handlers() as store:
-            return answer_about(store.producer, what, *of_batch)
+            return answer_about(store.producer, sequel, what, *of_batch)
 
     def _save(self, reservation: Reservation, state: bytes) -> None:
         with self._store_of_handlers() as store, self._reporting.carried() as reports:
