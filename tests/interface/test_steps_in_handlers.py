@@ -110,6 +110,40 @@ def test_a_step_that_raises_is_taken_again(app: PollConsumer, sandbox: Sandbox, 
     assert (message.state, len(calls)) == (State.COMPLETED, 2)
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_what_goes_with_the_completion_is_refused_in_a_step_which_is_not_taken_again(
+    app: PollConsumer, sandbox: Sandbox, *, asynchronous: bool
+) -> None:
+    other = app.handler("other")(lambda: None)
+
+    async def enqueue(context: Context) -> None:
+        context.enqueue("other")
+
+    @app.handler("soon", max_attempts=1)
+    async def soon(context: Context) -> None:
+        await context.step_async("send", enqueue, context)
+
+    @app.handler("plain", max_attempts=1)
+    def plain(context: Context) -> None:
+        context.step("send", lambda: context.start_batch("b").add(other.args()))
+
+    refused = app.enqueue("soon" if asynchronous else "plain")
+    sandbox.run()
+    assert "context.enqueue: in the step send; " in (refused.status().last_error or "")
+
+
+def test_beside_a_step_or_at_once_messages_are_enqueued(app: PollConsumer, sandbox: Sandbox) -> None:
+    other = app.handler("other")(lambda: None)
+
+    def flow(context: Context) -> None:
+        context.step("send", lambda: other.enqueue().id)
+        context.enqueue("other")
+
+    sent(app, flow)
+    sandbox.run()
+    assert len([each for each in app.messages(state="completed") if each.status().handler == "other"]) == 2
+
+
 def test_what_the_store_may_have_is_not_written_over(app: PollConsumer, sandbox: Sandbox, calls: Calls) -> None:
     original = RedisStore.record
 

@@ -41,8 +41,7 @@ class Context:
         *,
         settled: bool = False,
     ) -> None:
-        """``delivery`` may be a function, called when it is first needed: many handlers take a context for one of its
-        actions alone. ``message``: see `Situation`."""
+        """``delivery`` may be a function, called when it is first needed. ``message``: see `Situation`."""
         self._delivery, self._message = delivery, message
         self.deadline = situation.stop_before
         """Instant of the monotonic clock: the end of the window or, before that, of the handler's timeout."""
@@ -56,9 +55,8 @@ class Context:
         self.added = 0
         """How many of the messages are members that are added to this message's batch."""
         self._situation, self.ask_batch = situation, situation.ask_batch
-        self._settled = settled
         self._batch: BatchInHand | None = None
-        self._adding, self._ended = Lock(), False
+        self._adding, self._ended, self._settled = Lock(), False, settled
         self._own_journal: Journal | None = None
         self.unasked: Sequence[str] | None = None
         """Recorded steps for which the handler has not asked, once the attempt has ended; None where nothing was."""
@@ -243,6 +241,8 @@ class Context:
             raise UsageError("a batch", "after the attempt", "enqueue what follows by itself")
         if self._ended:
             raise UsageError("context.enqueue", "after the attempt", "enqueue in the handler, before that ends")
+        if self._own_journal is not None:
+            self._own_journal.refuse_in_step("context.enqueue")
         size = sum(len(each.payload) for each in self.enqueued) + len(message.payload)
         if len(self.enqueued) == MOST_ENQUEUED or size > MOST_BYTES:
             rule = f"at most {MOST_ENQUEUED} messages and {MOST_BYTES} bytes go with one completion"

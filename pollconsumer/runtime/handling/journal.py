@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from inspect import isawaitable, iscoroutine
 from threading import Lock
 from typing import Any
@@ -23,6 +25,8 @@ from pollconsumer.core.retry import Asleep
 from pollconsumer.runtime.handling.shield import Shield
 
 LONGEST_WAIT = 10 * YEAR
+_STEP: ContextVar[str] = ContextVar("step", default="")
+"""The name of the step whose function is called."""
 
 
 class Journal:
@@ -45,7 +49,8 @@ class Journal:
         name, known = self._ask(name)
         if known is not None and known.until is None:  # GUARD a recorded step
             return known.result
-        result = function(*args, **kwargs)
+        with _calling(name):
+            result = function(*args, **kwargs)
         if isawaitable(result):
             if iscoroutine(result):
                 result.close()  # else the interpreter warns that it was never awaited
@@ -56,8 +61,16 @@ class Journal:
         name, known = self._ask(name)
         if known is not None and known.until is None:  # GUARD a recorded step, awaited
             return known.result
-        result = function(*args, **kwargs)
-        return self._recorded(name, await result if isawaitable(result) else result)
+        with _calling(name):
+            result = function(*args, **kwargs)
+            result = await result if isawaitable(result) else result
+        return self._recorded(name, result)
+
+    def refuse_in_step(self, what: str) -> None:
+        """UsageError for ``what`` goes with a completion, in a step: it would be lost where the attempt ends otherwise,
+        since the step is not taken again."""
+        if step := _STEP.get():  # GUARD nothing that is lost goes with a step
+            raise UsageError(what, f"in the step {step}", "enqueue beside the step, or at once: app.enqueue")
 
     def sleep(self, duration: str | float, name: str) -> None:
         ends_in = _milliseconds("context.sleep", duration)
@@ -115,6 +128,15 @@ class Journal:
             self._numbers[step.name] = number, step
             self._size, self._awaited = size, awaited
         return step
+
+
+@contextmanager
+def _calling(step: str) -> Iterator[None]:
+    token = _STEP.set(step)
+    try:
+        yield
+    finally:
+        _STEP.reset(token)
 
 
 def _milliseconds(what: str, duration: str | float) -> int:
