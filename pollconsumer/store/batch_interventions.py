@@ -37,7 +37,7 @@ class BatchInterventions:
         """Cancel the members that have not ended; ask those in hand to stop. Yields after each chunk what was done
         until then."""
         cancelled = asked_to_stop = 0
-        for queues in self._chunks(batch, "outstanding", lambda message: not message.state.has_ended):
+        for queues in self._chunks(batch, "unended", lambda message: not message.state.has_ended):
             for queue, ids in queues.items():
                 done = self._interventions.cancel_all(queue, ids)
                 cancelled += len(done)

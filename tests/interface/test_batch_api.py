@@ -196,6 +196,20 @@ def test_a_batch_with_a_dead_member_calls_back_and_again_after_a_redrive(sandbox
     assert words() == ["failed", "ended"]
 
 
+def test_a_redriven_member_is_no_failure_and_is_cancelled_with_the_others(sandbox: Sandbox) -> None:
+    with app.batch("import", failed=tell.args("failed").using(in_="1h")) as batch:
+        batch.add(load.args(-1))
+        batch.add(load.args(-2))
+    sandbox.run()
+    app.message("import.1").redrive()
+    sandbox.advance("1h")
+    app.ask(lambda *store: Interventions(*store).pause("load", paused=True))
+    sandbox.run()
+    assert told == [("failed", ((2, 0, 2, 0, 0), [], ["Fatal: no"]))]
+    assert app.batches.get("import").cancel() == (1, 0)
+    assert (app.message("import.0").state, app.message("import.1").state) == ("dead", "cancelled")
+
+
 def test_a_member_that_yields_and_sleeps_has_not_ended(sandbox: Sandbox) -> None:
     with a_batch() as batch:
         batch.add(pauses.args())

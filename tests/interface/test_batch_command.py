@@ -179,13 +179,15 @@ def test_a_member_in_hand_is_asked_to_stop(site: Site) -> None:
     assert counts(site) == {"total": 2, "cancelled": 2}
 
 
-def test_dead_members_are_redriven_and_those_of_others_are_not(site: Site) -> None:
+def test_dead_members_are_redriven_and_those_of_others_are_not_and_are_then_cancelled_as_the_others(site: Site) -> None:
     make(site, GOOD % "a", FATAL)
     other = site.enqueue("fatal")
     site.drain()
     assert site.json("batch", "redrive", "import") == {"redriven": 1, "left": []}
     assert (site.state("import.1"), site.state(other)) == ("ready", "dead")
     assert site.command("batch", "redrive", "import").stdout == "0 redriven\n"
+    assert site.json("batch", "cancel", "import") == {"would_be_cancelled": 1}
+    assert site.json("batch", "cancel", "import", "--yes") == {"cancelled": 1, "asked_to_stop": 0}
 
 
 @pytest.mark.parametrize("command", ["show", "cancel", "redrive"])

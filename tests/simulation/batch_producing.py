@@ -230,7 +230,7 @@ class BatchProducer:
         redrives, chosen = process.stream.random() < 0.75, process.stream.random()
         try:
             batch = reader.batch(self.name)
-            found = [*reader.members(batch, "dead" if redrives else "outstanding")]
+            found = [*reader.members(batch, "dead" if redrives else "unended")]
         except (NotFound, OutcomeUnknown, StoreUnreachable):
             return
         if redrives:

@@ -37,6 +37,7 @@ _WANTED = {
     "failed": {DEAD, OTHERWISE},
     "dead": {DEAD},
     "outstanding": {OUTSTANDING},
+    "unended": {OUTSTANDING, DEAD},  # a redriven member is dead here until it ends again
     "ended": {COMPLETED, DEAD, OTHERWISE},
 }
 
@@ -126,9 +127,10 @@ class BatchReader:
         return [*dict.fromkeys(message.queue for message in self._find([f"{batch.id}.{each}" for each in numbers]))]
 
     def members(self, batch: BatchStatus, which: str | None = None) -> Iterator[Message]:
-        """The members of a batch: all, or ``completed``, ``failed``, ``dead`` or ``outstanding`` ones, in the order of
-        their numbers. Of a chain the link that came last. Members that are no longer kept are passed over; for
-        ``results``, those of which the result is not kept either: else they have that alone, and no handler."""
+        """The members of a batch: all, or ``completed``, ``failed`` or ``dead`` ones, as far as their batch was told,
+        or those that are ``unended``, if their state says so, too; in the order of their numbers. Of a chain the link
+        that came last. Members that are no longer kept are passed over; for ``results``, those of which the result is
+        not kept either: else they have that alone, and no handler."""
         at: int | None = 0
         while at is not None:
             found, at = self.page(batch, which, at)
@@ -139,7 +141,7 @@ class BatchReader:
         numbers = self._numbers(batch.home, batch.id, which, chunk)
         found = self._find([f"{batch.id}.{number}" for number in numbers], results=which == "results")
         # Of a batch that is open it is not known where its producer has come to.
-        is_open = batch.state == "open" and (bool(found) or which not in (None, "outstanding"))
+        is_open = batch.state == "open" and (bool(found) or which not in (None, "unended"))
         return found, self._next_chunk(batch, chunk, is_open=is_open)
 
     def some(self, batch: BatchStatus, which: str, first: int, count: int) -> tuple[list[Message], int | None]:

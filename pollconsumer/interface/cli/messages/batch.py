@@ -90,8 +90,8 @@ def cancel(batch_id: str, yes: bool, as_json: bool) -> None:
     reader = opened(BatchReader)
     status = reader.batch(batch_id)
     if not yes:
-        outstanding = reader.members(status, "outstanding")
-        would("cancelled", sum(not each.state.has_ended for each in outstanding), as_json)
+        unended = reader.members(status, "unended")
+        would("cancelled", sum(not each.state.has_ended for each in unended), as_json)
         return
     done = CancelledMembers(0, 0)
     with telling_when_interrupted(lambda: f"{done.cancelled} cancelled, and perhaps some more"):
