@@ -118,6 +118,16 @@ def test_many_batches_and_many_dead_members_are_shown_in_parts(wire: Wire) -> No
     assert f"{BATCH}&first=50" in seen(browser(wire), BATCH).links()
 
 
+def test_dead_members_of_an_open_batch_are_shown_after_many_that_are_not(wire: Wire) -> None:
+    batch = OneBatch(RedisStore(wire, NAMESPACE))
+    batch.add(*(member(number) for number in range(PER_CHUNK + 1)))
+    launch = batch.launches[QUEUE]
+    *_, last = (each for _ in range(6) for each in launch.reserve(100))
+    launch.settle(die(last))
+    batch.send()
+    assert [each.id for each in reading(wire).of_batches.batch(HOME, "b").dead] == [f"b.{PER_CHUNK}"]
+
+
 def test_an_action_on_a_large_batch_ends_in_time_and_says_that_there_is_more(wire: Wire) -> None:
     batch = OneBatch(RedisStore(wire, NAMESPACE))
     batch.add(*(member(number) for number in range(1, 4 * PER_CHUNK, PER_CHUNK)))

@@ -16,6 +16,7 @@ from pollconsumer.core.errors import UsageError
 from pollconsumer.interface.api.batches.chain import LinkHandle
 from pollconsumer.interface.api.batches.open_batch import OpenBatch
 from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.reading.batch_reader import PER_CHUNK
 from pollconsumer.testing import Sandbox
 
 app = PollConsumer()
@@ -293,6 +294,17 @@ def test_the_members_of_an_open_batch_are_found(sandbox: Sandbox) -> None:
         assert len([*found.members()]) == 600
         assert found.cancel() == (600, 0)
     assert sandbox.messages("cancelled")
+
+
+def test_members_of_an_open_batch_are_found_after_many_that_have_ended(sandbox: Sandbox) -> None:
+    with a_batch() as batch:
+        for number in range(600):
+            batch.add(load.args(number).using(in_="0s" if number < PER_CHUNK else "1d"))
+        found = app.batches.get("import")
+        assert sandbox.run().handled == PER_CHUNK
+        assert found.cancel() == (600 - PER_CHUNK, 0)
+    sandbox.run()
+    assert words() == ["failed", "ended"]
 
 
 def test_a_chain_that_is_too_large_is_refused() -> None:

@@ -140,8 +140,10 @@ class BatchReader:
         """The members of a chunk, and the number of the next chunk; None if there is none."""
         numbers = self._numbers(batch.home, batch.id, which, chunk)
         found = self._find([f"{batch.id}.{number}" for number in numbers], results=which == "results")
-        # Of a batch that is open it is not known where its producer has come to.
-        is_open = batch.state == "open" and (bool(found) or which not in (None, "unended"))
+        # Of a batch that is open it is not known where its producer has come to: past what is there or has ended.
+        is_open = batch.state == "open" and (
+            bool(found) or which not in (None, "unended") or bool(self.ended(batch.home, batch.id, chunk))
+        )
         return found, self._next_chunk(batch, chunk, is_open=is_open)
 
     def some(self, batch: BatchStatus, which: str, first: int, count: int) -> tuple[list[Message], int | None]:
@@ -151,7 +153,7 @@ class BatchReader:
         for _ in range(LOOKED_THROUGH):
             numbers += [number for number in self._numbers(batch.home, batch.id, which, chunk) if number >= first]
             # Of a batch that is open it is not known where its producer has come to.
-            following = self._next_chunk(batch, chunk, is_open=batch.state == "open" and bool(numbers))
+            following = self._next_chunk(batch, chunk, is_open=batch.state == "open")
             if len(numbers) > count or following is None:
                 after = numbers[count] if len(numbers) > count else None
                 break
