@@ -102,6 +102,10 @@ class Mover:
                     repair(self._launch, queue, live, self._emit_death)
                 self._store.upkeep.trim(queue, self.options.keeping.get(queue, Retention()))
 
+    def look_afresh(self) -> None:
+        """Look for new queues, and maintain all, with the next turn, however lately that was done."""
+        self._looked = self._maintained = float("-inf")
+
     def idle(self, next_due: float | None) -> None:
         """Wait until the next message is due, or an earlier one is scheduled: at most idle_time, within the window."""
         longest = max(0.0, min(self.options.idle_time, self.window.left(self.clock()) - self.options.margin))

@@ -30,6 +30,7 @@ from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.testing import memory
 from pollconsumer.interface.testing.fake_store import FakeStore
+from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.testing import Launched, Sandbox, StopReason
 
 if TYPE_CHECKING:
@@ -350,6 +351,63 @@ def test_the_end_of_a_span_belongs_to_it(app: PollConsumer, sandbox: Sandbox, no
     assert sandbox.run_for("1s").handled == 1
     assert sandbox.run_for("59m30s").handled == 1
     assert notes.made == [("between", 30), ("end", 3600)]
+
+
+def note_ends(app: PollConsumer, notes: Notes) -> Any:
+    @app.handler("end", queue="ends")
+    def end(context: Context) -> None:
+        assert context.batch is not None
+        notes.note(context.batch.state)
+
+    return end.args()
+
+
+@pytest.mark.parametrize("is_left_open", [False, True])
+def test_a_batch_that_expires_or_is_abandoned_calls_back_in_a_span(
+    app: PollConsumer, sandbox: Sandbox, notes: Notes, is_left_open: bool
+) -> None:
+    batch = app.batch("import", ended=note_ends(app, notes), expires="2h")
+    batch.__enter__()
+    batch.add(app.handler("late")(lambda: None).args().using(in_="1d"))
+    if not is_left_open:
+        batch.__exit__(None, None, None)
+    assert sandbox.run_for("5h", every="7m").handled == 1
+    instant, launch = (60, 63) if is_left_open else (120, 126)
+    assert notes.made == [("abandoned" if is_left_open else "expired", launch * 60)]
+    status = app.batches.get("import").status()
+    assert (status.ended_at or 0) - status.created_at == instant * 60_000
+
+
+def test_callbacks_of_members_that_a_test_cancels_come_in_the_next_span(
+    app: PollConsumer, sandbox: Sandbox, notes: Notes
+) -> None:
+    late = app.handler("late")(lambda: None)
+    ended = note_ends(app, notes).using(in_="30m")
+    with app.batch("import", ended=ended) as batch:
+        batch.add(late.args().using(in_="1d"))
+    sandbox.run_for("1h")
+    assert app.batches.get("import").cancel() == (1, 0)
+    assert sandbox.run_for("3h").handled == 1
+    assert notes.made == [("ended", 90 * 60)]
+
+
+def test_messages_wait_in_a_span_until_a_pause_of_their_queue_ends(
+    app: PollConsumer, sandbox: Sandbox, notes: Notes
+) -> None:
+    work = app.handler("work")(lambda: notes.note("worked"))
+    work.enqueue()
+    app.ask(lambda *store: Interventions(*store).pause("default", paused=True, lasts_ms=2 * 3_600_000))
+    assert sandbox.run_for("5h").handled == 1
+    assert notes.made == [("worked", 2 * 3600 + 5)]  # a launch looks again after its idle time
+
+
+def test_a_message_in_a_queue_that_is_new_at_this_instant_is_due_at_its_own(
+    app: PollConsumer, sandbox: Sandbox, notes: Notes
+) -> None:
+    sandbox.advance("1s")
+    app.handler("work", queue="other")(lambda: notes.note("worked")).using(in_="1h").enqueue()
+    assert sandbox.run_for("2h").handled == 1
+    assert notes.made == [("worked", 3601.0)]
 
 
 def test_a_unique_key_is_held_until_its_message_has_ended(app: PollConsumer, sandbox: Sandbox, notes: Notes) -> None:

@@ -25,7 +25,7 @@ from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.assembly.configured_recurrences import load_recurrences
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.launch_roles import consumer_options, served_queues
-from pollconsumer.interface.assembly.mover_launch import MOVER, mover_options
+from pollconsumer.interface.assembly.mover_launch import mover_options
 from pollconsumer.interface.logs.event_log import listener
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.load import read_settings
@@ -33,12 +33,12 @@ from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.interface.testing.sandbox_launch import SandboxLaunch, WatchedExecutor
+from pollconsumer.interface.testing.sandbox_mover import SandboxMover
 from pollconsumer.runtime.consumer_role import consume, define
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.hooks import hook_timeout
 from pollconsumer.runtime.handling.launch_hooks import begin_launch
 from pollconsumer.runtime.launch.held import LaunchPlan
-from pollconsumer.runtime.mover import mover
 from pollconsumer.runtime.new_messages import due_ms
 from pollconsumer.runtime.programs.notes import Programs
 from pollconsumer.store.leases import Group
@@ -48,7 +48,6 @@ from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.server import service_of
 
 CONSUMER = Group("consumer", (), 1)
-FOREVER = 1e12
 
 
 class Launched(NamedTuple):
@@ -104,9 +103,8 @@ class Sandbox:
             if self._settings.commands:  # their notes must not be among those for the real store
                 notes = self._until_left.enter_context(TemporaryDirectory())
                 self._programs = Programs(Path(notes), log.warning)
-            moving = SandboxLaunch(self._opener, MOVER, LaunchPlan(FOREVER, 0.0), self._clock, self._listen)
-            self._mover = mover(moving, mover_options(self._settings))
-            self._clock.tick = self._tick
+            mover = SandboxMover(self._opener, self._clock, self._listen, mover_options(self._settings))
+            self._clock.tick = mover.tick
             self._prepare()
         except BaseException:
             self._leave()
@@ -285,14 +283,6 @@ class Sandbox:
         if not self._launching:
             self._prepare()
         self._clock.pass_until(instant)
-
-    def _tick(self) -> float | None:
-        """Do the mover's work at this instant. Returns the seconds until the next due time, or None."""
-        while True:
-            moved, next_due = self._mover.promote()
-            self._mover.maintain()
-            if not moved:
-                return next_due
 
 
 def _decoded(message: Message) -> Message:
