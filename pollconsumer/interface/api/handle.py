@@ -143,8 +143,9 @@ class Handle(Generic[R]):
 
     def signal(self, name: str, value: Any = None) -> bool:
         """Send a value of at most 64 KiB of JSON to the message, whose handler waits for it by ``context.wait_for``, or
-        will. False if another value was sent before by that name: the first one holds. BadData if the message has
-        ended, has signals of 1 MiB, or for an invalid name or value; NotFound, StoreUnreachable."""
+        will. Send one, if only True: None is what a wait in vain returns, too. False if another value was sent before
+        by that name: the first one holds. BadData if the message has ended, has signals of 1 MiB, or for an invalid
+        name or value; NotFound, StoreUnreachable."""
         return self._app.ask(signalling(self.queue, self.id, name, value, self._app.codec))
 
     async def status_async(self) -> Message:
