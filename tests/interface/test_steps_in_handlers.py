@@ -311,6 +311,7 @@ def test_a_coroutine_function_is_no_step_of_a_plain_handler(app: PollConsumer, s
         (lambda context: context.step("x", lambda: "x" * 65_536), "result of step x: 65538 bytes of JSON"),
         (lambda context: context.step("x", object), "result of step x: a object has no JSON form"),
         (lambda context: context.step("a#2", int), "step name: 'a#2'"),
+        (lambda context: context.wait_for("a#2"), "signal name: 'a#2'"),
         (lambda context: context.sleep("soon"), "context.sleep: 'soon'; units are"),
         (
             lambda context: [context.step("x", int) for _ in range(MOST_STEPS + 1)],

@@ -121,7 +121,7 @@ def _array(stored: bytes | None, least: int, most: int) -> list[Any] | None:
     return value if isinstance(value, list) and least <= len(value) <= most else None
 
 
-def check_step_name(name: object, what: str = "step name") -> str:
+def check_step_name(name: object, what: str) -> str:
     """``name``, if it is valid for a step or a signal; # counts those of one name."""
     if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= MOST_NAME or "#" in name:
         raise BadData(what, repr(name), f"1 to {MOST_NAME} printable characters, # is not one of them")

@@ -83,7 +83,7 @@ class Journal:
 
     def wait_for(self, signal: str, timeout: str | float | None) -> Any:
         ends_in = _milliseconds("context.wait_for", LONGEST_WAIT if timeout is None else timeout)
-        name, known = self._ask(signal)
+        name, known = self._ask(signal, "signal name")
         if known is not None and known.until is None:  # GUARD a wait that has ended
             return known.result
         now = self._now()
@@ -96,9 +96,10 @@ class Journal:
             self._record(Step(name, now, None, until), awaited=signal)
         raise Asleep(until)
 
-    def _ask(self, name: str) -> tuple[str, Step | None]:
-        """The step's name, with the number of its repetition, and what is recorded of the step."""
-        check_step_name(name)
+    def _ask(self, name: str, what: str = "step name") -> tuple[str, Step | None]:
+        """The step's name, with the number of its repetition, and what is recorded of the step. ``what``: how an error
+        calls the name."""
+        check_step_name(name, what)
         with self._lock:
             times = self._asked[name] = self._asked.get(name, 0) + 1
         name = name if times == 1 else f"{name}#{times}"
