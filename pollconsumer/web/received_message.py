@@ -46,7 +46,7 @@ def _check(app: PollConsumer, handler: str, payload: dict[str, Any], options: di
         check_arguments(known, payload)
         check_retry(known, options.get("retry"))
     elif handler not in (programs := app.settings().commands):
-        refuse_handler(handler, {*app.handlers, *programs})
+        refuse_handler(handler, {*app.handlers, *programs}, fix="")
     if options.get("at") is not None:
         options["at"] = _instant(options["at"])
     try:

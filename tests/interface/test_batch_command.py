@@ -132,6 +132,7 @@ def test_after_a_refused_line_the_batch_is_open_and_the_whole_command_goes_on(si
         (["--ndjson", "lines", "--batch", "b", "--skip", "1"], 2, "--skip: 1; leave it out with --batch"),
         (["--ndjson", "lines", "--batch", "b", "--then", "record={"], 65, "--then: payload: {; no JSON at column 2"),
         (["--ndjson", "lines", "--batch", "b", "--then", "recrod"], 65, "--then: "),
+        (["--ndjson", "lines", "--batch", "b", "--then", "x"], 65, "has it; give the configuration that has it, with"),
         (["--ndjson", "lines", "--batch", "b" * 101], 65, "at most 100 characters"),
         (["--ndjson", "nowhere", "--batch", "b"], 65, "--ndjson: nowhere; cannot be read"),
     ],

@@ -74,6 +74,9 @@ def test_the_command_line_changes_what_waits(site: Site) -> None:
     assert (shown["priority"], shown["payload"], shown["state"]) == (-3, {"name": "b"}, "ready")
     refused = site.command("reschedule", message, "--payload", '{"nam": "b"}')
     assert (refused.returncode, refused.stderr.count("\n")) == (65, 1)
+    elsewhere = site.enqueue("elsewhere", "--queue", "other", "--in", "1h")
+    unknown = site.command("reschedule", elsewhere, "--payload", "{}")
+    assert unknown.stderr.endswith("; give the configuration that has it, with --config\n")
     assert site.command("reschedule", message).stderr.startswith("pollconsumer: error: what to change: nothing; give")
     site.drain()
     assert site.notes() == ["b"]

@@ -102,6 +102,8 @@ def test_what_is_not_paused_is_not_resumed(site: Site) -> None:
 
 
 def test_a_name_that_no_module_has_is_warned_of(site: Site) -> None:
+    assert site.command("handler", "pause", "x").stderr.endswith("no module or command of this configuration has it\n")
+    assert site.command("handler", "resume", "x").returncode == 0
     paused = site.command("handler", "pause", "recorrd")
     assert paused.returncode == 0
     assert "handler recorrd is paused, and may be misspelt" in paused.stderr

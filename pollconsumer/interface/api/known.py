@@ -10,12 +10,14 @@ from pollconsumer.core.errors import BadData, suggestion
 from pollconsumer.interface.api.registry import RegisteredHandler
 from pollconsumer.runtime.handling.validation.argument_errors import BadArguments, refuse_thrown
 
-ELSEWHERE = "no module or command of this configuration has it; for one of elsewhere name its queue"
+BY_QUEUE, BY_CONFIGURATION = "for one of elsewhere name its queue", "give the configuration that has it, with --config"
+"""What to do about a handler that the configuration does not have."""
 
 
-def refuse_handler(name: str, known: Collection[str]) -> NoReturn:
+def refuse_handler(name: str, known: Collection[str], fix: str = BY_QUEUE) -> NoReturn:
     """Raise the BadData for a handler that the configuration does not have."""
-    raise BadData("unknown handler", name, suggestion(name, known, ELSEWHERE))
+    missing = "no module or command of this configuration has it"
+    raise BadData("unknown handler", name, suggestion(name, known, f"{missing}; {fix}" if fix else missing))
 
 
 def check_arguments(handler: RegisteredHandler, payload: Mapping[str, Any], *, recurs: bool = False) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pollconsumer.core.errors import BadData, ConfigurationError
 from pollconsumer.core.messages.message import Codec, NewMessage
-from pollconsumer.interface.api.known import check_arguments, check_retry, refuse_handler
+from pollconsumer.interface.api.known import BY_QUEUE, check_arguments, check_retry, refuse_handler
 from pollconsumer.interface.api.registry import RegisteredHandler, registry
 from pollconsumer.interface.settings.load import django_site
 from pollconsumer.interface.settings.model import Settings
@@ -55,13 +55,13 @@ class OwnDefaults:
         elif retry is not None and handler in self._settings.commands:
             raise BadData("retry", repr(retry), "a program has no named policies: set retry in its table")
 
-    def function(self, handler: str) -> RegisteredHandler | None:
+    def function(self, handler: str, fix: str = BY_QUEUE) -> RegisteredHandler | None:
         """``handler`` as it is registered; None for a program, or if the configuration names neither handlers nor
-        programs. BadData for a handler that the configuration does not have. Raises as `of`."""
+        programs. BadData, with a ``fix``, for a handler that the configuration does not have. Raises as `of`."""
         if self.registered(handler) is not None:
             return self._functions[handler]
         if handler not in self._settings.commands and (self._registered is not None or self._settings.commands):
-            refuse_handler(handler, {*(self._registered or ()), *self._settings.commands})
+            refuse_handler(handler, {*(self._registered or ()), *self._settings.commands}, fix)
         return None
 
     def drafted(self, message: NewMessage) -> NewMessage:
@@ -90,6 +90,6 @@ class OwnDefaults:
             with redirect_stdout(sys.stderr):  # standard output is for ids
                 return import_handlers(self._settings)
         except ConfigurationError as error:
-            refusal = ConfigurationError(f"{error}; or name the queue, with --queue: then no module is imported")
+            refusal = ConfigurationError(f"{error}; or name the queue: then no module is imported")
             refusal.traced = error.traced
             raise refusal from None

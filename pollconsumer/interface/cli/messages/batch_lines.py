@@ -11,6 +11,7 @@ import click
 from pollconsumer.core.errors import BadData, StoreUnreachable, UsageError
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.interface.api.batches.open_batch import OpenBatch
+from pollconsumer.interface.api.known import BY_CONFIGURATION
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults
 from pollconsumer.interface.cli.group import current_settings
@@ -75,6 +76,7 @@ def _calls() -> StoreCalls:
 def _callback(name: str, text: str, own_defaults: OwnDefaults) -> NewMessage:
     handler, _, payload = text.partition("=")
     try:
+        own_defaults.function(handler, BY_CONFIGURATION)
         return own_message(handler, parse_object("payload", payload) if payload else {}, {}, own_defaults)
     except BadData as error:
         raise BadData(f"--{name}: {error}") from None

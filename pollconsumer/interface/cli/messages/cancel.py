@@ -123,10 +123,12 @@ def reschedule(
 def _checked(handler: str, text: str) -> bytes:
     """What the store has of the payload in ``text``. BadData if the configuration's handler would refuse it."""
     from pollconsumer.interface.api.handle_actions import in_store
+    from pollconsumer.interface.api.known import BY_CONFIGURATION
     from pollconsumer.interface.assembly.own_defaults import OwnDefaults  # imported lazily: it imports modules of users
     from pollconsumer.interface.cli.messages.enqueue import payload_of
 
     payload = payload_of(text)
     own_defaults = OwnDefaults(current_settings())
+    own_defaults.function(handler, BY_CONFIGURATION)
     own_defaults.checked(handler, payload)
     return in_store(encode_payload(payload), own_defaults.codec_of(handler))

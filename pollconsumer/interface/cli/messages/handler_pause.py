@@ -25,7 +25,7 @@ def pause(name: str) -> None:
     within a second. Those in hand are finished."""
     opened(HandlerPauses).pause(name)
     try:
-        OwnDefaults(current_settings()).function(name)
+        OwnDefaults(current_settings()).function(name, fix="")
     except BadData as error:
         log.warning("handler %s is paused, and may be misspelt: %s", name, error)
     except ConfigurationError:
