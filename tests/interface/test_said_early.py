@@ -155,6 +155,7 @@ def test_a_wrong_word_on_a_command_line_is_a_usage_error_that_says_which_is_righ
     [
         ({"countdown": 5}, "unknown key: countdown; did you mean in?"),
         ({"max_retries": 5}, "unknown key: max_retries; did you mean max_attempts?"),
+        ({"then": "report"}, "unknown key: then; a line has no callbacks: a batch of lines has, as --then HANDLER"),
         ({"zzz": 5}, "unknown key: zzz; known here: at, "),
     ],
 )

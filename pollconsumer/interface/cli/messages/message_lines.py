@@ -20,8 +20,13 @@ from pollconsumer.runtime.new_messages import SendOptions, milliseconds, new_mes
 
 BULK = 1000
 """Lines per page."""
-NAMES = ("handler", "payload", *(name.removesuffix("_") for name in SendOptions.__annotations__))
+CALLBACKS = ("then", "failed", "ended")
+NAMES = (
+    *("handler", "payload"),
+    *(name.removesuffix("_") for name in SendOptions.__annotations__ if name not in CALLBACKS),
+)
 """Keys of a line of --ndjson."""
+NO_CALLBACKS = "a line has no callbacks: a batch of lines has, as --then HANDLER; a message in Python, using(then=…)"
 
 
 def own_message(
@@ -52,7 +57,8 @@ def line_message(line: bytes, own_defaults: OwnDefaults) -> NewMessage:
         raise BadData("not UTF-8", error.reason, "write it as UTF-8") from None
     unknown = [name for name in entry if name not in NAMES]
     if unknown:
-        raise BadData("unknown key", unknown[0], suggestion(unknown[0], NAMES))
+        fix = NO_CALLBACKS if unknown[0] in CALLBACKS else suggestion(unknown[0], NAMES)
+        raise BadData("unknown key", unknown[0], fix)
     if not isinstance(entry.get("handler"), str):
         raise BadData("handler", entry.get("handler"), "give one, as text")
     options = {"in_" if name == "in" else name: value for name, value in entry.items()}
