@@ -86,7 +86,8 @@ def show(batch_id: str, watch: bool, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do it; without, only say how many these are.")
 @JSON_OBJECT
 def cancel(batch_id: str, yes: bool, as_json: bool) -> None:
-    """Cancel all members that have not ended; those in hand are asked to stop."""
+    """Cancel all members that have not ended; those in hand are asked to stop. Launches of their queues, or a mover,
+    tell the batch of it: show counts them after that."""
     reader = opened(BatchReader)
     status = reader.batch(batch_id)
     if not yes:
