@@ -87,6 +87,19 @@ def test_with_a_key_until_the_start_one_waits_at_most(app: PollConsumer, sandbox
     assert (seen, again) == (["first", "second"], [False, True])
 
 
+@pytest.mark.parametrize("waits", [lambda context: context.sleep("1h"), lambda _: 1 / 0], ids=["sleeps", "failed"])
+def test_one_that_waits_again_holds_a_key_until_the_start_again(
+    app: PollConsumer, sandbox: Sandbox, waits: Any
+) -> None:
+    @app.handler("sync")
+    def sync(context: Context) -> None:
+        waits(context)
+
+    first = sync.using(key="k", key_until="start").enqueue()
+    sandbox.run()
+    assert sync.using(key="k", key_until="start").enqueue().id == first.id
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"replace": True}, "replace: True; give the key, too"),
     ({"key_until": "start"}, "key_until: start; give the key, too"),
