@@ -56,12 +56,12 @@ class StartedBatch:
 
     def __init__(self, batch: NewBatch, add: Callable[[NewMessage], None]) -> None:
         self._batch, self._add, self._members = batch, add, 0
-        self._lock = Lock()
+        self._adding = Lock()
         self.id = batch.id
 
     def add(self, member: Sendable) -> str:
         """Add a member: ``handler.args(…)``, or a chain. Returns its id."""
-        with self._lock:
+        with self._adding:
             message = member_of(member, self._batch.home, self.id, self._members)
             self._add(message)
             self._members += 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from threading import Lock
 from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import NotFound, UsageError
@@ -47,7 +46,6 @@ class BatchInHand:
         self._ask, self._add = ask, add
         self._numbers = iter(range(0))
         self._next_size = 1
-        self._lock = Lock()
 
     @cached_property
     def _counts(self) -> dict[str, Any]:
@@ -93,23 +91,21 @@ class BatchInHand:
 
     def failures(self) -> Iterator[MemberOutcome]:
         """The members that are dead, cancelled or expired, in the order of their numbers."""
-        failed = (State.DEAD, State.CANCELLED, State.EXPIRED)
-        return (each for each in self._outcomes("failed") if each.state in failed)  # but for those that were redriven
+        return self._outcomes("failed")
 
     def add(self, member: Sendable) -> str:
         """Add a member, ``handler.args(…)`` or a chain, with the completion of this one, or not at all. Returns its id.
         UsageError in a callback and in a link before the last of a chain, NotFound if the batch is no longer kept."""
         if self.index is None:
             raise UsageError("batch.add", f"in a callback of {self.id}", "start another batch: context.start_batch")
-        with self._lock:
-            number = next(self._numbers, None)
+        number = next(self._numbers, None)
+        if number is None:
+            size = self._next_size  # another thread of the handler may ask meanwhile
+            number = self._ask("number", self._home, self.id, size)
             if number is None:
-                first = self._ask("number", self._home, self.id, self._next_size)
-                if first is None:
-                    raise NotFound("no such batch", self.id, "it has ended, and is no longer kept")
-                self._numbers = iter(range(first, first + self._next_size))
-                self._next_size = min(2 * self._next_size, MOST_ADDED_AT_ONCE)
-                number = next(self._numbers)
+                raise NotFound("no such batch", self.id, "it has ended, and is no longer kept")
+            self._numbers = iter(range(number + 1, number + size))
+            self._next_size = min(2 * size, MOST_ADDED_AT_ONCE)
         message = member_of(member, self._home, self.id, number)
         self._add(message, 1)  # GUARD the batch grows
         return message.id

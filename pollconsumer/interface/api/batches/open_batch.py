@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from threading import RLock
 from types import TracebackType
 from typing import Self
 
@@ -42,6 +43,8 @@ class OpenBatch:
         self._is_within = False
         """Whether the ``with`` block runs. What is added before or after would not be sent."""
         self._resumes = False
+        self._adding = RLock()
+        """Held while a member gets its number and its place in the page: threads may add."""
         self._members = 0
         self._page: list[NewMessage] = []
         self._heard = 0.0
@@ -92,13 +95,14 @@ class OpenBatch:
     def _new(self, member: Sendable) -> NewMessage:
         if not self._is_within:
             raise UsageError("batch", self.id, "add members within its with block: outside of it none is sent")
-        if self._members == MOST_MEMBERS:
-            raise UsageError("batch", self.id, f"it has {MOST_MEMBERS} members, the most: begin another")
-        message = member_of(member, self._batch.home, self.id, self._members)
-        # GUARD a batch that is closed; what has ended
-        if not self.duplicate and not (self._resumes and self._has_ended(self._members)):
-            self._page.append(message)
-        self._members += 1
+        with self._adding:
+            if self._members == MOST_MEMBERS:
+                raise UsageError("batch", self.id, f"it has {MOST_MEMBERS} members, the most: begin another")
+            message = member_of(member, self._batch.home, self.id, self._members)
+            # GUARD a batch that is closed; what has ended
+            if not self.duplicate and not (self._resumes and self._has_ended(self._members)):
+                self._page.append(message)
+            self._members += 1
         return message
 
     def _flush(self) -> None:
@@ -115,7 +119,8 @@ class OpenBatch:
 
     def _parts(self) -> Iterator[Sequence[NewMessage]]:
         """The members of a page, as they are sent."""
-        page, self._page = self._page, []
+        with self._adding:
+            page, self._page = self._page, []
         runs = [[*run] for _, run in groupby(page, lambda message: (message[1:3], message[4:]))]
         if self._resumes or len(runs) > MOST_RUNS or not all(may_be_alike(run[0]) for run in runs):
             yield page
