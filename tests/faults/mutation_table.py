@@ -174,6 +174,7 @@ CHANGES: dict[str, tuple[str, str]] = {
         " and not (self._resumes and self._has_ended(self._members))",
         "",
     ),
+    "interface/api/batches/open_batch: what the store has not acknowledged": ("= page", "= []"),
     "runtime/handling/batch_in_hand: the batch grows": ("1", "0"),
     "runtime/consumer_role: a handler that was paused before": ("launch.leases.paused_handlers", "()"),
     "runtime/handling/bulk/bulk_call: errors of the messages that there are": TRUE,

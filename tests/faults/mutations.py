@@ -82,7 +82,7 @@ NEAREST = {
     "message_steps": ["message_steps"],
     "offer": ["newer_versions", "concurrency_keys"],
     "number_members": ["batches"],
-    "open_batch": ["batches", "interface/test_batch_api"],
+    "open_batch": ["batches", "interface/test_batch_api", "interface/test_batch_producers"],
     "outbox": ["outbox", "id_memory", "later_versions", "batches"],
     "outbox_entry": ["later_versions", "outbox"],
     "pause": ["limits", "interface/test_pausing"],

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pollconsumer import PollConsumer
-from pollconsumer.interface.api.batches.open_batch import OpenBatch
+from pollconsumer.core.errors import OutcomeUnknown
+from pollconsumer.interface.api.batches.open_batch import PAGE, OpenBatch
 from pollconsumer.runtime.handling.batch_in_hand import BatchInHand
 from pollconsumer.runtime.new_batches import StartedBatch, new_batch
 
@@ -30,18 +33,36 @@ def load(number: int) -> int:
 
 
 class Calls:
-    """The store of an application, which keeps what it is sent."""
+    """The store of an application, which keeps what it is sent, but at first fails."""
 
-    def __init__(self) -> None:
-        self.sent: list[str] = []
+    def __init__(self, failures: int = 0) -> None:
+        self.sent, self.failures, self.closed = list[str](), failures, False
 
-    def ask(self, question: Callable[..., Any]) -> Any:
-        return {"_open": "", "_close": self.sent.append}[question.__name__]
+    def ask(self, question: Callable[..., Any]) -> str:
+        self.closed = question.__name__ == "_close"
+        return ""
+
+    async def ask_async(self, question: Callable[..., Any]) -> str:
+        return self.ask(question)
 
     def enqueue_messages(self, messages: Sequence[NewMessage], *, spools: bool) -> list[Any]:
         assert not spools
+        if self.failures > 0:
+            self.failures -= 1
+            raise OutcomeUnknown([each.id for each in messages])
         self.sent += [each.id for each in messages]
         return []
+
+    async def enqueue_messages_async(self, messages: Sequence[NewMessage], *, spools: bool) -> list[Any]:
+        return self.enqueue_messages(messages, spools=spools)
+
+
+def a_batch(calls: Any) -> OpenBatch:
+    return OpenBatch(calls, new_batch("b", None, None, None, None))
+
+
+def members(count: int) -> list[str]:
+    return [f"b.{number}" for number in range(count)]
 
 
 @pytest.fixture
@@ -55,17 +76,17 @@ def threads() -> Iterator[Threads]:
 
 
 def test_members_that_threads_add_have_each_a_number_and_all_are_sent(threads: Threads) -> None:
-    calls: Any = Calls()
-    with OpenBatch(calls, new_batch("b", None, None, None, None)) as batch:
+    calls = Calls()
+    with a_batch(calls) as batch:
         ids = threads(lambda number: batch.add(load.args(number)))
-    assert sorted(ids) == sorted(calls.sent) == sorted(f"b.{number}" for number in range(TIMES))
+    assert sorted(ids) == sorted(calls.sent) == sorted(members(TIMES))
 
 
 def test_members_that_threads_of_a_handler_add_to_a_batch_that_it_starts_have_each_a_number(threads: Threads) -> None:
     added = list[str]()
     batch = StartedBatch(new_batch("b", None, None, None, None), lambda message: added.append(message.id))
     threads(lambda number: batch.add(load.args(number)))
-    assert (sorted(added), batch.closed().total) == (sorted(f"b.{number}" for number in range(TIMES)), TIMES)
+    assert (sorted(added), batch.closed().total) == (sorted(members(TIMES)), TIMES)
 
 
 def test_members_that_another_thread_of_a_member_adds_while_numbers_are_asked_for_have_others() -> None:
@@ -81,3 +102,28 @@ def test_members_that_another_thread_of_a_member_adds_while_numbers_are_asked_fo
     batch = BatchInHand("home", "b", 0, ask, lambda *_: None)
     ids += [batch.add(load.args(number)) for number in range(3)]
     assert len({*ids}) == 4
+
+
+async def add_async(batch: OpenBatch) -> None:
+    async with batch:
+        for number in range(PAGE + 1):
+            with suppress(OutcomeUnknown):
+                await batch.add_async(load.args(number))
+
+
+def add(batch: OpenBatch) -> None:
+    with batch:
+        for number in range(PAGE + 1):
+            with suppress(OutcomeUnknown):
+                batch.add(load.args(number))
+
+
+@pytest.mark.parametrize("produce", [add, lambda batch: asyncio.run(add_async(batch))])
+@pytest.mark.parametrize(("failures", "sent", "is_closed"), [(1, PAGE + 1, True), (2, PAGE + 1, True), (3, 0, False)])
+def test_members_whose_sending_failed_are_sent_again_and_a_batch_without_them_stays_open(
+    produce: Callable[[OpenBatch], None], failures: int, sent: int, is_closed: bool
+) -> None:
+    calls = Calls(failures)
+    with pytest.raises(OutcomeUnknown) if not is_closed else nullcontext():
+        produce(a_batch(calls))
+    assert (calls.sent, calls.closed) == (members(sent), is_closed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from threading import RLock
 from types import TracebackType
@@ -78,8 +79,9 @@ class OpenBatch:
     def add(self, member: Sendable) -> str:
         """Add a member: ``handler.args(…)``, of any handler and queue, or a chain. Returns its id. It is sent with
         others, a few hundred in a round trip, or a minute after those before: errors of enqueueing may come with a
-        later one, or with the end of the block. UsageError for one that has an id or a key of its own, if the batch was
-        abandoned meanwhile, or outside of its ``with`` block."""
+        later one, or with the end of the block. If one is caught, the members that it is about are sent again with the
+        next one, or at the end: do not add them again. UsageError for one that has an id or a key of its own, if the
+        batch was abandoned meanwhile, or outside of its ``with`` block."""
         message = self._new(member)
         if len(self._page) >= PAGE or self._is_unheard():
             self._flush()
@@ -108,19 +110,32 @@ class OpenBatch:
     def _flush(self) -> None:
         if self._is_unheard():
             self._hear(self._app.ask(self._open))
-        for part in self._parts():
-            self._app.enqueue_messages(part, spools=False)
+        with self._unsent() as page:
+            for part in self._parts(page):
+                self._app.enqueue_messages(part, spools=False)
+                del page[: len(part)]
 
     async def _flush_async(self) -> None:
         if self._is_unheard():
             self._hear(await self._app.ask_async(self._open))
-        for part in self._parts():
-            await self._app.enqueue_messages_async(part, spools=False)
+        with self._unsent() as page:
+            for part in self._parts(page):
+                await self._app.enqueue_messages_async(part, spools=False)
+                del page[: len(part)]
 
-    def _parts(self) -> Iterator[Sequence[NewMessage]]:
-        """The members of a page, as they are sent."""
+    @contextmanager
+    def _unsent(self) -> Iterator[list[NewMessage]]:
+        """The page. What is left of it, after an error, is sent again with the next members, or at the end."""
         with self._adding:
             page, self._page = self._page, []
+        try:
+            yield page
+        finally:
+            with self._adding:
+                self._page[:0] = page  # GUARD what the store has not acknowledged
+
+    def _parts(self, page: Sequence[NewMessage]) -> Iterator[Sequence[NewMessage]]:
+        """The members of a page, as they are sent."""
         runs = [[*run] for _, run in groupby(page, lambda message: (message[1:3], message[4:]))]
         if self._resumes or len(runs) > MOST_RUNS or not all(may_be_alike(run[0]) for run in runs):
             yield page
