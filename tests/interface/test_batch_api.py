@@ -7,12 +7,13 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from pollconsumer import BadData, Context, Fatal, NotCompleted, NotFound, PollConsumer, Yield
-from pollconsumer.core.errors import UsageError
+from pollconsumer.core.errors import OutcomeUnknown, UsageError
 from pollconsumer.interface.api.batches.chain import LinkHandle
 from pollconsumer.interface.api.batches.open_batch import OpenBatch
 from pollconsumer.store.queues.interventions import Interventions
@@ -368,6 +369,62 @@ def test_members_that_have_ended_and_are_forgotten_are_not_enqueued_again(
     assert words() == ["failed", "ended"]
 
 
+def add_one() -> None:
+    with a_batch() as batch:
+        batch.add(load.args(-1))
+
+
+OTHER = r"batch: import; there was a message import\.0 before, which is no member of it: give the batch another id"
+
+
+def test_a_message_that_has_the_id_of_a_member_is_refused_since_the_batch_would_wait_for_ever(sandbox: Sandbox) -> None:
+    plain.using(id="import.0").enqueue("x")
+    for _ in range(2):
+        with pytest.raises(UsageError, match=OTHER):
+            add_one()
+    sandbox.advance("61m")
+    sandbox.run()
+    assert (app.batches.get("import").state, words()) == ("abandoned", ["failed", "ended"])
+
+
+def test_a_dead_member_of_an_earlier_batch_is_no_member_until_it_is_purged_and_forgotten(sandbox: Sandbox) -> None:
+    add_one()
+    sandbox.run()
+    sandbox.run_for("50h", every="10h")
+    with pytest.raises(UsageError, match=OTHER):
+        asyncio.run(enqueue_async(0))
+    app.ask(lambda *store: Interventions(*store).purge("load", ["import.0"]))
+    with pytest.raises(UsageError, match=OTHER):  # it is remembered
+        add_one()
+    for _ in range(3):
+        sandbox.advance("11m")
+        sandbox.run()
+    add_one()
+    sandbox.run()
+    assert words() == ["failed", "ended"] * 2
+
+
+def test_members_that_are_sent_again_after_a_lost_reply_count(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enqueue = app.enqueue_messages
+
+    def lose_reply(messages: Any, **options: Any) -> Any:
+        monkeypatch.setattr(app, "enqueue_messages", enqueue)
+        enqueue(messages, **options)
+        sandbox.run()
+        raise OutcomeUnknown([each.id for each in messages])
+
+    with a_batch() as batch:
+        monkeypatch.setattr(app, "enqueue_messages", lose_reply)
+        for number in range(300):
+            with suppress(OutcomeUnknown):
+                batch.add(load.args(number))
+    sandbox.run()
+    assert words() == ["then", "ended"]
+    assert app.batches.get("import").status().completed == 300
+
+
 def test_a_batch_whose_producer_died_is_abandoned(sandbox: Sandbox) -> None:
     a_batch().__enter__()
     sandbox.advance("61m")
@@ -585,17 +642,18 @@ def test_messages_enqueued_together_have_options_of_their_own() -> None:
     assert [str(each.state) for each in handles] == ["scheduled", "ready", "ready", "ready"]
 
 
+async def enqueue_async(members: int) -> None:
+    async with a_batch() as batch:
+        for number in range(members):
+            await batch.add_async(load.args(number))
+        batch.add(load.args(members))
+    found = await app.batches.get_async("import")
+    assert (await found.status_async()).total == members + 1
+
+
 @pytest.mark.usefixtures("sandbox")
 def test_a_batch_in_an_asyncio_program() -> None:
-    async def enqueue() -> None:
-        async with a_batch() as batch:
-            for number in range(400):
-                await batch.add_async(load.args(number))
-            batch.add(load.args(400))
-        found = await app.batches.get_async("import")
-        assert (await found.status_async()).total == 401
-
-    asyncio.run(enqueue())
+    asyncio.run(enqueue_async(400))
 
 
 def test_nobody_waits_for_a_batch_in_a_handler_and_nothing_is_added_in_a_callback(sandbox: Sandbox) -> None:

@@ -124,6 +124,14 @@ def test_after_a_refused_line_the_batch_is_open_and_the_whole_command_goes_on(si
     assert counts(site) == {"total": 402, "completed": 402}
 
 
+def test_a_line_whose_message_would_have_an_id_that_is_taken_is_refused(site: Site) -> None:
+    site.command("enqueue", "record", '{"name": "other"}', "--id", "import.0")
+    refused = make(site, GOOD % "a")
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "batch: import; there was a message import.0 before, which is no member of it: give the" in refused.stderr
+    assert site.json("batch", "show", "import")["state"] == "open"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

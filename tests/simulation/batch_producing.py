@@ -11,6 +11,7 @@ from pollconsumer.core.errors import NotFound, OutcomeUnknown, StoreUnreachable,
 from pollconsumer.core.messages.alike import Alike
 from pollconsumer.interface.api.batches.chain import Chain
 from pollconsumer.interface.api.batches.open_batch import OpenBatch
+from pollconsumer.interface.api.handle import Handle
 from pollconsumer.runtime.new_batches import new_batch
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.batch_reader import BatchReader
@@ -51,11 +52,15 @@ class SimulatedCalls:
     def ask(self, question: Callable[[Wire, str], Any]) -> Any:
         return question(self.wire, NAMESPACE)
 
-    def enqueue_messages(self, messages: Sequence[NewMessage], *, spools: bool = False) -> None:  # noqa: ARG002  as `StoreCalls`
+    def enqueue_messages(self, messages: Sequence[NewMessage], *, spools: bool = False) -> list[Handle[Any]]:  # noqa: ARG002  as `StoreCalls`
         if isinstance(messages, Alike):
-            self._store.producer.enqueue_alike(messages)
+            enqueued = self._store.producer.enqueue_alike(messages)
         else:
-            self._store.enqueue(messages)
+            enqueued = self._store.enqueue(messages)
+        return [
+            Handle(message.id, message.queue, cast("StoreCalls", self), duplicate=duplicate)
+            for message, (_, duplicate) in zip(messages, enqueued, strict=True)
+        ]
 
     def enqueue_one(self, message: NewMessage) -> None:
         self._store.enqueue([message])

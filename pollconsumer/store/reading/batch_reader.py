@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from itertools import chain
 from typing import NamedTuple
 
 from pollconsumer.core.errors import NotFound
@@ -31,6 +33,8 @@ WAITING = "waiting"
 """The state of a callback that is not enqueued yet."""
 COUNTED = 1000
 """Batches whose states are counted."""
+EARLIER_MS = 3600 * 1000
+"""How much older than a batch a message must be to be none of its members for that alone."""
 _WANTED = {
     "completed": {COMPLETED},
     "results": {COMPLETED},
@@ -164,6 +168,26 @@ class BatchReader:
         """The numbers of a chunk whose members have ended."""
         return frozenset(self._numbers(home, batch, "ended", chunk))
 
+    def others(self, home: str, batch_id: str, sent: Iterable[tuple[str, str]]) -> list[str]:
+        """Of messages, each a queue and an id, of which their queues had the ids: those that are no members of the
+        batch. They were there before it was opened, or are remembered from then."""
+        batch, by_queue = self.batch(batch_id, home), dict[str, list[str]]()
+        for queue, message_id in sent:
+            by_queue.setdefault(queue, []).append(message_id)
+        members = {
+            message.id: _may_be_of(batch, message)
+            for queue, ids in by_queue.items()
+            for message in read_messages(self._wire, self._keys, queue, [id_bytes(each) for each in ids])
+        }
+        ended = cache(partial(self.ended, home, batch_id))
+
+        def has_ended(message_id: str) -> bool:
+            number = int(message_id.rpartition(".")[2])
+            return number in ended(number // PER_CHUNK)
+
+        asked = chain.from_iterable(by_queue.values())
+        return [each for each in asked if not (members[each] if each in members else has_ended(each))]
+
     def _next_chunk(self, batch: BatchStatus, chunk: int, *, is_open: bool) -> int | None:
         first_added = FIRST_ADDED // PER_CHUNK
         if chunk < first_added and (is_open or (chunk + 1) * PER_CHUNK < batch.total):
@@ -244,6 +268,15 @@ class BatchReader:
             if queue not in self._wire.unread
             for message in read_messages(self._wire, self._keys, queue, ids)
         }
+
+
+def _may_be_of(batch: BatchStatus, message: Message) -> bool:
+    """Whether a message with a member's id may be that member. What an earlier batch of the id has left is days older;
+    clocks of a cluster's nodes differ by less than an hour."""
+    if (message.timestamps.scheduled_at or batch.created_at) < batch.created_at - EARLIER_MS:
+        return False
+    is_dropped = message.batch is None and message.payload is None  # its record, with what it said
+    return is_dropped or message.batch == (batch.home, batch.id)
 
 
 def _status(home: str, batch_id: str, state: bytes, stored: Sequence[bytes | None]) -> BatchStatus:

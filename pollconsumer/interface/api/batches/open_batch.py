@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import groupby
 from threading import RLock
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from pollconsumer.core.errors import UsageError
 from pollconsumer.core.messages.alike import Alike, may_be_alike
 from pollconsumer.core.messages.message import NewMessage
+from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.runtime.new_batches import MOST_MEMBERS, member_of
 from pollconsumer.runtime.new_messages import Sendable
@@ -112,7 +114,8 @@ class OpenBatch:
             self._hear(self._app.ask(self._open))
         with self._unsent() as page:
             for part in self._parts(page):
-                self._app.enqueue_messages(part, spools=False)
+                if known := _duplicates(self._app.enqueue_messages(part, spools=False)):
+                    self._app.ask(partial(self._refuse_others, known))
                 del page[: len(part)]
 
     async def _flush_async(self) -> None:
@@ -120,7 +123,8 @@ class OpenBatch:
             self._hear(await self._app.ask_async(self._open))
         with self._unsent() as page:
             for part in self._parts(page):
-                await self._app.enqueue_messages_async(part, spools=False)
+                if known := _duplicates(await self._app.enqueue_messages_async(part, spools=False)):
+                    await self._app.ask_async(partial(self._refuse_others, known))
                 del page[: len(part)]
 
     @contextmanager
@@ -170,6 +174,16 @@ class OpenBatch:
         if shut not in ("", "closed", "ended"):
             raise UsageError("batch", self.id, f"it is {shut}: enqueue it again under another id")
 
+    def _refuse_others(self, known: Iterable[tuple[str, str]], wire: Wire, namespace: str) -> None:
+        """Raise UsageError if any of ``known``, which their queues had, is not what this batch, or an attempt to send
+        it, has brought there."""
+        others = BatchReader(wire, namespace).others(self._batch.home, self.id, known)
+        if others:  # GUARD a message that is no member
+            fix = "give the batch another id; or purge that message, and 20 minutes later run this again"
+            raise UsageError(
+                "batch", self.id, f"there was a message {others[0]} before, which is no member of it: {fix}"
+            )
+
     def _has_ended(self, number: int) -> bool:
         """Whether a member of a batch that is resumed has ended: forgotten by now, it would be enqueued again."""
         chunk = number // PER_CHUNK
@@ -177,3 +191,8 @@ class OpenBatch:
             batch = self._batch
             self._ended = chunk, self._app.ask(lambda *store: BatchReader(*store).ended(batch.home, batch.id, chunk))
         return number in self._ended[1]
+
+
+def _duplicates(handles: Iterable[Handle[Any]]) -> list[tuple[str, str]]:
+    """The queues and ids of those messages that their queues had already."""
+    return [(handle.queue, handle.id) for handle in handles if handle.duplicate]
