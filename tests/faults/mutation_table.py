@@ -171,6 +171,7 @@ CHANGES: dict[str, tuple[str, str]] = {
     "interface/api/batches/open_batch: a batch that is closed": ("not self.duplicate and ", ""),
     "interface/api/batches/open_batch: a batch whose producer fails stays open": ("kind is None and ", ""),
     "interface/api/batches/open_batch: a message that is no member": ("others:", "False:"),
+    "interface/api/batches/open_batch: fewer members than before": ("there > self._members", "False"),
     "interface/api/batches/open_batch: what has ended": (
         " and not (self._resumes and self._has_ended(self._members))",
         "",

@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -345,6 +345,31 @@ def test_a_batch_whose_producer_failed_goes_on_where_it_was_and_each_member_coun
         sandbox.run()
     assert words() == ["then", "ended"]
     assert app.batches.get("import").status().completed == 400
+
+
+@pytest.mark.parametrize(
+    ("ready", "scheduled", "said"),
+    [(400, 0, 300), (0, 400, 11), (10, 390, 11), (11, 389, 11), (20, 380, 20), (10, 0, None), (0, 10, None)],
+)
+def test_a_producer_that_begins_again_with_fewer_members_is_refused(
+    sandbox: Sandbox, ready: int, scheduled: int, said: int | None
+) -> None:
+    members = [load.args(1)] * ready + [load.args(1).using(in_="5m")] * scheduled
+
+    def produce(count: int) -> None:
+        with a_batch() as batch:
+            for member in members[:count]:
+                batch.add(member)
+            if count > 10:
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        produce(400)
+    sandbox.run()
+    refusal = f"batch: import; this run has added 10 members, one before it at least {said}: add the same"
+    with pytest.raises(UsageError, match=refusal) if said else nullcontext():
+        produce(10)
+    assert app.batches.get("import").state == ("open" if said else "closed")
 
 
 def test_members_that_have_ended_and_are_forgotten_are_not_enqueued_again(

@@ -77,7 +77,7 @@ class BatchStatus(NamedTuple):
     @property
     def outstanding(self) -> int:
         """How many members have not ended, as far as the total is known."""
-        return max(0, self.total - self.completed - self.dead - self.cancelled - self.expired)
+        return max(0, self.total - _ended(self))
 
 
 class BatchReader:
@@ -171,7 +171,9 @@ class BatchReader:
     def others(self, home: str, batch_id: str, sent: Iterable[tuple[str, str]]) -> list[str]:
         """Of messages, each a queue and an id, of which their queues had the ids: those that are no members of the
         batch. They were there before it was opened, or are remembered from then."""
-        batch, by_queue = self.batch(batch_id, home), dict[str, list[str]]()
+        (batch,), by_queue = self._read(home, [batch_id]), dict[str, list[str]]()
+        if batch is None:
+            return []
         for queue, message_id in sent:
             by_queue.setdefault(queue, []).append(message_id)
         members = {
@@ -187,6 +189,17 @@ class BatchReader:
 
         asked = chain.from_iterable(by_queue.values())
         return [each for each in asked if not (members[each] if each in members else has_ended(each))]
+
+    def at_least(self, home: str, batch_id: str, count: int) -> int:
+        """How many members a producer that has added ``count`` must have added for all that have ended, and for the
+        next one, if that has ended or is kept; ``count`` if there are no more."""
+        (batch,) = self._read(home, [batch_id])
+        if batch is None:
+            return count
+        has_next = count in self.ended(home, batch_id, count // PER_CHUNK) or any(
+            _may_be_of(batch, each) for each in self._find([f"{batch_id}.{count}"])
+        )
+        return max(_ended(batch) - batch.total, count + has_next)
 
     def _next_chunk(self, batch: BatchStatus, chunk: int, *, is_open: bool) -> int | None:
         first_added = FIRST_ADDED // PER_CHUNK
@@ -277,6 +290,10 @@ def _may_be_of(batch: BatchStatus, message: Message) -> bool:
         return False
     is_dropped = message.batch is None and message.payload is None  # its record, with what it said
     return is_dropped or message.batch == (batch.home, batch.id)
+
+
+def _ended(batch: BatchStatus) -> int:
+    return batch.completed + batch.dead + batch.cancelled + batch.expired
 
 
 def _status(home: str, batch_id: str, state: bytes, stored: Sequence[bytes | None]) -> BatchStatus:

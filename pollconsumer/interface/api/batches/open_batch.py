@@ -170,6 +170,11 @@ class OpenBatch:
         return Batches(producer).open(self._batch)
 
     def _close(self, wire: Wire, namespace: str) -> None:
+        if self._resumes:
+            there = BatchReader(wire, namespace).at_least(self._batch.home, self.id, self._members)
+            if there > self._members:  # GUARD fewer members than before
+                most = f"this run has added {self._members} members, one before it at least {there}"
+                raise UsageError("batch", self.id, f"{most}: add the same ones in the same order")
         shut = Batches(Producer(wire, namespace)).close(self._batch.home, self.id, self._members)
         if shut not in ("", "closed", "ended"):
             raise UsageError("batch", self.id, f"it is {shut}: enqueue it again under another id")
