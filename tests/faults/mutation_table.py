@@ -32,6 +32,7 @@ CHANGES: dict[str, tuple[str, str]] = {
     "batches: closed before it ends": ("has_batch_flag(state, BATCH_CLOSED) and ", ""),
     "batches: ended once": TRUE,
     "batches: failed once": (" and not has_batch_flag(state, TOLD_FAILED)", ""),
+    "batches_due: an abandoned one has no total": FALSE,
     "batches_due: failed once, when it is shut": TRUE,
     "batches: then once": (" and not has_batch_flag(state, TOLD_THEN)", ""),
     "begin: a repeated beginning is not stale": TRUE,

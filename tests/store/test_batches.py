@@ -352,6 +352,14 @@ def test_an_ended_batch_is_forgotten_after_its_time_and_a_closed_one_is_not(batc
     assert look.ranked("batch_instants") == []
 
 
+def test_of_an_abandoned_batch_that_is_forgotten_nothing_is_left_for_another_one_of_its_id(batch: OneBatch) -> None:
+    batch.add(member(0), member(3), member(600), member(999_999))
+    complete_all(batch)
+    for _ in range(2):  # it is abandoned, and forgotten
+        time_comes(batch)
+    assert Looking(batch.store, HOME).hash("batch_members") == {}
+
+
 def test_the_home_is_woken_when_a_callback_waits_in_its_outbox(batch: OneBatch) -> None:
     look = Looking(batch.store, HOME)
     look.take_marker("schedule_marker")
