@@ -460,6 +460,16 @@ def test_a_batch_whose_producer_died_is_abandoned(sandbox: Sandbox) -> None:
         a_batch().__enter__()
 
 
+def test_an_abandoned_batch_has_as_many_members_as_have_ended_and_all_their_results(sandbox: Sandbox) -> None:
+    batch = a_batch().__enter__()
+    for number in range(950):
+        batch.add(load.args(number))
+    sandbox.run()
+    sandbox.advance("61m")
+    sandbox.run()
+    assert told[-1] == ("ended", ((900, 900, 0, 0, 0), [2 * number for number in range(900)], []))
+
+
 def test_a_batch_expires_with_members_that_nobody_has_handled(sandbox: Sandbox) -> None:
     with a_batch(expires="1h") as batch:
         batch.add(load.args(1).using(in_="2h"))

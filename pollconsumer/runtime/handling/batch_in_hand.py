@@ -61,7 +61,8 @@ class BatchInHand:
 
     @property
     def total(self) -> int:
-        """How many members the batch has; of one that is open, how many its members have added."""
+        """How many members the batch has; of one that is open, how many its members have added; of one that is
+        abandoned, how many have ended at least."""
         return int(self._counts["total"])
 
     @property

@@ -29,6 +29,7 @@ _FLAGS = {"abandoned": 16, "expired": 32, "ended": 2, "closed": 1}
 """How a batch is, by the first flag that it has."""
 STATES = ("open", "closed", "ended", "abandoned", "expired")
 UNFINISHED = STATES[:2]
+UNCLOSED = ("open", "abandoned")
 WAITING = "waiting"
 """The state of a callback that is not enqueued yet."""
 COUNTED = 1000
@@ -59,7 +60,8 @@ class BatchCallback(NamedTuple):
 
 class BatchStatus(NamedTuple):
     """A batch. ``state``: open, closed, ended, abandoned or expired; instants in epoch ms, None for none. Of one that
-    is open, ``total`` counts what its members have added. ``home``: the queue that counts its members."""
+    is open, ``total`` counts what its members have added; of one that is abandoned, what has ended at least. ``home``:
+    the queue that counts its members."""
 
     id: str
     home: str
@@ -144,9 +146,10 @@ class BatchReader:
         """The members of a chunk, and the number of the next chunk; None if there is none."""
         numbers = self._numbers(batch.home, batch.id, which, chunk)
         found = self._find([f"{batch.id}.{number}" for number in numbers], results=which == "results")
-        # Of a batch that is open it is not known where its producer has come to: past what is there or has ended.
-        is_open = batch.state == "open" and (
-            bool(found) or which not in (None, "unended") or bool(self.ended(batch.home, batch.id, chunk))
+        # Of a batch that was not closed it is not known where its producer has come to: past what is there or has ended.
+        is_open = batch.state == "open" and which not in (None, "unended")
+        is_open = is_open or (
+            batch.state in UNCLOSED and (bool(found) or bool(self.ended(batch.home, batch.id, chunk)))
         )
         return found, self._next_chunk(batch, chunk, is_open=is_open)
 
@@ -156,8 +159,9 @@ class BatchReader:
         numbers, chunk, after = list[int](), first // PER_CHUNK, None
         for _ in range(LOOKED_THROUGH):
             numbers += [number for number in self._numbers(batch.home, batch.id, which, chunk) if number >= first]
-            # Of a batch that is open it is not known where its producer has come to.
-            following = self._next_chunk(batch, chunk, is_open=batch.state == "open")
+            # Of a batch that was not closed it is not known where its producer has come to.
+            is_open = batch.state == "open" or (batch.state in UNCLOSED and bool(numbers))
+            following = self._next_chunk(batch, chunk, is_open=is_open)
             if len(numbers) > count or following is None:
                 after = numbers[count] if len(numbers) > count else None
                 break
@@ -298,6 +302,9 @@ def _ended(batch: BatchStatus) -> int:
 
 def _status(home: str, batch_id: str, state: bytes, stored: Sequence[bytes | None]) -> BatchStatus:
     total, completed, dead, cancelled, expired, created, ended, expires, _ = _numbers_of(state)
+    is_how = _state_of(state[0])
+    if is_how == "abandoned":  # its producer told no total
+        total = max(total, completed + dead + cancelled + expired)
     callbacks = tuple(
         BatchCallback(name, given["handler"], given["id"], given["queue"], None)
         for name, each in zip(CALLED, stored, strict=True)
@@ -305,7 +312,7 @@ def _status(home: str, batch_id: str, state: bytes, stored: Sequence[bytes | Non
         for given in strict_json.parse(each)
     )
     counts = (total, completed, dead, cancelled, expired)
-    return BatchStatus(batch_id, home, _state_of(state[0]), *counts, created, ended or None, expires or None, callbacks)
+    return BatchStatus(batch_id, home, is_how, *counts, created, ended or None, expires or None, callbacks)
 
 
 def _with_states(batch: BatchStatus, enqueued: Mapping[str, str]) -> tuple[BatchCallback, ...]:
