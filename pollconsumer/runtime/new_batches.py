@@ -6,7 +6,7 @@ from collections.abc import Callable
 from threading import Lock
 
 from pollconsumer.core.errors import BadData
-from pollconsumer.core.messages.message import Codec, NewMessage, check_id
+from pollconsumer.core.messages.message import Codec, NewMessage, check_stem
 from pollconsumer.core.messages.sequel import identified
 from pollconsumer.runtime.new_messages import Sendable, callback_of, message_of, milliseconds, refuse_own_identity
 from pollconsumer.store.queues.batches import NewBatch
@@ -30,8 +30,7 @@ def new_batch(
     an invalid id, expiry, or ``cancelled_as``."""
     if cancelled_as not in (None, "completed"):
         raise BadData("cancelled_as", repr(cancelled_as), "completed, or leave it out")
-    if len(check_id(batch_id)) > LONGEST_ID:
-        raise BadData("batch id", repr(batch_id), f"at most {LONGEST_ID} characters")
+    check_stem(batch_id, "batch id", LONGEST_ID)
     given = {"then": then, "failed": failed, "ended": ended}
     called = {name: callback for name, callback in given.items() if callback is not None}
     home = next((callback_of(called[name], batch_id, name)["queue"] for name in called), "default")

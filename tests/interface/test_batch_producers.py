@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer import PollConsumer
-from pollconsumer.core.errors import OutcomeUnknown
+from pollconsumer.core.errors import BadData, OutcomeUnknown
 from pollconsumer.interface.api.batches.open_batch import PAGE, OpenBatch
 from pollconsumer.runtime.handling.batch_in_hand import BatchInHand
 from pollconsumer.runtime.new_batches import StartedBatch, new_batch
@@ -127,3 +127,9 @@ def test_members_whose_sending_failed_are_sent_again_and_a_batch_without_them_st
     with pytest.raises(OutcomeUnknown) if not is_closed else nullcontext():
         produce(a_batch(calls))
     assert (calls.sent, calls.closed) == (members(sent), is_closed)
+
+
+@pytest.mark.parametrize("batch_id", ["a b", "", "x" * 101])
+def test_an_id_that_is_none_for_a_batch_is_said_to_be_that_of_a_batch(batch_id: str) -> None:
+    with pytest.raises(BadData, match=f"batch id: '{batch_id[:9]}.*; 1 to 100 letters, digits or any of"):
+        app.batch(batch_id)

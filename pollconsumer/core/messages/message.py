@@ -9,6 +9,7 @@ from pollconsumer.core.errors import BadData
 MAX_PRIORITY = 4096
 MOST_ATTEMPTS = 10_000
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+LONGEST_ID = 128
 _ID = re.compile(r"[A-Za-z0-9_.:@+-]{1,128}")
 MAX_HANDLER_LENGTH = 200
 
@@ -104,8 +105,13 @@ def check_queue(name: object) -> str:
 
 
 def check_id(value: object) -> str:
-    if not isinstance(value, str) or not _ID.fullmatch(value):
-        raise BadData("message id", repr(value), "1 to 128 letters, digits or any of _ . : @ + -")
+    return value if isinstance(value, str) and _ID.fullmatch(value) else check_stem(value, "message id", LONGEST_ID)
+
+
+def check_stem(value: object, what: str, most: int, since: str = "") -> str:
+    """An id with which longer ones begin, if it has ``most`` characters at most. ``since``: why no more."""
+    if not isinstance(value, str) or not _ID.fullmatch(value) or len(value) > most:
+        raise BadData(what, repr(value), f"1 to {most} letters, digits or any of _ . : @ + -{since}")
     return value
 
 

@@ -146,7 +146,8 @@ class BatchReader:
         """The members of a chunk, and the number of the next chunk; None if there is none."""
         numbers = self._numbers(batch.home, batch.id, which, chunk)
         found = self._find([f"{batch.id}.{number}" for number in numbers], results=which == "results")
-        # Of a batch that was not closed it is not known where its producer has come to: past what is there or has ended.
+        # Of a batch that was not closed it is not known where its producer has come to: past all that is there or has
+        # ended.
         is_open = batch.state == "open" and which not in (None, "unended")
         is_open = is_open or (
             batch.state in UNCLOSED and (bool(found) or bool(self.ended(batch.home, batch.id, chunk)))
