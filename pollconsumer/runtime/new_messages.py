@@ -192,23 +192,23 @@ def _with_callbacks(message: NewMessage, given: dict[str, Any]) -> NewMessage:
     from pollconsumer.core.messages.sequel import Sequel, encoded, identified
 
     callbacks: dict[str, Any] = {
-        name: callback_of(given[name], message.id, name) for name in ("then", "failed") if name in given
+        name: callback_of(given[name], message.id, name) for name in ("failed", "then") if name in given
     }
     return identified(message._replace(sequel=encoded(Sequel(**callbacks))), message.id)
 
 
 def callback_of(sendable: Sendable, owner: str, name: str, called_by: str = "") -> dict[str, Any]:
     """A callback of the message, or of the batch with this home, whose id is ``owner``, as it is stored. TypeError for
-    what is none; UsageError for one that has an id, a key or callbacks of its own."""
+    what is none; UsageError for one that has an id, a key or callbacks of its own; BadData for an invalid ``owner``."""
     from pollconsumer.core.messages.packed_message import packed
-    from pollconsumer.core.messages.sequel import Sequel, encoded
+    from pollconsumer.core.messages.sequel import Sequel, encoded, following_id
 
     message = message_of(sendable, name)
     refuse_own_identity(message, f"the callback {name}")
     if message.sequel:
         raise UsageError(f"the callback {name}", "with callbacks, or a chain", "a callback is one message")
     sequel = encoded(Sequel(called_by=called_by)) if called_by else ""
-    return packed(message._replace(id=f"{owner}:{name}", sequel=sequel))
+    return packed(message._replace(id=following_id(owner, f":{name}"), sequel=sequel))
 
 
 def message_of(sendable: Sendable, what: str) -> NewMessage:

@@ -662,6 +662,34 @@ def test_callbacks_of_one_message(sandbox: Sandbox) -> None:
     assert app.message("a:failed").state == "completed"
 
 
+@pytest.mark.parametrize(
+    ("follows", "longest", "ending"),
+    [
+        ({"then": tell.args("then")}, 123, ":then"),
+        ({"then": tell.args("then"), "failed": tell.args("failed")}, 121, ":failed"),
+    ],
+)
+def test_an_id_that_leaves_no_room_for_those_of_callbacks_is_refused(
+    sandbox: Sandbox, follows: dict[str, Any], longest: int, ending: str
+) -> None:
+    add.using(id="x" * longest, **follows).enqueue(-1)
+    sandbox.run()
+    refusal = f"; 1 to {longest} letters, .*, since what follows it has this id with {ending}"
+    bad: Any
+    for bad in ("x" * (longest + 1), "a b", 7):
+        with pytest.raises(BadData, match=refusal):
+            add.using(id=bad, **follows).enqueue(1)
+
+
+def test_an_id_that_leaves_no_room_for_those_of_links_is_refused(sandbox: Sandbox) -> None:
+    for failed, longest, ending in ((None, 126, r"\+2"), (tell.args("failed"), 121, ":failed")):
+        app.chain(add.args(-1).using(id="x" * longest), add.args(2), failed=failed).enqueue()
+        with pytest.raises(BadData, match=f"; 1 to {longest} letters, .*, since what follows it .* with {ending}"):
+            app.chain(add.args(1).using(id="x" * (longest + 1)), add.args(2), failed=failed)
+    sandbox.run()
+    assert words() == ["failed"]
+
+
 @pytest.mark.usefixtures("sandbox")
 def test_messages_enqueued_together_have_options_of_their_own() -> None:
     handles = plain.using(priority=2).enqueue_many(

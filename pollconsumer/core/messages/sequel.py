@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.messages.message import NewMessage, check_id
+from pollconsumer.core.messages.message import LONGEST_ID, NewMessage, check_stem
 from pollconsumer.core.messages.packed_message import Packed, unpacked
 from pollconsumer.core.messages.payloads import Malformed
 from pollconsumer.core.notation import strict_json
@@ -114,15 +114,21 @@ def not_there(message_id: str, where: str = "list shows those that are kept") ->
     return NotFound("no such message", message_id, where)
 
 
+def following_id(message_id: str, ending: str) -> str:
+    """The id of what follows a message, with this ``ending``. BadData if the message's leaves no room for that."""
+    since = f", since what follows it has this id with {ending}"
+    return check_stem(message_id, "message id", LONGEST_ID - len(ending), since) + ending
+
+
 def identified(message: NewMessage, message_id: str, batch: str = "") -> NewMessage:
     """``message`` with this id, and what its sequel has with the ids that follow from it; ``batch`` is the home of the
     batch that it is a member of. BadData if an id is too long, or all of it too large."""
     if not message.sequel:
         return message._replace(id=message_id, sequel=_of_member(batch))
     sequel, _ = decoded(message.sequel.encode())
-    links = [link | {"id": check_id(f"{message_id}+{number}")} for number, link in enumerate(sequel.links, 2)]
+    links = [link | {"id": following_id(message_id, f"+{number}")} for number, link in enumerate(sequel.links, 2)]
     callbacks = {
-        name: callback | {"id": check_id(f"{message_id}:{name}")}
+        name: callback | {"id": following_id(message_id, f":{name}")}
         for name in ("then", "failed")
         if (callback := getattr(sequel, name)) is not None
     }
