@@ -23,12 +23,14 @@ from pollconsumer.store.linker import linked
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.queues.signal_sender import SignalSender
+from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.records.steps import Settlement
 from pollconsumer.store.safety.strict_producer import StrictProducer
 from pollconsumer.store.safety.suitability import Suitability
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, AllRecurrences, Launch, die, message, names
+from tests.store.batching import HOME, OneBatch, member
 from tests.store.commands_used import LUA, commands_of, plain_commands, scripts
 from tests.store.moving import exported, imported
 from tests.store.servers import snapshot
@@ -374,6 +376,16 @@ def test_a_producer_with_its_rights_alone_wakes_a_message_by_a_signal(users: Use
     put_to_sleep(launching)
     assert SignalSender(users.wire("producer"), NAMESPACE).send(QUEUE, "a", "approved", 1)
     assert RedisStore(launching, NAMESPACE).promote(Launch(RedisStore(launching, NAMESPACE)).holder, QUEUE, 1).moved
+
+
+def test_a_producer_with_its_rights_alone_sees_that_what_is_in_hand_is_a_member(users: Users) -> None:
+    store = RedisStore(users.wire("launch"), NAMESPACE)
+    OneBatch(store).add(member(0))
+    store.wire.command("SADD", store.keys.control("leases"), "default")
+    assert Launch(store, fence=9, queue=QUEUE).reserve()
+    reader = BatchReader(users.wire("producer"), NAMESPACE)
+    assert reader.others(HOME, "b", [(QUEUE, "b.0")]) == []
+    assert [reader.at_least(HOME, "b", count) for count in (0, 1)] == [1, 1]
 
 
 def test_a_producer_without_a_right_to_the_last_write_of_a_signal_makes_none(users: Users) -> None:

@@ -176,7 +176,7 @@ class BatchReader:
     def others(self, home: str, batch_id: str, sent: Iterable[tuple[str, str]]) -> list[str]:
         """Of messages, each a queue and an id, of which their queues had the ids: those that are no members of the
         batch. They were there before it was opened, or are remembered from then."""
-        (batch,), by_queue = self._read(home, [batch_id]), dict[str, list[str]]()
+        batch, by_queue = self._counted(home, batch_id), dict[str, list[str]]()
         if batch is None:
             return []
         for queue, message_id in sent:
@@ -184,7 +184,7 @@ class BatchReader:
         members = {
             message.id: _may_be_of(batch, message)
             for queue, ids in by_queue.items()
-            for message in read_messages(self._wire, self._keys, queue, [id_bytes(each) for each in ids])
+            for message in read_messages(self._wire, self._keys, queue, list(map(id_bytes, ids)), for_producer=True)
         }
         ended = cache(partial(self.ended, home, batch_id))
 
@@ -198,11 +198,15 @@ class BatchReader:
     def at_least(self, home: str, batch_id: str, count: int) -> int:
         """How many members a producer that has added ``count`` must have added for all that have ended, and for the
         next one, if that has ended or is kept; ``count`` if there are no more."""
-        (batch,) = self._read(home, [batch_id])
+        batch = self._counted(home, batch_id)
         if batch is None:
             return count
         has_next = count in self.ended(home, batch_id, count // PER_CHUNK) or any(
-            _may_be_of(batch, each) for each in self._find([f"{batch_id}.{count}"])
+            _may_be_of(batch, each)
+            for queue in readable_queues(self._wire, self._keys)
+            for each in read_messages(
+                self._wire, self._keys, queue, [id_bytes(f"{batch_id}.{count}")], for_producer=True
+            )
         )
         return max(_ended(batch) - batch.total, count + has_next)
 
@@ -251,6 +255,11 @@ class BatchReader:
                 break
             message = after[0]
         return message
+
+    def _counted(self, home: str, batch_id: str) -> BatchStatus | None:
+        """The batch without its callbacks."""
+        state = self._wire.command("HGET", self._keys.queue(home, "batches"), batch_id)
+        return None if state is None else _status(home, batch_id, state, [None] * len(CALLED))
 
     def _read(self, home: str, ids: Sequence[str]) -> list[BatchStatus | None]:
         fields = [f"{each}\n{name}" for each in ids for name in CALLED]

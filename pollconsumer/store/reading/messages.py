@@ -89,14 +89,15 @@ class Message(NamedTuple):
 
 
 def read_messages(
-    wire: Wire, keys: Keys, queue: str, ids: Sequence[bytes], index: State | None = None
+    wire: Wire, keys: Keys, queue: str, ids: Sequence[bytes], index: State | None = None, *, for_producer: bool = False
 ) -> Iterator[Message]:
     """The messages of ``ids`` that the queue knows. With ``index``, the state in whose index they were found, also ids
-    without row and record, except in the ready list, where the next step drops them."""
+    without row and record, except in the ready list, where the next step drops them. ``for_producer``: with its rights
+    alone, which do not reach to launches, and what they say of messages in hand."""
     if not ids:
         return
     found = wire.all([("HMGET", keys.queue(queue, name), *ids) for name in _Parts._fields])
-    in_hand = cache(partial(in_hand_of, wire, keys))
+    in_hand: Callable[[], InHand] = dict if for_producer else cache(partial(in_hand_of, wire, keys))
     for stored_id, *each in zip(ids, *found, strict=True):
         parts = _Parts(*each)
         if parts.records is not None and rows.is_newer(parts.records):
