@@ -27,7 +27,7 @@ TIMES = 2000
 app = PollConsumer()
 
 
-@app.handler("load")
+@app.handler("sent")
 def load(number: int) -> int:
     return number
 

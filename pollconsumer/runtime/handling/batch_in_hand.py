@@ -92,7 +92,8 @@ class BatchInHand:
 
     def failures(self) -> Iterator[MemberOutcome]:
         """The members that are dead, cancelled or expired, in the order of their numbers."""
-        return self._outcomes("failed")
+        failed = (State.DEAD, State.CANCELLED, State.EXPIRED)
+        return (each for each in self._outcomes("failed") if each.state in failed)  # but for those that were redriven
 
     def add(self, member: Sendable) -> str:
         """Add a member, ``handler.args(…)`` or a chain, with the completion of this one, or not at all. Returns its id.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from itertools import chain
 from typing import NamedTuple
 
 from pollconsumer.core.errors import NotFound
@@ -146,12 +145,9 @@ class BatchReader:
         """The members of a chunk, and the number of the next chunk; None if there is none."""
         numbers = self._numbers(batch.home, batch.id, which, chunk)
         found = self._find([f"{batch.id}.{number}" for number in numbers], results=which == "results")
-        # Of a batch that was not closed it is not known where its producer has come to: past all that is there or has
-        # ended.
-        is_open = batch.state == "open" and which not in (None, "unended")
-        is_open = is_open or (
-            batch.state in UNCLOSED and (bool(found) or bool(self.ended(batch.home, batch.id, chunk)))
-        )
+        # How far the producer of one that was not closed has come is not known: past what is there, or has ended.
+        is_past = batch.state in UNCLOSED and bool(found or self.ended(batch.home, batch.id, chunk))
+        is_open = is_past or (batch.state == "open" and which not in (None, "unended"))
         return found, self._next_chunk(batch, chunk, is_open=is_open)
 
     def some(self, batch: BatchStatus, which: str, first: int, count: int) -> tuple[list[Message], int | None]:
@@ -160,7 +156,6 @@ class BatchReader:
         numbers, chunk, after = list[int](), first // PER_CHUNK, None
         for _ in range(LOOKED_THROUGH):
             numbers += [number for number in self._numbers(batch.home, batch.id, which, chunk) if number >= first]
-            # Of a batch that was not closed it is not known where its producer has come to.
             is_open = batch.state == "open" or (batch.state in UNCLOSED and bool(numbers))
             following = self._next_chunk(batch, chunk, is_open=is_open)
             if len(numbers) > count or following is None:
@@ -173,7 +168,7 @@ class BatchReader:
         """The numbers of a chunk whose members have ended."""
         return frozenset(self._numbers(home, batch, "ended", chunk))
 
-    def others(self, home: str, batch_id: str, sent: Iterable[tuple[str, str]]) -> list[str]:
+    def others(self, home: str, batch_id: str, sent: Sequence[tuple[str, str]]) -> list[str]:
         """Of messages, each a queue and an id, of which their queues had the ids: those that are no members of the
         batch. They were there before it was opened, or are remembered from then."""
         batch, by_queue = self._counted(home, batch_id), dict[str, list[str]]()
@@ -184,7 +179,7 @@ class BatchReader:
         members = {
             message.id: _may_be_of(batch, message)
             for queue, ids in by_queue.items()
-            for message in read_messages(self._wire, self._keys, queue, list(map(id_bytes, ids)), for_producer=True)
+            for message in self._sent_to(queue, ids)
         }
         ended = cache(partial(self.ended, home, batch_id))
 
@@ -192,8 +187,7 @@ class BatchReader:
             number = int(message_id.rpartition(".")[2])
             return number in ended(number // PER_CHUNK)
 
-        asked = chain.from_iterable(by_queue.values())
-        return [each for each in asked if not (members[each] if each in members else has_ended(each))]
+        return [each for _, each in sent if not (members[each] if each in members else has_ended(each))]
 
     def at_least(self, home: str, batch_id: str, count: int) -> int:
         """How many members a producer that has added ``count`` must have added for all that have ended, and for the
@@ -201,13 +195,9 @@ class BatchReader:
         batch = self._counted(home, batch_id)
         if batch is None:
             return count
-        has_next = count in self.ended(home, batch_id, count // PER_CHUNK) or any(
-            _may_be_of(batch, each)
-            for queue in readable_queues(self._wire, self._keys)
-            for each in read_messages(
-                self._wire, self._keys, queue, [id_bytes(f"{batch_id}.{count}")], for_producer=True
-            )
-        )
+        queues, following = readable_queues(self._wire, self._keys), [f"{batch_id}.{count}"]
+        is_kept = any(_may_be_of(batch, each) for queue in queues for each in self._sent_to(queue, following))
+        has_next = is_kept or count in self.ended(home, batch_id, count // PER_CHUNK)
         return max(_ended(batch) - batch.total, count + has_next)
 
     def _next_chunk(self, batch: BatchStatus, chunk: int, *, is_open: bool) -> int | None:
@@ -255,6 +245,9 @@ class BatchReader:
                 break
             message = after[0]
         return message
+
+    def _sent_to(self, queue: str, ids: Sequence[str]) -> list[Message]:
+        return [*read_messages(self._wire, self._keys, queue, list(map(id_bytes, ids)), for_producer=True)]
 
     def _counted(self, home: str, batch_id: str) -> BatchStatus | None:
         """The batch without its callbacks."""

@@ -179,7 +179,7 @@ class OpenBatch:
         if shut not in ("", "closed", "ended"):
             raise UsageError("batch", self.id, f"it is {shut}: enqueue it again under another id")
 
-    def _refuse_others(self, known: Iterable[tuple[str, str]], wire: Wire, namespace: str) -> None:
+    def _refuse_others(self, known: Sequence[tuple[str, str]], wire: Wire, namespace: str) -> None:
         """Raise UsageError if any of ``known``, which their queues had, is not what this batch, or an attempt to send
         it, has brought there."""
         others = BatchReader(wire, namespace).others(self._batch.home, self.id, known)
