@@ -137,6 +137,8 @@ class SimulatedServer:
 
     def _serve_blocked(self) -> None:
         for link in list(self._blocked):
+            if link not in self._blocked:  # what another did once it was served has served it
+                continue
             popped = self._pop(link.blocked_on)
             if popped is not None:
                 self._blocked.remove(link)
