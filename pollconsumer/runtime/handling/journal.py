@@ -67,8 +67,8 @@ class Journal:
         return self._recorded(name, result)
 
     def refuse_in_step(self, what: str) -> None:
-        """UsageError for ``what`` goes with a completion, in a step: it would be lost where the attempt ends otherwise,
-        since the step is not taken again."""
+        """Raise UsageError in a step: ``what`` goes with a completion, and would be lost where the attempt ends
+        otherwise, since the step is not taken again."""
         if step := _STEP.get():  # GUARD nothing that is lost goes with a step
             raise UsageError(what, f"in the step {step}", "enqueue beside the step, or at once: app.enqueue")
 

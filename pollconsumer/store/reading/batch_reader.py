@@ -156,7 +156,7 @@ class BatchReader:
         numbers, chunk, after = list[int](), first // PER_CHUNK, None
         for _ in range(LOOKED_THROUGH):
             numbers += [number for number in self._numbers(batch.home, batch.id, which, chunk) if number >= first]
-            is_open = batch.state == "open" or (batch.state in UNCLOSED and bool(numbers))
+            is_open = batch.state == "open" or (batch.state == "abandoned" and bool(numbers))
             following = self._next_chunk(batch, chunk, is_open=is_open)
             if len(numbers) > count or following is None:
                 after = numbers[count] if len(numbers) > count else None
@@ -169,8 +169,8 @@ class BatchReader:
         return frozenset(self._numbers(home, batch, "ended", chunk))
 
     def others(self, home: str, batch_id: str, sent: Sequence[tuple[str, str]]) -> list[str]:
-        """Of messages, each a queue and an id, of which their queues had the ids: those that are no members of the
-        batch. They were there before it was opened, or are remembered from then."""
+        """Ids of messages ``sent``, each given with its queue, that are no members of the batch. Their queues knew the
+        ids: from messages before it was opened, kept or remembered."""
         batch, by_queue = self._counted(home, batch_id), dict[str, list[str]]()
         if batch is None:
             return []

@@ -173,15 +173,15 @@ class OpenBatch:
         if self._resumes:
             there = BatchReader(wire, namespace).at_least(self._batch.home, self.id, self._members)
             if there > self._members:  # GUARD fewer members than before
-                most = f"this run has added {self._members} members, one before it at least {there}"
-                raise UsageError("batch", self.id, f"{most}: add the same ones in the same order")
+                counts = f"this run has added {self._members} members, one before it at least {there}"
+                raise UsageError("batch", self.id, f"{counts}: add the same ones in the same order")
         shut = Batches(Producer(wire, namespace)).close(self._batch.home, self.id, self._members)
         if shut not in ("", "closed", "ended"):
             raise UsageError("batch", self.id, f"it is {shut}: enqueue it again under another id")
 
     def _refuse_others(self, known: Sequence[tuple[str, str]], wire: Wire, namespace: str) -> None:
-        """Raise UsageError if any of ``known``, which their queues had, is not what this batch, or an attempt to send
-        it, has brought there."""
+        """Raise UsageError if any of ``known``, queues and ids of what the queues had already, is no member of this
+        batch."""
         others = BatchReader(wire, namespace).others(self._batch.home, self.id, known)
         if others:  # GUARD a message that is no member
             fix = "give the batch another id; or purge that message, and 20 minutes later run this again"
