@@ -14,7 +14,7 @@ from pollconsumer.interface.cli.output import print_json, print_lines
 from pollconsumer.interface.cli.types import JSON_OBJECT
 from pollconsumer.interface.logs.logs import write_line
 from pollconsumer.interface.settings.model import Settings
-from pollconsumer.interface.settings.owners import REMEDY, another_store
+from pollconsumer.interface.settings.owners import REMEDY, OwnStore, own_store
 from pollconsumer.watching.examiner import Examiner
 from pollconsumer.watching.expected import expected_of
 from pollconsumer.watching.health.facts import Expected, Finding
@@ -24,10 +24,11 @@ SPOOLED_AT_MOST = 180.0
 """Seconds for which a file may wait, and twice the time between launches."""
 
 
-def _of_owner(settings: Settings) -> Iterator[Finding]:
-    """Yield the finding about a configuration that leads each user to a store of their own."""
-    if found := another_store(settings):
-        yield Finding("owner", None, f"configuration belongs to {found[0]}, the store to this user", found[1], REMEDY)
+def _of_owner(own: OwnStore | None) -> Iterator[Finding]:
+    """Yield the finding about a configuration of another user, who has another store."""
+    if own is not None and own.of_another:
+        what = f"{own.config.name} is {own.owner}'s, but you are {own.user} and use a server of your own"
+        yield Finding("owner", None, what, str(own.directory), f"{own.owner}'s launches never read it; {REMEDY}")
 
 
 def _of_spool(settings: Settings, expected: Expected) -> Iterator[Finding]:
@@ -57,9 +58,10 @@ def doctor(quiet: bool, as_json: bool) -> int:
     """
     settings = current_settings()
     examiner = opened(Examiner, warn=lambda _: None)  # doctor looks for such problems itself
-    expected = expected_of(settings)
+    own = own_store(settings)
+    expected = expected_of(settings)._replace(alone=own.user if own else "")
     facts = examiner.facts(expected, settings.data_directory() if settings.is_embedded else None)
-    found = [*_of_owner(settings), *_of_spool(settings, expected), *findings_of(facts)]
+    found = [*_of_owner(own), *_of_spool(settings, expected), *findings_of(facts)]
     if as_json:
         if found or not quiet:
             findings = [finding._asdict() for finding in found]
@@ -69,6 +71,8 @@ def doctor(quiet: bool, as_json: bool) -> int:
         for finding in found:
             write_line("warning", str(finding))
     else:
+        if own is not None and not own.of_another:
+            write_line("warning", str(own))
         server = ", ".join(filter(None, (facts.server.version, facts.server.program)))
         print_lines(found or [f"all is well: {server}"])
     return 1 if found else 0

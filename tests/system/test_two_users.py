@@ -220,17 +220,92 @@ def test_a_configuration_of_another_user_than_the_store_is_said_with_the_remedie
     """Once by what runs each minute, always by what a person asks."""
     shared.config.write_text(shared.config.read_text().replace('data = "data"\n', ""))
     commands = [("enqueue", "hello", '{"name": "a"}'), ("run", "--until-empty"), ("check",), ("doctor", "--quiet")]
-    for command in commands:
-        assert "belongs to" not in shared.users.run("ada", *command, config=shared.config).stderr, "root's alone"
     for user in ("web", "ada"):
         shown = json.loads(shared.users.run(user, "check", "--json", config=shared.config).stdout)
         assert shown["data"] == str(shared.users.place / user / ".local/share/pollconsumer"), "check names each's own"
     os.chown(shared.config, UIDS["web"], APP)
     for command in commands:
         said = [shared.users.run("ada", *command, config=shared.config).stderr for _ in range(3)]
-        assert "configuration belongs to web" in said[0], (command, said)
-        assert f"{shared.users.place}/ada/.local/share/pollconsumer; share one: set data to " in said[0], command
-        assert ("belongs to" in said[2]) == (command[0] in ("check", "doctor")), (command, said)
+        assert "config.toml is web's, but you are ada and " in said[0], (command, said)
+        assert f"{shared.users.place}/ada/.local/share/pollconsumer" in said[0], command
+        assert "web's launches never read" in said[0], command
+        assert said[0].endswith("; set data= or store= to share one (docs/two-users.md)\n"), command
+        assert ("is web's" in said[2]) == (command[0] in ("check", "doctor")), (command, said)
+
+
+@pytest.mark.ends_with(1)  # doctor has a finding
+def test_roots_configuration_tells_either_user_that_the_store_is_theirs_alone(shared: Shared) -> None:
+    """What the web server enqueues, the launches of the crontab's user do not see."""
+    shared.config.write_text(shared.config.read_text().replace('data = "data"\n', ""))
+    shared.users.run("web", "enqueue", "hello", '{"name": "a"}', config=shared.config)
+    shared.users.run("ada", *DRAIN, config=shared.config)
+    for user in ("web", "ada"):
+        place = shared.users.place / user / ".local/share/pollconsumer"
+        for command in ("check", "doctor"):
+            said = shared.users.run(user, command, config=shared.config)
+            assert f"pollconsumer: warning: this store is {user}'s alone: {place}; other users of " in said.stderr
+            assert said.returncode == (command == "doctor" and user == "web")
+        assert "alone" not in shared.users.run(user, "run", "--until-empty", config=shared.config).stderr
+    quiet = shared.users.run("ada", "doctor", "--quiet", config=shared.config)
+    assert (quiet.returncode, quiet.stderr) == (0, ""), "one user may be all there is: it is no alarm"
+
+
+@pytest.mark.ends_with(1)  # doctor has a finding
+def test_doctor_of_a_user_without_launches_says_that_those_of_others_do_not_read_here(shared: Shared) -> None:
+    shared.config.write_text(shared.config.read_text().replace('data = "data"\n', ""))
+    shared.users.run("web", "enqueue", "hello", '{"name": "a"}', config=shared.config)
+    found = shared.users.run("web", "doctor", "--quiet", config=shared.config)
+    assert found.returncode == 1
+    assert "nobody serves queue default: 1 ready; launches of other users do not read web's store: set data=" in (
+        found.stderr
+    )
+
+
+@pytest.mark.parametrize(
+    ("owner", "mode", "closed", "said"),
+    [
+        ("root", 0o644, False, True),
+        ("ada", 0o644, False, True),
+        ("ada", 0o640, False, True),
+        ("ada", 0o600, False, False),
+        ("ada", 0o644, True, False),
+    ],
+)
+def test_a_store_is_said_to_be_ones_own_only_where_others_can_read_the_configuration(
+    shared: Shared, owner: str, mode: int, closed: bool, said: bool
+) -> None:
+    shared.config.write_text(shared.config.read_text().replace('data = "data"\n', ""))
+    os.chown(shared.config, UIDS.get(owner, 0), APP)
+    shared.config.chmod(mode)
+    if closed:
+        os.chown(shared.users.place, UIDS["ada"], UIDS["ada"])
+        shared.users.place.chmod(0o700)
+    done = shared.users.run("ada", "check", config=shared.config)
+    assert (done.returncode, "this store is ada's alone" in done.stderr) == (0, said), done
+
+
+def test_a_project_below_its_users_home_is_that_users(shared: Shared) -> None:
+    home = shared.users.place / "ada"
+    home.chmod(0o755)
+    config = home / "config.toml"
+    config.write_text('namespace = "mine"\n')
+    os.chown(config, UIDS["ada"], UIDS["ada"])
+    assert shared.users.run("ada", "check", config=config).stderr == ""
+
+
+def test_a_person_at_a_terminal_who_enqueues_is_told_whose_store_it_is(shared: Shared) -> None:
+    shared.config.write_text(shared.config.read_text().replace('data = "data"\n', ""))
+    enqueue = (sys.executable, "-m", "pollconsumer", "--config", str(shared.config), "enqueue", "hello")
+    words = shared.users.words("ada", *enqueue, '{"name": "a"}')
+    environment = {"HOME": str(shared.users.place / "ada"), "PATH": "/usr/bin:/bin"}
+    leader, follower = os.openpty()
+    try:
+        subprocess.run(words, env=environment, stdout=subprocess.DEVNULL, stderr=follower, timeout=90, check=True)
+        assert b"this store is ada's alone: " in os.read(leader, 4096)
+    finally:
+        os.close(leader)
+        os.close(follower)
+    assert b"alone" not in subprocess.run(words, env=environment, capture_output=True, timeout=90, check=True).stderr
 
 
 def test_an_application_says_it_once_through_logging_and_its_processes_now_and_then(shared: Shared) -> None:
@@ -248,7 +323,7 @@ def test_an_application_says_it_once_through_logging_and_its_processes_now_and_t
         for _ in range(3)
     ]
     assert said[0].count("\n") == said[1].count("\n") == 1
-    assert said[0].startswith("theirs: configuration belongs to web, and leads to this user's own store: ")
+    assert said[0].startswith("theirs: config.toml is web's, but you are ada and would use your own server in ")
     assert said[2] == ""
 
 

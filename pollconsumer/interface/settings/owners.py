@@ -3,24 +3,52 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from pollconsumer.core.errors import shown
 from pollconsumer.interface.logs.logs import NEWS, STANDING, about, damped_by, log
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.system.own_files import OwnFiles, modes_mean_nothing
 
-REMEDY = "share one: set data to a directory of a group's (docs/two-users.md), or store to the URL of a Redis"
+REMEDY = "set data= or store= to share one (docs/two-users.md)"
+
+
+class OwnStore(NamedTuple):
+    """Whose embedded store this is, where the configuration leads each of its users to one of their own."""
+
+    config: Path
+    owner: str
+    user: str
+    directory: Path
+    of_another: bool
+    """Whether the configuration belongs to neither this user nor root."""
+
+    def __str__(self) -> str:
+        if self.of_another:
+            return (
+                f"{self.config.name} is {self.owner}'s, but you are {self.user} and would use your own server in "
+                f"{self.directory}, which {self.owner}'s launches never read; {REMEDY}"
+            )
+        return (
+            f"this store is {self.user}'s alone: {self.directory}; other users of {self.config} have their own, and "
+            f"their launches never read this one; {REMEDY}"
+        )
 
 
 def owner_of(path: Path) -> str:
     """The name of the path's user, or its number."""
+    return user_named(path.stat().st_uid)
+
+
+def user_named(user: int) -> str:
+    """The name of a user, or the number."""
     import pwd
 
-    user = path.stat().st_uid
     try:
-        return pwd.getpwuid(user).pw_name
+        return shown(pwd.getpwuid(user).pw_name)
     except KeyError:
         return f"user id {user}"
 
@@ -40,22 +68,41 @@ def others_among(paths: Iterable[Path | None]) -> Iterator[tuple[Path, str]]:
             yield path, owner_of(path)
 
 
-def another_store(settings: Settings) -> tuple[str, str] | None:
-    """The owner of another's configuration that leads each user to an embedded store of their own, and where this
-    user's store is; None for any other configuration."""
-    if not settings.is_embedded or settings.data is not None or settings.config is None:
+def own_store(settings: Settings) -> OwnStore | None:
+    """This user's own store, where others who read the configuration have theirs; None for any other configuration,
+    such as that of a project of one user."""
+    config = settings.config
+    if not settings.is_embedded or settings.data is not None or config is None:
         return None
-    if not is_others(settings.config):
+    try:
+        owner = config.stat().st_uid
+        if (owner == os.geteuid() and not _others_may_read(config)) or modes_mean_nothing(config):
+            return None
+    except OSError:
         return None
-    return owner_of(settings.config), str(settings.data_directory())
+    user = user_named(os.geteuid())
+    return OwnStore(config, user_named(owner), user, settings.data_directory(), owner not in (0, os.geteuid()))
+
+
+def _others_may_read(config: Path) -> bool:
+    """Whether users beside its owner can read the file. What is below the user's home is a project of that user."""
+    found, home = config.stat(), Path(os.environ.get("HOME") or "/nonexistent")
+    if config.is_relative_to(home):
+        return False
+    group = found.st_mode & stat.S_IRGRP and found.st_gid != os.getegid()
+    enter = stat.S_IXOTH | (stat.S_IXGRP if group else 0)
+    return bool(group or found.st_mode & stat.S_IROTH) and all(
+        each.stat().st_mode & enter for each in config.resolve().parents
+    )
 
 
 def warn_of_another_store(settings: Settings, files: OwnFiles | None = None) -> None:
-    """Warn of `another_store`; damped across launches, and across processes that enqueue."""
-    found = another_store(settings)
-    if found is None:
+    """Warn of an `own_store` beside that of the configuration's owner; damped across launches, and across processes
+    that enqueue."""
+    found = own_store(settings)
+    if found is None or not found.of_another:
         return
-    text = f"configuration belongs to {shown(found[0])}, and leads to this user's own store: {found[1]}; {REMEDY}"
+    text = str(found)
     if damped_by() is not None:
         log.warning("%s", text, extra=about("another's configuration", kind=STANDING))
         return

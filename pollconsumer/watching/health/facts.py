@@ -101,7 +101,8 @@ class Expected(NamedTuple):
     """What the settings say. ``queues``: those of ``consumer.queues``, none if that is unset. ``period``: seconds
     between launches by ``consumer.schedule``. ``window``: that of a launch. ``replicas``: how many producers wait for,
     None for none. ``recent``: for how long dead letters and skipped occurrences are findings. ``program``: what the
-    embedded server is to run, empty for any."""
+    embedded server is to run, empty for any. ``alone``: the user whose embedded store this is, where other users of the
+    configuration have their own; empty otherwise."""
 
     queues: tuple[str, ...]
     period: float | None
@@ -111,6 +112,7 @@ class Expected(NamedTuple):
     replicas: int | None
     recent: float
     program: str = ""
+    alone: str = ""
 
     def concerns(self, role: str, queues: Sequence[str]) -> bool:
         """Whether the settings are those of launches of this role that serve these queues."""

@@ -21,7 +21,7 @@ def of_queues(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
         if any(not group.absent for group in serving):
             yield from _of_served(queue, serving)
         elif queue in missed[None]:
-            yield _unserved(queue)
+            yield _unserved(queue, facts.expected.alone)
         yield from _of_pause(queue)
         yield from _of_ends(queue, facts.expected.recent)
         yield from _of_parked(queue, facts.paused_handlers)
@@ -90,8 +90,13 @@ def _is_expected(queue: QueueFacts, latest: LaunchGroup, expected: Expected) -> 
     return queue.name in expected.queues or latest.seen < DAY
 
 
-def _unserved(queue: QueueFacts) -> Finding:
-    fix = f"add it to consumer.queues, or launch 'pollconsumer run --queue {queue.name}'"
+def _unserved(queue: QueueFacts, user: str) -> Finding:
+    fix = (
+        f"launches of other users do not read {user}'s store: set data= or store= to share one, or else "
+        if user
+        else ""
+    )
+    fix += f"add it to consumer.queues, or launch 'pollconsumer run --queue {queue.name}'"
     return Finding("queue_unserved", queue.name, f"nobody serves queue {queue.name}", _counts([queue]), fix)
 
 

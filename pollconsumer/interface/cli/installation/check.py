@@ -43,7 +43,7 @@ from pollconsumer.interface.settings.former_names import warn_of_former_names
 from pollconsumer.interface.settings.load import django_site
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import NO_STATE
-from pollconsumer.interface.settings.owners import REMEDY, another_store, others_among
+from pollconsumer.interface.settings.owners import others_among, own_store
 from pollconsumer.interface.settings.writable import group_writable
 from pollconsumer.runtime.handling.handler import Handler, aliases_among
 from pollconsumer.runtime.system.own_files import OwnFiles
@@ -110,7 +110,8 @@ def check(compat: bool, as_json: bool) -> int:
         "arguments_not_checked": unchecked,
         **windows,
     }
-    _warn_of_another_store(settings)
+    if found := own_store(settings):
+        log.warning("%s", found)
     if as_json:
         print_json(report)
     else:
@@ -189,11 +190,6 @@ def _warn_of_dropped_ticks(role: str, window: Mapping[str, Any], launches: Seque
             "%s: its launcher drops ticks, and no schedule is known: a launch lasts beyond the next tick; "
             "set %s.schedule", role, role,
         )  # fmt: skip
-
-
-def _warn_of_another_store(settings: Settings) -> None:
-    if found := another_store(settings):
-        log.warning("configuration belongs to %s, and the store to this user: %s; %s", *found, REMEDY)
 
 
 def _warn_of_missing_rights(wire: Wire, settings: Settings) -> None:
