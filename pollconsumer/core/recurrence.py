@@ -17,7 +17,7 @@ from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.addresses import check_address
 from pollconsumer.core.notation.cron_expression import Cron
 from pollconsumer.core.notation.instants import LAST_MILLISECOND
-from pollconsumer.core.notation.timespan import YEAR, format_duration
+from pollconsumer.core.notation.timespan import DAY, YEAR, format_duration
 from pollconsumer.core.rates import check_rate
 
 ON_TIME = 90.0
@@ -26,6 +26,8 @@ MOST_CAUGHT_UP = 100
 """Maximum missed occurrences enqueued at once."""
 MOST_LOOKED_AT = 100_000
 """Maximum missed occurrences counted: of a period the last ones, else the first. Beyond it, the count is too low."""
+_LAST = LAST_MILLISECOND - int(DAY * 1000)
+"""The last instant of any recurrence: of a later one some time zones have no local time."""
 LEAST_PERIOD, MOST_PERIOD = 1.0, 5 * YEAR
 LONGEST_NAME = 100
 """Maximum length of a name that is put at run time: together with an instant, it must make an id."""
@@ -111,8 +113,8 @@ class Recurrence:
         if self.after is After.END:
             counts_from = phase_ms or after_ms
         found = self._unlimited(after_ms, counts_from)
-        until = self.until
-        return found if until is None else takewhile(lambda instant: instant <= until, found)
+        until = _LAST if self.until is None else min(self.until, _LAST)
+        return takewhile(lambda instant: instant <= until, found)
 
     def _unlimited(self, after_ms: int, phase_ms: int) -> Iterator[int]:
         if self.every is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypedDict,
 from pollconsumer.core.errors import BadData, UsageError, unknown_options
 from pollconsumer.core.messages.message import NewMessage, check_concurrency, check_id, checked
 from pollconsumer.core.messages.payloads import digest_of, encode_payload
-from pollconsumer.core.notation.instants import ceil_ms, exact_epoch_ms
+from pollconsumer.core.notation.instants import ceil_ms, due_of, exact_epoch_ms
 from pollconsumer.core.notation.timespan import YEAR, parse_duration
 from pollconsumer.runtime.unique_keys import key_rule, stored_key
 
@@ -293,6 +293,10 @@ def _due(at: datetime) -> float:
         raise TypeError(f"at must be a datetime with a zone, not {type(at).__name__}")
     if at.utcoffset() is None:
         raise TypeError("at needs a zone: a naive time means another instant on every host")
+    try:
+        due_of(at)
+    except ValueError as error:
+        raise BadData("at", at, str(error)) from None
     return max(1, exact_epoch_ms(at))
 
 

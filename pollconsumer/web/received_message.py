@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from pollconsumer.core.errors import BadData, Conflict, PayloadTooLarge, Refused, suggestion
 from pollconsumer.core.notation import strict_json
+from pollconsumer.core.notation.instants import datetime_of, read_instant
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.known import check_arguments, check_retry, refuse_handler
@@ -48,7 +48,10 @@ def _check(app: PollConsumer, handler: str, payload: dict[str, Any], options: di
     elif handler not in (programs := app.settings().commands):
         refuse_handler(handler, {*app.handlers, *programs}, fix="")
     if options.get("at") is not None:
-        options["at"] = _instant(options["at"])
+        try:
+            options["at"] = datetime_of(read_instant(str(options["at"])))
+        except ValueError as error:
+            raise BadData("at", options["at"], str(error)) from None
     try:
         new_message(handler, {}, **options)  # what is wrong with an option is told, unlike a value of the payload
     except TypeError as error:
@@ -63,10 +66,3 @@ def _object_in(body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadData("body", None, "must be a JSON object, with handler and payload")
     return value
-
-
-def _instant(text: object) -> datetime:
-    try:
-        return datetime.fromisoformat(str(text))
-    except ValueError:
-        raise BadData("at", text, "write ISO 8601 with an offset or Z, as in 2030-01-31T09:00:00Z") from None

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from pollconsumer.core.messages.message import EXTENSION, NO_EXTENSION, NewMessage, checked
+from pollconsumer.core.notation.instants import LAST_MILLISECOND
 
 Packed = dict[str, Any]
 REQUIRED = ("id", "queue", "handler", "payload")
@@ -39,7 +40,7 @@ def unpacked(given: Packed) -> NewMessage:
     if len(message.digest) not in DIGEST_DIGITS or len(bytes.fromhex(message.digest)) * 2 != len(message.digest):
         raise ValueError(message)
     due, whole = message.due or 0, (message.key_lifetime, message.lifetime, message.delay or 0)
-    if type(due) not in (int, float) or not 0 <= due < 1 << 48:
+    if type(due) not in (int, float) or not 0 <= due <= LAST_MILLISECOND:
         raise ValueError(message)
     if not re.fullmatch(r"s?|r\d{1,15}", message.key_rule):
         raise ValueError(message)

@@ -16,7 +16,7 @@ from datetime import date, datetime, timedelta, tzinfo
 from cronsim import CronSim, CronSimError
 from cronsim.cronsim import Field
 
-from pollconsumer.core.notation.instants import EPOCH, datetime_of
+from pollconsumer.core.notation.instants import EPOCH, FIRST_MILLISECOND, LAST_MILLISECOND, datetime_of
 
 YEARS_SEARCHED = 50
 """If no day matches within these years, none ever does: 29 February falls on each day of the week within 40 years."""
@@ -90,6 +90,7 @@ class Cron:
     def _times(self, after_ms: int, zone: tzinfo) -> Iterator[tuple[int, int, int]]:
         """Local times of the expression, in ms, with the offset from UTC before and after the change of the clock: they
         differ if the clock skips or repeats the time."""
+        after_ms = min(max(after_ms, FIRST_MILLISECOND + DAY), LAST_MILLISECOND - DAY)
         start = datetime_of(after_ms).astimezone(zone)
         shown_ms = after_ms + _offset(start)
         shown_ms -= max(0, _offset(start) - _offset(start.replace(fold=1)))  # times about to be repeated

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, datetime, timedelta
 
 from pollconsumer.core.notation.text import counted
@@ -10,13 +11,40 @@ from pollconsumer.core.notation.text import counted
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_MILLISECOND = 253_402_300_799_999
 """The end of year 9999, in milliseconds since the epoch: Python has no later dates."""
+FIRST_MILLISECOND = -62_135_596_800_000
+TOO_LATE = "must not be beyond year 9999"
+_FINER_THAN_MICROSECONDS, _LONG_YEAR = r"[.,]\d{6}\d*[1-9]", r"\+?\d{5,}-"
 _MILLISECOND = timedelta(milliseconds=1)
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 
 def datetime_of(epoch_ms: int) -> datetime:
-    """The instant as a datetime in UTC."""
-    return EPOCH + timedelta(milliseconds=epoch_ms)
+    """The instant as a datetime in UTC. The store may hold any number: one out of Python's range becomes the nearest
+    instant within it."""
+    return EPOCH + timedelta(milliseconds=min(max(epoch_ms, FIRST_MILLISECOND), LAST_MILLISECOND))
+
+
+def read_instant(text: str) -> int:
+    """An ISO 8601 time in epoch milliseconds, rounded up so that no message is early. ValueError with the broken
+    rule."""
+    if re.match(_LONG_YEAR, text):
+        raise ValueError(TOO_LATE)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("write ISO 8601 with an offset or Z, as in 2030-01-31T09:00:00Z") from None
+    if moment.tzinfo is None:
+        raise ValueError("needs an offset or Z, as in 2030-01-31T09:00:00Z")
+    return due_of(moment, finer=re.search(_FINER_THAN_MICROSECONDS, text) is not None)
+
+
+def due_of(moment: datetime, *, finer: bool = False) -> int:
+    """An aware ``moment`` as a due time in epoch milliseconds, rounded up; a past one is due now, even before Python's
+    first year. ``finer``: it was written with digits beyond the microsecond. ValueError beyond year 9999."""
+    microseconds = (moment - EPOCH) // timedelta(microseconds=1) + finer
+    if microseconds > LAST_MILLISECOND * 1000:
+        raise ValueError(TOO_LATE)
+    return max(1, -(-microseconds // 1000))
 
 
 def epoch_ms(moment: datetime) -> int:
@@ -41,8 +69,8 @@ def ceil_ms(seconds: float) -> int:
 
 
 def iso(epoch_ms: int) -> str:
-    """ISO 8601 in UTC with milliseconds, as in ``2030-01-31T09:00:00.000Z``, at most the end of year 9999."""
-    return iso_of(datetime_of(min(epoch_ms, LAST_MILLISECOND)))
+    """ISO 8601 in UTC with milliseconds, as in ``2030-01-31T09:00:00.000Z``, within the range of `datetime_of`."""
+    return iso_of(datetime_of(epoch_ms))
 
 
 def iso_of(moment: datetime, timespec: str = "milliseconds") -> str:

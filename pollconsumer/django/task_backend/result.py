@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
 from django.utils import timezone
 
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.core.retry import Fatal, HandlerTimeout, ProcessDied
 from pollconsumer.django.task_backend.framework import (
     TASK_MAX_PRIORITY,
@@ -122,7 +123,7 @@ def _as_sent(task: Task[Any, Any], message: Message, alias: str) -> Task[Any, An
 def _datetime(ms: int | None) -> datetime | None:
     if not ms:
         return None
-    moment = datetime.fromtimestamp(ms / 1000, UTC)
+    moment = datetime_of(ms)
     return moment if settings.USE_TZ else timezone.make_naive(moment)
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from pollconsumer.core.errors import shown
 from pollconsumer.core.messages.message_options import read_header
-from pollconsumer.core.notation.instants import EPOCH, LAST_MILLISECOND
+from pollconsumer.core.notation.instants import read_instant
 from pollconsumer.core.notation.timespan import YEAR, format_duration
 from pollconsumer.interface.cli import kinds
 from pollconsumer.interface.cli.flags import Flag
@@ -26,9 +24,6 @@ else:
     _ParamType = click.ParamType
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-_FINER_THAN_MICROSECONDS = re.compile(r"[.,]\d{6}\d*[1-9]")
-_LONG_YEAR = re.compile(r"\+?\d{5,}-")
 
 
 class Once(click.Option):
@@ -163,24 +158,6 @@ def type_of(kind: kinds.Kind) -> click.ParamType[Any] | type:
             return QUEUE_NAME if kind is kinds.NAME_OF_QUEUE else Value(kind)
 
 
-def _due_time(text: str) -> int:
-    """An ISO 8601 time in epoch milliseconds, rounded up so that no message is early."""
-    too_late = "must not be beyond year 9999"
-    if _LONG_YEAR.match(text):
-        raise ValueError(too_late)
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError("write ISO 8601 with an offset or Z, as in 2030-01-31T09:00:00Z") from None
-    if time.tzinfo is None:
-        raise ValueError("needs an offset or Z, as in 2030-01-31T09:00:00Z")
-    microseconds = (time - EPOCH) // timedelta(microseconds=1) + bool(_FINER_THAN_MICROSECONDS.search(text))
-    milliseconds = -(-microseconds // 1000)
-    if milliseconds > LAST_MILLISECOND:
-        raise ValueError(too_late)
-    return max(1, milliseconds)  # past times are due now, even before Python's first year
-
-
 def _as_mapping(ctx: click.Context, param: click.Parameter, given: Sequence[tuple[str, str]]) -> dict[str, str] | None:
     """The headers by name; None without any, as for an option that is not given."""
     names = [name for name, _ in given]
@@ -196,7 +173,7 @@ def header_option(told: str) -> Callable[[Function], Function]:
     return click.option("--header", "headers", multiple=True, type=kind, callback=_as_mapping, help=told)
 
 
-DUE_TIME = Value(Text("time", _due_time))
+DUE_TIME = Value(Text("time", read_instant))
 NAMED_PATH = Value(Text("path", named_path))
 NAMED_FILE = Value(Text("path", lambda text: text if named_path(text) else ""))
 """A path as it was written: ``./-`` is a file, ``-`` is standard input or output."""

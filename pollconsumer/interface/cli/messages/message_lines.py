@@ -13,9 +13,8 @@ import click
 from pollconsumer.core.errors import BadData, ConfigurationError, suggestion
 from pollconsumer.core.messages.codec import is_encoded
 from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.core.notation.instants import datetime_of
+from pollconsumer.core.notation.instants import datetime_of, read_instant
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults
-from pollconsumer.interface.cli.types import DUE_TIME
 from pollconsumer.runtime.new_messages import SendOptions, milliseconds, new_message
 
 BULK = 1000
@@ -65,7 +64,7 @@ def line_message(line: bytes, own_defaults: OwnDefaults) -> NewMessage:
     handler, payload = options.pop("handler"), options.pop("payload", {})
     try:
         if options.get("at") is not None:
-            options["at"] = datetime_of(DUE_TIME.read(str(options["at"])))
+            options["at"] = datetime_of(read_instant(str(options["at"])))
         if options.get("in_") is not None:
             milliseconds("in", options["in_"])  # so that the error has the name of the line's key
         return own_message(handler, payload, options, own_defaults)

@@ -11,7 +11,7 @@ import click
 
 from pollconsumer.core.errors import ConfigurationError, NotFound
 from pollconsumer.core.messages.codec import shown_value
-from pollconsumer.core.notation.instants import datetime_of, epoch_ms, iso
+from pollconsumer.core.notation.instants import datetime_of, epoch_ms, iso, read_instant
 from pollconsumer.core.notation.redaction import site_of
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.recurrence import Recurrence, zone_of
@@ -22,7 +22,7 @@ from pollconsumer.interface.cli.messages.enqueue import Report
 from pollconsumer.interface.cli.messages.recurrences_add import add
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import json_text, note_more, print_json, print_json_array, print_table, span
-from pollconsumer.interface.cli.types import DUE_TIME, RECURRENCE_NAME, Once, Value
+from pollconsumer.interface.cli.types import RECURRENCE_NAME, Once, Value
 from pollconsumer.interface.logs.event_log import listener
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.store.queues.producer import Enqueued
@@ -40,8 +40,7 @@ def _day(text: str) -> date | int:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        instant: int = DUE_TIME.read(text)
-        return instant
+        return read_instant(text)
 
 
 @click.group()

@@ -10,7 +10,7 @@ import click
 from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.messages.message import MAX_PRIORITY
-from pollconsumer.core.notation.instants import datetime_of
+from pollconsumer.core.notation.instants import datetime_of, read_instant
 from pollconsumer.interface.api.recurrences.put_options import encoded_put, new_put
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults
 from pollconsumer.interface.cli.group import current_settings
@@ -19,7 +19,6 @@ from pollconsumer.interface.cli.messages.enqueue import payload_of
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.types import (
     CRON,
-    DUE_TIME,
     HANDLER_NAME,
     QUEUE_NAME,
     Duration,
@@ -33,11 +32,11 @@ from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
 
 
 def _first(text: str) -> str | datetime:
-    return text.lower() if text.lower() in ("now", "next") else datetime_of(DUE_TIME.read(text))
+    return text.lower() if text.lower() in ("now", "next") else datetime_of(read_instant(text))
 
 
 def _until(text: str) -> datetime:
-    return datetime_of(DUE_TIME.read(text))
+    return datetime_of(read_instant(text))
 
 
 @click.command(epilog="pollconsumer recurrences add nightly backup --cron '30 2 * * *' --timezone Europe/Paris")
