@@ -34,7 +34,7 @@ def announce(
     its messages are handled by this launch, and by those that follow it."""
     seconds = served_for(launch.plan) if served else 0.0
     recovered = launch.store.upkeep.announce(launch.holder, queue, served_for=seconds, on_dead_letter=on_dead_letter)
-    found = launch.store.upkeep.audit(queue)
+    found = launch.store.upkeep.repair(queue)
     begin_anew(launch, queue)
     if launch.store.wire.of_cluster:
         # Imported lazily: few stores are clusters.

@@ -24,7 +24,7 @@ CHANGES: dict[str, tuple[str, str]] = {
     "acquire: fence above all earlier ones": ("tonumber(last)", "0"),
     "acquire: fence above all that the launch has seen": ("tonumber(ARGV[8])", "0"),
     "acquire: held by another": TRUE,
-    "audit: records of a newer version": ("not newer(record) and ", ""),
+    "repair: records of a newer version": ("not newer(record) and ", ""),
     "arrive: a batch that is forgotten": ("state and ", ""),
     "arrive: a member counts once": TRUE,
     "batches: all completed": ("completed >= total and ", ""),

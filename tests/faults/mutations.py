@@ -43,7 +43,7 @@ NEAREST = {
     "announce": ["recovering", "recurring"],
     "arrive": ["batches"],
     "attempt_opener": ["interface/test_codec", "interface/test_handler_pauses"],
-    "audit": ["newer_versions", "auditing"],
+    "repair": ["newer_versions", "repairing"],
     "batch_answers": ["interface/test_batch_api"],
     "batches": ["batches"],
     "batch_in_hand": ["interface/test_batch_api"],

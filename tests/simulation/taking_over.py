@@ -215,7 +215,7 @@ def a_message_of_a_newer_version(stage: Stage) -> Judge:
         scene.store.wire.command("HSET", look.key("records"), name, OF_TOMORROW)
     scene.store.wire.command("LREM", look.key("ready"), 1, "n")  # as if a rule had interrupted who enqueued it
     for _ in range(3):
-        scene.store.upkeep.audit(QUEUE)
+        scene.store.upkeep.repair(QUEUE)
     scene.expect("ready", look.listed("ready"), ["m"])
     for intervention in (person.cancel, lambda *which: person.reschedule(*which, delay=1)):
         try:
@@ -226,7 +226,7 @@ def a_message_of_a_newer_version(stage: Stage) -> Judge:
     scene.expect("handed out", len(scene.reserve(holder)), 0)
     for name, record in records.items():
         scene.store.wire.command("HSET", look.key("records"), name, record)
-    scene.store.upkeep.audit(QUEUE)
+    scene.store.upkeep.repair(QUEUE)
     stage.clock.sleep(61.0)
     with suppress(LeaseLost):
         scene.handle_all(holder)

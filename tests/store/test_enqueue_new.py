@@ -245,7 +245,7 @@ class Hasty(Patience):
         return 2.0
 
 
-def test_what_was_written_before_its_list_turned_out_to_be_none_is_found_by_the_audit(
+def test_what_was_written_before_its_list_turned_out_to_be_none_is_found_by_repair(
     store: RedisStore, look: Looking
 ) -> None:
     store.producer.enqueue_one(message("a"))
@@ -254,7 +254,7 @@ def test_what_was_written_before_its_list_turned_out_to_be_none_is_found_by_the_
     with pytest.raises(StoreRefused):
         store.producer.enqueue_one(message("b"))
     store.wire.command("DEL", look.key("ready"))
-    assert store.upkeep.audit(QUEUE) == 2
+    assert store.upkeep.repair(QUEUE) == 2
     assert sorted(names(Launch(store).step(claim=9).reserved)) == ["a", "b"]
 
 

@@ -140,7 +140,7 @@ def test_a_count_that_is_no_number_is_shown_as_none_and_gone_with_the_next_launc
     store.wire.command("HSET", look.key("counters"), count, text)
     assert ready(inspector) == 3
     assert service_of(store.wire, store.keys, [QUEUE])[QUEUE].ready == 3
-    assert store.upkeep.audit(QUEUE) == 0
+    assert store.upkeep.repair(QUEUE) == 0
     launch.complete(*launch.reserve(9))
     assert launch.reserve(1) == []
     assert ready(inspector) == 0

@@ -118,7 +118,7 @@ def test_what_it_adds_stays_and_neither_ends_nor_holds_up_anything(
         launch.complete(*stepped.reserved)
     assert handled == ["plain", "keyed"]
     for _ in range(3):
-        store.upkeep.audit(QUEUE)
+        store.upkeep.repair(QUEUE)
         store.upkeep.trim(QUEUE)
         store.upkeep.recover(QUEUE, [])
         outbox.send(store, QUEUE, lambda *conflict: conflicts.append(*conflict))

@@ -199,7 +199,7 @@ def call_each(store: RedisStore, person: Interventions, launch: Launch) -> list[
         lambda: leases.acquire(GROUP, "two", "{}", "{}"),
         lambda: leases.renew(launch.holder, "consumer", "one", "{}", "{}"),
         lambda: store.upkeep.trim(QUEUE),
-        lambda: store.upkeep.audit(QUEUE),
+        lambda: store.upkeep.repair(QUEUE),
     ]
 
 

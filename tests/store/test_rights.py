@@ -49,9 +49,9 @@ ROLES = {
 SCRIPTS = {
     "producer": {"register", "rights", "enqueue", "enqueue_new", "signal", "open_batch", "close_batch"},
     "launch": {
-        "acquire", "announce", "arrive", "audit", "begin", "checkpoint", "define", "due", "learn", "nudge", "offer",
+        "acquire", "announce", "arrive", "begin", "checkpoint", "define", "due", "learn", "nudge", "offer",
         "number_members", "progress",
-        "promote", "recover", "recur", "release", "renew", "retire", "reserve_one", "set_aside",
+        "promote", "recover", "recur", "release", "renew", "repair", "retire", "reserve_one", "set_aside",
         "step", "trim", "unreserve", "withdraw",
     },
     "operator": {
@@ -343,9 +343,9 @@ def test_what_a_right_taken_away_in_between_cuts_short_is_handled_once_by_the_ne
     assert store.enqueue([message("half")])[0].duplicate
     consumer = Launch(RedisStore(users.wire("launch"), NAMESPACE))
     assert names(consumer.reserve(9)) == ["a"]
-    assert consumer.store.upkeep.audit(QUEUE) == 1
+    assert consumer.store.upkeep.repair(QUEUE) == 1
     assert names(consumer.reserve(9)) == ["half"]
-    assert consumer.store.upkeep.audit(QUEUE) == 0
+    assert consumer.store.upkeep.repair(QUEUE) == 0
 
 
 def test_a_server_without_acl_check_cmd_ends_a_script_that_lacks_a_right_and_the_next_launch_repairs_it(
@@ -356,7 +356,7 @@ def test_a_server_without_acl_check_cmd_ends_a_script_that_lacks_a_right_and_the
     with pytest.raises(PermissionDenied, match=r"rpush|can't run this command"):  # Redis 7.0 does not say which
         RedisStore(users.wire("producer", without="RPUSH"), NAMESPACE).enqueue([message("half")])
     assert consumer.reserve(9) == []
-    assert consumer.store.upkeep.audit(QUEUE) == 1
+    assert consumer.store.upkeep.repair(QUEUE) == 1
     assert names(consumer.reserve(9)) == ["half"]
 
 

@@ -215,7 +215,7 @@ def test_a_completed_message_is_shown_whole_and_is_no_other_scripts_corrupt_row(
     store.wire.command("RPUSH", look.key("ready"), "a")
     store.promote(launch.holder, QUEUE, 9)
     store.upkeep.recover(QUEUE, [])
-    store.upkeep.audit(QUEUE)
+    store.upkeep.repair(QUEUE)
     with pytest.raises(BadData, match="completed"):
         person.cancel(QUEUE, "a")
     assert launch.reserve(9) == []

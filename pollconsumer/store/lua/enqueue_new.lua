@@ -7,7 +7,7 @@
 -- Returns ''; with none accepted, an id that the queue's records have. Forgotten ids are not looked up
 -- Each key is read or written first in an order in which one of another type is refused with nothing changed; but for the
 -- `ready` of one message, whose producer's first was accepted by `enqueue.lua`. Should that change later, the record is
--- written and its id in no list, which `audit.lua` repairs.
+-- written and its id in no list, which `repair.lua` repairs.
 
 local waking = redis.call('LLEN', ready_marker) == 0
 local head, id = sub(ARGV[1], 1, 4) .. be6(now_ms()) .. sub(ARGV[1], 5), ARGV[2]

@@ -7,7 +7,7 @@
 --   held back, or if a successor waits
 -- Refusals: those of `step.lua`
 -- The row is written first, which tells whether there was one: should the type of a later key have changed, the id is in no
--- list, which `audit.lua` repairs.
+-- list, which `repair.lua` repairs.
 
 local refusal = refusal_of(ARGV[1], ARGV[2])  -- GUARD fence compare
 if refusal then

@@ -25,7 +25,7 @@
 --   aside for a minute; for each malformed one, now a dead letter: id, row, problem
 -- Refusals: FENCED when a newer launch has announced itself, FORGOTTEN when the store was emptied
 -- The types of keys were checked when the launch announced itself; if one has changed since, the writes are in an order that
--- leaves only what `audit.lua` and `recover.lua` repair. Parts are within conditions, since Lua makes the
+-- leaves only what `repair.lua` and `recover.lua` repair. Parts are within conditions, since Lua makes the
 -- functions of a block whenever it is entered.
 
 local refusal = refusal_of(ARGV[1], ARGV[2])  -- GUARD fence compare

@@ -17,8 +17,8 @@ from pollconsumer.store.scripts import Script
 RECOVER_PAGE = 200
 CONVERT_PAGE = 1000
 """Due times of an earlier version that are converted at once."""
-AUDIT_PAGE = 50
-AUDIT_PAGES = 40
+REPAIR_PAGE = 50
+REPAIR_PAGES = 40
 MOST_COUNTED = 1000
 MOST_LINES = 100
 """Concurrency keys examined per call."""
@@ -86,15 +86,15 @@ class Upkeep:
             if looked < RECOVER_PAGE:
                 return recovered
 
-    def audit(self, queue: str) -> int:
+    def repair(self, queue: str) -> int:
         """Repair accepted messages that are in no list. Returns their number.
 
-        If the lists are as long as there are records, each call checks only one page; otherwise up to AUDIT_PAGES, and
+        If the lists are as long as there are records, each call checks only one page; otherwise up to REPAIR_PAGES, and
         the next call continues.
         """
         placed = 0
-        for _ in range(AUDIT_PAGES):
-            found, doubtful, complete = self._wire.run("audit", self._keys, queue, [AUDIT_PAGE])
+        for _ in range(REPAIR_PAGES):
+            found, doubtful, complete = self._wire.run("repair", self._keys, queue, [REPAIR_PAGE])
             placed += found
             if not doubtful or complete:
                 break
