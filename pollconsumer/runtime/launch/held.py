@@ -51,7 +51,7 @@ class Attendance:
     def since(self, now_ms: int, asked: float, answered: float) -> int:
         """Return since when the launch has been there, in epoch ms, now that the server's clock shows ``now_ms``. If
         that clock was set forward since it was last asked, nobody was there in the time that it skipped."""
-        present_since = now_ms - ceil_ms(answered - self._asked)
+        present_since = max(0, now_ms - ceil_ms(answered - self._asked))
         if present_since > self.seen_ms + STEP_MS:
             self._since = present_since
         elif now_ms < self.seen_ms:

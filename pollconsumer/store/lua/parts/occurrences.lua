@@ -22,7 +22,7 @@ local function keep_instants(name, last, occurred, now)
   local field, from = name .. ':instants', 1
   local kept = (redis.call('HGET', recurrence_counters, field) or '') .. table.concat(occurred)
   from = math.max(from, #kept - 6 * MOST_INSTANTS + 1)  -- GUARD most instants
-  local oldest = be6(now - INSTANTS_KEPT_MS)
+  local oldest = be6(math.max(0, now - INSTANTS_KEPT_MS))  -- GUARD a clock of the first day
   while from <= #kept and six(kept, from) < oldest do from = from + 6 end  -- GUARD old instants
   redis.call('HSET', recurrence_counters, name .. ':last', last, field, sub(kept, from))
   wake(ready_marker)
