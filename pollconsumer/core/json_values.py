@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Set
 from typing import Any, NoReturn
 
 from pollconsumer.core.errors import BadData, shown
@@ -22,7 +23,7 @@ def to_json(value: Any) -> Any:
 
     if not isinstance(value, type):
         if callable(dump := getattr(value, "model_dump", None)):  # a pydantic model
-            return dump(mode="json", by_alias=True, round_trip=True)
+            return in_order(value, dump(mode="json", by_alias=True, round_trip=True))
         if is_dataclass(value):
             return {field.name: getattr(value, field.name) for field in fields(value) if field.init}
     if isinstance(value, Enum):
@@ -36,6 +37,34 @@ def to_json(value: Any) -> Any:
             raise ValueError("NaN and Infinity are not JSON")
         return str(value)
     raise TypeError(f"a {type(value).__name__} has no JSON form")
+
+
+def in_order(value: Any, written: Any) -> Any:
+    """``written``, the JSON form that pydantic has made of ``value``, with the items of each set sorted by their text.
+    A set has another order in each process, and a repeated call must have an equal payload."""
+    if getattr(type(value), "__pydantic_root_model__", False):
+        return in_order(value.root, written)
+    if isinstance(written, list):
+        parts = value if isinstance(value, Collection) and len(value) == len(written) else written
+        items = list(map(in_order, parts, written))
+        return sorted(items, key=_text) if isinstance(value, Set) else items
+    if not isinstance(written, dict):
+        return written
+    own = dict(value) if isinstance(value, Mapping) else _fields_of(value)
+    if not own.keys() >= written.keys() and len(own) == len(written):  # other names, in the same order
+        own = dict(zip(written, own.values(), strict=True))
+    return {name: in_order(own.get(name), each) for name, each in written.items()}
+
+
+def _fields_of(value: Any) -> dict[str, Any]:
+    """The fields of a model or a dataclass, by the names under which they are written."""
+    fields = getattr(value, "__pydantic_fields__", None) or getattr(value, "__dataclass_fields__", {})
+    names = {name: getattr(field, "serialization_alias", None) or name for name, field in fields.items()}
+    extra = getattr(value, "__pydantic_extra__", None) or {}
+    return {written: getattr(value, name, None) for name, written in names.items()} | extra
+
+
+_text = json.JSONEncoder(sort_keys=True).encode
 
 
 def explain(whole: object, what: str, remedy: str) -> NoReturn:

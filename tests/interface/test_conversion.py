@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import typing
@@ -561,6 +562,65 @@ def test_a_result_has_the_json_form_that_it_would_have_in_a_payload(site: Site, 
         for handler in ("plain", "asynchronous", "isolated")
         for n, (_, form) in enumerate(RESULTS)
     }
+
+
+PEOPLE = """
+import dataclasses
+from typing import Any, NamedTuple
+from pydantic import BaseModel, ConfigDict, Field, RootModel
+from pydantic.dataclasses import dataclass
+from typing_extensions import TypedDict
+from pollconsumer import PollConsumer
+
+PEOPLE = {"ann", "bob", "cid", "dora", "eve"}
+TEAMS = frozenset({frozenset(PEOPLE), frozenset({"x", "y"}), frozenset()})
+@dataclasses.dataclass
+class Plain:
+    tags: set[str]
+    teams: list[frozenset[str]]
+@dataclass
+class Dated:
+    tags: set[str] = Field(serialization_alias="labels")
+class Model(BaseModel):
+    model_config = ConfigDict(extra="allow", alias_generator=str.upper)
+    tags: set[str]
+    named: dict[str, frozenset[str]]
+    inner: Plain | None = None
+class Root(RootModel[set[str]]): ...
+class Pair(NamedTuple):
+    tags: set[str]
+    number: int
+class Typed(TypedDict):
+    tags: set[str]
+PLAIN = Plain(PEOPLE, [frozenset(PEOPLE)])
+MODEL = Model(TAGS=PEOPLE, NAMED={"a": PEOPLE}, INNER=PLAIN, more=PEOPLE, deep={"x": [PEOPLE]})
+HINTED = (
+    (set[str], PEOPLE), (frozenset[frozenset[str]], TEAMS), (dict[str, list[set[str]]], {"a": [PEOPLE]}),
+    (Plain, PLAIN), (Dated, Dated(PEOPLE)), (Model, MODEL), (Any, MODEL), (Root, Root(PEOPLE)), (Any, Root(PEOPLE)),
+    (Any, [MODEL]),
+    (Pair, Pair(PEOPLE, 1)), (Typed, {"tags": PEOPLE}), (set[str] | int, PEOPLE), (tuple[set[str], ...], (PEOPLE,)),
+)
+app = PollConsumer()
+for hint, value in HINTED:
+    def function(value): ...
+    function.__annotations__["value"] = hint
+    handler = app.handler(f"h{len(app.handlers)}")(function)
+    print(handler.args(value=value).using(id="t").new_message()[2:4])
+"""
+
+
+def test_a_set_is_written_alike_in_every_process_wherever_it_stands() -> None:
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", PEOPLE], capture_output=True, check=True, text=True, timeout=90,
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+        ).stdout
+        for seed in range(1, 4)
+    }  # fmt: skip
+    assert len(printed) == 1
+    lines = printed.pop().splitlines()
+    assert len(lines) == 14
+    assert all('["ann","bob","cid","dora","eve"]' in line for line in lines)
 
 
 def test_a_producer_imports_no_pydantic_for_what_has_a_form_of_its_own() -> None:

@@ -12,6 +12,7 @@ from pydantic.errors import PydanticSchemaGenerationError
 from pydantic_core import ErrorDetails, PydanticSerializationError, SchemaValidator, core_schema, to_json
 
 from pollconsumer.core.errors import shown
+from pollconsumer.core.json_values import in_order
 from pollconsumer.runtime.handling.validation.argument_errors import MOST_NAMED, Mismatch, NotOfJson
 
 _QUOTING = {"assertion_error", "json_invalid", "union_tag_invalid", "uuid_parsing", "value_error"}
@@ -47,7 +48,8 @@ def dumping(hint: Any) -> Callable[[Any], Any]:
 
     def dump(value: Any) -> Any:
         try:
-            return adapter.dump_python(value, mode="json", by_alias=True, round_trip=True, warnings="error")
+            written = adapter.dump_python(value, mode="json", by_alias=True, round_trip=True, warnings="error")
+            return in_order(value, written)
         except (PydanticSerializationError, ValueError):
             kind = getattr(hint, "__name__", hint)
             raise Mismatch([f" is {type(value).__name__}, which cannot be written as {kind}"]) from None
