@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pollconsumer.core.errors import CannotCreate, NotReplicated, PermissionDenied, StoreUnreachable
+from pollconsumer.core.errors import CannotCreate, NotReplicated, PollConsumerError, StoreUnreachable
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.spool.spool import Spool
+
+NOT_SPOOLED = "; not spooled: "
 
 
 def spool_of(settings: Settings) -> Spool:
@@ -27,14 +29,16 @@ def usable_spool(settings: Settings) -> Path | None:
 
 def spool_instead(settings: Settings, messages: Sequence[NewMessage], error: StoreUnreachable | CannotCreate) -> None:
     """Keep messages in the spool that could not be enqueued because of ``error``, or perhaps were: their ids tell.
-    Raises ``error`` if they cannot be spooled, which it then says, and those of `Spool.put`."""
+    Raises ``error`` where they cannot be spooled: its text ends with the reason, its ``accepted`` with the ids of those
+    that are."""
     if isinstance(error, NotReplicated):
         raise error
     if any(message.key for message in messages):
-        error.args = (f"{error}; not spooled: only the store knows who has a unique key",)
+        error.args = (f"{error}{NOT_SPOOLED}only the store knows who has a unique key",)
         raise error
     try:
         spool_of(settings).put(messages)
-    except (PermissionDenied, CannotCreate) as refusal:
-        refusal.args = (f"{refusal}; the store is unreachable, too",)
-        raise
+    except (PollConsumerError, OSError) as refusal:
+        error.accepted = [*error.accepted, *getattr(refusal, "accepted", ())]
+        error.args = (f"{error}{NOT_SPOOLED}{refusal}",)
+        raise error from refusal

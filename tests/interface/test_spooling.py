@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pollconsumer import OutcomeUnknown, PollConsumer, StoreUnreachable
-from pollconsumer.core.errors import NotCompleted, NotFound, NotReplicated, PermissionDenied
+from pollconsumer.core.errors import NotCompleted, NotFound, NotReplicated
 from pollconsumer.runtime.spool.intake import Intake
 from pollconsumer.runtime.spool.spool import Spool
 from pollconsumer.store.queues.producer import Producer
+from pollconsumer.web import LaunchEndpoint
+from tests.web.conftest import ENQUEUE_TOKEN, posted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -156,11 +159,90 @@ def test_an_error_of_the_spool_has_the_ids_of_all_that_was_accepted(
     assert len(caught.value.accepted) == 76
 
 
-def test_a_spool_that_others_may_write_is_refused(away: PollConsumer, spool: Spool) -> None:
-    spool.directory.mkdir()
-    spool.directory.chmod(0o707)
-    with pytest.raises(PermissionDenied, match=r"spool is writable by others.*; the store is unreachable, too$"):
-        away.enqueue("rec", {"n": 1})
+def writable_by_others(directory: Path) -> None:
+    directory.mkdir()
+    directory.chmod(0o707)
+
+
+def without_room(directory: Path) -> None:
+    """Have it named by a path that is too long."""
+    config = directory.parent / "config.toml"
+    config.write_text(config.read_text().replace('"spool"', f'"{"x" * 300}"'))
+
+
+UNUSABLE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "writable by others": (writable_by_others, "spool is writable by others"),
+    "a file": (lambda directory: directory.write_text(""), "spool"),
+    "without its parent": (lambda directory: directory.symlink_to("nowhere/spool"), "spool"),
+    "impossible": (without_room, "cannot create"),
+}
+
+
+@pytest.mark.parametrize("spoiled", UNUSABLE)
+@pytest.mark.parametrize("call", CALLS)
+def test_a_spool_that_fails_does_not_hide_the_error_of_the_store(
+    place: Path, spool: Spool, call: str, spoiled: str
+) -> None:
+    spoil, said = UNUSABLE[spoiled]
+    spoil(spool.directory)
+    app = PollConsumer(config=place, patience=0.01)
+    app.handler("rec")(lambda n: n)
+    with pytest.raises(StoreUnreachable, match=rf"No such file.*; not spooled: .*{said}"):
+        CALLS[call](app)
+
+
+@pytest.mark.parametrize("spoiled", UNUSABLE)
+def test_an_unknown_outcome_keeps_its_ids_where_the_spool_fails(
+    away: PollConsumer, spool: Spool, monkeypatch: pytest.MonkeyPatch, spoiled: str
+) -> None:
+    def lost(_self: Producer, messages: list[NewMessage]) -> None:
+        raise OutcomeUnknown([message.id for message in messages])
+
+    answering(monkeypatch, lost)
+    spoil, said = UNUSABLE[spoiled]
+    spoil(spool.directory)
+    many = [away.handlers["rec"].args(n=1).using(id=f"id{n}") for n in range(3)]
+    with pytest.raises(OutcomeUnknown, match=f"; not spooled: .*{said}") as caught:
+        away.handlers["rec"].enqueue_many(many)
+    assert (caught.value.ids, caught.value.accepted) == (["id0", "id1", "id2"], [])
+
+
+@pytest.mark.parametrize("spoiled", UNUSABLE)
+def test_a_site_answers_that_the_store_is_away_where_the_spool_fails(place: Path, spool: Spool, spoiled: str) -> None:
+    UNUSABLE[spoiled][0](spool.directory)
+    with place.open("a") as config:
+        config.write(f'[web]\nenqueue_token = "{ENQUEUE_TOKEN}"\n')
+    app = PollConsumer(config=place, patience=0.01)
+    app.handler("rec")(lambda n: n)
+    answered = LaunchEndpoint(app).answer(posted({"handler": "rec", "payload": {"n": 1}}))
+    assert answered.status == 503
+
+
+@pytest.mark.parametrize("unknown", [False, True])
+@pytest.mark.parametrize("spoiled", UNUSABLE)
+@pytest.mark.parametrize("many", [False, True])
+def test_the_command_line_says_both(
+    run: Callable[..., tuple[int, str, str]],
+    place: Path,
+    spool: Spool,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    unknown: bool,
+    spoiled: str,
+    many: bool,
+) -> None:
+    def refuse(*_: object) -> Iterator[None]:
+        yield from ()
+        raise OutcomeUnknown(["id"] * 3) if unknown else StoreUnreachable("gone")
+
+    monkeypatch.setattr(Producer, "enqueue_pages", refuse)
+    spoil, said = UNUSABLE[spoiled]
+    spoil(spool.directory)
+    (place.parent / "lines").write_text('{"handler":"rec"}\n' * 3)
+    given = ["--ndjson", str(place.parent / "lines")] if many else ["rec", "--queue", "q"]
+    code, _, errors = run("--config", str(place), "enqueue", *given)
+    assert (code, errors.count("\n")) == (69, 1)
+    assert re.search(f"(gone|outcome unknown).*; not spooled: .*{said}", errors)
 
 
 def test_a_handle_waits_while_the_store_is_away(away: PollConsumer) -> None:

@@ -131,12 +131,7 @@ class StoreCalls:
         from pollconsumer.interface.configured_spool import spool_instead
 
         accepted = error.accepted[before:]
-        try:
-            spool_instead(self.settings(), messages[len(accepted) :], error)
-        except (StoreUnreachable, CannotCreate) as refusal:
-            if refusal is not error:
-                refusal.accepted = [*error.accepted, *refusal.accepted]
-            raise
+        spool_instead(self.settings(), messages[len(accepted) :], error)
         ids = [*accepted, *(message.id for message in messages[len(accepted) :])]
         pairs = zip(ids, messages, strict=True)
         return [Handle(message_id, message.queue, self, duplicate=None) for message_id, message in pairs]

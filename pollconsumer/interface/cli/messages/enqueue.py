@@ -216,11 +216,11 @@ def _spool(messages: list[NewMessage], error: StoreUnreachable | CannotCreate, r
         raise error
     from pollconsumer.interface.configured_spool import spool_instead
 
+    before = len(error.accepted)
     try:
         spool_instead(settings, messages, error)
-    except (StoreUnreachable, CannotCreate) as refusal:
-        if refusal is not error:
-            report.show([(message_id, None) for message_id in refusal.accepted])
+    except (StoreUnreachable, CannotCreate):
+        report.show([(message_id, None) for message_id in error.accepted[before:]])
         raise
     report.show([(message.id, None) for message in messages])
     if report.spools is None:
@@ -236,9 +236,12 @@ def _cut_off(error: StoreUnreachable, lines: list[int], accepted: int) -> StoreU
     """The error for ``lines`` that were not accepted since the store could not be reached. If the outcome is unknown,
     it names the lines that were sent."""
     if isinstance(error, OutcomeUnknown):
-        unknown = f"lines {lines[0]} to {lines[len(error.ids) - 1]}"
+        from pollconsumer.interface.configured_spool import NOT_SPOOLED
+
+        _, spool, refusal = str(error).partition(NOT_SPOOLED)
+        unknown = f"lines {lines[0]} to {lines[: len(error.ids)][-1]}"
         rest = f"those with an id may be repeated: --skip {lines[0] - 1}"
-        return StoreUnreachable(f"outcome unknown: {unknown}; {accepted} accepted before them, {rest}")
+        return StoreUnreachable(f"outcome unknown: {unknown}{spool}{refusal}; {accepted} accepted before them, {rest}")
     return StoreUnreachable(f"{error}; {accepted} accepted before that: go on with --skip {lines[0] - 1}")
 
 
