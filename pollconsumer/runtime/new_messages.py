@@ -144,6 +144,12 @@ def refuse_unknown(options: SendOptions) -> None:
         raise unknown_options(unknown, _OPTIONS)
 
 
+def copied(options: SendOptions) -> SendOptions:
+    """``options`` that a later change of their headers does not reach."""
+    headers = options.get("headers")
+    return {**options, "headers": dict(headers)} if isinstance(headers, Mapping) else {**options}
+
+
 _NEEDED_BY = {
     **dict.fromkeys(("key_lifetime", "key_scope", "key_until", "replace"), "key"),
     "concurrency_limit": "concurrency_key",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
 
 from pollconsumer.core.messages.alike import Alike
 from pollconsumer.core.messages.message import NO_OPTIONS, OPTIONS, NewMessage
-from pollconsumer.core.messages.payloads import digest_of, encode_named
+from pollconsumer.core.messages.payloads import digest_of
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import RegisteredHandler
 from pollconsumer.interface.api.store_calls import StoreCalls
@@ -17,6 +17,7 @@ from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.validation.arguments import Arguments
 from pollconsumer.runtime.new_messages import (
     SendOptions,
+    copied,
     new_id,
     new_ids,
     new_message,
@@ -50,27 +51,28 @@ OF_OTHERS = {
 
 
 class Args(Generic[P]):
-    """Arguments of a handler whose parameters are P, already checked against them, and the options of one message. For
-    `enqueue_many`, for callbacks, members of batches and links of chains."""
+    """Arguments of a handler whose parameters are P, as they were when they were given, already checked against them,
+    and the options of one message. For `enqueue_many`, for callbacks, members of batches and links of chains."""
 
-    __slots__ = ("handler", "options", "payload")
+    __slots__ = ("encoded", "handler", "options")
 
     def __init__(
-        self, handler: HandlerFunction[P, ..., Any, Any], payload: dict[str, Any], options: SendOptions | None = None
+        self, handler: HandlerFunction[P, ..., Any, Any], encoded: bytes, options: SendOptions | None = None
     ) -> None:
-        self.handler, self.payload, self.options = handler, payload, options
+        """``encoded``: their JSON, which a later change of a list does not reach."""
+        self.handler, self.encoded, self.options = handler, encoded, options
 
     def __repr__(self) -> str:
-        return f"Args({self.payload!r})"
+        return f"Args({self.encoded.decode()})"
 
     def using(self, **options: Unpack[SendOptions]) -> Args[P]:
         """The same arguments with options for their message, in addition to those before."""
-        both: SendOptions = {**(self.options or {}), **options}
-        return Args(self.handler, self.payload, both)
+        both: SendOptions = {**(self.options or {}), **copied(options)}
+        return Args(self.handler, self.encoded, both)
 
     def new_message(self) -> NewMessage:
         """A new message with these arguments. ValueError or TypeError if an option is invalid."""
-        return self.handler.bound(self.options).message_of(self.payload)
+        return self.handler.bound(self.options).message_of(self.encoded)
 
 
 class HandlerFunction(RegisteredHandler, Generic[P, Q, C, R]):
@@ -133,8 +135,8 @@ class HandlerFunction(RegisteredHandler, Generic[P, Q, C, R]):
 
     def args(self, *args: P.args, **kwargs: P.kwargs) -> Args[P]:
         """Arguments of one message, for ``enqueue_many``, callbacks, batches and chains; their ``using(…)`` gives the
-        message's own options. TypeError if they do not fit."""
-        return Args(self, self.arguments.of_call(args, kwargs))
+        message's own options. TypeError if they do not fit, or have no JSON form."""
+        return Args(self, self.arguments.encode(self.arguments.of_call(args, kwargs)))
 
     def using(self, **options: Unpack[SendOptions]) -> BoundHandler[P, R]:
         """This handler with options for its messages."""
@@ -145,7 +147,7 @@ class HandlerFunction(RegisteredHandler, Generic[P, Q, C, R]):
         if options is None:
             plain = self._plain = self._plain or self.bound({})
             return plain
-        options = {**options}
+        options = copied(options)
         options["queue"] = options.get("queue") or self.definition.queue
         return BoundHandler(self, options)
 
@@ -189,25 +191,20 @@ class BoundHandler(Generic[P, R]):
         arguments, encoded = self._arguments, list[bytes | NewMessage]()
         for given in payloads:
             if isinstance(given, dict):
-                payload = arguments.of_call((), given)
+                encoded.append(arguments.encode(arguments.of_call((), given)))
             elif isinstance(given, Args) and given.options:
                 encoded.append(self._with_own(self._checked(given), given.options))
-                continue
             else:
-                payload = self._checked(given)
-            try:
-                encoded.append(encode_named(payload))
-            except TypeError:
-                encoded.append(arguments.encoded(payload))
+                encoded.append(self._checked(given))
         return encoded
 
-    def _with_own(self, payload: dict[str, Any], options: SendOptions) -> NewMessage:
+    def _with_own(self, encoded: bytes, options: SendOptions) -> NewMessage:
         """A message with options of its own in addition to these."""
         both = cast("SendOptions", {**self._options, **options})
         try:
-            return with_differing(self._others(**shared_options(both)).message_of(payload), both)
+            return with_differing(self._others(**shared_options(both)).message_of(encoded), both)
         except (TypeError, ValueError):  # a value without a hash, or one that is refused as it is of a message alone
-            return self._handler.bound(both).message_of(payload)
+            return self._handler.bound(both).message_of(encoded)
 
     @cached_property
     def _others(self) -> Callable[..., BoundHandler[P, R]]:
@@ -229,26 +226,22 @@ class BoundHandler(Generic[P, R]):
             return Alike(queue, handler, ids, encoded)
         return list(map(NewMessage._make, zip(ids, repeat(queue), repeat(handler), encoded, *map(repeat, options))))
 
-    def _checked(self, given: Args[P] | Mapping[str, Any]) -> dict[str, Any]:
+    def _checked(self, given: Args[P] | Mapping[str, Any]) -> bytes:
         arguments = self._arguments
         if isinstance(given, Args) and given.handler is self._handler:
-            return given.payload
+            return given.encoded
         if isinstance(given, Mapping):
-            return arguments.of_call((), given)
+            return arguments.encode(arguments.of_call((), given))
         name, kind = self._first.handler, "args of another handler" if isinstance(given, Args) else type(given).__name__
         raise TypeError(f"a message of {name} needs its arguments as a mapping or from its args(), not {kind}")
 
     def message(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewMessage:
         """A new message with these arguments. TypeError if they do not fit."""
-        return self.message_of(self._arguments.of_call(args, kwargs))
+        return self.message_of(self._arguments.encode(self._arguments.of_call(args, kwargs)))
 
-    def message_of(self, payload: dict[str, Any]) -> NewMessage:
+    def message_of(self, encoded: bytes) -> NewMessage:
         """A new message with arguments that fit."""
         first = self._first
-        try:
-            encoded = encode_named(payload)
-        except TypeError:
-            encoded = self._arguments.encoded(payload)
         if not self._is_plain:
             return self._with_options(encoded)
         # Does what _make does, without a call, and takes a third of the time of _replace.

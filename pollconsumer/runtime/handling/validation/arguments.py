@@ -139,9 +139,13 @@ class Arguments:
                 raise TypeError(f"{name} of {self._function}() is {type(value).__name__}, not {any_of(kinds)}")
         return payload
 
-    def encoded(self, payload: dict[str, Any]) -> bytes:
-        """The stored JSON of a payload whose values need not have a JSON form. Raises as ``encode_payload``."""
-        return encode_named(self.dumped(payload))
+    def encode(self, payload: dict[str, Any]) -> bytes:
+        """The stored JSON of a payload that fits, whose values need not have a JSON form. Raises as
+        ``encode_payload``."""
+        try:
+            return encode_named(payload)
+        except TypeError:
+            return encode_named(self.dumped(payload))
 
     def json_of(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments in ``payload`` for ``encode_payload``. TypeError if they do not fit."""
