@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
 from pollconsumer.core.notation.timespan import DAY, format_duration, parse_duration
+from pollconsumer.core.users_code import called
 
 MOST_CRASHES = 3
 """Deaths of the process that handles a message, after which the message becomes a dead letter."""
@@ -97,10 +98,6 @@ class NotBegun(Exception):
     message is not charged an attempt."""
 
 
-class TimeIsUp(BaseException):
-    """Raised inside a handler at its timeout. Not an Exception, so that ``except Exception`` does not catch it."""
-
-
 class RetryPolicy(Protocol):
     """The delays before a handler's further attempts: `Backoff`, or a user's object. One whose ``delay`` has a third
     parameter, ``error``, is an `ErrorPolicy`: it is given the exception with which the attempt ended."""
@@ -172,7 +169,7 @@ def after_failure(
 ) -> Retry | None:
     """What to do with a message whose attempt number ``attempt`` (from 1) ended with ``error``; None if no attempt is
     left, or none can help. ``since_due``: seconds since it was due; None if every attempt is charged."""
-    if isinstance(error, (Fatal, *fatal)):
+    if is_fatal(error, fatal):
         return None
     if since_due is not None and is_put_off(error):  # GUARD what is put off costs no attempt
         delay = max(SHORTEST_PUT_OFF, error.seconds)  # GUARD the shortest put-off
@@ -192,9 +189,19 @@ def after_failure(
         return Retry(Backoff().delay(attempt, chance), problem)
 
 
+def is_fatal(error: BaseException, fatal: tuple[type[BaseException], ...]) -> bool:
+    """Whether no attempt can help after ``error``: it is Fatal, or of one of the handler's ``fatal`` classes. A class
+    whose own check raises has none."""
+    try:
+        return isinstance(error, (Fatal, *fatal))
+    except BaseException:
+        return False
+
+
 def _said_by(policy: RetryPolicy | ErrorPolicy, attempt: int, chance: float, error: BaseException) -> str | float:
     delay: Any = policy.delay
-    return delay(attempt, chance, error) if sees_error(delay) else delay(attempt, chance)  # type: ignore[no-any-return]
+    given = (attempt, chance, error) if sees_error(delay) else (attempt, chance)
+    return called(delay, *given)  # type: ignore[no-any-return]
 
 
 def sees_error(delay: Callable[..., object]) -> bool:

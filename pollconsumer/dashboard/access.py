@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
+from pollconsumer.core.users_code import answering, called
 from pollconsumer.dashboard.page_answer import PageAnswer, redirect
 from pollconsumer.web.web_exchange import WebRequest, equal_secrets
 
@@ -90,7 +91,8 @@ class SiteAccess:
         del token
 
     def visitor(self, request: WebRequest) -> Visitor | None:
-        return self._visitor(request.source)
+        with answering():
+            return called(self._visitor, request.source)
 
     def may_act(self, form: str, headers: Mapping[str, str]) -> bool:
         return form == self.form and _is_same_site(headers) is True

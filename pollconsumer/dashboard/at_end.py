@@ -25,7 +25,8 @@ def write_at_end(settings: Settings, static: str) -> LateAct:
     problems: list[str] = []
     writer = None
     try:
-        writer = start_thread(_write, settings, settings.directory / Path(static).expanduser(), problems)
+        place = settings.directory / Path(static).expanduser()
+        writer = start_thread("static pages", _write, settings, place, problems)
     except RuntimeError as error:  # no thread can be started
         problems.append(str(error))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.settings.model import Settings
-from pollconsumer.interface.user_imports import calling, find_modules, importing
+from pollconsumer.interface.user_imports import find_modules, importing, made_by
 from pollconsumer.store.brought_client import BroughtClient
 from pollconsumer.store.client.address import CredentialProvider
 
@@ -41,8 +41,7 @@ def credentials_of(settings: Settings) -> CredentialProvider:
 
 def _made(setting: str, name: str, function: Callable[[], Any]) -> Any:
     """What the function ``name`` returns. ConfigurationError if it raises, or is a coroutine function."""
-    with calling(setting, name):
-        made = function()
+    made = made_by(setting, name, function)
     if iscoroutine(made):
         made.close()  # else Python would warn that nobody awaited it
         raise ConfigurationError(f"{setting}: {name}", "a coroutine function", "name a plain one")

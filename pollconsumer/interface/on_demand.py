@@ -62,7 +62,7 @@ def _send_request(url: str, settings: Settings) -> None:
             log.warning("no launch on demand: its URL: %s", failed.reason)
 
     _sending[:] = [each for each in _sending if not each.join(0)]
-    _sending.append(start_thread(send))
+    _sending.append(start_thread("on demand", send))
 
 
 @atexit.register

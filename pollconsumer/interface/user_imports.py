@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 from pollconsumer.core.errors import ConfigurationError, PollConsumerError
 from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.core.users_code import called, text_of
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.writable import refuse_writable_modules
-from pollconsumer.runtime.handling.outcome import describe, text_of, trace
+from pollconsumer.runtime.handling.outcome import describe, trace
 from pollconsumer.runtime.system.stray_forks import end_stray
 
+T = TypeVar("T")
 MOST_CHARACTERS = 500
 """Maximum length of an error's text that is shown: at its end Python may hint at a circular import."""
 NEEDED_LATER = ("queue", "ssl")
@@ -58,13 +61,10 @@ def importing(setting: str, module: str) -> Iterator[None]:
     end_stray(pid, None)
 
 
-@contextmanager
-def calling(setting: str, name: str) -> Iterator[None]:
-    """Wrap a call of the function ``name``, which ``setting`` names: ConfigurationError for what it raises."""
+def made_by(setting: str, name: str, function: Callable[[], T]) -> T:
+    """What the function ``name`` returns, which ``setting`` names. ConfigurationError for what it raises."""
     try:
-        yield
-    except SystemExit:
-        raise ConfigurationError(setting, name, "it exits when it is called") from None
+        return called(function)
     except Exception as error:
         reason = redacted(describe(error))[:MOST_CHARACTERS]
         raise _refusal(error, f"{setting}: {name}; calling it raised {reason}") from None

@@ -7,6 +7,7 @@ from typing import Any
 
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.payloads import decode_payload
+from pollconsumer.core.users_code import called
 
 BeforeEnqueue = Callable[["Draft"], object]
 
@@ -49,5 +50,5 @@ def drafted(message: NewMessage, hooks: Sequence[BeforeEnqueue]) -> NewMessage:
 
     draft = Draft(message)
     for hook in hooks:
-        hook(draft)
+        called(hook, draft)
     return message._replace(headers=check_new_headers(draft.headers) or None)

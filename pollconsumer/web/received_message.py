@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pollconsumer.core.errors import BadData, Conflict, PayloadTooLarge, Refused, suggestion
+from pollconsumer.core.errors import BadData, PayloadTooLarge, suggestion
 from pollconsumer.core.notation import strict_json
 from pollconsumer.core.notation.instants import datetime_of, read_instant
+from pollconsumer.core.users_code import refusing
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.known import check_arguments, check_retry, refuse_handler
@@ -32,11 +33,13 @@ def enqueue_received(app: PollConsumer, body: bytes) -> Handle[Any]:
         raise BadData("payload", None, "must be a JSON object")
     _check(app, handler, payload, options)
     try:
-        return app.enqueue(handler, payload, **options)
-    except (PayloadTooLarge, Conflict, Refused):
+        message = app.new_message(handler, payload, **options)
+    except PayloadTooLarge:
         raise
     except (BadData, TypeError):
         raise BadData("payload", None, "has a value that cannot be stored, or is no rate key") from None
+    with refusing("message", handler, "a hook or the codec"):
+        return app.enqueue_one(message)
 
 
 def _check(app: PollConsumer, handler: str, payload: dict[str, Any], options: dict[str, Any]) -> None:

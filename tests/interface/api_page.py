@@ -87,7 +87,17 @@ BETWEEN_ROOMS: dict[str, set[str]] = {
     },
     "PollConsumer": {
         *("ask", "ask_async", "ask_for_each", "defaults_of", "enqueue_messages", "enqueue_messages_async"),
-        *("enqueue_one", "enqueue_one_async", "handle_of", "hooks", "known", "look", "look_async", "pause"),
+        *(
+            "enqueue_one",
+            "enqueue_one_async",
+            "handle_of",
+            "hooks",
+            "known",
+            "look",
+            "look_async",
+            "new_message",
+            "pause",
+        ),
         *("handlers", "pause_async", "place", "recurring", "settings", "strict"),
     },
     "PollConsumerError": {"shows_trace", "traced"},

@@ -18,7 +18,7 @@ def test_a_thread_that_dies_before_it_runs_is_refused_and_hangs_nobody(monkeypat
     monkeypatch.setattr(own_threads, "START_WITHIN", 0.1)
     monkeypatch.setattr(threading.Thread, "_bootstrap", lambda _: None)
     with pytest.raises(RuntimeError, match=own_threads.NO_THREAD):
-        own_threads.start_for_others(threading.Thread(target=print, daemon=True))
+        own_threads.start_for_others("handler-0", print)
 
 
 @pytest.mark.parametrize("said", ["can't start new thread", "unable to start watchdog thread"])
@@ -34,9 +34,27 @@ def test_the_heartbeat_waits_for_no_reader() -> None:
         while True:
             os.write(writer, b"x" * 65536)
     os.set_blocking(writer, True)
-    telling = own_threads.start_thread(tell, "warning: late", writer)
+    telling = own_threads.start_thread("output", tell, "warning: late", writer)
     try:
         assert telling.join(PATIENCE)
     finally:
         os.close(reader)  # ends a write that waits
         os.close(writer)
+
+
+def test_a_thread_that_fails_is_one_line_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(own_threads, "report", [said.append])
+
+    def fail() -> None:
+        raise SystemExit(3)
+
+    assert own_threads.start_thread("reporter", fail).join(PATIENCE)
+    own_threads.start_for_others("handler-0", fail).join(PATIENCE)
+    line = "the thread {} has ended: it raised SystemExit: 3"
+    assert said == [line.format("reporter"), line.format("handler-0")]
+
+
+def test_a_program_without_our_log_gets_the_line_too(caplog: pytest.LogCaptureFixture) -> None:
+    assert own_threads.start_thread("calls", lambda: 1 / 0).join(PATIENCE)
+    assert caplog.messages == ["the thread calls has ended: it raised ZeroDivisionError: division by zero"]

@@ -13,7 +13,7 @@ import pytest
 
 from pollconsumer import Fatal, HandlerTimeout, PollConsumer, RetryIn
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.core.retry import TimeIsUp
+from pollconsumer.core.users_code import TimeIsUp
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.executors.executor import Attempt

@@ -156,6 +156,31 @@ def test_what_a_hook_refuses_is_refused(app: PollConsumer, endpoint: LaunchEndpo
     assert told(endpoint, {"handler": "mail.send", "payload": {"to": "a"}}) == (400, {"error": "not today"})
 
 
+class Broken:
+    """A codec, and a hook, that fail."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def encode(self, _: object) -> bytes:
+        raise self.error
+
+    decode = encode
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit(), BaseException(), TypeError(), ValueError()])
+@pytest.mark.parametrize("given", ["codec", "hook"])
+def test_what_code_of_the_site_raises_is_the_sites_fault(
+    app: PollConsumer, endpoint: LaunchEndpoint, given: str, error: BaseException
+) -> None:
+    if given == "hook":
+        app.before_enqueue(Broken(error).encode)
+    else:
+        app.codec = Broken(error)
+    fault = {"error": "refused by the configuration; see the log"}
+    assert told(endpoint, {"handler": "mail.send", "payload": {"to": "a"}}) == (500, fault)
+
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.just(MARK) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["to", "copies", "x"]), inner),

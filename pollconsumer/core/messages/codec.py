@@ -11,6 +11,7 @@ from typing import Any
 
 from pollconsumer.core.messages.message import ENCODED, Codec
 from pollconsumer.core.notation import strict_json
+from pollconsumer.core.users_code import called, described
 
 
 class Undecodable(Exception):
@@ -23,7 +24,7 @@ def is_encoded(value: object) -> bool:
 
 def encoded_json(data: bytes, codec: Codec) -> bytes:
     """The JSON of what the codec makes of ``data``, which is JSON. Raises as the codec."""
-    return b'{"%b":"%b"}' % (ENCODED.encode(), b64encode(codec.encode(data)))
+    return b'{"%b":"%b"}' % (ENCODED.encode(), b64encode(called(codec.encode, data)))
 
 
 def decoded_value(value: Any, codec: Codec) -> Any:
@@ -31,10 +32,9 @@ def decoded_value(value: Any, codec: Codec) -> Any:
     if not is_encoded(value):
         return value
     try:
-        found = strict_json.parse(codec.decode(_content(value)))
+        found = strict_json.parse(called(codec.decode, _content(value)))
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise Undecodable(f"the codec raised {reason}"[:300]) from error
+        raise Undecodable(f"the codec raised {described(error)}") from error
     rest = {name: each for name, each in value.items() if name != ENCODED}
     return {**found, **rest} if rest else found
 

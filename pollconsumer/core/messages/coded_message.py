@@ -9,6 +9,7 @@ from pollconsumer.core.messages.codec import encoded_json
 from pollconsumer.core.messages.message import Codec, NewMessage
 from pollconsumer.core.messages.packed_message import Packed, packed, unpacked
 from pollconsumer.core.messages.payloads import canonical_text
+from pollconsumer.core.users_code import called
 
 
 def coded(message: NewMessage, codec: Codec) -> NewMessage:
@@ -42,7 +43,7 @@ def _digest(message: NewMessage, codec: Codec) -> str:
     import hmac
     from hashlib import blake2b, sha256
 
-    key = getattr(codec, "digest_key", None)
+    key = called(getattr, codec, "digest_key", None)
     if key is None:
         return blake2b(message.handler.encode(), digest_size=8).hexdigest()
     return hmac.new(key, f"{message.handler}\n{canonical_text(message.payload)}".encode(), sha256).hexdigest()[:16]

@@ -212,11 +212,15 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
         ValueError or TypeError for an invalid message, OutcomeUnknown if the reply was lost, StoreUnreachable;
         Conflict, a ValueError, if ``id`` belongs to a message with another handler or payload.
         """
-        message = self._message(handler, payload or {}, options)
+        return self.enqueue_one(self.new_message(handler, payload or {}, **options))
+
+    def new_message(self, handler: str, payload: Mapping[str, Any], **options: Unpack[SendOptions]) -> NewMessage:
+        """The message that `enqueue` sends, before the hooks and the codec. Raises as `enqueue` for an invalid one."""
+        message = self._message(handler, payload, options)
         defaults = self.defaults_of(handler)
         if options.get("queue") is None:
             message = message._replace(queue=defaults.queue)
-        return self.enqueue_one(defaults.rated(message))
+        return defaults.rated(message)
 
     async def enqueue_async(
         self, handler: str, payload: Mapping[str, Any] | None = None, **options: Unpack[SendOptions]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from _thread import start_new_thread
 from asyncio import AbstractEventLoop, Future, get_running_loop
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pollconsumer.core.errors import NotReplicated, StoreUnreachable
 from pollconsumer.interface.api.store_pool import StorePool
+from pollconsumer.runtime.system.own_threads import start_thread
 from pollconsumer.store.queues.producer import Producer
 
 T = TypeVar("T")
@@ -50,11 +50,10 @@ class CallThread:
         return await future
 
     def _start(self) -> None:
-        """Start the thread. Not by `Thread`, which would wait for ever if memory failed before the thread had begun."""
         if not self._runs:
             self._runs = True
             try:
-                start_new_thread(self._serve, ())
+                start_thread("calls", self._serve)
             except BaseException:
                 self._runs = False
                 raise
@@ -97,6 +96,23 @@ class CallThread:
             raise
         self._unanswered = False
         return result
+
+
+async def call_in_thread(name: str, function: Callable[..., T], *arguments: Any) -> T:
+    """Call ``function`` in a thread of its own, without blocking the event loop."""
+    loop = get_running_loop()
+    future: Future[T] = loop.create_future()
+
+    def call() -> None:
+        try:
+            result = function(*arguments)
+        except BaseException as error:
+            _tell(loop, future, None, error)
+        else:
+            _tell(loop, future, result, None)
+
+    start_thread(name, call)
+    return await future
 
 
 def _tell(loop: AbstractEventLoop, future: Future[Any], result: object, error: BaseException | None) -> None:

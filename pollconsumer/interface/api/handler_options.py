@@ -10,6 +10,7 @@ from pollconsumer.core.errors import ConfigurationError, UsageError, unknown_opt
 from pollconsumer.core.messages.message import MOST_ATTEMPTS, Codec, check_handler, check_queue
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.core.retry import Backoff, ErrorPolicy, RetryPolicy, sees_error
+from pollconsumer.core.users_code import called
 from pollconsumer.interface.settings.model import RecurrenceSettings
 from pollconsumer.interface.settings.recurrence_rules import check_recurrence
 from pollconsumer.interface.settings.values import parse_timeout, parse_word
@@ -232,13 +233,13 @@ def arguments_of(
 def _converting(hint: Any) -> Callable[[Any], Any]:
     from pollconsumer.interface.api.conversion import converting
 
-    return converting(hint)
+    return called(converting, hint)
 
 
 def _dumping(hint: Any) -> Callable[[Any], Any]:
     from pollconsumer.interface.api.conversion import dumping
 
-    return dumping(hint)
+    return called(dumping, hint)
 
 
 def handler_of(name: str, function: Callable[..., Any], arguments: Arguments, checked: dict[str, Any]) -> Handler:

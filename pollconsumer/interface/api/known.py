@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 from pollconsumer.core.errors import BadData, suggestion
+from pollconsumer.core.users_code import called
 from pollconsumer.interface.api.registry import RegisteredHandler
 from pollconsumer.runtime.handling.validation.argument_errors import BadArguments, refuse_thrown
 
@@ -26,7 +27,7 @@ def check_arguments(handler: RegisteredHandler, payload: Mapping[str, Any], *, r
     if recurs and handler.definition.takes_occurrence:
         given["occurrence"] = datetime.now(UTC).isoformat()
     try:
-        arguments.bind(given)
+        called(arguments.bind, given)
     except BadArguments as error:
         problem = str(error).removeprefix("bad_arguments: ")
         raise BadData(f"arguments of {handler.definition.name}: {problem}", None, arguments.hint(given)) from None

@@ -140,9 +140,9 @@ class StoreCalls:
         self, messages: Sequence[NewMessage], error: StoreUnreachable | CannotCreate, before: int = 0
     ) -> list[Handle[Any]]:
         """`_spooled` without blocking the event loop."""
-        from asyncio import to_thread
+        from pollconsumer.interface.api.call_thread import call_in_thread  # it imports asyncio
 
-        return await to_thread(self._spooled, messages, error, before)
+        return await call_in_thread("spooling", self._spooled, messages, error, before)
 
     def _prepared(self, message: NewMessage) -> NewMessage:
         """``message`` after the hooks, encoded."""

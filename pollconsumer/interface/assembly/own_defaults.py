@@ -9,6 +9,7 @@ from typing import Any
 
 from pollconsumer.core.errors import BadData, ConfigurationError
 from pollconsumer.core.messages.message import Codec, NewMessage
+from pollconsumer.core.users_code import refusing
 from pollconsumer.interface.api.known import BY_QUEUE, check_arguments, check_retry, refuse_handler
 from pollconsumer.interface.api.registry import RegisteredHandler, registry
 from pollconsumer.interface.settings.load import django_site
@@ -73,15 +74,9 @@ class OwnDefaults:
         if known is None or known.hooks is None:
             return message
         from pollconsumer.runtime.drafts import drafted
-        from pollconsumer.runtime.handling.outcome import describe
 
-        try:
-            with redirect_stdout(sys.stderr):
-                return drafted(message, known.hooks.before_enqueue)
-        except BadData:
-            raise
-        except Exception as error:
-            raise ConfigurationError("before_enqueue", message.handler, f"a hook raised {describe(error)}") from None
+        with redirect_stdout(sys.stderr), refusing("before_enqueue", message.handler, "a hook"):
+            return drafted(message, known.hooks.before_enqueue)
 
     def _import(self) -> Mapping[str, Handler]:
         from pollconsumer.interface.assembly.handlers import import_handlers

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from pollconsumer.core.errors import CannotCreate, PollConsumerError
+from pollconsumer.core.users_code import answering
 from pollconsumer.interface.cli.flags import read
 from pollconsumer.interface.cli.launch_command import start
 from pollconsumer.interface.command_line import LAUNCHES, command_in
@@ -35,7 +36,8 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     code, failure = 0, None
     try:
-        code = _invoke(arguments)
+        with answering():
+            code = _invoke(arguments)
     except KeyboardInterrupt as interruption:
         code = 143 if isinstance(interruption, Terminated) else 130
     except Exception as error:

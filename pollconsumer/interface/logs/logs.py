@@ -13,13 +13,15 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from pollconsumer.core.errors import ConfigurationError, LeaseLost, PollConsumerError, StoreUnreachable, UsageError
 from pollconsumer.core.notation.text import printable, printable_lines
+from pollconsumer.core.users_code import MOST_CHARACTERS, called, described, text_of
 from pollconsumer.interface.logs.log_records import about_message
-from pollconsumer.runtime.system import standard_error
+from pollconsumer.runtime.system import own_threads, standard_error
 
 if TYPE_CHECKING:
     from pollconsumer.interface.logs.streaks import LaunchStreaks
@@ -62,12 +64,12 @@ class _Lines(logging.Handler):
 
     def print_record(self, record: logging.LogRecord) -> None:
         try:
-            text = record.getMessage()
+            text = called(record.getMessage)
         except Exception:  # a record of the user's code whose arguments do not fit its text
             text = str(record.msg)
         if record.exc_info and record.exc_info[1] is not None:
             failure = record.exc_info[1]
-            text = f"{text}: {type(failure).__name__}: {failure}"
+            text = f"{text}: {described(failure, most=len(text_of(failure)) + MOST_CHARACTERS)}"
         level, fields = record.levelname.lower(), {**about_message(record), **getattr(record, "fields", {})}
         if _copy is not None:
             _copy(level, text, fields | _origin(record))
@@ -96,7 +98,7 @@ class _OwnLogger(logging.Logger):
 
     def makeRecord(self, *args: Any, **named: Any) -> logging.LogRecord:  # noqa: N802  of its base
         try:
-            return super().makeRecord(*args, **named)
+            return called(super().makeRecord, *args, **named)
         except Exception:  # raised by another one's factory of records
             name, level, path, line, text, values, failure, function, extra = (*args, *[None] * 9)[:9]
             record = logging.LogRecord(name, level, path, line, text, values, failure, function)
@@ -108,11 +110,13 @@ class _OwnLogger(logging.Logger):
             self.lines.print_record(record)
         try:
             if self.others.isEnabledFor(record.levelno):
-                self.others.handle(record)
-        except (Exception, SystemExit) as error:  # raised by another one's filter or handler, perhaps while we settle
+                called(self.others.handle, record)
+        except Exception as error:  # raised by another one's filter or handler, perhaps while we settle
             if not self._raised:
                 self._raised = True
-                self.warning("logging: a filter or handler of 'pollconsumer' raised %s", type(error).__name__)
+                self.warning(
+                    "logging: a filter or handler of 'pollconsumer' raised %s", described(error).partition(":")[0]
+                )
 
 
 log = _OwnLogger()
@@ -127,6 +131,7 @@ def configure(verbosity: int = 0, *, quiet: bool = False) -> None:
     root = logging.getLogger()
     for handler in [handler for handler in root.handlers if isinstance(handler, _Lines)]:
         root.removeHandler(handler)
+    own_threads.report[1:] = [partial(log.error, "%s")]
     log.others.propagate = True
     log.lines = _Lines(level)
     root.addHandler(log.lines)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from mmap import mmap
 
 from pollconsumer.core.news.events import Event, LaunchEnded
-from pollconsumer.core.retry import Asleep, Fatal, RetryIn, Yield
+from pollconsumer.core.retry import Asleep, Fatal, RetryIn, Yield, is_fatal
 from pollconsumer.core.window import StopReason, Window
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
@@ -124,8 +124,8 @@ class WatchedExecutor(InlineExecutor):
     def _is_meant_for_the_test(self, error: BaseException | None, handler: Handler) -> bool:
         if error is None or not isinstance(error, ENDS_A_HANDLER):
             return error is not None
-        foreseen = isinstance(error, (*FORESEEN, *handler.fatal)) and not isinstance(error, BadArguments)
-        return self._raising and not foreseen
+        foreseen = isinstance(error, FORESEEN) or is_fatal(error, handler.fatal)
+        return self._raising and (not foreseen or isinstance(error, BadArguments))
 
 
 def _outcomes(handled: Handled) -> Sequence[Outcome]:

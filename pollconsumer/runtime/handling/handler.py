@@ -9,7 +9,7 @@ from pollconsumer.core.notation.timespan import DAY
 from pollconsumer.core.retry import Backoff, ErrorPolicy, NotBegun, RetryPolicy
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Hooks, Run, hooked, hooked_coroutine
-from pollconsumer.runtime.handling.outcome import DONE, Outcome, returned
+from pollconsumer.runtime.handling.outcome import DONE, Outcome, failed, returned
 from pollconsumer.runtime.handling.own_context import own_context
 from pollconsumer.runtime.handling.validation.arguments import Arguments
 from pollconsumer.runtime.new_messages import Defaults
@@ -94,7 +94,7 @@ class Handler(NamedTuple):
         try:
             return own_context().run(self.handle_here, payload, context)
         except BaseException as error:  # a stop that comes as it returns
-            return Outcome(error)
+            return failed(error)
 
     def handle_here(self, payload: dict[str, Any], context: Context | None) -> Outcome:
         """Handle a message in the caller's context. The outcome holds any exception, so that no handler ends a launch
@@ -107,7 +107,7 @@ class Handler(NamedTuple):
                 return _on_loop(self, result)
             return returned(result)
         except BaseException as error:
-            return Outcome(error)
+            return failed(error)
 
     def begin(self, payload: dict[str, Any], context: Context | None) -> Any:
         """The return value of ``run``, a coroutine if it is asynchronous. Starts its timeout."""

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.retry import Skip
+from pollconsumer.core.users_code import called
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.outcome import describe, done_result
 from pollconsumer.runtime.handling.own_context import own_context
@@ -86,7 +87,7 @@ class Hooks:
             seconds = within()
             if id(hook) not in self._hung:
                 try:
-                    call_within(seconds, hook, *arguments, when_stopped=partial(self._hang, hook))
+                    call_within(seconds, called, hook, *arguments, when_stopped=partial(self._hang, hook))
                 except BaseException as error:
                     if kind == "before" and isinstance(error, Skip):  # GUARD a hook says so
                         skips = True

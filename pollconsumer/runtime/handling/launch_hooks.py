@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 
 from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.users_code import called
 from pollconsumer.runtime.handling.hooks import MOST_CHARACTERS, Hooks, hook_timeout, name_of
 from pollconsumer.runtime.handling.outcome import describe
 from pollconsumer.runtime.system.stray_forks import end_stray
@@ -28,7 +29,7 @@ def begin_launch(applications: Iterable[Hooks]) -> Callable[[Callable[[], float]
         for hook in hooks.on_launch:
             failure: BaseException | None = None
             try:
-                hook()
+                called(hook)
             except BaseException as error:
                 failure = error
             end_stray(pid, failure)

@@ -10,6 +10,7 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, NamedTuple
 
 from pollconsumer.core.messages.payloads import Malformed
+from pollconsumer.core.users_code import Exited, OddError, readable, text_of
 from pollconsumer.runtime.handling.validation.argument_errors import BadArguments
 
 _OURS = str(Path(__file__).parents[2] / "_")[:-1]
@@ -31,6 +32,11 @@ class CallOutcomes(tuple[Outcome, ...]):
     __slots__ = ()
 
 
+def failed(error: BaseException) -> Outcome:
+    """The outcome of users' code that raised ``error``."""
+    return Outcome(readable(error))
+
+
 DONE = Outcome()
 """The outcome of a handler that returned None, as most do."""
 made: Callable[[tuple[BaseException | None, Any]], Outcome] = partial(tuple.__new__, Outcome)
@@ -48,7 +54,7 @@ def returned(result: Any) -> Outcome:
     try:
         return made((None, done_result(result)))
     except BaseException as error:
-        return Outcome(error)
+        return failed(error)
 
 
 def done_result(result: Any) -> Any:
@@ -122,14 +128,6 @@ def trace(error: BaseException) -> str:
     return text[-MAX_TRACE_CHARACTERS:].encode("utf-8", "backslashreplace").decode()
 
 
-def text_of(error: BaseException) -> str:
-    """The text of ``error``, even if ``str`` raises."""
-    try:
-        return str(error)
-    except BaseException as failure:
-        return f"(its text raised {type(failure).__name__})"
-
-
 def signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
@@ -140,8 +138,8 @@ def signal_name(number: int) -> str:
 def describe(error: BaseException) -> str:
     """The text of ``error`` to store with the message. Lone surrogates are escaped, and zeros: a trace follows one."""
     text = text_of(error)
-    if not isinstance(error, Malformed | BadArguments):
+    if not isinstance(error, Malformed | BadArguments | Exited | OddError):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if isinstance(error, BaseExceptionGroup):
-        text = f"{text}: {'; '.join(map(describe, error.exceptions[:MOST_OF_GROUP]))}"
+        text = f"{text}: {'; '.join(map(describe, map(readable, error.exceptions[:MOST_OF_GROUP])))}"
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")

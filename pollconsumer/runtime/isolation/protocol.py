@@ -13,8 +13,9 @@ from pollconsumer.core import errors
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.payloads import quick
-from pollconsumer.core.retry import Asleep, Fatal, RetryIn, Yield, is_put_off
-from pollconsumer.runtime.handling.outcome import CallOutcomes, Dropped, Outcome, text_of, trace, why_dropped
+from pollconsumer.core.retry import Asleep, Fatal, RetryIn, Yield, is_fatal, is_put_off
+from pollconsumer.core.users_code import text_of
+from pollconsumer.runtime.handling.outcome import CallOutcomes, Dropped, Outcome, trace, why_dropped
 from pollconsumer.runtime.handling.validation.argument_errors import BadArguments
 
 KINDS: dict[str, type[BaseException]] = {
@@ -50,7 +51,7 @@ def encode_outcome(
 
 def encode_error(error: BaseException, fatal: tuple[type[BaseException], ...] = ()) -> dict[str, Any]:
     kind = next((name for name, base in KINDS.items() if isinstance(error, base)), "plain")
-    if kind == "plain" and isinstance(error, fatal):
+    if kind == "plain" and is_fatal(error, fatal):
         kind = "fatal"
     return {
         "kind": kind,

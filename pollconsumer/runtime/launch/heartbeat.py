@@ -119,7 +119,7 @@ def _beat(
     if "WEBJOBS_RUN_ID" in os.environ:
         # Not by the launch, whose handlers may hold the GIL; by a thread, as whoever reads the output may be slow.
         with suppress(RuntimeError):
-            start_thread(_tell_that_it_runs)
+            start_thread("output", _tell_that_it_runs)
     orders, inlet = pipe
     # Processes that modules or handlers fork keep the pipe open, and they may close it: so the launch itself is watched
     # by pidfd, if the system has them.

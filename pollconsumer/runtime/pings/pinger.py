@@ -45,7 +45,7 @@ class Sender:
 
     def start(self) -> None:
         with suppress(RuntimeError):  # no thread can be started: `wait` tells it
-            self._thread = start_thread(self._send_all)
+            self._thread = start_thread("pings", self._send_all)
 
     def send(self, ping: Ping) -> None:
         self._waiting.put(ping)
@@ -120,7 +120,7 @@ def delivered(ping: Ping, within: float = ANSWER_WITHIN) -> Failed | None:
 
     # In a thread that can be left: no limit ends the look-up of a name, and others start again with each byte.
     try:
-        start_thread(exchange).join(within)
+        start_thread("ping", exchange).join(within)
     except RuntimeError:
         return Failed(NO_THREAD, again=False)
     if outcome:

@@ -51,7 +51,7 @@ class ProgressReporter:
                 self._store_all()
                 return
             if self._thread is None:
-                self._thread = start_thread(self._serve)
+                self._thread = start_thread("progress", self._serve)
             self._reported.set()
 
     @contextmanager

@@ -51,7 +51,7 @@ class ReservedReturner:
 
     def begin(self) -> None:
         with suppress(RuntimeError):  # no thread can be started: messages wait, as with one instance
-            start_thread(self._serve)
+            start_thread("returner", self._serve)
 
     def end(self) -> None:
         self._ended.set()

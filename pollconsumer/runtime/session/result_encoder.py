@@ -9,9 +9,10 @@ from typing import Any
 from pollconsumer.core.messages.message import Codec
 from pollconsumer.core.messages.payloads import quick
 from pollconsumer.core.news.events import Event, ResultDropped
+from pollconsumer.core.users_code import described
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.handling.outcome import describe, why_dropped
+from pollconsumer.runtime.handling.outcome import why_dropped
 from pollconsumer.store.records.reservations import Reservation
 from pollconsumer.store.records.steps import Extra
 
@@ -54,7 +55,7 @@ class ResultEncoder:
         try:
             return encoded_json(result, codec)
         except Exception as error:
-            self._drop(reservation, f"the codec raised {describe(error)}"[:200])
+            self._drop(reservation, f"the codec raised {described(error)}")
             return b""
 
     def _drop(self, reservation: Reservation, reason: str) -> None:

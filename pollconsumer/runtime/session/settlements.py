@@ -19,12 +19,13 @@ from pollconsumer.core.news.events import (
     StepsUnasked,
 )
 from pollconsumer.core.notation.timespan import YEAR, format_duration
-from pollconsumer.core.retry import LONGEST_PUT_OFF, Asleep, NotBegun, Stopped, TimeIsUp, after_failure, is_put_off
+from pollconsumer.core.retry import LONGEST_PUT_OFF, Asleep, NotBegun, Stopped, after_failure, is_put_off
+from pollconsumer.core.users_code import TimeIsUp, text_of
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.executors.executor import Handled
 from pollconsumer.runtime.handling.handler import Handler, aliases_among
 from pollconsumer.runtime.handling.hooks import Crashed, Hooks
-from pollconsumer.runtime.handling.outcome import describe, text_of, trace
+from pollconsumer.runtime.handling.outcome import describe, trace
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.session.result_encoder import ResultEncoder
 from pollconsumer.store.records import rows

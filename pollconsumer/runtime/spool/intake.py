@@ -32,7 +32,7 @@ class Intake:
         """Take in what waits, and go on with that in a thread until `end`."""
         self.look()
         with suppress(RuntimeError):  # no thread can be started: the next launch takes in what comes
-            start_thread(self._serve)
+            start_thread("spool", self._serve)
 
     def end(self) -> None:
         self._ended.set()

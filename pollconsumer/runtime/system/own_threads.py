@@ -1,4 +1,4 @@
-"""Starts threads so that the start cannot hang.
+"""Begins all threads of ours, so that no start hangs, and that no thread ends without a word.
 
 `threading.Thread.start` waits until the new thread has said that it runs. A thread in which memory fails before it has
 said so ends without a word, and whoever started it waits for ever.
@@ -12,22 +12,34 @@ from contextlib import suppress
 from threading import Lock, Thread
 from typing import Any
 
+from pollconsumer.core.users_code import OUR_THREAD, described, whose
+
 START_WITHIN = 10.0
 """Seconds in which a new thread must have begun."""
 NO_THREAD = "can't start new thread"
 """How Python says that the system refuses another one: for lack of memory, or beyond the user's processes."""
 
 
+def _log(line: str) -> None:
+    from logging import getLogger  # few threads end by an exception
+
+    getLogger("pollconsumer").error(line)
+
+
+report: list[Callable[[str], None]] = [_log]
+"""What writes a line about a thread that has failed: the last of these."""
+
+
 class Started:
     """A thread of ours, which keeps no process from ending."""
 
-    def __init__(self) -> None:
-        self._running = Lock()
+    def __init__(self, name: str) -> None:
+        self._name, self._running = name, Lock()
         self._running.acquire()
 
     def run(self, target: Callable[..., object], arguments: tuple[Any, ...]) -> None:
         try:
-            target(*arguments)
+            _run(self._name, target, arguments)
         finally:
             self._running.release()
 
@@ -39,9 +51,10 @@ class Started:
         return ended
 
 
-def start_thread(target: Callable[..., object], *arguments: Any) -> Started:
-    """Call ``target``, code of ours, in a thread. RuntimeError if the system refuses another one."""
-    started = Started()
+def start_thread(name: str, target: Callable[..., object], *arguments: Any) -> Started:
+    """Call ``target``, code of ours, in a thread. Its failure is a line with the thread's ``name``. RuntimeError if the
+    system refuses another thread."""
+    started = Started(name)
     try:
         _thread.start_new_thread(started.run, (target, arguments))
     except MemoryError:
@@ -49,10 +62,11 @@ def start_thread(target: Callable[..., object], *arguments: Any) -> Started:
     return started
 
 
-def start_for_others(thread: Thread) -> None:
-    """Start ``thread``, which runs code of the user's: that finds the thread that it expects, with its name and what
-    traces it. RuntimeError if the system refuses another one."""
+def start_for_others(name: str, target: Callable[[], object]) -> Thread:
+    """The same for a thread that runs code of the user's: that finds the thread that it expects, with its name and what
+    traces it."""
     refused: list[RuntimeError] = []
+    thread = Thread(target=_run, args=(name, target, ()), name=name, daemon=True)
 
     def start() -> None:
         with suppress(MemoryError):
@@ -61,5 +75,15 @@ def start_for_others(thread: Thread) -> None:
             except RuntimeError as error:
                 refused.append(error)
 
-    if not start_thread(start).join(START_WITHIN) or refused or thread.ident is None:
+    if not start_thread(f"start of {name}", start).join(START_WITHIN) or refused or thread.ident is None:
         raise RuntimeError(NO_THREAD)
+    return thread
+
+
+def _run(name: str, target: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+    whose.set(OUR_THREAD)
+    try:
+        target(*arguments)
+    except BaseException as error:
+        with suppress(BaseException):  # no memory is left, or the interpreter ends
+            report[-1](f"the thread {name} has ended: it raised {described(error)}")

@@ -91,7 +91,7 @@ def _limit(code: int) -> None:
     _end_later(seconds)
     leave_to_another()
     with suppress(RuntimeError):
-        start_thread(_cut_off, seconds, code)
+        start_thread("exit", _cut_off, seconds, code)
 
 
 def expect_exit() -> None:
@@ -114,7 +114,7 @@ def _cut_off(seconds: float, code: int) -> None:
     with suppress(OSError):
         standard_error.write(CUT_OFF, within=NOTED_WITHIN)
     with suppress(RuntimeError):
-        start_thread(_act_last).join(NOTED_WITHIN)
+        start_thread("last acts", _act_last).join(NOTED_WITHIN)
     os._exit(code)
 
 

@@ -29,7 +29,7 @@ class Watchdog:
         output = end_without_interpreter(seconds + WITHOUT_INTERPRETER_AFTER)
         faulthandler.enable(file=output)  # a handler may crash in C
         with suppress(RuntimeError):
-            start_thread(self._watch, seconds)
+            start_thread("watchdog", self._watch, seconds)
 
     def disarm(self, instead: Callable[[], None] = faulthandler.cancel_dump_traceback_later) -> None:
         """Lift the limit; ``instead`` sets another one in its place."""

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.core.users_code import called, described
 
 SCHEMES = ("redis", "rediss", "unix")
 TLS_FILES = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
@@ -83,9 +84,9 @@ def asked_of(provider: CredentialProvider) -> Sequence[str]:
     """The login that ``provider`` gives now. ConnectionError if it fails: tokens come over a network, so another try
     may help; ConfigurationError for what is no login, of which nothing is shown."""
     try:
-        given = provider.get_credentials()
+        given = called(provider.get_credentials)
     except Exception as error:
-        problem = redacted(f"get_credentials raised {type(error).__name__}: {error}")
+        problem = redacted(f"get_credentials raised {described(error)}")
         raise ConnectionError(f"credentials: {problem}") from None
     is_login = isinstance(given, tuple | list) and len(given) in (1, 2) and all(isinstance(each, str) for each in given)
     if not is_login:

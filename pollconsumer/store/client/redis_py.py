@@ -22,6 +22,7 @@ from redis.exceptions import TimeoutError as LateReply
 from redis.sentinel import MasterNotFoundError
 
 from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.core.users_code import called, described
 from pollconsumer.store.client.connection import MOST_BYTES, Command, packed
 from pollconsumer.store.client.replies import ErrorReply
 
@@ -73,13 +74,13 @@ class ClientConnection:
         kept |= {"socket_timeout": timeout, "socket_connect_timeout": timeout}
         try:
             with _as_ours():
-                self._connection = kind(**kept)
-                self._connection.connect()
+                self._connection = called(kind, **kept)
+                called(self._connection.connect)
         except (ErrorReply, OSError) as error:
             self._refuse_wrong_tls(error, kind)
             raise
         except Exception as error:  # of a credential provider, or of redis_connect_func
-            problem = redacted(f"the client raised {type(error).__name__}: {error}")
+            problem = redacted(f"the client raised {described(error)}")
             raise ConnectionError(problem) from error
 
     @staticmethod

@@ -64,7 +64,7 @@ class MetricsServer(ThreadingHTTPServer):
             with suppress(OSError, KeyError):
                 oldest.shutdown(SHUT_RDWR)
                 del self._held[oldest]
-        start_thread(self.process_request_thread, request, client_address)
+        start_thread("metrics", self.process_request_thread, request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
         self._held.pop(request, None)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.messages.message_steps import StepEntry
 from pollconsumer.core.news.progress import Progress
+from pollconsumer.core.users_code import OURS, whose
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.log_direction import direct_log
 from pollconsumer.interface.logs import logs
@@ -43,6 +44,7 @@ def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
     connection = FrameConnection(launch)
     standard_error.remember()
     lost_output = outlast_readers()
+    whose.set(OURS)
     logs.configure(introduction["verbosity"], quiet=introduction["quiet"])
     config = introduction["config"]
     directory = Path(introduction["directory"])
@@ -79,7 +81,7 @@ class Reports:
             self._unsent = {"progress": progress[:3]}
             if not self._waits:
                 with suppress(RuntimeError):  # the system refuses a thread: the last one goes with the outcome
-                    start_thread(self._send)
+                    start_thread("progress", self._send)
                     self._waits = True
 
     def take(self) -> dict[str, Any]:
@@ -142,7 +144,7 @@ class _ChildServer:
         self._asking = threading.Lock()
         self._busy = self._cancelled = False
         self._pid = os.getpid()
-        start_thread(self._listen)
+        start_thread("launch", self._listen)
 
     def serve(self) -> None:
         while (given := self._attempts.get()) is not None:

@@ -8,6 +8,7 @@ from pollconsumer.core.errors import BadData, NotFound, PollConsumerError, Usage
 from pollconsumer.core.messages.message import MAX_PRIORITY
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.instants import ceil_ms
+from pollconsumer.core.users_code import refusing
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.messages.chosen import each_queue, report, would
 from pollconsumer.interface.cli.opened import opened
@@ -131,4 +132,5 @@ def _checked(handler: str, text: str) -> bytes:
     own_defaults = OwnDefaults(current_settings())
     own_defaults.function(handler, BY_CONFIGURATION)
     own_defaults.checked(handler, payload)
-    return in_store(encode_payload(payload), own_defaults.codec_of(handler))
+    with refusing("codec", handler, "encode"):
+        return in_store(encode_payload(payload), own_defaults.codec_of(handler))

@@ -14,6 +14,7 @@ from pollconsumer.core.errors import BadData, ConfigurationError, suggestion
 from pollconsumer.core.messages.codec import is_encoded
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.notation.instants import datetime_of, read_instant
+from pollconsumer.core.users_code import refusing
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults
 from pollconsumer.runtime.new_messages import SendOptions, milliseconds, new_message
 
@@ -46,7 +47,8 @@ def own_message(
         return message
     from pollconsumer.core.messages.coded_message import coded  # few applications have a codec
 
-    return coded(message, codec)
+    with refusing("codec", handler, "encode"):
+        return coded(message, codec)
 
 
 def line_message(line: bytes, own_defaults: OwnDefaults) -> NewMessage:

@@ -11,6 +11,7 @@ from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.messages.message import MAX_PRIORITY
 from pollconsumer.core.notation.instants import datetime_of, read_instant
+from pollconsumer.core.users_code import refusing
 from pollconsumer.interface.api.recurrences.put_options import encoded_put, new_put
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults
 from pollconsumer.interface.cli.group import current_settings
@@ -80,4 +81,6 @@ def add(name: str, handler: str, payload: str | None, disabled: bool, **options:
     except TypeError as error:
         raise BadData(str(error)) from None
     codec = None if registered is None else registered.definition.codec
-    opened(Recurrences).put([encoded_put(put, codec)])
+    with refusing("codec", handler, "encode"):
+        put = encoded_put(put, codec)
+    opened(Recurrences).put([put])

@@ -8,12 +8,13 @@ from typing import Any
 from pollconsumer.core.errors import UsageError
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.retry import Partial
+from pollconsumer.core.users_code import called
 from pollconsumer.runtime.handling.bulk.bulk_arguments import BulkArguments
 from pollconsumer.runtime.handling.bulk.item import BulkContext
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.delivery import Delivery
 from pollconsumer.runtime.handling.hooks import Hooks, Run, RunAsync
-from pollconsumer.runtime.handling.outcome import DONE, CallOutcomes, Outcome, done_result, returned
+from pollconsumer.runtime.handling.outcome import DONE, CallOutcomes, Outcome, done_result, failed, returned
 
 MESSAGES = "messages"
 """The name under which the payload of a call has its messages: pairs of a `Delivery`, or its fields, and a payload."""
@@ -43,9 +44,9 @@ class _BulkCall:
         self._places: list[int] = []
         for delivery, content in payload[MESSAGES]:
             try:
-                item = arguments.given(Delivery(*delivery), content)
+                item = called(arguments.given, Delivery(*delivery), content)
             except Exception as error:  # it does not fit, or a type of the user's raises
-                self._outcomes.append(Outcome(error))
+                self._outcomes.append(failed(error))
             else:
                 self._places.append(len(self._outcomes))
                 self._outcomes.append(DONE)
@@ -75,7 +76,7 @@ class _BulkCall:
                 return CallOutcomes(self._outcomes)
             text = f"Partial names message {min(beyond)}, and the call had {len(self.items)}; the first one is 0"
             error = IndexError(text)
-        self._end([Outcome(error)] * len(self.items))
+        self._end([failed(error)] * len(self.items))
         return CallOutcomes(self._outcomes)
 
     def _check(self, results: object) -> None:
@@ -96,14 +97,14 @@ def calling_bulk(function: Callable[..., Any], arguments: BulkArguments, *, asyn
     def run(payload: dict[str, Any], context: Context | None) -> CallOutcomes:
         call = _BulkCall(arguments, payload, context)
         try:
-            return call.returned(function(call.items, **call.named) if call.items else None)
+            return call.returned(called(function, [*call.items], **call.named) if call.items else None)
         except Exception as error:
             return call.raised(error)
 
     async def run_async(payload: dict[str, Any], context: Context | None) -> CallOutcomes:
         call = _BulkCall(arguments, payload, context)
         try:
-            return call.returned(await function(call.items, **call.named) if call.items else None)
+            return call.returned(await function([*call.items], **call.named) if call.items else None)
         except Exception as error:
             return call.raised(error)
 

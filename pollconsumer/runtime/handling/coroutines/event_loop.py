@@ -22,7 +22,7 @@ from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.interrupts.alarm import REPEAT
 from pollconsumer.runtime.handling.interrupts.timeouts import VERDICTS
-from pollconsumer.runtime.handling.outcome import DONE, Outcome, returned
+from pollconsumer.runtime.handling.outcome import DONE, Outcome, failed, returned
 from pollconsumer.runtime.handling.own_context import own_context
 from pollconsumer.runtime.system.own_threads import start_for_others
 from pollconsumer.store.client.exact_wait import wait_readable
@@ -72,8 +72,7 @@ class EventLoop:
         self._base = copy_context()
         """The launch's context variables, which messages in the loop's thread begin with."""
         if thread:
-            self._thread = threading.Thread(target=self._turn, name="event-loop", daemon=True)
-            start_for_others(self._thread)
+            self._thread = start_for_others("event-loop", self._turn)
 
     def turning(self, handler: Handler) -> Callable[[dict[str, Any], Context | None], Outcome]:
         """Return what runs ``handler`` in this thread, in a task of its name for each message."""
@@ -83,7 +82,7 @@ class EventLoop:
             try:
                 coroutine = own.run(handler.begin, payload, context)
             except BaseException as error:
-                return Outcome(error)
+                return failed(error)
             return self.handle(coroutine, handler, own)
 
         return turn
@@ -140,7 +139,7 @@ class EventLoop:
                 limited = _LimitedCoroutine(self._loop, begin(), handler)
                 task = limited.begin()
             except BaseException as error:  # invalid arguments
-                outcome = Outcome(error)
+                outcome = failed(error)
                 self._give(lambda: end(outcome))  # called here, it would start the next within this call
                 return
             self._begun[limited], self._started[key] = end, limited
@@ -262,7 +261,7 @@ class _LimitedCoroutine:
             result = await self._coroutine
             return DONE if result is None else returned(result)
         except BaseException as error:
-            return Outcome(error)
+            return failed(error)
         finally:
             if self._timer is not None:
                 self._timer.cancel()
@@ -310,7 +309,7 @@ class _LimitedCoroutine:
             return self._task.result()
         except BaseException as error:  # it was cancelled before it began
             self._coroutine.close()
-            return Outcome(error)
+            return failed(error)
 
 
 _current: ContextVar[_LimitedCoroutine] = ContextVar("limited coroutine")

@@ -12,7 +12,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.core.retry import TimeIsUp
+from pollconsumer.core.users_code import TimeIsUp
 from pollconsumer.runtime.handling.executors.descriptors import Outputs, Reserve
 from pollconsumer.runtime.handling.executors.executor import NONE, Attempt, Handled
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
@@ -55,7 +55,7 @@ class ThreadExecutor:
         self._context = copy_context()
         for n in range(slots):
             serve = partial(self._context.copy().run, self._serve)
-            start_for_others(threading.Thread(target=serve, name=f"handler-{n}", daemon=True))
+            start_for_others(f"handler-{n}", serve)
 
     def start(self, attempt: Attempt) -> None:
         self.busy += 1

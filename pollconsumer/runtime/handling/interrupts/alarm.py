@@ -11,7 +11,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from pollconsumer.core.retry import HandlerTimeout, Stopped, TimeIsUp
+from pollconsumer.core.retry import HandlerTimeout, Stopped
+from pollconsumer.core.users_code import TimeIsUp
 from pollconsumer.runtime.handling.shield import Stopper, in_force
 
 REPEAT = 1.0

@@ -17,7 +17,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from pollconsumer.core.retry import Asleep, Fatal, NotBegun, RetryIn, TimeIsUp, Yield
+from pollconsumer.core.retry import Asleep, Fatal, NotBegun, RetryIn, Yield
+from pollconsumer.core.users_code import TimeIsUp
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Run
 from pollconsumer.runtime.handling.interrupts.alarm import (
@@ -123,7 +124,7 @@ class Striker:
         self._changed = threading.Condition(self._lock)
         self._limits: set[Strike] = set()
         self._wakes = 0.0
-        start_thread(self._watch)
+        start_thread("timeouts", self._watch)
 
     @classmethod
     def started(cls) -> Striker:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
 
+from pollconsumer.core.users_code import called
 from pollconsumer.runtime.handling.validation.argument_errors import BadArguments, bad_arguments
 from pollconsumer.runtime.handling.validation.arguments import Arguments, Convert
 
@@ -53,7 +54,7 @@ class UpgradedArguments(Arguments):
 
 def upgraded(payload: Mapping[str, Any], upgrade: Upgrade) -> dict[str, Any]:
     """What ``upgrade`` makes of a copy of ``payload``. BadArguments if that is no dict."""
-    given = upgrade(deepcopy(dict(payload)))
+    given = called(upgrade, deepcopy(dict(payload)))
     if type(given) is not dict:
         raise bad_arguments([f"upgrade returned {type(given).__name__}, not a dict"])
     return given

@@ -1,0 +1,111 @@
+"""Calls of code that users give us: codecs, credential providers, hooks, types, policies.
+
+Whatever such code raises is an answer. `SystemExit` and its like would end a launch, a command or a thread of ours; so
+`called` raises an `Exception` in their place, which its callers treat like any other.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from pollconsumer.core.errors import ConfigurationError, PollConsumerError
+
+T = TypeVar("T")
+
+MOST_CHARACTERS = 200
+OTHERS, OURS, OUR_THREAD = range(3)
+"""Whose code runs at the bottom of a thread: that of a program that is not ours; that of a command or of an endpoint;
+that of a thread which we have begun, and which no signal interrupts."""
+whose: ContextVar[int] = ContextVar("whose code runs here", default=OTHERS)
+
+
+class TimeIsUp(BaseException):
+    """Raised inside a handler at its timeout. Not an Exception, so that ``except Exception`` does not catch it."""
+
+
+class Exited(Exception):
+    """Users' code raised what is no Exception; the text names it."""
+
+
+class OddError(Exception):
+    """Stands for an exception of users' code whose class raises when it is looked at."""
+
+
+def called(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    """What ``function``, which is users' code, returns. Raises the Exception that it raises, and `Exited` for what is
+    none.
+
+    What interrupts the function is raised as it is: our own timeout, Ctrl-C, and, in a program that is not ours,
+    whatever that program's signal handlers raise.
+    """
+    try:
+        return function(*arguments, **named)
+    except BaseException as error:
+        known = readable(error)
+        if known is error and (isinstance(error, Exception) or _is_interruption(type(error))):
+            raise
+        raise (known if isinstance(known, OddError) else Exited(described(error))) from None
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Let nothing that users' code raises within the block end this thread."""
+    token = whose.set(OURS)
+    try:
+        yield
+    finally:
+        whose.reset(token)
+
+
+@contextmanager
+def refusing(what: str, name: str, who: str) -> Iterator[None]:
+    """`answering`, with ConfigurationError for what ``who``, code of users, raises within the block, but for errors of
+    ours. ``what`` and ``name``: as of the ConfigurationError."""
+    with answering():
+        try:
+            yield
+        except PollConsumerError:
+            raise
+        except Exception as error:
+            raise ConfigurationError(what, name, f"{who} raised {described(error)}") from None
+
+
+def readable(error: BaseException) -> BaseException:
+    """``error``, or `OddError` in its place, if its class raises when it is looked at."""
+    try:
+        if (error.__class__, error.__traceback__, error.__cause__) and type(type(error).__name__) is str:
+            getattr(error, "trace", None)
+            return error
+    except TimeIsUp:
+        raise
+    except BaseException:  # GUARD an exception that cannot be looked at is replaced
+        pass
+    return OddError("it is an exception whose own class raises")
+
+
+def described(error: BaseException, most: int = MOST_CHARACTERS) -> str:
+    """The type and the text of ``error`` in ``most`` characters, whatever its class does."""
+    text, kind = text_of(error), type(readable(error)).__name__
+    if not isinstance(readable(error), Exited | OddError):
+        text = f"{kind}: {text}" if text else kind
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def text_of(error: BaseException) -> str:
+    """The text of ``error``, even if ``str`` raises."""
+    try:
+        return str(error)
+    except BaseException as failure:
+        return f"(its text raised {type(readable(failure)).__name__})"
+
+
+def _is_interruption(kind: type[BaseException]) -> bool:
+    """Whether an exception that is no Exception comes from outside of the code in which it is raised."""
+    if issubclass(kind, TimeIsUp) or whose.get() == OTHERS:
+        return True
+    by_person = issubclass(kind, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    return by_person and whose.get() == OURS
