@@ -434,10 +434,31 @@ def test_an_embedded_store_is_a_unit_of_its_own_which_no_launch_ends() -> None:
     assert "KillMode=mixed\n" in text_of(files_of("systemd", installed()), "pollconsumer.service")
 
 
+def test_a_unit_starts_on_a_machine_that_lacks_the_directories_that_launches_write(place: Path) -> None:
+    """systemd refuses a unit, with 226/NAMESPACE, that lets it write to a directory that is not there."""
+    found = installation("systemd")
+    settings = changed(found.settings, spool=f"{place}/spool")
+    settings.dashboard.static = place / "my pages"
+    files = files_of("systemd", replace(found, settings=settings))
+    services = [file.text for file in files if file.name.endswith(".service")]
+    assert len(services) == 3
+    for text in services:
+        assert re.findall(r"^(?:ReadWrite|ReadOnly|Bind)Paths=(.*)", text, re.MULTILINE) == [
+            "-/var/lib/pollconsumer/.local/share/pollconsumer",
+            f"-{place}/spool",
+            f'"-{place}/my pages"',
+        ]
+
+
 def test_a_store_outside_of_the_users_home_is_the_same_for_launches(run: Any, place: Path) -> None:
-    assert f"\nXDG_DATA_HOME={place}/data\n* * * * * exec " in run("init", "cron")[1]
+    assert run("init", "cron")[1].count(f" exec env XDG_DATA_HOME={place}/data ") == 3
     assert run("init", "systemd")[1].count(f"\nEnvironment=XDG_DATA_HOME={place}/data\n") == 3
     assert "XDG_DATA_HOME" not in run("--store", URL, "init", "cron")[1]
+
+
+def test_a_crontab_sets_no_variable_that_busybox_would_ignore(odd: Installation) -> None:
+    text = text_of(files_of("cron", replace(odd, data_home=Path("/elsewhere"))), "crontab")
+    assert set(re.findall(r"^(\w+)=", text, re.MULTILINE)) == {"SHELL", "PATH", "MAILTO"}
 
 
 def test_some_platforms_launch_every_five_minutes_at_most() -> None:

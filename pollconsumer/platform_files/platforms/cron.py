@@ -17,13 +17,11 @@ def files(installation: Installation) -> list[File]:
     text = render(
         "crontab",
         mail_to=installation.user,
-        data_home=f"XDG_DATA_HOME={installation.data_home}" if installation.data_home else "",
         schedule=installation.schedule,
         hourly=HOURLY,
-        environment=_source(installation),
-        run=crontab(installation.run()),
-        doctor=crontab(installation.doctor()),
-        move=crontab(installation.move()),
+        run=_command(installation, installation.run()),
+        doctor=_command(installation, installation.doctor()),
+        move=_command(installation, installation.move()),
     )
     found = [File("crontab", text)]
     if variables:
@@ -33,13 +31,13 @@ def files(installation: Installation) -> list[File]:
 
 def entries(installation: Installation) -> list[str]:
     """Lines to stand among others of a user: they bring their variables, and set none for what follows them."""
-    home = ("env", f"XDG_DATA_HOME={installation.data_home}") if installation.data_home else ()
     commands = ((installation.schedule, installation.run()), (HOURLY, installation.doctor()))
-    source = _source(installation)
-    return [f"{schedule} {source}exec {crontab([*home, *words])}" for schedule, words in commands]
+    return [f"{schedule} {_command(installation, words)}" for schedule, words in commands]
 
 
-def _source(installation: Installation) -> str:
-    """What a line begins with, if variables are in force."""
-    file = crontab([str(installation.environment_file)])
-    return f"set -a; . {file}; " if installation.environment else ""
+def _command(installation: Installation, words: tuple[str, ...]) -> str:
+    """A command with its variables, which no line of the crontab sets: busybox's crond ignores all but SHELL, PATH and
+    MAILTO."""
+    source = f"set -a; . {crontab([str(installation.environment_file)])}; " if installation.environment else ""
+    home = ("env", f"XDG_DATA_HOME={installation.data_home}") if installation.data_home else ()
+    return f"{source}exec {crontab([*home, *words])}"

@@ -64,6 +64,9 @@ def _sandbox(installation: Installation) -> str:
     """What a launch, the alarm and the store may do: all units have the same limits."""
     data, home = installation.data, installation.data_home
     read = [Path(installation.program[0]), installation.settings.directory, *installation.read, *filter(None, [data])]
+    places = (data, installation.settings.spool_directory(), installation.settings.dashboard.static)
+    # The dash: a unit whose directory is not there yet would not start.
+    written = [f"ReadWritePaths={systemd_word(f'-{each}')}" for each in places if each is not None]
     at_home = any(path.is_relative_to(hidden) for path in read for hidden in HOMES)
     return render(
         "sandbox",
@@ -71,5 +74,7 @@ def _sandbox(installation: Installation) -> str:
         protect_home="# The program, the configuration or the store is there.\nProtectHome=read-only"
         if at_home
         else "ProtectHome=yes",
-        writable=f"# The embedded store.\nReadWritePaths={systemd_word(str(data))}" if data else "",
+        writable="\n".join(["# Where launches write; the unit of the store makes its directory.", *written])
+        if written
+        else "",
     )
