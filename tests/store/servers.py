@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.store.client.patience import COMMAND_TIMEOUT, Budget, Patience
@@ -26,11 +27,29 @@ class Impatient(Patience):
         return COMMAND_TIMEOUT
 
 
-class Server:
-    """A server, and the connections that a test has to it. ``url`` and ``pid`` are a real one's."""
+class MovedClock:
+    """Moves at each look at it by so many microseconds, and by what a test lets pass: with one, all acts of a test are
+    in the same millisecond, with a million, each is in a second of its own. In seconds since the epoch."""
 
-    def __init__(self, make: MakeWire, url: str = "", pid: int = 0) -> None:
-        self.url, self.pid = url, pid
+    def __init__(self, microseconds: int) -> None:
+        self._step, self._now = microseconds, time.time_ns() // 1000
+
+    def __call__(self) -> float:
+        self._now += self._step
+        return self._now / 1_000_000
+
+    def pass_time(self, seconds: float) -> None:
+        self._now += round(seconds * 1_000_000)
+
+
+class Server:
+    """A server, and the connections that a test has to it. ``url`` and ``pid`` are a real one's. ``pass_time`` lets so
+    many seconds pass on it."""
+
+    def __init__(
+        self, make: MakeWire, url: str = "", pid: int = 0, pass_time: Callable[[float], None] = time.sleep
+    ) -> None:
+        self.url, self.pid, self.pass_time = url, pid, pass_time
         self._make = make
         self._wires: list[Wire] = []
 
@@ -85,3 +104,10 @@ def server_us(wire: Wire) -> int:
 
 def server_ms(wire: Wire) -> int:
     return server_us(wire) // 1000
+
+
+def await_next_ms(wire: Wire) -> None:
+    """What a test does before and after has instants of its own: the server's clock shows another millisecond."""
+    before = server_ms(wire)
+    while server_ms(wire) == before:
+        pass

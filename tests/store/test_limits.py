@@ -16,6 +16,7 @@ from tests.store.servers import server_ms
 if TYPE_CHECKING:
     from pollconsumer.store.queues.interventions import Interventions
     from pollconsumer.store.queues.redis_store import RedisStore
+    from tests.store.servers import Server
 
 TWO = Limits(max_in_flight=2)
 THREE_AN_HOUR = Limits(quota=3, period_ms=HOUR)
@@ -119,7 +120,7 @@ def test_a_quota_lasts_the_whole_of_its_period_and_no_longer_than_a_sixtieth_mor
     assert len(launch.step(claim=9, limits=THREE_AN_HOUR).reserved) == 3
 
 
-def test_no_span_as_long_as_the_period_sees_more_than_the_quota(store: RedisStore) -> None:
+def test_no_span_as_long_as_the_period_sees_more_than_the_quota(store: RedisStore, server: Server) -> None:
     fill(store, 60)
     launch, limits, taken = Launch(store), Limits(quota=4, period_ms=60), list[int]()
     while len(taken) < 20:
@@ -127,7 +128,7 @@ def test_no_span_as_long_as_the_period_sees_more_than_the_quota(store: RedisStor
         taken += [r.reserved_at for r in stepped.reserved]
         if not stepped.reserved:
             assert stepped.more_in is not None
-            time.sleep(stepped.more_in / 3)
+            server.pass_time(stepped.more_in / 3)
     assert all(later - earlier >= 60 for earlier, later in zip(taken, taken[4:], strict=False))
 
 
@@ -184,14 +185,15 @@ def test_a_paused_queue_hands_out_nothing_and_wakes_nobody(
     assert len(launch.reserve(3)) == 2
 
 
-def test_a_pause_ends_by_itself(store: RedisStore, person: Interventions) -> None:
+def test_a_pause_ends_by_itself(store: RedisStore, person: Interventions, server: Server) -> None:
     fill(store, 1)
     launch = Launch(store)
-    person.pause(QUEUE, paused=True, lasts_ms=50)
+    person.pause(QUEUE, paused=True, lasts_ms=HOUR)
     assert launch.reserve() == []
+    person.pause(QUEUE, paused=True, lasts_ms=50)
     until = time.monotonic() + 10
     while not (reserved := launch.reserve()) and time.monotonic() < until:
-        time.sleep(0.005)
+        server.pass_time(0.005)
     assert len(reserved) == 1
 
 

@@ -15,6 +15,7 @@ from pollconsumer.store.queues.signal_sender import SignalSender
 from pollconsumer.store.records.steps import Settlement
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, expire, message, release, retry
+from tests.store.servers import await_next_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -201,6 +202,7 @@ def test_a_repeated_settlement_is_not_stale_though_a_signal_came_between(
     settlement = asleep(awaiting(store, launch))
     assert launch.settle(settlement).stale == []
     signals.send(QUEUE, "a", "approved", 1)
+    await_next_ms(store.wire)  # the instant of its promotion tells what happened to it since
     store.promote(launch.holder, QUEUE, 1)
     assert launch.settle(settlement).stale == []
     launch.reserve()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pollconsumer.store.client.wire import Wire
     from pollconsumer.store.queues.interventions import Interventions
     from pollconsumer.store.queues.redis_store import RedisStore
+    from tests.store.servers import Server
 
 
 def held_by(store: RedisStore, key: str = "k", lifetime: int = 0) -> str:
@@ -26,11 +27,11 @@ def held_by(store: RedisStore, key: str = "k", lifetime: int = 0) -> str:
     return answer.id
 
 
-def test_a_lifetime_ends_while_the_message_goes_on(store: RedisStore, look: Looking) -> None:
+def test_a_lifetime_ends_while_the_message_goes_on(store: RedisStore, look: Looking, server: Server) -> None:
     store.enqueue([message("a", key="k", lifetime=20)])
     until = time.monotonic() + 10
     while held_by(store) == "a" and time.monotonic() < until:
-        time.sleep(0.005)
+        server.pass_time(0.005)
     assert held_by(store) == "probe"
     assert look.listed("ready") == ["a", "probe"]
 
