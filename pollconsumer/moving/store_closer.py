@@ -16,6 +16,7 @@ from typing import NamedTuple
 from pollconsumer.core.errors import BadData, NotFound, StoreRefused
 from pollconsumer.core.messages.message import check_queue
 from pollconsumer.core.notation.text import counted
+from pollconsumer.interface.settings.values import NAME
 from pollconsumer.store.client.strict import MARKER
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import CLOSED, CONTROL_SUFFIXES, QUEUE_KEYS, Keys
@@ -75,6 +76,16 @@ def is_known(place: Place) -> bool:
     return place in _CONTROL_PLACES or place.suffix.startswith(tuple(f"{each}:" for each in GENERATIONS))
 
 
+def namespaces_of(wire: Wire) -> list[str]:
+    """The namespaces on a server, each of which has the store's id."""
+    found, cursor = set[str](), b"0"
+    while True:
+        cursor, names = wire.command("SCAN", cursor, "MATCH", "{*}:store-id", "COUNT", SCANNED)
+        found |= {id_text(name)[1:].partition("}:")[0] for name in names}
+        if int(cursor) == 0:
+            return sorted(name for name in found if NAME.fullmatch(name))
+
+
 class StoreCloser:
     """Closes, looks into and reopens the store of a namespace. PermissionDenied if a right is missing."""
 
@@ -119,11 +130,14 @@ class StoreCloser:
 
     def close_empty(self, id: str) -> None:  # noqa: A002
         """Close a store for the import ``id``. StoreRefused if it is not empty."""
-        places = [place for place in self.places() if place != STORE_ID]
-        if places:
+        self.refuse_unless_empty()
+        self.wire.call("close", self._pairs(_CONTROL_PLACES), [str(ClosingNote(now_ms(self.wire), IMPORT, id))])
+
+    def refuse_unless_empty(self) -> None:
+        """Raise StoreRefused if the namespace has anything but the store's id."""
+        if places := [place for place in self.places() if place != STORE_ID]:
             named = f"{counted(len(places), 'key')}, as {self._name(places[0])}"
             raise StoreRefused("store not empty", named, "import into an empty one, or into another --namespace")
-        self.wire.call("close", self._pairs(_CONTROL_PLACES), [str(ClosingNote(now_ms(self.wire), IMPORT, id))])
 
     def reopen(self) -> None:
         """Open the store again. NotFound if it is not closed; StoreRefused if it is closed for its import."""

@@ -1,15 +1,16 @@
 """The export of a closed store: objects, each a line of JSON where it is written.
 
-The first names the format, the store, and how many elements follow. Then come the pages of each key, and what the key
-has: its type, the number of its elements, their digest, and the milliseconds after which it expires. The last has the
-totals, so that an export that was cut off is none.
+The first names the format, the store with its namespace, and how many elements follow. Then come the pages of each key,
+and what the key has: its type, the number of its elements, their digest, and the milliseconds after which it expires.
+The last has the totals, so that an export that was cut off is none. A backup of several namespaces has all of this for
+each; the first line of each names them all.
 
 In text, a byte is the character of the same number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pollconsumer.core.errors import StoreRefused
@@ -19,6 +20,8 @@ from pollconsumer.store.safety.closing_note import ClosingNote
 
 FORMAT = "pollconsumer store"
 VERSION = 1
+VERSION_OF_SEVERAL = 2
+"""That of an export with several namespaces, of which an earlier version would have read the first."""
 ASKED = 1000
 """Keys whose types are asked for in a round trip."""
 
@@ -31,15 +34,17 @@ def as_bytes(text: str) -> bytes:
     return text.encode("latin-1")
 
 
-def export(closing: StoreCloser, note: ClosingNote) -> Iterator[dict[str, Any]]:
+def export(closing: StoreCloser, note: ClosingNote, namespaces: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
     """Yield the lines of the store that was closed with ``note``: the same each time, except for the order of hashes
-    and sets.
+    and sets. ``namespaces``: those of a backup that has several.
 
     StoreRefused if the store is opened meanwhile, or is another one by now: a replica that was promoted.
     """
     kinds = _kinds(closing)
     elements = sum(length_of(closing.wire, closing.closed_key(place), kind) for place, kind in kinds.items())
-    yield {"format": FORMAT, "version": VERSION, "export": note.id, "closed_ms": note.at, "elements": elements}
+    several = {"version": VERSION_OF_SEVERAL, "namespaces": list(namespaces)} if len(namespaces) > 1 else {}
+    header = {"format": FORMAT, "version": VERSION, "export": note.id, "closed_ms": note.at, "elements": elements}
+    yield header | {"namespace": closing.keys.namespace} | several
     totals = ContentsTotals()
     for place, kind in kinds.items():
         key = closing.closed_key(place)

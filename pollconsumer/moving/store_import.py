@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pollconsumer.core.errors import BadData, StoreRefused
+from pollconsumer.interface.settings.values import NAME
 from pollconsumer.moving.contents import (
     KINDS,
     MOST,
@@ -20,7 +21,7 @@ from pollconsumer.moving.contents import (
     digest_of,
 )
 from pollconsumer.moving.store_closer import Place, StoreCloser
-from pollconsumer.moving.store_export import FORMAT, VERSION, as_bytes
+from pollconsumer.moving.store_export import FORMAT, VERSION, VERSION_OF_SEVERAL, as_bytes
 from pollconsumer.store.safety.closing_note import IMPORT
 
 TRIP_BYTES = 1 << 18
@@ -29,6 +30,19 @@ TRIP_VALUES = 2 * MOST
 """The number of values in one call: Lua takes some eight thousand, and a server may show more of a small hash at
 once."""
 AGAIN = "import again, with --restart; if that ends so, too, export again"
+
+
+def check_header(header: Mapping[str, Any]) -> list[str]:
+    """The namespaces that an export has, by its first line; none if it does not say. BadData if it is no export, or of
+    another version."""
+    if header.get("format") != FORMAT:
+        raise BadData("not an export", None, "give what 'pollconsumer store export' wrote")
+    if header.get("version") not in (VERSION, VERSION_OF_SEVERAL):
+        raise BadData("export of another version", header.get("version"), f"this program reads {VERSION_OF_SEVERAL}")
+    found = header.get("namespaces", [header["namespace"]] if "namespace" in header else [])
+    if not isinstance(found, list) or not all(isinstance(each, str) and NAME.fullmatch(each) for each in found):
+        raise BadData("export damaged", f"its namespaces are {found}", "export again")
+    return found
 
 
 class Import:
@@ -48,10 +62,7 @@ class Import:
 
         BadData if ``header`` is not that of an export of this version, StoreRefused if the store has something else.
         """
-        if header.get("format") != FORMAT:
-            raise BadData("not an export", None, "give what 'pollconsumer store export' wrote")
-        if header.get("version") != VERSION:
-            raise BadData("export of another version", header.get("version"), f"this program reads {VERSION}")
+        check_header(header)
         id_ = header.get("export")
         if not isinstance(id_, str) or not (id_.isascii() and id_.isalnum()):
             raise BadData("export damaged", f"its id is {id_}", "export again")
@@ -90,10 +101,14 @@ class Import:
             self._wire.command("HSET", self._imported, key, stated.digest)
         self.totals.add(place.queue, place.word, kind, stated)
 
-    def finish(self, stated: object) -> None:
-        """Open the store. BadData if the totals are not those ``stated``."""
+    def check(self, stated: object) -> None:
+        """Raise BadData if the totals are not those ``stated``."""
         if self.totals.as_json() != stated:
             raise BadData("export damaged", "its totals are others", "export again")
+
+    def finish(self, stated: object) -> None:
+        """Open the store. BadData if the totals are not those ``stated``."""
+        self.check(stated)
         self._closing.open()
         self._wire.command("DEL", self._imported)
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any, BinaryIO
@@ -29,17 +30,19 @@ from pollconsumer.interface.cli.output import (
 from pollconsumer.interface.cli.types import JSON_OBJECT, NAMED_FILE
 from pollconsumer.interface.configured_store import opener_of, server_program_of
 from pollconsumer.interface.named_files import open_passing, refuse_to_replace, replacement
+from pollconsumer.interface.settings.model import changed
 from pollconsumer.moving.contents import count_of
 from pollconsumer.moving.export_lines import opened_export
-from pollconsumer.moving.store_closer import StoreCloser
+from pollconsumer.moving.store_closer import StoreCloser, namespaces_of
 from pollconsumer.moving.store_copy import copied
 from pollconsumer.moving.store_export import export
-from pollconsumer.moving.store_import import Import
+from pollconsumer.moving.store_import import Import, check_header
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.signals import raising_terminations
 from pollconsumer.store.client.wire import Wire
 
 NOT_SERVED = "elements read, nothing is served before all are there: give the same export again"
+OF_ONE = ", and no other one of the server"
 LOOK_EVERY = 0.2
 """Seconds between looks at the leases that are held."""
 
@@ -72,14 +75,19 @@ def export_(file: str, yes: bool, as_json: bool) -> None:
     finally:
         if closed and not complete:
             print_notice("the store stays closed: export it again, or reopen it: pollconsumer store reopen --yes")
-    _report_written("exported", file, totals, as_json)
+    _report_written("exported", file, _totals({closing.keys.namespace: totals}), as_json)
 
 
-@click.command(epilog="pollconsumer store backup /var/backups/queue.ndjson")
+@click.command(
+    epilog="pollconsumer store backup /var/backups/queue.ndjson\n"
+    "pollconsumer store backup --namespace shop /var/backups/shop.ndjson"
+)
 @click.argument("file", type=NAMED_FILE, metavar="FILE")
 @JSON_OBJECT
 def backup(file: str, as_json: bool) -> None:
     """Write all of the store, as it is now, to FILE, or to standard output for '-', while everything goes on.
+
+    Of the embedded server all namespaces, of another server that of the settings; --namespace names one.
 
     FILE is an export: `store import` restores it. The server must give us what it gives a replica, the contents of all
     its databases; they are in the directory of FILE meanwhile.
@@ -88,34 +96,60 @@ def backup(file: str, as_json: bool) -> None:
         raise UsageError("--json", "-", "the last line of a backup has its totals")
     settings = current_settings()
     directory = Path(gettempdir()) if file == "-" else Path(file).absolute().parent
+    found: dict[str, dict[str, Any]] = {}
     with (
         raising_terminations(),
         _written(file, "backup") as output,
         copied(_keeping(_opener()), directory, server_program_of(settings)) as copy,
     ):
-        closing = StoreCloser(copy, settings.namespace)
+        takes_all = settings.is_embedded and _namespace_given() is None
+        names = (takes_all and namespaces_of(copy)) or [settings.namespace]
+        for name in names:
+            closing = StoreCloser(copy, name)
+            note = closing.close(os.urandom(8).hex(), partial(_end_leases, closing))
+            found[name] = _write_lines(export(closing, note, names), output)
+    _report_written("backed up", file, _totals(found), as_json, "" if takes_all else OF_ONE)
 
-        def end_leases(held: list[str]) -> None:
-            """End the leases of launches, which do not use the copy."""
-            copy.command("DEL", *(closing.keys.control(f"lease:{lineage}") for lineage in held))
 
-        totals = _write_lines(export(closing, closing.close(os.urandom(8).hex(), end_leases)), output)
-    _report_written("backed up", file, totals, as_json)
+def _namespace_given() -> str | None:
+    """The namespace that the command line names, rather than the settings."""
+    given: str | None = click.get_current_context().find_root().params["namespace"]
+    return given
 
 
-@click.command(name="import", epilog="pollconsumer --store redis://db.example store import store.ndjson")
+def _end_leases(closing: StoreCloser, held: list[str]) -> None:
+    """End the leases of launches, which do not use the copy."""
+    closing.wire.command("DEL", *(closing.keys.control(f"lease:{lineage}") for lineage in held))
+
+
+def _totals(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Those of one namespace as they are; of several their sums."""
+    if len(found) == 1:
+        ((name, totals),) = found.items()
+        return {**totals, "namespace": name}
+    sums = {what: sum(each[what] for each in found.values()) for what in ("messages", "elements", "keys")}
+    digest = sum(int(each["digest"], 16) for each in found.values()) % (1 << 128)
+    return {**sums, "digest": f"{digest:032x}", "namespaces": [*found]}
+
+
+@click.command(
+    name="import",
+    epilog="pollconsumer --store redis://db.example store import store.ndjson\n"
+    "pollconsumer store import backup.ndjson --namespace shop",
+)
 @click.argument("file", type=NAMED_FILE, metavar="FILE")
 @click.option("--restart", is_flag=True, help="Remove what an import that was broken off has left.")
 @JSON_OBJECT
 def import_(file: str, restart: bool, as_json: bool) -> None:
-    """Read an export from FILE, or from standard input for '-', into an empty store.
+    """Read an export or a backup from FILE, or from standard input for '-', into an empty store.
+
+    Each namespace of a backup that has several is restored by its name; with --namespace that one alone, and the others
+    stay as they are.
 
     Nothing is served from the store until all of it is there, and was compared with the export. If this is broken off,
     give the same export again.
     """
-    opener = _opener()
-    closing = _closing(opener)
-    taken = 0
+    taken, imports = 0, list[tuple[StoreOpener, Import, object]]()
 
     def advance(elements: int) -> None:
         nonlocal taken
@@ -124,24 +158,56 @@ def import_(file: str, restart: bool, as_json: bool) -> None:
 
     with telling_when_interrupted(lambda: f"{taken} {NOT_SERVED}"), opened_export(file) as lines:
         _, header = next(lines, (0, {}))
-        length = header.get("elements")
+        targets = _targets(check_header(header), restart=restart)
+        length = header.get("elements") if len(targets) == 1 else None
         with progress_bar(length if isinstance(length, int) else None, shown=True) as bar:
-            importing = Import(closing, advance)
-            importing.begin(header, restart=restart)
-            end: object = None
-            for number, line in lines:
-                if "end" in line:
-                    end = line["end"]
-                    break
-                try:
-                    importing.take(line)
-                except BadData as error:
-                    raise BadData(f"line {number}: {error}") from None
-        if end is None:
-            raise BadData("export cut off", file, "export again; then import that, with --restart")
-        importing.finish(end)
-    opener.memo.forget()
-    _report("imported", importing.totals.as_json(), as_json)
+            for at, (name, opener) in enumerate(targets):
+                if at and (header := next(lines, (0, {}))[1]).get("namespace") != name:
+                    raise _cut_off(file)
+                if opener is None:
+                    _read_one(lines, None, file)
+                    continue
+                importing = Import(_closing(opener), advance)
+                importing.begin(header, restart=restart)
+                end = _read_one(lines, importing, file)
+                importing.check(end)
+                imports.append((opener, importing, end))
+        for opener, importing, end in imports:
+            importing.finish(end)
+            opener.memo.forget()
+    _report("imported", _totals({opener.namespace: each.totals.as_json() for opener, each, _ in imports}), as_json)
+
+
+def _targets(found: Sequence[str], *, restart: bool) -> list[tuple[str, StoreOpener | None]]:
+    """The namespaces of an export, each with the store that it goes into; None for one that is not wanted. StoreRefused
+    if one of several stores is not empty: then none is touched."""
+    settings, given = current_settings(), _namespace_given()
+    if len(found) < 2:
+        return [(settings.namespace, opener_of(settings))]
+    if given not in (None, *found):
+        raise BadData("namespace", given, f"the backup has {', '.join(found)}")
+    chosen = {name: opener_of(changed(settings, namespace=name)) for name in found if given in (None, name)}
+    for closing in map(_closing, chosen.values() if not restart else ()):
+        if closing.note() is None:
+            closing.refuse_unless_empty()
+    return [(name, chosen.get(name)) for name in found]
+
+
+def _read_one(lines: Iterator[tuple[int, dict[str, Any]]], importing: Import | None, file: str) -> object:
+    """Take the lines of one namespace, or pass over them. Returns the totals that the last one states."""
+    for number, line in lines:
+        if "end" in line:
+            return line["end"]
+        if importing is not None:
+            try:
+                importing.take(line)
+            except BadData as error:
+                raise BadData(f"line {number}: {error}") from None
+    raise _cut_off(file)
+
+
+def _cut_off(file: str) -> BadData:
+    return BadData("export cut off", file, "export again; then import that, with --restart")
 
 
 @click.command(epilog="pollconsumer store reopen --yes")
@@ -212,15 +278,22 @@ def _written(file: str, what: str) -> Iterator[BinaryIO]:
         raise CannotCreate(what, f"{file}: {error.strerror}", "check where it goes") from None
 
 
-def _report_written(what: str, file: str, totals: dict[str, Any], as_json: bool) -> None:
+def _report_written(what: str, file: str, totals: dict[str, Any], as_json: bool, note: str = "") -> None:
     if file == "-":
-        print_notice(f"{what}: " + ", ".join(f"{name} {value}" for name, value in totals.items()))
+        print_notice(f"{what}: " + ", ".join(f"{name} {value}" for name, value in _shown(totals, note).items()))
     else:
-        _report(what, totals, as_json)
+        _report(what, totals, as_json, note)
 
 
-def _report(what: str, totals: dict[str, Any], as_json: bool) -> None:
+def _report(what: str, totals: dict[str, Any], as_json: bool, note: str = "") -> None:
     if as_json:
         print_json(totals)
     else:
-        print_table((what, ""), tuple(totals.items()))
+        print_table((what, ""), tuple(_shown(totals, note).items()))
+
+
+def _shown(totals: dict[str, Any], note: str) -> dict[str, Any]:
+    """The totals for people; ``note`` on the namespace, if it is one."""
+    if "namespaces" in totals:
+        return {**totals, "namespaces": ", ".join(totals["namespaces"])}
+    return {**totals, "namespace": totals["namespace"] + note}

@@ -336,6 +336,7 @@ messages                    whole number              1000000
 elements                    whole number              5000000
 keys                        whole number              34
 digest                      text                      "bd6a7a3942e91f4f65c5639cd11bbdb7"
+namespace                   text                      "shop"                      or `namespaces`, an array
 """,
 }
 """By command: a line a key."""

@@ -474,7 +474,7 @@ def test_a_page_of_a_list_that_is_missing_is_noticed_by_the_next_one(
     ("line", "said"),
     [
         ({"format": "another"}, "not an export"),
-        ({"version": 2}, "another version: 2"),
+        ({"version": 3}, "another version: 3"),
     ],
 )
 def test_what_is_no_export_of_this_version_is_refused(store: RedisStore, line: dict[str, Any], said: str) -> None:
