@@ -438,7 +438,7 @@ def test_a_unit_starts_on_a_machine_that_lacks_the_directories_that_launches_wri
     """systemd refuses a unit, with 226/NAMESPACE, that lets it write to a directory that is not there."""
     found = installation("systemd")
     settings = changed(found.settings, spool=f"{place}/spool")
-    settings.dashboard.static = place / "my pages"
+    settings.dashboard.static = f"{place}/my pages"
     files = files_of("systemd", replace(found, settings=settings))
     services = [file.text for file in files if file.name.endswith(".service")]
     assert len(services) == 3
