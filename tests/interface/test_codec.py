@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer import Context, Item, PollConsumer
-from pollconsumer.core.errors import BadData, ConfigurationError, Conflict
+from pollconsumer.core.errors import BadData, ConfigurationError, Conflict, PayloadTooLarge
 from pollconsumer.core.messages.codec import decoded_value, encoded_json, is_encoded, shown_value
 from pollconsumer.core.messages.coded_message import coded
 from pollconsumer.core.messages.message import ENCODED
@@ -295,6 +295,102 @@ def test_a_result_that_cannot_be_encoded_is_dropped_and_not_stored_in_plain_text
     with pytest.raises(OSError, match="no key"):
         send.enqueue(SECRET)
     assert len(sandbox.messages()) == 1
+
+
+class Odd(Flipping):
+    """Encodes as `Flipping`, and decodes to what it is given."""
+
+    def __init__(self, decoded: Any) -> None:
+        super().__init__()
+        self.decoded = decoded
+
+    def decode(self, data: bytes) -> Any:
+        del data
+        if isinstance(self.decoded, Exception):
+            raise self.decoded
+        return self.decoded
+
+
+@pytest.mark.parametrize("bulk", [False, True])
+@pytest.mark.parametrize(
+    "decoded",
+    [[1], 5, None, b"[1]", b"1", b"null", b'"x"', b"", b"{", b"\xff", ValueError("\n" + SECRET * 1000)],
+    ids=lambda each: repr(each)[:20],
+)
+def test_what_is_decoded_to_something_else_than_an_object_is_undecodable(decoded: Any, *, bulk: bool) -> None:
+    app = PollConsumer(codec=Odd(decoded))
+    if bulk:
+
+        @app.handler("f", max_attempts=1, bulk=2)
+        def f(messages: list[dict[str, Any]]) -> None:
+            raise AssertionError(messages)
+    else:
+        app.handler("f", max_attempts=1)(lambda n: n)
+    with Sandbox(app) as sandbox:
+        message = app.enqueue("f", {"n": 1})
+        sandbox.run()
+        status = message.status()
+    assert status.state == "dead"
+    assert status.last_error is not None
+    assert status.last_error.startswith("Undecodable: the codec ")
+    assert len(status.last_error) < 250
+
+
+@pytest.mark.parametrize("decoded", [b"[1]", b"5"])
+def test_a_checkpoint_that_is_decoded_to_something_else_is_undecodable(decoded: bytes) -> None:
+    codec = Odd(b"{}")
+    app = PollConsumer(codec=codec)
+    seen: list[object] = []
+
+    @app.handler("f", max_attempts=2)
+    def f(context: Context) -> None:
+        if context.attempt == 1:
+            context.checkpoint({"n": 1})
+            codec.decoded = decoded
+        else:
+            codec.decoded = decoded
+            seen.append(context.state)
+        raise ValueError
+
+    with Sandbox(app) as sandbox:
+        message = f.enqueue()
+        codec.decoded = b"{}"
+        sandbox.run_for("1m")
+        codec.decoded = b"{}"
+        last_error = message.status().last_error
+    assert seen == []
+    assert str(last_error).startswith("Undecodable")
+
+
+class Growing(Flipping):
+    def encode(self, data: bytes) -> bytes:
+        return super().encode(data) * 4
+
+
+class Texting(Flipping):
+    def encode(self, data: bytes) -> Any:
+        return data.decode()
+
+
+def test_a_payload_is_measured_as_it_is_stored(sandbox: Sandbox) -> None:
+    del sandbox
+    app = PollConsumer(codec=Growing())
+    large = {"n": "x" * (300 * 1024)}
+    waiting = app.enqueue("f", {"n": "x"})
+    put: Any = {"handler": "f", "every": "1h", "payload": large}
+    for call in (
+        lambda: app.enqueue("f", large),
+        lambda: waiting.change(payload=large),
+        lambda: app.recurrences.put("r", **put),
+    ):
+        with pytest.raises(PayloadTooLarge, match="bytes, encoded; at most 1048576"):
+            call()
+
+
+def test_an_encoder_that_returns_no_bytes_is_named(sandbox: Sandbox) -> None:
+    del sandbox
+    with pytest.raises(TypeError, match="the codec's encode must return bytes, not str"):
+        PollConsumer(codec=Texting()).enqueue("f")
 
 
 def test_an_id_is_compared_by_a_keyed_digest_of_the_plain_payload(app: PollConsumer, sandbox: Sandbox) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from typing import Any
 
+from pollconsumer.core.errors import PayloadTooLarge
 from pollconsumer.core.messages.message import ENCODED, Codec
+from pollconsumer.core.messages.payloads import MAX_PAYLOAD_BYTES
 from pollconsumer.core.notation import strict_json
 from pollconsumer.core.users_code import called, described
 
@@ -23,8 +25,16 @@ def is_encoded(value: object) -> bool:
 
 
 def encoded_json(data: bytes, codec: Codec) -> bytes:
-    """The JSON of what the codec makes of ``data``, which is JSON. Raises as the codec."""
-    return b'{"%b":"%b"}' % (ENCODED.encode(), b64encode(called(codec.encode, data)))
+    """The JSON of what the codec makes of ``data``, which is JSON. Raises as the codec; TypeError if that are no bytes,
+    PayloadTooLarge if they are too many for a payload."""
+    made = called(codec.encode, data)
+    if not isinstance(made, bytes | bytearray | memoryview):
+        raise TypeError(f"the codec's encode must return bytes, not {type(made).__name__}")
+    if len(made) > MAX_PAYLOAD_BYTES:  # GUARD the size of what is stored
+        raise PayloadTooLarge(
+            "payload", f"{len(made)} bytes, encoded", f"at most {MAX_PAYLOAD_BYTES}; store it elsewhere"
+        )
+    return b'{"%b":"%b"}' % (ENCODED.encode(), b64encode(made))
 
 
 def decoded_value(value: Any, codec: Codec) -> Any:
@@ -36,7 +46,18 @@ def decoded_value(value: Any, codec: Codec) -> Any:
     except Exception as error:
         raise Undecodable(f"the codec raised {described(error)}") from error
     rest = {name: each for name, each in value.items() if name != ENCODED}
-    return {**found, **rest} if rest else found
+    return {**_object(found), **rest} if rest else found
+
+
+def decoded_object(value: dict[str, Any], codec: Codec) -> dict[str, Any]:
+    """`decoded_value` of a payload or a state. Undecodable, too, if the codec made something else of it."""
+    return _object(decoded_value(value, codec))
+
+
+def _object(found: Any) -> dict[str, Any]:
+    if type(found) is not dict:
+        raise Undecodable(f"the codec decoded a {type(found).__name__}, not an object")
+    return found
 
 
 def readable_value(value: Any, codec: Codec | None) -> Any:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pollconsumer.core.messages.codec import Undecodable, decoded_value, encoded_json, is_encoded
+from pollconsumer.core.messages.codec import Undecodable, decoded_object, decoded_value, encoded_json, is_encoded
 from pollconsumer.core.messages.coded_message import coded
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.message_steps import Recorded, StepEntry
@@ -25,8 +25,9 @@ class CodedContext(Context):
 
     @property
     def state(self) -> dict[str, Any] | None:
-        found: dict[str, Any] | None = self._decoded(super().state)
-        return found
+        assert self._situation.codec is not None
+        found = super().state
+        return None if found is None else decoded_object(found, self._situation.codec)
 
     @property
     def previous(self) -> Previous | None:

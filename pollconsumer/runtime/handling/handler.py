@@ -143,9 +143,9 @@ def calling(function: Callable[..., Any], arguments: Arguments) -> Run:
 
 def decoding(run: Run, codec: Codec) -> Run:
     """``run``, given what the codec makes of an encoded payload."""
-    from pollconsumer.core.messages.codec import decoded_value  # few applications have a codec
+    from pollconsumer.core.messages.codec import decoded_object  # few applications have a codec
 
-    return lambda payload, context: run(decoded_value(payload, codec), context)
+    return lambda payload, context: run(decoded_object(payload, codec), context)
 
 
 def hooks_before_enqueue(handler: Handler | None) -> "Sequence[BeforeEnqueue]":

@@ -71,9 +71,9 @@ class BulkArguments(Arguments):
     def given(self, delivery: Delivery, payload: dict[str, Any]) -> Any:
         """What the function is given for a message. BadArguments if ``payload`` does not fit."""
         if self._codec is not None:
-            from pollconsumer.core.messages.codec import decoded_value  # few applications have a codec
+            from pollconsumer.core.messages.codec import decoded_object  # few applications have a codec
 
-            payload = decoded_value(payload, self._codec)
+            payload = decoded_object(payload, self._codec)
         converted = self._converted(payload)
         if not (self._form or self._get_form()).of_items:
             return converted
