@@ -55,13 +55,13 @@ line=$(sed -n 's/^\\* \\* \\* \\* \\* //p' "$HOME/crontab" 2>/dev/null) || true
 launch of the crontab's line runs in the environment that cron has; it ends when nothing came for five seconds."""
 DIFFERING = {
     r"\b[0-9a-f]{28}\b": "ID",
-    r"\b\d{4}-\d\d-\d\dT[\d:.]+Z": "INSTANT",
+    r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z": "INSTANT",
     r"\b\d\d:\d\d:\d\d\b": "TIME",
     r"\b\d+(\.\d+)?m?s\b": "DURATION",
     r"crontab of \w+": "crontab of USER",
     r"env XDG_DATA_HOME=\S+ ": "",
     ADDRESS.pattern: "ADDRESS",
-    r" +": " ",
+    r" {2,}": "  ",
 }
 """Patterns of what is another each time, and what stands for it."""
 
