@@ -16,6 +16,7 @@ from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.runtime.session import progress_reporter
 from pollconsumer.runtime.session.progress_reporter import ProgressReporter
+from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import Lot, Reservation
 
@@ -92,16 +93,38 @@ def test_none_is_stored_before_an_earlier_one_that_is_taken_along(
     assert [each["mail"][b"a"].done for each in store.reports] == [1, 2]
 
 
-def test_a_store_that_is_away_costs_the_handler_nothing_and_the_next_report_is_stored(store: Store) -> None:
+def test_the_last_report_is_stored_again_once_a_store_that_was_away_is_back(store: Store) -> None:
     store.away = True
     told = reporting_every(0.001)
     told.report(reserved("a"), Progress(1))
     assert store.tried.wait(30)
-    store.away = False
-    store.tried.clear()
-    told.report(reserved("a"), Progress(2))
+    with told._storing:  # noqa: SLF001  between two tries
+        store.away = False
+        store.tried.clear()
     assert store.tried.wait(30)
-    assert store.reports == [{"mail": {b"a": Progress(2)}}]
+    assert store.reports == [{"mail": {b"a": Progress(1)}}]
+
+
+def test_what_could_not_be_stored_is_taken_along_with_the_end_unless_a_newer_one_is(store: Store) -> None:
+    store.away = True
+    told = reporting_every(0.0)
+    for name, done in (("a", 1), ("b", 1), ("a", 2)):
+        told.report(reserved(name), Progress(done))
+    expected = {"mail": {b"a": Progress(2), b"b": Progress(1)}}
+
+    def lose(reports: Reports | None) -> None:
+        assert reports == expected
+        told._reports["mail"] = {b"b": Progress(7)}  # noqa: SLF001  a handler reports meanwhile
+        raise Unanswered("lost", sent=True)
+
+    with pytest.raises(Unanswered), told.carried() as reports:
+        lose(reports)
+    with told.carried({"mail"}) as reports:
+        assert reports == {}
+    with told.carried() as reports:
+        assert reports == {"mail": {b"a": Progress(2), b"b": Progress(7)}}
+    with told.carried() as reports:
+        assert reports is None
 
 
 # What a handler may say

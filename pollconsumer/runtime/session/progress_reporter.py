@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.core.errors import PollConsumerError, StoreUnreachable
 from pollconsumer.runtime.handling.shield import Shield
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.system.own_threads import Started, start_thread
@@ -57,13 +57,26 @@ class ProgressReporter:
     @contextmanager
     def carried(self, lost: Set[str] = frozenset()) -> Iterator[Reports | None]:
         """Yield the reports that are not stored yet, for the caller to store within the block: afterwards, all earlier
-        reports are stored, too, and none is stored after a newer one. Reports of ``lost`` queues are left out: the next
-        one replaces each."""
+        reports are stored, too, and none is stored after a newer one. Those that are not stored, as reports of ``lost``
+        queues, are stored later."""
         if self._reports or self._storing.locked():
             with self._storing:
-                yield {queue: each for queue, each in self._taken().items() if queue not in lost}
+                reports = self._taken()
+                self._keep({queue: each for queue, each in reports.items() if queue in lost})
+                carried = {queue: each for queue, each in reports.items() if queue not in lost}
+                try:
+                    yield carried
+                except (StoreUnreachable, Unanswered):
+                    self._keep(carried)
+                    raise
         else:
             yield None
+
+    def _keep(self, reports: Reports) -> None:
+        """Have reports that could not be stored, and were not replaced meanwhile, stored later."""
+        with self._lock:
+            for queue, each in reports.items():
+                self._reports[queue] = {**each, **self._reports.get(queue, {})}
 
     def _taken(self) -> Reports:
         with self._lock:
@@ -79,14 +92,19 @@ class ProgressReporter:
                 time.sleep(self._every - CARRIED_WITHIN)
 
     def _store_all(self) -> bool:
-        """Store all reports. Returns whether there were any. If the store does not answer, the next report replaces
-        each."""
+        """Store all reports. Returns whether there were any. If the store does not answer, they are stored later: by
+        this thread, or with the end of their messages."""
         with self._storing:
             reports = self._taken()
             if not reports:
                 return False
             if self._store is None:
                 self._store = RedisStore(self._launch.bare_wire(), self._launch.store.keys.namespace)
-            with suppress(PollConsumerError, Unanswered):
+            try:
                 self._store.report(self._launch.holder, reports)
+            except (StoreUnreachable, Unanswered):
+                self._keep(reports)  # GUARD the last report of a message
+                self._reported.set()
+            except PollConsumerError:
+                pass  # as where a newer launch has the lease
             return True
