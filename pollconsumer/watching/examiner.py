@@ -29,6 +29,7 @@ PARKED_LOOKED_AT = 200
 UNREADABLE_READ = 20
 CUTTING_OFF = ("CLIENT|ID", "CLIENT|KILL")
 _LAG = re.compile(r"state=online,.*lag=(\d+)")
+_STATE = re.compile(r"ip=(?P<host>[^,]*),port=(?P<port>\d+),state=(?P<state>\w+)")
 _WRITES = {
     "aof_last_write_status": "its append-only file",
     "aof_last_bgrewrite_status": "a new append-only file",
@@ -88,7 +89,9 @@ class Examiner:
         after = time.time()
         info = info_fields(wire.all(sections))
         now = to_ms(answer)
-        lags = [_LAG.search(value) for name, value in info.items() if re.fullmatch(r"slave\d+", name)]
+        replicas = [value for name, value in info.items() if re.fullmatch(r"slave\d+", name)]
+        lags = map(_LAG.search, replicas)
+        states = filter(None, map(_STATE.search, replicas))
         return now, ServerFacts(
             version=_version(info),
             program="" if data is None else info.get("executable", ""),
@@ -103,6 +106,7 @@ class Examiner:
             max_memory=int(info.get("maxmemory", 0)),
             policy=info.get("maxmemory_policy", "noeviction"),
             replica_lags=tuple(float(lag[1]) for lag in lags if lag),
+            replica_states={f"{found['host']}:{found['port']}": found["state"] for found in states},
         )
 
     def _queue(self, counts: QueueCounts, now: int, recent: float) -> QueueFacts:

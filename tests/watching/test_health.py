@@ -119,6 +119,11 @@ def test_missing_and_lagging_replicas_are_found_where_producers_wait_for_them() 
     assert names(facts(ServerFacts(replica_lags=(0.0,)), expected=waits)) == ["replication"]
     assert names(facts(ServerFacts(replica_lags=(0.0, 1.0)), expected=waits)) == []
     assert names(facts(ServerFacts(replica_lags=(0.0,)))) == []
+    states = {"10.0.0.3:6379": "wait_bgsave", "10.0.0.2:6379": "online"}
+    [found] = findings_of(facts(ServerFacts(replica_lags=(0.0,), replica_states=states), expected=waits))
+    assert found.value == "1 of 2 online: 10.0.0.2:6379 online, 10.0.0.3:6379 wait_bgsave; 0 not connected"
+    [found] = findings_of(facts(ServerFacts(), expected=waits))
+    assert found.value == "0 of 2 online: none; 2 not connected"
     assert names(facts(ServerFacts(replica_lags=(0.0, 30.0)))) == ["replication"]
 
 

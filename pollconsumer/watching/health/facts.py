@@ -27,7 +27,8 @@ class ServerFacts(NamedTuple):
     """What is known of a server. ``program``: what it was started as, if it is the embedded one; ``runs_another``: the
     settings name another. ``skew``: how far its clock is ahead of ours, known to ``skew_within``. ``appends``: it has
     an append-only file. ``broken``: what it could not write. ``disk_free``: None unless it is the embedded one.
-    ``replica_lags``: of replicas that are online. ``lacking``: rights of a launch that this user does not have.
+    ``replica_lags``: of replicas that are online. ``replica_states``: of all that are connected, by host and port, as
+    ``online`` or ``wait_bgsave``. ``lacking``: rights of a launch that this user does not have.
     ``may_cut_off``: this user may close connections of its own; None where none go over a network. ``set_back``: by how
     much its clock was set back. ``place``: host and port of one of several servers."""
 
@@ -44,6 +45,7 @@ class ServerFacts(NamedTuple):
     max_memory: int = 0
     policy: str = "noeviction"
     replica_lags: tuple[float, ...] = ()
+    replica_states: Mapping[str, str] = {}
     lacking: tuple[str, ...] = ()
     may_cut_off: bool | None = None
     set_back: float = 0.0

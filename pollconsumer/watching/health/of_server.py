@@ -87,10 +87,13 @@ def _of_memory(server: ServerFacts) -> Iterator[Finding]:
 def _of_replicas(server: ServerFacts, expected: Expected) -> Iterator[Finding]:
     online, wanted = len(server.replica_lags), expected.replicas
     if wanted is not None and online < wanted:
+        listed = ", ".join(f"{place} {state}" for place, state in sorted(server.replica_states.items()))
+        absent = max(0, wanted - len(server.replica_states))
         yield Finding(
-            "replication", None, "too few replicas", f"{online} of {wanted} online",
-            "attach more, or lower strict.replicas: until then enqueue reports that messages are not replicated, and "
-            "launches wait",
+            "replication", None, "too few replicas",
+            f"{online} of {wanted} online: {listed or 'none'}; {absent} not connected",
+            "look at the log of what is not online, attach more, or lower strict.replicas: until then enqueue reports "
+            "that messages are not replicated, and launches wait",
         )  # fmt: skip
     if server.replica_lags and (lag := max(server.replica_lags)) > LAGGING:
         yield Finding(
