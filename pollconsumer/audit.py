@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pollconsumer.interface.api.app import PollConsumer
-from pollconsumer.store.queues.intervention_log import Intervention, acting_as, interventions_of
+from pollconsumer.store.audit_log import Intervention, acting_as, interventions_of
 
 __all__ = ["Intervention", "acting_as", "interventions"]
 

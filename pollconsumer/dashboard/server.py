@@ -7,7 +7,14 @@ from functools import partial
 from secrets import token_hex
 from urllib.parse import parse_qs, parse_qsl
 
-from pollconsumer.core.errors import BadData, NotFound, PollConsumerError, StoreUnreachable, UsageError
+from pollconsumer.core.errors import (
+    BadData,
+    NotFound,
+    PermissionDenied,
+    PollConsumerError,
+    StoreUnreachable,
+    UsageError,
+)
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import check_queue
 from pollconsumer.dashboard import links
@@ -19,8 +26,8 @@ from pollconsumer.dashboard.pages import Pages, static_file
 from pollconsumer.dashboard.readings.letters import Wanted
 from pollconsumer.dashboard.readings.page_reader import PageReader
 from pollconsumer.dashboard.readings.past_reader import PastSpan
+from pollconsumer.store.audit_log import acting_as
 from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.queues.intervention_log import acting_as
 from pollconsumer.web.web_exchange import WebRequest, status_of
 
 LONGEST_ADDRESS = 4096
@@ -33,6 +40,7 @@ STATUS: dict[type[PollConsumerError], tuple[int, str]] = {
     NotFound: (404, "Not found"),
     UsageError: (400, "Which one?"),
     BadData: (409, "Not possible"),
+    PermissionDenied: (403, "Not permitted"),
     StoreUnreachable: (503, "The store does not answer"),
 }
 FILES = {

@@ -19,7 +19,7 @@ from pollconsumer.django.permissions import ACT, VIEW, may
 from pollconsumer.django.store_rows import StoreChangeList, StoreRows
 from pollconsumer.django.web_view import site_app
 from pollconsumer.interface.api.registry import registry
-from pollconsumer.store.queues.intervention_log import acting_as
+from pollconsumer.store.audit_log import acting_as
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.batch_reader import STATES
 from pollconsumer.store.reading.inspector import Inspector

@@ -31,11 +31,12 @@ NO_LEASE_FOR_MS = 30_000
 stops no launch for long."""
 CONTROL = (
     "store-id", "fences", "leases", "launches", "ledger", "queues", "queues_marker", "totals", "histograms", "seen",
-    "recurring", "interventions", "paused_handlers",
+    "recurring", "audit", "interventions", "paused_handlers",
 )  # fmt: skip
 """Keys of the namespace that a closed store has notes for, whether they were there or not."""
-_PASSING = ("lease:", "next:", "baton:", f"{CONTROL_SUFFIXES['successor_waits']}:")
-_PASSING_OF_QUEUES = (*(f"{QUEUE_KEYS[word].suffix}:" for word in ("successor_waits", "stop_marker")), MARKER)
+_PASSING = ("lease:", "next:", "baton:", *(f"{CONTROL_SUFFIXES[word]}:" for word in ("successor_waits", "answered")))
+_OF_CALLS = ("successor_waits", "stop_marker", "answered")
+_PASSING_OF_QUEUES = (*(f"{QUEUE_KEYS[word].suffix}:" for word in _OF_CALLS), MARKER)
 """Beginnings of keys that mean nothing once no lease is held."""
 _OWN = ("closing", "imported", MARKER)
 SCANNED = 1000

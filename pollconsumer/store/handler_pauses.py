@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from pollconsumer.core.errors import NotFound
+from pollconsumer.store.audit_log import demand_operator, note
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.queues.intervention_log import note
 from pollconsumer.store.queues.interventions import MAX_PAGE_IDS
 from pollconsumer.store.reading.ledger import leases_of
 from pollconsumer.store.reading.totals import all_names
 from pollconsumer.store.records import rows
-from pollconsumer.store.rights import OPERATOR, demand
-from pollconsumer.store.server import known_queues, now_ms
+from pollconsumer.store.server import known_queues
 
 LISTENED_FOR_MS = 60_000
 """How long a marker stays: the same in ``lua/stop.lua``."""
@@ -26,24 +25,28 @@ class HandlerPauses:
 
     def pause(self, handler: str) -> None:
         """Pause ``handler``."""
-        demand(self._wire, OPERATOR, self._key)
-        self._wire.command("HSETNX", self._key, handler, now_ms(self._wire))
+        self._turn(handler, "pause")
         self._wake_launches()
-        note(self._wire, self._keys, "pause", "", [handler])
 
     def resume(self, handler: str) -> None:
         """End the pause of ``handler``, and offer its parked messages at once. NotFound if it is not paused; messages
         that an interrupted call left parked are offered nevertheless."""
-        demand(self._wire, OPERATOR, self._key)
-        was_paused = self._wire.command("HEXISTS", self._key, handler)
-        self._wire.command("HDEL", self._key, handler)
+        was_paused = self._turn(handler, "resume")
         self._wake_launches()
         names = all_names(self._wire, self._keys, [handler])
         for queue in known_queues(self._wire, self._keys):
             self._offer(queue, names)
         if not was_paused:
             raise NotFound("handler is not paused", handler, "status lists those that are")
-        note(self._wire, self._keys, "resume", "", [handler])
+
+    def _turn(self, handler: str, what: str) -> bool:
+        """Pause or resume ``handler``. Returns False if it was so already."""
+        demand_operator(self._wire, self._keys, self._key)
+        keys = [self._key, self._keys.control("answered")]
+        turned = bool(self._wire.call("pause_handler", keys, [handler, int(what == "pause")]))
+        if turned:
+            note(self._wire, self._keys, what, "", [handler])
+        return turned
 
     def _wake_launches(self) -> None:
         """Wake the heartbeats of all launches, which tell these what is paused."""
@@ -59,7 +62,7 @@ class HandlerPauses:
         """Have parked messages of the handler with these ``names`` due now, but for those that were given another due
         time meanwhile."""
         script, rows_key = self._wire.scripts["change"], self._keys.queue(queue, "rows")
-        keys = self._keys.of_script(script, queue)
+        keys = self._keys.of_script(script, queue)[:-1]
         ids = self._wire.command("SMEMBERS", self._keys.queue(queue, "parked"))
         for first in range(0, len(ids), MAX_PAGE_IDS):
             page = ids[first : first + MAX_PAGE_IDS]

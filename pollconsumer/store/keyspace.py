@@ -106,6 +106,11 @@ QUEUE_KEYS = {
     "batch_members": Key("batch_members", "hash", "batch and number of a chunk → two bits for each of 512 members"),
     "batch_callbacks": Key("batch_callbacks", "hash", "batch and callback → its message, as an entry of the outbox"),
     "batch_instants": Key("batch_instants", "zset", "batches by when they are abandoned, expire or are forgotten"),
+    "answered": Key(
+        "act",
+        "list",
+        "by number of a call, which follows: what its act was answered, for a minute, should the reply have been lost",
+    ),
     "successor_waits": Key(
         "sw",
         "string",
@@ -119,7 +124,7 @@ FINISHED = ("completed", "cancelled", "expired")
 CLOSED = "closed:"
 """What stands before the suffix of a key while its store is closed: see ``moving/store_closer.py``."""
 
-CONTROL_SUFFIXES = {"queues_marker": "kq", "successor_waits": "sw"}
+CONTROL_SUFFIXES = {"queues_marker": "kq", "successor_waits": "sw", "answered": "act"}
 
 
 def hash_beside(key: str) -> str:

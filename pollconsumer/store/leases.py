@@ -20,7 +20,7 @@ from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records.histograms import read_histogram, write_histogram
 from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.records.reservations import Holder
-from pollconsumer.store.rights import LAUNCH, OPERATOR, demand
+from pollconsumer.store.rights import LAUNCH, demand
 from pollconsumer.store.server import TIME, count_of, to_ms
 
 TTL = 15.0
@@ -213,11 +213,16 @@ class Leases:
 
     def break_(self, lineage: str, fence: str) -> bool:
         """Take the lease from the holder with ``fence``. False if another holds it by now."""
+        from pollconsumer.store.audit_log import demand_operator, note  # no launch breaks a lease
+
         control = self._keys.control
-        demand(self._wire, OPERATOR, control("fences"))  # GUARD rights to break
+        demand_operator(self._wire, self._keys, control("fences"))  # GUARD rights to break
         group = lineage.rpartition(":")[0]
-        keys = [control(f"lease:{lineage}"), control(f"baton:{group}"), control("fences")]
-        return bool(self._wire.call("break", keys, [lineage, fence]))
+        keys = [control(f"lease:{lineage}"), control(f"baton:{group}"), control("fences"), control("answered")]
+        broken = bool(self._wire.call("break", keys, [lineage, fence]))
+        if broken:
+            note(self._wire, self._keys, "break", "", [lineage])
+        return broken
 
     def learned(
         self, group: str, handlers: Iterable[str], aliases: Mapping[str, str] = MappingProxyType({})

@@ -6,6 +6,7 @@ ready. So all rights are checked first. docs/reference/rights.md has the same li
 
 from __future__ import annotations
 
+from pollconsumer.core.errors import PermissionDenied
 from pollconsumer.store.client.replies import refuse_without
 from pollconsumer.store.client.wire import Wire
 
@@ -22,10 +23,12 @@ LAUNCH = (
     "SRANDMEMBER SREM TIME TYPE UNLINK ZADD ZCARD ZRANGE ZRANGEBYLEX ZRANGEBYSCORE ZREM ZSCORE"
 )
 OPERATOR = (
-    "DEL EXISTS GET HDEL HEXISTS HGET HGETALL HINCRBY HLEN HMGET HSCAN HSET HSETNX INFO LLEN LPUSH LRANGE PEXPIRE "
-    "RENAME RPUSH SADD SCARD SCRIPT|LOAD SET SETNX SISMEMBER SMEMBERS SMISMEMBER SRANDMEMBER SREM TIME UNLINK ZADD "
-    "ZCARD ZCOUNT ZMSCORE ZRANGE ZRANGEBYLEX ZREM ZSCORE"
+    "DEL EXISTS GET HDEL HEXISTS HGET HGETALL HINCRBY HLEN HMGET HSCAN HSET HSETNX INFO LLEN LPUSH LRANGE LTRIM "
+    "PEXPIRE RENAME RPUSH SADD SCARD SCRIPT|LOAD SET SETNX SISMEMBER SMEMBERS SMISMEMBER SRANDMEMBER SREM TIME UNLINK "
+    "ZADD ZCARD ZCOUNT ZMSCORE ZRANGE ZRANGEBYLEX ZREM ZSCORE"
 )
+NOTING = "LPUSH LTRIM"
+"""What an operator uses to note who did what."""
 CHANGING = "LREM"
 """Rights beyond an operator's, to give a message another priority."""
 
@@ -42,6 +45,12 @@ def demand(wire: Wire, rights: str, key: str) -> None:
 
 
 def lacking(wire: Wire, rights: str, key: str) -> list[bytes]:
-    """Which of ``rights`` to ``key`` are missing."""
-    missing: list[bytes] = wire.call("rights", [key], [*rights.split(), *wire.rights])
+    """Which of ``rights`` to ``key`` are missing: all of them where access to the key is refused."""
+    wanted = [*rights.split(), *wire.rights]
+    try:
+        missing: list[bytes] = wire.call("rights", [key], wanted)
+    except PermissionDenied as refused:
+        if " key" not in str(refused):
+            raise
+        return [right.encode() for right in wanted]
     return missing

@@ -22,6 +22,8 @@ class Script:
     def __init__(self, name: str, *, shebang: bool, known: Known | None = None) -> None:
         self._name, self._shebang = name, shebang
         self.keys, self.sha = known or (self._linked[0], _digest(self.code))
+        self.is_act = self.keys[-1:] == ("answered",)
+        """Whether a repetition of a call is answered as its first attempt was."""
 
     @cached_property
     def _linked(self) -> tuple[tuple[str, ...], bytes]:

@@ -22,8 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pollconsumer.store.audit_log import acting_as
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.queues.intervention_log import acting_as
 from tests.conftest import real_server
 from tests.dashboard.batch_scene import a_batch
 from tests.dashboard.chromium import FLAGS

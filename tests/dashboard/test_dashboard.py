@@ -15,10 +15,10 @@ from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.dashboard.page_actions import SWEEP_WITHIN, PageActions
 from pollconsumer.dashboard.page_answer import HEADERS, LIVE
 from pollconsumer.dashboard.readings.letters import Letters, Sweep, Wanted, mark_of
+from pollconsumer.store.audit_log import acting_as, note
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.handler_pauses import HandlerPauses
-from pollconsumer.store.queues.intervention_log import acting_as, note
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.queues.signal_sender import SignalSender

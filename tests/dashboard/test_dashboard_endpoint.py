@@ -15,9 +15,12 @@ from starlette.testclient import TestClient
 from pollconsumer import PollConsumer
 from pollconsumer.dashboard import DashboardEndpoint, Visitor
 from pollconsumer.dashboard.page_answer import HEADERS
+from pollconsumer.store import rights
 from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.reading.inspector import Inspector
 from tests.conftest import NAMESPACE
 from tests.dashboard.pages import Document
+from tests.interface.rights_page import PATTERNS
 from tests.store.acting import HOUR, message
 
 if TYPE_CHECKING:
@@ -153,3 +156,24 @@ def test_a_configuration_that_is_refused_is_told_in_the_log_alone(tmp_path: Path
         answer = client.get("/queue/", headers={"who": "ada"})
     assert (answer.status_code, answer.text) == (500, "refused by the configuration; see the log\n")
     assert "configuration file not found" in caplog.text
+
+
+@pytest.mark.parametrize("role", ["producer", "launch"])
+def test_a_site_with_the_login_of_a_producer_or_a_launch_is_refused_its_actions(valkey: Server, role: str) -> None:
+    admin = valkey.wire()
+    RedisStore(admin, NAMESPACE).enqueue([message("a", delay=HOUR)])
+    granted = getattr(rights, role.upper()).split() + rights.OPERATOR.split() * (role == "launch")
+    keys = PATTERNS[role].replace("pollconsumer", NAMESPACE).split()
+    commands = [f"+{each.lower()}" for each in ("EVALSHA", *granted)]
+    admin.command("ACL", "SETUSER", "site", "reset", "on", ">secret", "-@all", *keys, *commands)
+    try:
+        app = PollConsumer(store=valkey.url.replace("unix://", "unix://site:secret@"), namespace=NAMESPACE)
+        transport = httpx.WSGITransport(mounted(DashboardEndpoint(app, of_environ)))
+        with httpx.Client(transport=transport, base_url="https://site.test") as site:
+            form = {"what": "cancel", "queue": "mail", "id": "a", "token": "site"}
+            answer = site.post("/queue/act", data=form, headers=OURS | {"who": "ada"})
+        assert answer.status_code == 403
+        assert ("rights missing" if role == "producer" else "may not note who does it") in answer.text
+    finally:
+        admin.command("ACL", "DELUSER", "site")
+    assert Inspector(admin, NAMESPACE).message("a").state == "scheduled"

@@ -33,7 +33,7 @@ PRINTING = {
     "recurrences list": "an array of recurrences",
     "recurrences history hourly": "an array of occurrences, newest first",
     "launches": "an array, the ledger, newest first",
-    "interventions": "an array, what people did, newest first",
+    "audit": "an array, what people did, newest first",
     "lease show": "an array of leases",
     "check": "the configuration",
     "check --compat": "what the server lacks",

@@ -245,13 +245,14 @@ asked_to_stop               whole number              0                         
 """,
     "batch redrive import-42": f"redriven                    whole number              1\n{_LEFT}",
     "launches": _LAUNCH,
-    "interventions": """
+    "audit": """
 at                          instant                   "2026-11-27T08:01:00.000Z"
 who                         text                      "ada@web1"                     `user@host` of a command
 what                        text                      "redrive"
 queue                       text                      "mail"
 names                       list of text              ["f"]                          the first twenty; empty: a queue
 number                      whole number              1
+verified                    true or false             true                           false: noted by an earlier version
 """,
     "lease show": f"""{_LEASE}
 host                        text                      "web1"

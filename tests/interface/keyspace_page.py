@@ -31,7 +31,9 @@ CONTROL_KEYS = {
     "histograms": ("hash", "handler → durations of all messages, ever"),
     "seen": ("hash", "role → when a launch of it was last there"),
     "recurring": ("set", "groups that define recurrences"),
-    "interventions": ("zset", "what people did, as JSON after a mark, by instant: the last 10,000"),
+    "audit": ("list", "what people did: instant and JSON, newest first: the last 10,000; an operator's alone"),
+    "interventions": ("zset", "what people did, as an earlier version noted it: JSON after a mark, by instant"),
+    "answered": ("list", "by number of a call: as in a queue"),
     "lease": ("hash", "by lineage: fence, number of renewals, holder"),
     "next": ("string", "by group: the launch that waits for its lease"),
     "baton": ("list", "by group: one element for a second after a lease was released, to wake the next launch"),
@@ -43,7 +45,7 @@ CONTROL_KEYS = {
     "imported": ("hash", "key that an import has added → digest of what it added"),
 }
 """By word: type and content."""
-BY_GROUP = {"lease": ":LINEAGE"} | dict.fromkeys(
+BY_GROUP = {"lease": ":LINEAGE", "answered": ":CALL"} | dict.fromkeys(
     ("next", "baton", "successor_waits", "durations", "durations_before"), ":GROUP"
 )
 WORDS_OF_SCRIPTS = {"recent": "durations", "before": "durations_before"}

@@ -16,7 +16,15 @@ ROLES = {
     "keeper": ("`store export`, `store import`, `store reopen`.", rights.KEEPER),
 }
 """Role → who has it, and its commands."""
-PATTERNS = "resetchannels -@all ~{pollconsumer}:* ~{pollconsumer:*}:*"
+OF_QUEUES = "~{pollconsumer:*}:*"
+PRODUCED = " ".join(f"~{{pollconsumer}}:{each}" for each in ("queues", "kq", "store-id"))
+PATTERNS = {
+    "producer": f"{PRODUCED} %R~{{pollconsumer}}:[^a]* {OF_QUEUES}",
+    "launch": f"~{{pollconsumer}}:[^a]* {OF_QUEUES}",
+    "operator": f"~{{pollconsumer}}:* {OF_QUEUES}",
+    "keeper": f"~{{pollconsumer}}:* {OF_QUEUES}",
+}
+"""The keys of each role. Those of the namespace that begin with an a are an operator's: who did what."""
 WIDTH = 116
 
 
@@ -25,19 +33,38 @@ def rights_page(made: str) -> str:
     parts = [
         f"# Rights\n\n{made}",
         "Give each user of your Redis or Valkey the rights of one role. Replace `PASSWORD`. For another namespace, "
-        "replace `pollconsumer` in both patterns. `INFO` shows whether the server evicts keys or is a replica. How a "
+        "replace `pollconsumer` in all patterns. `INFO` shows whether the server evicts keys or is a replica. How a "
         "missing right shows: [store](../store.md#rights).",
+        "Roles guard against accidents: with a producer's password no command of ours purges, pauses or breaks a "
+        "lease. **They are no wall between people who do not trust each other**: whoever may enqueue may write the "
+        "keys of all queues, and so [forge or destroy](#what-a-password-can-harm) what is in them.",
     ]
     for role, (whose, commands) in ROLES.items():
         parts.append(f"## {role}\n\n{whose}\n\n```text\n{rule(role, commands)}\n```")
-    return "\n\n".join([*parts, further()]) + "\n"
+    return "\n\n".join([*parts, HARM, further()]) + "\n"
+
+
+HARM = """## What a password can harm
+
+| Password of | Can forge, empty or flood, by commands of the server |
+|---|---|
+| producer | all keys of queues: messages, dead letters, results, progress, recurrences, batches, pauses, counts; the \
+list of queues, the id of the store |
+| launch | these, and leases, launches and their ledger, durations, totals, paused handlers |
+| operator, keeper | these, and `audit`: who did what |
+
+`pollconsumer audit` is as true as the passwords of operators and keepers are well kept: whoever has one can forge a \
+note, or remove all. `who` is what the process says of itself; on the command line that is the user and the host. \
+Notes of versions that kept them where producers may write are shown as *unverified*. What a program does to its \
+messages with a producer's password, as by a signal, is not noted. A wall is another namespace with users of its own, \
+or another server."""
 
 
 def rule(role: str, commands: str) -> str:
     """The command that makes the role's user; a backslash ends each line but the last."""
     granted = " ".join(f"+{command.lower()}" for command in sorted(["EVALSHA", *commands.split()]))
     lines = textwrap.wrap(granted, WIDTH, break_on_hyphens=False, break_long_words=False)
-    return " \\\n  ".join([f"ACL SETUSER {role} on >PASSWORD {PATTERNS}", *lines])
+    return " \\\n  ".join([f"ACL SETUSER {role} on >PASSWORD resetchannels -@all", PATTERNS[role], *lines])
 
 
 def further() -> str:

@@ -27,15 +27,23 @@ def test_a_command_is_noted_with_user_and_host(
     monkeypatch.setenv("POLLCONSUMER_STORE", valkey.url)
     monkeypatch.setenv("POLLCONSUMER_NAMESPACE", NAMESPACE)
     RedisStore(valkey.wire(), NAMESPACE).enqueue([message(name, delay=HOUR) for name in "abcde"])
-    assert run("interventions", "--json")[1] == "[]\n"
+    assert run("audit", "--json")[1] == "[]\n"
     run("cancel", "a")
     run("cancel", "--queue", "mail", "--yes")
     run("queue", "pause", "mail")
-    found = json.loads(run("interventions", "--json")[1])
+    found = json.loads(run("audit", "--json")[1])
     assert [(each["who"], each["what"], each["names"], each["number"]) for each in found] == [
         (ME, "pause", [], 0),
         (ME, "cancel", ["b", "c", "d", "e"], 4),
         (ME, "cancel", ["a"], 1),
     ]
-    assert "b, c, d and 1 more" in run("interventions", "--limit", "2")[1]
-    assert len(json.loads(run("interventions", "--limit", "2", "--json")[1])) == 2
+    assert "b, c, d and 1 more" in run("audit", "--limit", "2")[1]
+    assert len(json.loads(run("audit", "--limit", "2", "--json")[1])) == 2
+
+
+def test_the_commands_former_name_does_the_same_and_is_listed_nowhere(
+    run: Callable[..., tuple[int, str, str]], valkey: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POLLCONSUMER_STORE", valkey.url)
+    assert run("interventions", "--json") == run("audit", "--json") == (0, "[]\n", "")
+    assert "interventions" not in run("--help")[1]

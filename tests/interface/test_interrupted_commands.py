@@ -155,16 +155,16 @@ def test_ids_that_are_printed_are_whole_though_a_pipe_is_full(site: Site) -> Non
 
 
 @pytest.mark.parametrize(
-    ("command", "method", "said"),
+    ("command", "said"),
     [
-        (["cancel", "--handler", "record", "--yes"], "cancel_all", "100 of 250 cancelled"),
-        (["queue", "purge", "default", "--yes"], "cancel_all", "100 of 250 purged"),
-        (["dead", "redrive", "--all"], "redrive", "100 of 250 redriven"),
-        (["dead", "purge", "--all", "--yes"], "purge", "100 of 250 purged"),
+        (["cancel", "--handler", "record", "--yes"], "100 of 250 cancelled"),
+        (["queue", "purge", "default", "--yes"], "100 of 250 purged"),
+        (["dead", "redrive", "--all"], "100 of 250 redriven"),
+        (["dead", "purge", "--all", "--yes"], "100 of 250 purged"),
     ],
 )
-def test_what_is_done_to_many_messages_says_how_many_are_done(
-    site: Site, command: list[str], method: str, said: str
+def test_what_is_done_to_many_messages_says_and_notes_how_many_are_done(
+    site: Site, command: list[str], said: str
 ) -> None:
     write_lines(site, 250)
     site.command("enqueue", "--ndjson", "lines")
@@ -174,9 +174,10 @@ def test_what_is_done_to_many_messages_says_how_many_are_done(
             "@app.handler(max_attempts=1)\ndef record(name: str) -> None:\n    raise ValueError(name)\n"
         )
         assert site.drain().returncode == 0
-    done = interrupted(site, "store.queues.interventions", "Interventions", method, *command, at=2)
+    done = interrupted(site, "store.client.wire", "Wire", "run", *command, at=2)
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == f"pollconsumer: interrupted: {said}, and perhaps some of the next 100\n"
+    assert [each["number"] for each in site.json("audit")] == [100]
 
 
 def test_of_ids_that_are_named_it_says_how_many_were_asked_for(site: Site) -> None:

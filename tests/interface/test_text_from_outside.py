@@ -21,9 +21,9 @@ from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.interface import cli
 from pollconsumer.interface.cli.group import group
 from pollconsumer.interface.logs import logs
+from pollconsumer.store.audit_log import acting_as, note
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues.batches import Batches, NewBatch
-from pollconsumer.store.queues.intervention_log import acting_as, note
 from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.ledger import _BLANK
@@ -98,7 +98,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "batch cancel": [[LINE], ["batch" + LINE], ["batch" + LINE, "--yes", "--json"]],
     "batch redrive": [[LINE], ["batch" + LINE], ["batch" + LINE, "--json"]],
     "launches": [[], ["--json"]],
-    "interventions": [[], ["--json"]],
+    "audit": [[], ["--json"]],
     "lease show": [[], ["--json"]],
     "lease break": [["--role", "consumer"], ["--role", LINE]],
     "check": [[], ["--json"]],

@@ -80,9 +80,9 @@ _CONTENT: dict[bytes, tuple[tuple[str, ...], tuple[str | int, ...]]] = {
 
 
 def snapshot(wire: Wire) -> dict[str, Any]:
-    """Everything on the server, comparable."""
+    """Everything on the server but what acts were answered, comparable."""
     content: dict[str, Any] = {}
-    for key in sorted(wire.command("KEYS", "*")):
+    for key in sorted(each for each in wire.command("KEYS", "*") if b"}:act:" not in each):
         kind = wire.command("TYPE", key)
         if kind == b"none":  # it has expired since
             continue

@@ -296,6 +296,24 @@ def test_one_that_is_not_enabled_is_listed_and_yields_nothing_until_it_is(act: A
     assert act.tick() == 1
 
 
+@pytest.mark.parametrize("to", ["next", "a later instant"])
+def test_another_period_that_is_put_in_a_pause_begins_as_it_says_once_it_is_resumed(act: Acting, to: str) -> None:
+    act.put(CHECK)
+    act.tick()
+    act.recurring.pause(act.recurring.find(NAME))
+    first: First = "next" if to == "next" else server_ms(act.store.wire) // 1000 * 1000 + 100 * HOUR
+    act.put(replace(CHECK, every=600), first)
+    act.put(replace(CHECK, every=600, payload={"url": "b"}))  # of the same rule: it goes on
+    act.recurring.resume(act.recurring.find(NAME))
+    instant = act.next()
+    assert instant is not None
+    if first == "next":
+        assert instant % 600_000 == 0
+        assert 0 < instant - server_ms(act.store.wire) <= 600_000
+    else:
+        assert instant == first
+
+
 def test_a_person_who_paused_is_obeyed_whatever_is_put_and_periods_go_on_as_they_were(act: Acting) -> None:
     act.put(CHECK)
     began = act.next() or 0

@@ -10,7 +10,7 @@ from itertools import product
 import pytest
 
 from pollconsumer.core.choices import After, Missed, Overlap
-from pollconsumer.core.errors import LeaseLost
+from pollconsumer.core.errors import LeaseLost, NotFound
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.news.events import (
     Event,
@@ -200,7 +200,8 @@ def test_a_pause_of_what_was_removed_meanwhile_holds_nothing_that_is_defined_lat
     act.launch(FIRST, HOURLY)
     seen = act.recurring.find("x")
     act.launch(FIRST)
-    act.recurring.pause(seen)
+    with pytest.raises(NotFound):
+        act.recurring.pause(seen)
     act.launch(FIRST, HOURLY)
     assert look.score("next_instants", "x") is not None
     assert not act.recurring.find("x").paused

@@ -174,7 +174,7 @@ class Changed(ServerWire):
         ("due", [b"x", [b"y"], [b"1"], [b"{"], [b""]], {"enqueue-occurrence"}, ""),
         ("trim", 0, {"complete-message"}, "answered otherwise: 0, not 2;"),
         ("recover", b"OK", {*STEPS}, "not an answer of Redis: "),
-        ("cancel", b"completed", {"promote-due-message"}, "cannot cancel: c; it is completed already"),
+        ("cancel", [b"completed"], {"promote-due-message"}, "cannot cancel: c; it is completed already"),
     ],
 )
 def test_what_a_server_answers_otherwise_is_named(

@@ -18,8 +18,8 @@ from pollconsumer.dashboard.readings.excerpts import Completions, Excerpts
 from pollconsumer.dashboard.readings.letters import Letter, LetterGroup, Letters, Wanted, groups_of
 from pollconsumer.dashboard.readings.past_reader import OfPast, PastSpan, past_of
 from pollconsumer.interface.settings.model import Settings
+from pollconsumer.store.audit_log import Intervention, interventions_of
 from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.queues.intervention_log import Intervention, interventions_of
 from pollconsumer.store.reading.inspector import Inspector, Overview, QueueCounts
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.records.id_text import id_bytes

@@ -46,10 +46,7 @@ COMMANDS = {
     "handler": ("interface.cli.messages.handler_pause:handler", "Handlers: pause, resume."),
     "batch": ("interface.cli.messages.batch:batch", "Batches: list, show, cancel, redrive."),
     "launches": ("interface.cli.installation.launches:launches", "The ledger of launches, newest first."),
-    "interventions": (
-        "interface.cli.installation.interventions_command:interventions",
-        "What people did: who, when, what.",
-    ),
+    "audit": ("interface.cli.installation.audit_command:audit", "What people did: who, when, what."),
     "lease": ("interface.cli.installation.lease:lease", "Who holds a lease; break it."),
     "check": ("interface.cli.installation.check:check", "Validate configuration and handlers, show the window."),
     "metrics": ("watching.metrics_command:metrics", "Metrics as Prometheus text: print, write or serve them."),
@@ -64,6 +61,8 @@ COMMANDS = {
     "completion": ("interface.cli.completion:completion", "Completion for bash, zsh or fish."),
 }
 """Command → module below pollconsumer, attribute, and help in the list of commands."""
+FORMER = {"interventions": "audit"}
+"""Former name → command: accepted, and listed nowhere."""
 OF_WINGS = {
     "store": (
         "moving.store_transfer:export_",
@@ -88,6 +87,7 @@ class Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  # click's signature
+        cmd_name = FORMER.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             return None
         command = _imported(COMMANDS[cmd_name][0])

@@ -15,9 +15,9 @@ from pollconsumer.interface.cli.output import is_terminal
 from pollconsumer.interface.configured_store import opener_of, producer_of
 from pollconsumer.interface.logs.logs import log, warn_of_store
 from pollconsumer.interface.settings.owners import own_store, warn_of_another_store
+from pollconsumer.store.audit_log import acting_as
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.queues.intervention_log import acting_as
 from pollconsumer.store.queues.producer import Producer
 
 T = TypeVar("T")

@@ -91,13 +91,13 @@ def print_notice(text: str) -> None:
 
 
 @contextmanager
-def telling_when_interrupted(done: Callable[[], str]) -> Iterator[None]:
+def telling_when_interrupted(done: Callable[[], str], also: type[Exception] = OSError) -> Iterator[None]:
     """Wrap work that lasts and changes the store: at Ctrl-C, SIGTERM or SIGHUP, or where input or output fails, a line
-    on standard error says what was ``done`` by then."""
+    on standard error says what was ``done`` by then. ``also``: another error at which it does."""
     try:
         with raising_terminations():
             yield
-    except (KeyboardInterrupt, OSError):
+    except (KeyboardInterrupt, OSError, also):
         print_notice(f"interrupted: {done()}")
         raise
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from math import inf
@@ -125,9 +126,12 @@ class Wire(ABC):
         return self.all([arguments])[0]
 
     def script(self, script: Script | str, keys: Sequence[str], args: Sequence[Any]) -> tuple[Any, ...]:
-        """The command that runs a script, for `all` and `once`. What a caller adds to it is text."""
+        """The command that runs a script, for `all` and `once`. What a caller adds to it is text. An act without its
+        last key is answered anew at each repetition."""
         if isinstance(script, str):
             script = self.scripts[script]
+        if script.is_act and len(keys) == len(script.keys):
+            keys = [*keys[:-1], f"{keys[-1]}:{os.urandom(8).hex()}"]  # GUARD a number of the call
         return ("EVALSHA", script.sha, b"%d" % len(keys), *keys, *as_text(args))
 
     def all(

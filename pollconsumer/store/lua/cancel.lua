@@ -1,17 +1,24 @@
--- Cancel a message that is not reserved yet.
+-- Cancel messages that are not reserved yet.
 -- KEYS records rows ready ready_by_priority schedule unique_keys counters cancelled parked places_taken
--- KEYS waiting_for_place checkpoints ready_marker outbox
--- NEEDS removal ended message_steps
--- ARGV id
--- Returns '' when cancelled; its state when it is too late; 'newer' when its record is of a newer version; nil when there
---   is no such message
+-- KEYS waiting_for_place checkpoints ready_marker outbox answered
+-- NEEDS removal ended message_steps once
+-- ARGV ids
+-- Returns for each: '' when it is cancelled by this call; its state when it is too late; 'newer' when its record is of a
+--   newer version; 'none' when there is no such message
 
-local row, state, record = message_of(ARGV[1])
-if state ~= 'scheduled' and state ~= 'ready' then return state end  -- GUARD state
--- EXPECT cancelled ready ready_marker counters ready_by_priority waiting_for_place outbox
-remove(ARGV[1], row, record, state)
-local flags = byte(row, FLAGS)
-if has_flag(flags, PARKED) then redis.call('SREM', parked, ARGV[1]) end
-drop_checkpoints({ARGV[1]})  -- GUARD the checkpoint is dropped
-end_as_cancelled(ARGV[1], row, record, now_ms())
-return ''
+return once(function()
+  local answers, now = {}, now_ms()
+  -- EXPECT cancelled ready ready_marker counters ready_by_priority waiting_for_place outbox
+  for i, id in ipairs(ARGV) do
+    local row, state, record = message_of(id)
+    if state == 'scheduled' or state == 'ready' then  -- GUARD state
+      remove(id, row, record, state)
+      if has_flag(byte(row, FLAGS), PARKED) then redis.call('SREM', parked, id) end
+      drop_checkpoints({id})  -- GUARD the checkpoint is dropped
+      end_as_cancelled(id, row, record, now)
+      state = ''
+    end
+    answers[i] = state or 'none'
+  end
+  return answers
+end)

@@ -1,10 +1,11 @@
--- Note what a person did.
--- KEYS interventions
--- NEEDS numbers
--- ARGV most to keep, mark of this call and what was done as JSON
--- Returns 1; 0 when this call has noted it already
+-- Note what a person did, as the newest.
+-- KEYS audit answered
+-- NEEDS numbers once
+-- ARGV most to keep, what was done as JSON
+-- Returns how many there are, and one that is dropped
 
-local noted = redis.call('ZADD', interventions, 'NX', exactly_now(), ARGV[2])
-local beyond = redis.call('ZCARD', interventions) - tonumber(ARGV[1])
-if beyond > 0 then redis.call('ZREM', interventions, unpack(redis.call('ZRANGE', interventions, 0, math.min(beyond, 1000) - 1))) end
-return noted
+return once(function()
+  local noted = redis.call('LPUSH', audit, decimal(now_ms()) .. ' ' .. ARGV[2])
+  redis.call('LTRIM', audit, 0, ARGV[1] - 1)  -- GUARD most notes
+  return noted
+end)

@@ -33,6 +33,9 @@ for i = 1, #ARGV, 7 do
       end
       begin(name, first, before)
       if ARGV[i + 3] == 'ended' then finish(name, now) end
+      if first and redis.call('HEXISTS', recurrence_counters, name .. ':paused') == 1 then
+        redis.call('HSET', recurrence_counters, name .. ':paused', decimal(first))  -- GUARD periods of a rule put in a pause
+      end
     -- GUARD one that is spent stays ended
     elseif not due and first and (not most or count_of(name, 'enqueued') < most) then
       begin(name, first)

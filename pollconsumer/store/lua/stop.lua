@@ -1,15 +1,17 @@
 -- Ask for the end of a message in hand, and wake the process that tells its launch.
--- KEYS records rows stops stop_marker
--- NEEDS rows markers
--- ARGV id, fence under which it was reserved when this was asked for, which the last key ends with
+-- KEYS records rows stops stop_marker answered
+-- NEEDS rows markers once
+-- ARGV id, fence under which it was reserved when this was asked for, which `stop_marker` ends with
 -- Returns '' when it is asked for; its state when it is not in hand, or under another fence; 'newer' when its record is of a newer version; nil
 --   when there is no such message
 
 local LISTENED_FOR_MS = 60000  -- a launch whose heartbeat does not look for so long has lost its lease
 
-local row, state = message_of(ARGV[1])
-if state ~= 'reserved' or number6(row, FENCE) ~= tonumber(ARGV[2]) then return state end
-redis.call('HSETNX', stops, ARGV[1], be6(now_ms()))
-wake(stop_marker)
-redis.call('PEXPIRE', stop_marker, LISTENED_FOR_MS)
-return ''
+return once(function()
+  local row, state = message_of(ARGV[1])
+  if state ~= 'reserved' or number6(row, FENCE) ~= tonumber(ARGV[2]) then return state end
+  redis.call('HSETNX', stops, ARGV[1], be6(now_ms()))
+  wake(stop_marker)
+  redis.call('PEXPIRE', stop_marker, LISTENED_FOR_MS)
+  return ''
+end)

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import compress
 
-from pollconsumer.core.errors import BadData, NotFound
+from pollconsumer.core.errors import BadData, NotFound, StoreUnreachable
+from pollconsumer.store.audit_log import demand_operator, note
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.queues.intervention_log import note
 from pollconsumer.store.queues.producer import ID_MEMORY_MS, MOST_REMEMBERED
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.id_text import id_bytes, id_text
-from pollconsumer.store.rights import CHANGING, OPERATOR, demand
+from pollconsumer.store.rights import CHANGING, demand
 
 MAX_PAGE_IDS = 100
 _NEXT = {b"scheduled": "cancel", b"ready": "cancel", b"reserved": "stop"}
 """The script that stops a message, by the state in which the one before found it."""
+EachPage = Callable[[int, list[str]], object]
+"""Called after each page of an act on many messages, with how many it had, and the ids of those that were acted on."""
+
+
+def nobody(_asked: int, _done: list[str]) -> None:
+    """Nobody looks on while an act lasts."""
 
 
 class Interventions:
@@ -25,8 +33,13 @@ class Interventions:
         self._allowed: set[str] = set()
 
     def cancel(self, queue: str, message_id: str) -> None:
-        """Cancel a message that is not reserved yet. BadData if it is too late, NotFound if there is none."""
-        self._settle_with("cancel", queue, message_id)
+        """Cancel a message that is not reserved yet, unless it is cancelled already. BadData if it is too late,
+        NotFound if there is none."""
+        self._demand(queue)
+        [state] = self._wire.run("cancel", self._keys, queue, [id_bytes(message_id)])
+        if state != b"cancelled":
+            self._refuse("cancel", message_id, state)
+            note(self._wire, self._keys, "cancel", queue, [message_id])
 
     def stop(self, queue: str, message_id: str) -> None:
         """End a message that has not ended: cancel it if it is not reserved yet, else ask its launch to stop it.
@@ -40,30 +53,23 @@ class Interventions:
             if name == "stop":
                 fence = rows.fence(self._wire.command("HGET", rows_key, stored) or b"")
                 keys = self._keys.of_script(script, queue)
-                keys[-1] += f":{fence}"
+                keys[script.keys.index("stop_marker")] += f":{fence}"
                 state = self._wire.call(script, keys, [stored, fence])
             else:
-                state = self._wire.run("cancel", self._keys, queue, [stored])
-            if state == b"cancelled" and self._wire.repeated:
-                state = b""  # done by this call, whose reply was lost
+                [state] = self._wire.run("cancel", self._keys, queue, [stored])
             if state not in _NEXT:
                 break
             name = _NEXT[state]
         self._refuse("stop", message_id, state)
         note(self._wire, self._keys, "stop", queue, [message_id])
 
-    def cancel_all(self, queue: str, ids: Sequence[str]) -> list[str]:
-        """Cancel messages of ``queue`` that are not reserved yet. Returns the ids of what is cancelled now."""
-        self._demand(queue)
-        script = self._wire.scripts["cancel"]
-        keys = self._keys.of_script(script, queue)
-        cancelled: list[str] = []
-        for first in range(0, len(ids), MAX_PAGE_IDS):
-            page = ids[first : first + MAX_PAGE_IDS]
-            states = self._wire.all([self._wire.script(script, keys, [id_bytes(message_id)]) for message_id in page])
-            cancelled += [each for each, state in zip(page, states, strict=True) if state in (b"", b"cancelled")]
-        self._note("cancel", queue, cancelled)
-        return cancelled
+    def cancel_all(self, queue: str, ids: Sequence[str], each: EachPage = nobody) -> list[str]:
+        """Cancel messages of ``queue`` that are not reserved yet. Returns the ids of those that this call cancelled."""
+
+        def cancel(page: list[bytes]) -> Iterator[bytes]:
+            return compress(page, (state == b"" for state in self._wire.run("cancel", self._keys, queue, page)))
+
+        return self._in_pages("cancel", queue, ids, cancel, each)
 
     def reschedule(self, queue: str, message_id: str, *, due: int | None = None, delay: int | None = None) -> None:
         """Set the due time of a message that is not reserved yet, in epoch ms or in ms from the server's now.
@@ -89,24 +95,33 @@ class Interventions:
         when = f"={due}" if due is not None else "" if delay is None else f"+{delay}"
         self._settle_with("change", queue, message_id, when, "" if priority is None else priority, payload)
 
-    def redrive(self, queue: str, ids: Sequence[str], *, from_start: bool = False) -> list[str]:
+    def redrive(
+        self, queue: str, ids: Sequence[str], each: EachPage = nobody, *, from_start: bool = False
+    ) -> list[str]:
         """Return dead letters to ``queue``; ``from_start``: without their checkpoints, steps and signals. Returns the
-        ids that were redriven.
+        ids that this call redrove.
 
         Each is redriven from the generation that it is in now, so that a repeated call redrives none that died again.
         """
         rows_key = self._keys.queue(queue, "rows")
 
-        def with_generations(page: list[bytes]) -> list[bytes | int]:
+        def redrive(page: list[bytes]) -> Iterable[bytes]:
             found = self._wire.command("HMGET", rows_key, *page)
             pairs = zip(page, map(rows.generation, found), strict=True)
-            return [int(from_start), *(part for pair in pairs for part in pair)]
+            args = [int(from_start), *(part for pair in pairs for part in pair)]
+            redriven: list[bytes] = self._wire.run("redrive", self._keys, queue, args)
+            return redriven
 
-        return self._in_pages("redrive", queue, list(dict.fromkeys(ids)), with_generations)
+        return self._in_pages("redrive", queue, list(dict.fromkeys(ids)), redrive, each)
 
-    def purge(self, queue: str, ids: Sequence[str]) -> list[str]:
-        """Forget dead letters, except their ids. Returns the ids that were purged."""
-        return self._in_pages("purge", queue, ids, lambda page: [ID_MEMORY_MS, MOST_REMEMBERED, *page])
+    def purge(self, queue: str, ids: Sequence[str], each: EachPage = nobody) -> list[str]:
+        """Forget dead letters, except their ids. Returns the ids that this call purged."""
+
+        def purge(page: list[bytes]) -> Iterable[bytes]:
+            purged: list[bytes] = self._wire.run("purge", self._keys, queue, [ID_MEMORY_MS, MOST_REMEMBERED, *page])
+            return purged
+
+        return self._in_pages("purge", queue, ids, purge, each)
 
     def pause(self, queue: str, *, paused: bool, lasts_ms: int = 0) -> None:
         """Pause or resume ``queue``; a pause of ``lasts_ms`` ends by itself. An unknown queue can be paused, before the
@@ -118,26 +133,25 @@ class Interventions:
             )
         elif not self._wire.command("SISMEMBER", self._keys.control("queues"), queue):
             raise NotFound("no such queue", queue, "status lists those there are")
-        self._wire.run("pause", self._keys, queue, [int(paused), lasts_ms])
-        note(self._wire, self._keys, "pause" if paused else "resume", queue)
+        if self._wire.run("pause", self._keys, queue, [int(paused), lasts_ms]):
+            note(self._wire, self._keys, "pause" if paused else "resume", queue)
 
     def _demand(self, queue: str) -> None:
         """Check an operator's rights before the first write to a queue."""
         if queue not in self._allowed:
-            demand(self._wire, OPERATOR, self._keys.queue(queue, "rows"))  # GUARD rights
+            demand_operator(self._wire, self._keys, self._keys.queue(queue, "rows"))  # GUARD rights
             self._allowed.add(queue)
 
     def _settle_with(self, name: str, queue: str, message_id: str, *args: str | int | bytes) -> None:
         self._demand(queue)
         state = self._wire.run(name, self._keys, queue, [id_bytes(message_id), *args])
-        if not (name == "cancel" and state == b"cancelled"):
-            self._refuse(name, message_id, state)
+        self._refuse(name, message_id, state)
         note(self._wire, self._keys, name, queue, [message_id])
 
     @staticmethod
     def _refuse(name: str, message_id: str, state: bytes | None) -> None:
         """Raise the error for what a script says, unless it has done its work."""
-        if state is None:
+        if state in (None, b"none"):
             from pollconsumer.core.messages.sequel import not_there
 
             raise not_there(message_id)
@@ -147,13 +161,21 @@ class Interventions:
             raise BadData(f"cannot {name}", message_id, f"it is {state.decode()} already")
 
     def _in_pages(
-        self, name: str, queue: str, ids: Sequence[str], arguments: Callable[[list[bytes]], Sequence[bytes | int]]
+        self, name: str, queue: str, ids: Sequence[str], act: Callable[[list[bytes]], Iterable[bytes]], each: EachPage
     ) -> list[str]:
+        """Act on a page at a time. Notes all that was done as one intervention, even where that is cut short."""
         self._demand(queue)
         done: list[str] = []
-        for first in range(0, len(ids), MAX_PAGE_IDS):
-            page = [id_bytes(message_id) for message_id in ids[first : first + MAX_PAGE_IDS]]
-            done += map(id_text, self._wire.run(name, self._keys, queue, arguments(page)))
+        try:
+            for first in range(0, len(ids), MAX_PAGE_IDS):
+                page = ids[first : first + MAX_PAGE_IDS]
+                acted = [*map(id_text, act([*map(id_bytes, page)]))]
+                done += acted
+                each(len(page), acted)
+        except BaseException:
+            with suppress(StoreUnreachable):
+                self._note(name, queue, done)  # GUARD what was done before it was cut short
+            raise
         self._note(name, queue, done)
         return done
 

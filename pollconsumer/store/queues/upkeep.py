@@ -109,7 +109,7 @@ class Upkeep:
         if not self._wire.command("EXISTS", self._keys.queue(queue, "rates")):
             return
         script, left = self._wire.scripts["change"], 0
-        keys, schedule = self._keys.of_script(script, queue), self._keys.queue(queue, "schedule")
+        keys, schedule = self._keys.of_script(script, queue)[:-1], self._keys.queue(queue, "schedule")
         while True:
             beyond = (f"({reached_ms * 1000}", "+inf", "BYSCORE", "LIMIT", left, RECOVER_PAGE)
             ids = self._wire.command("ZRANGE", schedule, *beyond)

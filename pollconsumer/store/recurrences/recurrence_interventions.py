@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import BadData, NotReplicated
 from pollconsumer.core.recurrence import First, Recurrence
+from pollconsumer.store.audit_log import demand_operator, note
 from pollconsumer.store.client.replies import refuse_without
-from pollconsumer.store.queues.intervention_log import note
 from pollconsumer.store.records import occurrences
 from pollconsumer.store.records.id_text import id_bytes, id_text
 from pollconsumer.store.recurrences.recurrence_reader import RecurrenceReader, RecurrenceStatus, missing, readable
-from pollconsumer.store.rights import OPERATOR, demand
+from pollconsumer.store.rights import OPERATOR
 from pollconsumer.store.server import TIME, known_queues, now_ms, to_ms
 
 if TYPE_CHECKING:
@@ -98,48 +98,54 @@ class Recurrences(RecurrenceReader):
         refuse_without(self._wire.call("register", keys, [queue, rows, *OPERATOR.split()]))
 
     def remove(self, name: str) -> None:
-        """Remove a recurrence from every queue. The next launch whose configuration defines it adds it again. Raises
-        NotFound."""
+        """Remove a recurrence from every queue. The next launch whose configuration defines it adds it again. NotFound
+        if there is none, or somebody else has removed it meanwhile."""
+        removed = False
         for standing in self._named(name):
             self._demand(standing)
-            self._wire.run("undefine", self._keys, standing.queue, [standing.raw_name])
-            self._note("remove", standing)
+            if self._wire.run("undefine", self._keys, standing.queue, [standing.raw_name]) is not None:
+                self._note("remove", standing)
+                removed = True
+        if not removed:
+            raise missing(name)
 
     def pause(self, standing: RecurrenceStatus) -> None:
-        """Yield no occurrences until it is resumed; what would have been due in between does not count as missed."""
-        self._demand(standing)
-        self._wire.run("hold", self._keys, standing.queue, [standing.raw_name, "pause", ""])
-        self._note("pause", standing)
+        """Yield no occurrences until it is resumed; what would have been due in between does not count as missed.
+        NotFound if it was removed meanwhile."""
+        self._hold(standing, "pause", "")
 
     def resume(self, standing: RecurrenceStatus) -> None:
-        """Yield occurrences again. BadData if the recurrence is not paused but disabled."""
+        """Yield occurrences again. BadData if the recurrence is not paused but disabled, NotFound if it was removed
+        meanwhile."""
         recurrence = readable(standing)
         if not recurrence.enabled:
             raise BadData("cannot resume", recurrence.name, "it is disabled: enable it where it is defined")
-        self._demand(standing)
-        following = recurrence.next_after(now_ms(self._wire), standing.phase)
+        now = now_ms(self._wire)
+        if recurrence.at_run_time:
+            now = max(now, standing.phase - 1)  # GUARD not before the first instant that was asked for
+        following = recurrence.next_after(now, standing.phase)
         spent = recurrence.times is not None and standing.enqueued >= recurrence.times
         none = "ended" if recurrence.at_run_time else ""
         instant = none if following is None or spent else following
-        self._wire.run("hold", self._keys, standing.queue, [standing.raw_name, "resume", instant])
-        self._note("resume", standing)
+        self._hold(standing, "resume", instant)
 
     def trigger(self, standing: RecurrenceStatus, strict: Strict | None = None) -> str:
         """Enqueue an occurrence now, beside what its rule yields. Returns the id. NotFound if the recurrence is removed
         meanwhile. NotReplicated if it is enqueued, but too few replicas confirmed in time."""
-        recurrence, now = readable(standing), now_ms(self._wire)
+        recurrence, instant = readable(standing), now_ms(self._wire)
         if standing.awaited:
             self._register(standing.queue)
         self._demand(standing, OPERATOR if strict is None else f"{OPERATOR} {strict.right}")
-        message_id = occurrences.id_of(recurrence.name, now)
-        record = occurrences.record_of(recurrence, now)
-        arguments = [standing.raw_name, message_id, now, record, int(standing.awaited)]
-        script = self._wire.scripts["trigger"]
-        command = self._wire.script(script, self._keys.of_script(script, standing.queue), arguments)
+        script, enqueued = self._wire.scripts["trigger"], -1
         counters = self._keys.queue(standing.queue, "counters")
         awaiting = [] if strict is None else strict.awaiting(self._wire.replicas, [counters])
         within = 0.0 if strict is None else strict.within
-        enqueued, *confirmed = self._wire.all([command, *awaiting], blocking=within)
+        while enqueued < 0:  # GUARD an occurrence of another's in the same millisecond
+            message_id, record = occurrences.id_of(recurrence.name, instant), occurrences.record_of(recurrence, instant)
+            arguments = [standing.raw_name, message_id, instant, record, int(standing.awaited)]
+            command = self._wire.script(script, self._keys.of_script(script, standing.queue), arguments)
+            enqueued, *confirmed = self._wire.all([command, *awaiting], blocking=within)
+            instant += 1
         if enqueued == 0:
             raise missing(recurrence.name)
         self._note("trigger", standing)
@@ -163,8 +169,16 @@ class Recurrences(RecurrenceReader):
     def _note(self, what: str, standing: RecurrenceStatus) -> None:
         note(self._wire, self._keys, what, standing.queue, [standing.name])
 
+    def _hold(self, standing: RecurrenceStatus, what: str, instant: int | str) -> None:
+        self._demand(standing)
+        held = self._wire.run("hold", self._keys, standing.queue, [standing.raw_name, what, instant])
+        if held is None:
+            raise missing(standing.name)
+        if held:
+            self._note(what, standing)
+
     def _demand(self, standing: RecurrenceStatus, rights: str = OPERATOR) -> None:
-        demand(self._wire, rights, self._keys.queue(standing.queue, "recurrences"))  # GUARD rights
+        demand_operator(self._wire, self._keys, self._keys.queue(standing.queue, "recurrences"), rights)  # GUARD rights
 
 
 def _as_arguments(recurrence: Recurrence, first: First, now: int, due: int | None, held: str) -> list[Any]:

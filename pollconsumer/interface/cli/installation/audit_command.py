@@ -1,4 +1,4 @@
-"""``pollconsumer interventions``: what people did, newest first."""
+"""``pollconsumer audit``: what people did, newest first."""
 
 from __future__ import annotations
 
@@ -8,25 +8,28 @@ from pollconsumer.core.notation.instants import iso
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json, print_table
 from pollconsumer.interface.cli.types import JSON_ARRAY, Once
-from pollconsumer.store.queues.intervention_log import MOST_NOTED, interventions_of
+from pollconsumer.store.audit_log import MOST_NOTED, interventions_of
 
 SHOWN = 3
 """Names in a row of the table."""
 
 
-@click.command(epilog="pollconsumer interventions --limit 20")
+@click.command(epilog="pollconsumer audit --limit 20")
 @click.option(
     "--limit", cls=Once, type=click.IntRange(1, MOST_NOTED), default=100, show_default=True, help="Most to show."
 )
 @JSON_ARRAY
-def interventions(limit: int, as_json: bool) -> None:
-    """What people did, newest first: who cancelled, stopped, rescheduled, redrove, purged, paused, resumed, triggered
-    or removed what. The last 10,000 are kept."""
+def audit(limit: int, as_json: bool) -> None:
+    """What people did, newest first: who cancelled, stopped, rescheduled, redrove, purged, paused, resumed, triggered,
+    removed or broke what. The last 10,000 are kept. Of what an earlier version noted, who did it is unverified: a
+    producer's login can write such a note."""
     found = opened(lambda wire, namespace: interventions_of(wire, namespace, limit))
     if as_json:
         print_json([each._asdict() | {"at": iso(each.at)} for each in found])
     else:
-        rows = [[iso(each.at), each.who, each.what, each.queue, in_brief(each.names, each.number)] for each in found]
+        rows = [
+            [iso(each.at), each.shown_who, each.what, each.queue, in_brief(each.names, each.number)] for each in found
+        ]
         print_table(["at", "who", "what", "queue", "names"], rows)
 
 

@@ -50,7 +50,8 @@ def break_(role: str, slot: int | None, yes: bool) -> None:
         leases_table(held, NAMES)
         raise UsageError("nothing broken", f"{counted(len(held), 'lease')} would be", "give --yes")
     for each in held:
-        opened(Leases).break_(each["lineage"], str(each["fence"]))
+        if not opened(Leases).break_(each["lineage"], str(each["fence"])):
+            raise NotFound("lease not broken", each["lineage"], "another launch holds it by now")
 
 
 def leases_as_json(leases: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:

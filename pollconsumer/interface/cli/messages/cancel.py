@@ -10,7 +10,7 @@ from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.instants import ceil_ms
 from pollconsumer.core.users_code import refusing
 from pollconsumer.interface.cli.group import current_settings
-from pollconsumer.interface.cli.messages.chosen import each_queue, report, would
+from pollconsumer.interface.cli.messages.chosen import WHY_LEFT, each_queue, report, would
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import telling_when_interrupted
 from pollconsumer.interface.cli.types import (
@@ -66,7 +66,7 @@ def cancel(
     asked = unreserved(opened(MessageSelector), selection)
     if yes:
         done = each_queue("cancelled", (asked, opened(Interventions).cancel_all))
-        report("cancelled", done, asked, "reserved by now", as_json)
+        report("cancelled", done, asked, WHY_LEFT, as_json)
     else:
         would("cancelled", len(asked), as_json)
 

@@ -5,32 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.core.notation.text import counted
 from pollconsumer.interface.cli.output import print_json, print_line, progress_bar, telling_when_interrupted
-from pollconsumer.store.queues.interventions import MAX_PAGE_IDS
+from pollconsumer.store.queues.interventions import MAX_PAGE_IDS, EachPage
 from pollconsumer.store.reading.message_selector import Chosen, by_queue
 
 MANY = 1000
 """A progress bar is shown for more messages than this."""
-AT_ONCE = MAX_PAGE_IDS
-"""Messages that are acted on at once, between two steps of the bar."""
+WHY_LEFT = "reserved or ended by now"
 
 
-def each_queue(what: str, *acts: tuple[Chosen, Callable[[str, list[str]], list[str]]]) -> list[str]:
+def each_queue(what: str, *acts: tuple[Chosen, Callable[[str, list[str], EachPage], list[str]]]) -> list[str]:
     """Call each act with the ids of each queue, with a progress bar if they are many. Returns the ids that were acted
     on. ``what`` names the outcome, as in ``cancelled``."""
     done: list[str] = []
     count = sum(len(chosen) for chosen, _ in acts)
+
+    def so_far() -> str:
+        return f"{len(done)} of {count} {what}, and perhaps some of the next {MAX_PAGE_IDS}"
+
     with (
-        telling_when_interrupted(lambda: f"{len(done)} of {count} {what}, and perhaps some of the next {AT_ONCE}"),
+        telling_when_interrupted(so_far, StoreUnreachable),
         progress_bar(count, shown=count > MANY) as bar,
     ):
+
+        def each_page(asked: int, part: list[str]) -> None:
+            done.extend(part)
+            bar.update(asked)
+
         for chosen, act in acts:
             for queue, ids in by_queue(chosen).items():
-                for first in range(0, len(ids), AT_ONCE):
-                    part = ids[first : first + AT_ONCE]
-                    done += act(queue, part)
-                    bar.update(len(part))
+                act(queue, ids, each_page)
     return done
 
 

@@ -7,7 +7,7 @@ import click
 from pollconsumer.core.errors import suggestion
 from pollconsumer.core.notation.instants import ceil_ms
 from pollconsumer.interface.cli.installation.status import as_object, queues_table
-from pollconsumer.interface.cli.messages.chosen import each_queue, report, would
+from pollconsumer.interface.cli.messages.chosen import WHY_LEFT, each_queue, report, would
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json
 from pollconsumer.interface.cli.types import JSON_ARRAY, JSON_OBJECT, QUEUE_NAME, Duration, Once
@@ -66,6 +66,6 @@ def purge(name: str, yes: bool, as_json: bool) -> None:
     dead = dead_letters(selecting, Selection(queue=name))
     if yes:
         done = each_queue("purged", (asked, interventions.cancel_all), (dead, interventions.purge))
-        report("purged", done, [*asked, *dead], "reserved by now", as_json)
+        report("purged", done, [*asked, *dead], WHY_LEFT, as_json)
     else:
         would("purged", len(asked) + len(dead), as_json)
