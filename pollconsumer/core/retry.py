@@ -98,6 +98,11 @@ class NotBegun(Exception):
     message is not charged an attempt."""
 
 
+class CallDied(NotBegun):
+    """A call with several messages died, or was stopped at its timeout: which of them it was is not known. None is
+    charged an attempt, each a death: from then on it is called alone."""
+
+
 class RetryPolicy(Protocol):
     """The delays before a handler's further attempts: `Backoff`, or a user's object. One whose ``delay`` has a third
     parameter, ``error``, is an `ErrorPolicy`: it is given the exception with which the attempt ended."""

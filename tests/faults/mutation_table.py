@@ -188,10 +188,6 @@ CHANGES: dict[str, tuple[str, str]] = {
     "runtime/session/bulk/bulk_caller: as many as have time": ("taken < size and ", ""),
     "runtime/session/bulk/bulk_caller: most bytes of a call": (" and (length <= MOST_BYTES or not taken)", ""),
     "runtime/session/bulk/bulk_caller: options of its own": (" and _shares_call(reservation.options)", ""),
-    "runtime/session/bulk/bulk_caller: what a dead process had is called alone": (
-        "reservation.id not in self._calls.alone and ",
-        "",
-    ),
     "runtime/session/bulk/bulk_caller: what is recorded alone": (" if each.reservation.begun", ""),
     "runtime/session/bulk/bulk_calls: a call with others goes on": ("all(", "any("),
     "runtime/session/bulk/bulk_calls: at most once is not called again": (" and not call.handler.at_most_once", ""),

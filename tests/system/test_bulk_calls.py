@@ -112,6 +112,47 @@ def test_the_neighbours_of_a_message_that_kills_an_isolated_process_are_not_char
     assert site.json("status", "3")["result"] == 3
 
 
+HANGING = """
+def stop_at_poison(messages):
+    note("call " + " ".join(str(each.payload["n"]) for each in messages))
+    while any(each.payload.get("poison") for each in messages):
+        time.sleep(0.01)
+    messages.clear()  # the handler has a copy
+
+@app.handler("bulk.stuck", bulk=100, timeout="300ms", max_attempts=2, retry=Backoff("1ms", 1, "1ms"))
+def stuck(messages: list[Item]) -> None:
+    stop_at_poison(messages)
+
+@app.handler("bulk.stuck.apart", bulk=100, timeout="300ms", isolation="process", max_attempts=2)
+def stuck_apart(messages: list[Item]) -> None:
+    stop_at_poison(messages)
+
+@app.handler("bulk.stuck.async", bulk=100, timeout="300ms", max_attempts=2, retry=Backoff("1ms", 1, "1ms"))
+async def stuck_async(messages: list[Item]) -> None:
+    note("call " + " ".join(str(each.payload["n"]) for each in messages))
+    while any(each.payload.get("poison") for each in messages):
+        await asyncio.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("concurrency", ["1", "2"])
+@pytest.mark.parametrize("handler", ["bulk.stuck", "bulk.stuck.apart", "bulk.stuck.async"])
+def test_the_neighbours_of_a_message_that_hangs_are_completed_uncharged(
+    site: Site, handler: str, concurrency: str
+) -> None:
+    """They share the launch with another bulk handler's messages."""
+    module = site.directory / "handlers.py"
+    module.write_text(f"import asyncio\n{module.read_text()}{HANGING}")
+    send(site, handler, 8, poison=3)
+    for n in range(8):
+        site.enqueue("bulk", "--id", f"{8 + n}", n=n)
+    site.drain("--concurrency", concurrency)
+    assert calls(site)[0] == " ".join(map(str, range(8)))
+    states = messages(site, "state")
+    assert (states[:3] + states[4:], messages(site, "attempts")[4:]) == (["completed"] * 15, [1] * 12)
+    assert site.json("status", "3")["last_error"].startswith("HandlerTimeout")
+
+
 @pytest.mark.parametrize("handler", ["bulk.once", "bulk.once.apart"])
 def test_messages_of_a_dead_call_that_are_handled_at_most_once_are_not_handled_again(site: Site, handler: str) -> None:
     send(site, handler, 4, poison=1)

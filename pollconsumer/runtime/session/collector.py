@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.durations import Durations
 from pollconsumer.core.news.events import DescriptorsClosed, DescriptorsUsedUp
-from pollconsumer.core.retry import Asleep, NotBegun, Yield
+from pollconsumer.core.retry import Asleep, CallDied, NotBegun, Yield
 from pollconsumer.runtime.handling.executors.executor import Executor, Handled
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.session.consumer_options import LONGEST_WAIT
@@ -86,6 +86,9 @@ class Collector:
                 return True
             if isinstance(error, Yield):
                 self._exchange.put_off(reservation)
+            elif isinstance(error, CallDied):
+                self._settling.release_suspect(reservation)
+                return True
             else:
                 self._settling.postpone(reservation, error)
             return False

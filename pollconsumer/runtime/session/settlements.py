@@ -236,6 +236,10 @@ class Settlements:
         self.released += 1
         self._add(reservation, Settlement.released(reservation))
 
+    def release_suspect(self, reservation: Reservation) -> None:
+        """Release a message, uncharged, that may have ended the call that it shared: it is called alone."""
+        self._add(reservation, Settlement.released(reservation, deaths=1))
+
     def put_back(self, reservation: Reservation) -> None:
         """Release a message, uncharged, whose handler yielded."""
         self.yielded += 1

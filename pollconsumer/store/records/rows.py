@@ -212,9 +212,10 @@ def stopped(row: bytes, started: int, ended: int) -> bytes:
     return _set(row, (ENDING, b"x"), (STARTED, pack6(started)), (ENDED, pack6(ended)))
 
 
-def released(row: bytes) -> bytes:
-    """The row of a message that is ready again; the attempt is not counted."""
-    return _set(unstarted(row), *_OUT_OF_FLIGHT)
+def released(row: bytes, deaths: int = 0) -> bytes:
+    """The row of a message that is ready again, with so many more ``deaths``; the attempt is not counted."""
+    ready = _set(unstarted(row), *_OUT_OF_FLIGHT)
+    return _set(ready, (CRASHES, bytes([row[CRASHES] + deaths]))) if deaths else ready
 
 
 def parked(row: bytes) -> bytes:

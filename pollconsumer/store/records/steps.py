@@ -73,9 +73,10 @@ class Settlement(NamedTuple):
         return cls(reservation.id, row, rows.stopped(row, started, ended), "cancel", 0, error, ended - started)
 
     @classmethod
-    def released(cls, reservation: Reservation) -> Self:
-        """The settlement of a message that goes back, uncharged, to the head of its queue."""
-        return cls(reservation.id, reservation.row, rows.released(reservation.row), "release")
+    def released(cls, reservation: Reservation, deaths: int = 0) -> Self:
+        """The settlement of a message that goes back, uncharged, to the head of its queue. ``deaths``: what is added to
+        its number of deaths."""
+        return cls(reservation.id, reservation.row, rows.released(reservation.row, deaths), "release")
 
     @classmethod
     def parked(cls, reservation: Reservation, *, offered_in_ms: int, problem: str) -> Self:

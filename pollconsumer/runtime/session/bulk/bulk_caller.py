@@ -142,8 +142,8 @@ class BulkCaller:
 
     def _joins(self, reservation: Reservation) -> bool:
         """Whether a message may share a call."""
-        # GUARD a suspect is called alone; what a dead process had is called alone; options of its own
-        return not reservation.crashes and reservation.id not in self._calls.alone and _shares_call(reservation.options)
+        # GUARD a suspect is called alone; options of its own
+        return not reservation.crashes and _shares_call(reservation.options)
 
     def _most(self, bulk: Bulk) -> int:
         limit = self._options.max_messages

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from pollconsumer.core.retry import NotBegun, ProcessDied, Yield
+from pollconsumer.core.retry import CallDied, HandlerTimeout, NotBegun, ProcessDied, Yield
 from pollconsumer.runtime.handling.executors.executor import Attempt, Handled
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.handling.outcome import CallOutcomes
+from pollconsumer.runtime.handling.outcome import CallOutcomes, Outcome
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.session.bulk.bulk_pace import BulkPace
 from pollconsumer.runtime.session.consumer_options import ConsumerOptions
@@ -37,8 +37,6 @@ class BulkCalls:
         most = {name: each.bulk.most for name, each in handlers.items() if each.bulk is not None}
         self.sized = BulkPace(launch.window, options, slots, pace.durations, most)
         """How long calls take, by their size."""
-        self.alone: set[bytes] = set()
-        """Ids of messages of which one has killed the process of an isolated handler: they are called alone."""
         self._in_hand: dict[Reservation, BulkAttempt] = {}
         """The call in hand of each message that is not called alone."""
 
@@ -52,16 +50,16 @@ class BulkCalls:
         assert isinstance(call, BulkAttempt)
         for each in call.attempts:
             self._in_hand.pop(each.reservation, None)
-            self.alone.discard(each.reservation.id)
-        # GUARD called alone after a death; at most once is not called again
-        if isinstance(outcome.error, ProcessDied) and len(call.attempts) > 1 and not call.handler.at_most_once:
-            self._call_alone([each.reservation for each in call.attempts])
-            return []
-        if not isinstance(outcome.error, Yield | NotBegun):
+        if not isinstance(outcome.error, Yield | NotBegun | ProcessDied):
             self.sized.add(call.handler.name, len(call.attempts), handled.ended - handled.started)
+        died = isinstance(outcome.error, ProcessDied | HandlerTimeout) and len(call.attempts) > 1
+        if died and not call.handler.at_most_once:  # GUARD called alone after a death; at most once is not called again
+            self._pace.begun -= len(call.attempts)
+            outcome = Outcome(CallDied())
         outcomes = outcome.result if outcome.error is None else [outcome] * len(call.attempts)
         assert outcome.error is not None or isinstance(outcomes, CallOutcomes)
-        return [handled._replace(attempt=each, outcome=of) for each, of in zip(call.attempts, outcomes, strict=True)]
+        ended = [handled._replace(attempt=each, outcome=of) for each, of in zip(call.attempts, outcomes, strict=True)]
+        return ended[::-1] if isinstance(outcome.error, CallDied) else ended  # each goes to the head of the queue
 
     def stoppable(self, reservation: Reservation) -> Reservation | None:
         """The message by which the executor knows the call of ``reservation``; None while the call has messages that
@@ -71,12 +69,3 @@ class BulkCalls:
             return reservation
         # GUARD a call with others goes on
         return call.reservation if all(self._stops.asked(each.reservation) for each in call.attempts) else None
-
-    def _call_alone(self, reservations: Sequence[Reservation]) -> None:
-        """Have messages called one after the other, in the same attempt: one of them killed the handler's process."""
-        self.alone.update(each.id for each in reservations)
-        self._pace.begun -= len(reservations)
-        for each in reservations:
-            self._flight.leave(each)
-        with self._exchange.passing:
-            self._exchange.reserved.extendleft(reversed(reservations))
