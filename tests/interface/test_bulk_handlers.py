@@ -271,6 +271,21 @@ def test_a_call_waits_for_more_messages_while_others_are_handled(app: PollConsum
     assert acts == [("plain", 1.0), ([0, 1], 2.0), ([2, 3, 4], 11.0), ([5], 22.0)]
 
 
+def test_a_call_is_made_in_virtual_time_when_its_wait_is_over(app: PollConsumer, sandbox: Sandbox) -> None:
+    calls = list[tuple[float, int]]()
+    began = sandbox.now
+
+    @app.handler(bulk=10, bulk_wait="5s")
+    def index(messages: list[Item]) -> None:
+        calls.append(((sandbox.now - began).total_seconds(), len(messages)))
+
+    index.enqueue_many([{"x": 1}, {"x": 2}])
+    index.using(in_="3s").enqueue(x=3)
+    index.using(in_="1m").enqueue(x=4)
+    assert sandbox.run_for("10m") == (4, 0, 0, StopReason.INTERRUPTED)
+    assert calls == [(5.0, 3), (65.0, 1)]
+
+
 def test_a_call_does_not_wait_where_the_launch_ends_once_the_queue_is_empty(
     app: PollConsumer, sandbox: Sandbox
 ) -> None:

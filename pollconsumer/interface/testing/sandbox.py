@@ -248,8 +248,8 @@ class Sandbox:
         def patience(until: int, due: int | None) -> int | None:
             assert end is not None
             if self._clock.now_ms < end:
-                if self._anything_ready(options.queues):
-                    return min(until, end)  # held back by a limit until then
+                if self._anything_ready(options.queues) or self._anything_gathered(options.queues):
+                    return min(until, end)  # held back by a limit, or a bulk call waits for more, until then
                 if due is not None and due <= min(opens + lasts, end):
                     return max(until, min(due, opens + lasts // 2))  # one wait while nothing can happen
             launch.stopped = True
@@ -278,6 +278,10 @@ class Sandbox:
         """Whether a launch would find something, or be held back by a limit."""
         services = service_of(self._store.wire, self._store.keys, queues).values()
         return any(service.ready and not service.paused for service in services)
+
+    def _anything_gathered(self, queues: Sequence[str]) -> bool:
+        """Whether a launch that waits has messages in flight: a bulk call is to have them."""
+        return any(self._store.wire.all([("ZCARD", self._store.keys.queue(each, "in_flight")) for each in queues]))
 
     def _advance_to(self, instant: int) -> None:
         if not self._launching:
