@@ -87,6 +87,8 @@ class PollConsumerError(Exception):
     """What went wrong, with which value, and how to fix it. ``exit_code``: of a command that it ends."""
 
     exit_code: int = 1
+    key = ""
+    """The key that the store refused a command for, because of what stands there, or one in its slot."""
     traced = ""
     """The traceback of the user's code that caused the error."""
     shows_trace = False
@@ -213,3 +215,7 @@ class StoreRefused(ConfigurationError):
 
 class WentBack(StoreRefused):
     """The store has lost what it had acknowledged, and ``strict.on_rollback`` is ``refuse``."""
+
+
+OF_ANY_QUEUE = (LeaseLost, PermissionDenied, StoreUnreachable)
+"""Errors that are not due to the keys of a single queue."""

@@ -17,6 +17,10 @@ class Turns:
         self._passed = dict.fromkeys(queues, 0.0)
         self._now = 0.0
 
+    def leave_out(self, queue: str) -> None:
+        """Serve ``queue`` no longer."""
+        self.queues = tuple(each for each in self.queues if each != queue)
+
     def order(self) -> Sequence[str]:
         """Queues, in the order in which to poll them."""
         return sorted(self.queues, key=self._passed.__getitem__) if self._strides else self.queues

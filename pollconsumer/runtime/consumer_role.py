@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.durations import Durations
-from pollconsumer.core.errors import NodeLost, PermissionDenied, StoreRefused, StoreUnreachable
+from pollconsumer.core.errors import OF_ANY_QUEUE, NodeLost, PermissionDenied, PollConsumerError, StoreUnreachable
 from pollconsumer.core.news.events import Event, QueueLeftOut, QueueUnknown, QueueUnserved
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.consumer import Consumer
@@ -107,12 +107,12 @@ def report_unserved(
 
 def _announce(launch: Launch, queues: Sequence[str], lost: set[str]) -> tuple[str, ...]:
     """Announce the launch in ``queues``. Returns the ones that can be served, now or once their node of a cluster is
-    back: those are added to ``lost``. StoreRefused if there are none."""
+    back: those are added to ``lost``. The error of the first one if there are none."""
 
     def emit_death(dead_letter: DeadLetter) -> None:
         launch.emit(death_of(dead_letter))
 
-    refused = dict[str, StoreRefused]()
+    refused = dict[str, PollConsumerError]()
     for queue in queues:
         if queue in lost:
             continue
@@ -120,7 +120,9 @@ def _announce(launch: Launch, queues: Sequence[str], lost: set[str]) -> tuple[st
             announce(launch, queue, emit_death)
         except NodeLost:
             lost |= {queue, *launch.store.lost(queues)}
-        except StoreRefused as error:
+        except OF_ANY_QUEUE:
+            raise
+        except PollConsumerError as error:  # GUARD a queue whose keys cannot be used
             refused[queue] = error
     if len(refused) == len(queues):
         raise next(iter(refused.values()))

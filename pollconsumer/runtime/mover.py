@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import NamedTuple
 
-from pollconsumer.core.errors import LeaseLost, NodeLost, PermissionDenied, PollConsumerError, StoreUnreachable
+from pollconsumer.core.errors import OF_ANY_QUEUE, NodeLost, PollConsumerError
 from pollconsumer.core.news.events import QueueLeftOut
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.held import Launch
@@ -150,12 +150,16 @@ class Mover:
             self._away.add({queue, *self._store.lost(self._store.queues())})
             self._announced -= self._away.queues
             self._looked = float("-inf")
-        except (LeaseLost, PermissionDenied, StoreUnreachable):
+        except OF_ANY_QUEUE:
             raise
         except PollConsumerError as error:
-            self._left_out[queue] = error
+            queue = (
+                self._store.keys.queue_of(error.key) or queue
+            )  # of another, to which it sends  # GUARD who is left out
             self._looked = float("-inf")
-            self._emit(QueueLeftOut(queue, str(error)))
+            if queue not in self._left_out:
+                self._left_out[queue] = error
+                self._emit(QueueLeftOut(queue, str(error)))
 
 
 def move(launch: Launch, options: MoverOptions) -> StopReason:

@@ -163,6 +163,11 @@ class Keys:
             keys = self._of_scripts[script, queue] = [prefix + each for each in script.suffixes]
         return keys.copy()
 
+    def queue_of(self, key: str) -> str | None:
+        """The queue whose key it is; None for one of the namespace, or of another."""
+        tag = key[1 : key.find("}")]
+        return tag.removeprefix(f"{self.namespace}:") if tag.startswith(f"{self.namespace}:") else None
+
     def control(self, name: str) -> str:
         """A key of the namespace itself: leases, ledger, durations."""
         return f"{{{self.namespace}}}:{CONTROL_SUFFIXES.get(name, name)}"

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from pollconsumer.core.errors import BadData, StoreUnreachable
 from pollconsumer.core.lifecycle import durations_of
 from pollconsumer.core.messages.message import check_queue
+from pollconsumer.core.notation.instants import LAST_MILLISECOND
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records.rows import ended_at, read_row
@@ -73,6 +74,11 @@ def queue_names(stored: Iterable[bytes]) -> list[str]:
         with suppress(BadData, UnicodeDecodeError):
             names.append(check_queue(name.decode()))
     return sorted(names)
+
+
+def instant_of(score: bytes) -> int:
+    """The instant that is the score of an entry, within the calendar: a corrupt one may be infinite."""
+    return int(min(max(float(score), 0.0), LAST_MILLISECOND))
 
 
 def count_of(text: bytes | None) -> int:

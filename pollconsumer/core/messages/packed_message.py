@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from pollconsumer.core.messages.message import EXTENSION, NO_EXTENSION, NewMessage, checked
+from pollconsumer.core.messages.payloads import Malformed
 from pollconsumer.core.notation.instants import LAST_MILLISECOND
 
 Packed = dict[str, Any]
@@ -17,6 +18,16 @@ FIRST = {
 """Fields of the first versions. These leave an entry with any other field to a newer version if it has all of these
 fields, too, and drop it if it lacks one."""
 DIGEST_DIGITS = (0, 16)
+UNPACKABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError, Malformed)
+
+
+def _types_of(declared: Any) -> tuple[type, ...]:
+    """The types of the values that a field of this declaration may have."""
+    kinds = [get_origin(each) or each for each in get_args(declared) or (declared,)]
+    return (*kinds, int) if float in kinds else (*kinds,)
+
+
+_TYPES = {name: _types_of(declared) for name, declared in NewMessage.__annotations__.items()}
 
 
 def packed(message: NewMessage) -> Packed:
@@ -30,20 +41,30 @@ def packed(message: NewMessage) -> Packed:
 
 
 def unpacked(given: Packed) -> NewMessage:
-    """The inverse of `packed`: a message that the store accepts. ValueError, TypeError, KeyError or AttributeError for
-    anything else."""
-    message = checked(NewMessage(**given | {"payload": given["payload"].encode()}))
+    """The inverse of `packed`: a message that the store accepts. One of `UNPACKABLE` for anything else."""
+    given = given | {"payload": given["payload"].encode()}
+    for name, value in given.items():
+        kinds = _TYPES[name]
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):  # GUARD types of fields
+            raise TypeError(f"{name} is {value!r}")
+    message = checked(NewMessage(**given))
     if message[EXTENSION] != NO_EXTENSION:
         from pollconsumer.core.messages.message_options import options_of
 
         options_of(message)
     if len(message.digest) not in DIGEST_DIGITS or len(bytes.fromhex(message.digest)) * 2 != len(message.digest):
         raise ValueError(message)
-    due, whole = message.due or 0, (message.key_lifetime, message.lifetime, message.delay or 0)
-    if type(due) not in (int, float) or not 0 <= due <= LAST_MILLISECOND:
+    if not 0 <= (message.due or 0) <= LAST_MILLISECOND:
         raise ValueError(message)
     if not re.fullmatch(r"s?|r\d{1,15}", message.key_rule):
         raise ValueError(message)
-    if not all(type(each) is int and 0 <= each < 1 << 46 for each in whole):
-        raise ValueError(message)
+    for number in (message.key_lifetime, message.lifetime, message.delay or 0):
+        whole(number)
     return message
+
+
+def whole(number: object) -> int:
+    """``number``, if it is a whole one of at most 46 bits. ValueError for anything else."""
+    if type(number) is not int or not 0 <= number < 1 << 46:
+        raise ValueError(number)
+    return number

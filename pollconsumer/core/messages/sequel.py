@@ -88,13 +88,20 @@ def decoded(stored: bytes) -> tuple[Sequel, bool]:
 def sequel_of(given: dict[str, Any]) -> tuple[Sequel, bool]:
     known = {name: given[name] for name in given.keys() & set(Sequel._fields)}
     sequel = Sequel(**known)
-    for name, kind in (("batch", str), ("called_by", str), ("links", list)):
+    for name, kind in (("batch", str), ("called_by", str), ("links", list), ("previous", dict | None)):
         if not isinstance(getattr(sequel, name), kind):
             raise TypeError(name)
     for message in (sequel.then, sequel.failed, *sequel.links):
         if message is not None:
             unpacked(message)
     return sequel, len(known) < len(given)
+
+
+def sound(given: Packed) -> NewMessage:
+    """`unpacked`, with what follows the message looked at, too."""
+    message = unpacked(given)
+    decoded(message.sequel.encode())  # GUARD a sequel that is none
+    return message
 
 
 def member_of(message_id: str) -> tuple[str, int] | None:

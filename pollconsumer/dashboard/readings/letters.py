@@ -12,7 +12,7 @@ from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.id_text import id_bytes, id_text
-from pollconsumer.store.server import now_ms, readable_queues
+from pollconsumer.store.server import instant_of, now_ms, readable_queues
 
 AT_ONCE = 100
 """Dead letters that one step looks at."""
@@ -72,18 +72,18 @@ class Letters:
         """The ids of dead letters from the position ``first`` to ``last``, oldest first, each after the instant of its
         death."""
         found = self._wire.command("ZRANGE", self._keys.queue(queue, "dead_letters"), first, last, "WITHSCORES")
-        return [(int(float(at)), each) for each, at in zip(found[::2], found[1::2], strict=True)]
+        return [(instant_of(at), each) for each, at in zip(found[::2], found[1::2], strict=True)]
 
     def those(self, queue: str, ids: dict[bytes, int], wanted: Wanted) -> list[Letter]:
         """The dead letters wanted among ``ids``, each with the instant of its death."""
         if not ids:
             return []
         held, errors = self._wire.all([("HMGET", self._keys.queue(queue, key), *ids) for key in ("rows", "errors")])
-        bare = [each for each, row in zip(ids, held, strict=True) if row is None]
+        bare = [each for each, row in zip(ids, held, strict=True) if not row]
         handlers = {id_bytes(each.id): each.handler for each in self._inspector.those(queue, bare, State.DEAD)}
         found = []
         for (each, at), row, error in zip(ids.items(), held, errors, strict=True):
-            handler = rows.read_row(row).handler if row else handlers[each]
+            handler = rows.read_row(row).handler if row else handlers.get(each, "")
             said = (error or b"").decode("utf-8", "replace").partition(rows.TRACE_FOLLOWS)[0]
             if wanted.handler in (None, handler) and wanted.error in (None, mark_of(said)):
                 found.append(Letter(queue, id_text(each), handler, said, at))

@@ -6,13 +6,14 @@ What the loss of a node of a cluster changes is in `cluster_exchange.py`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from math import inf
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.news.events import NewerMessagesFound, ReservationsLost
+from pollconsumer.core.errors import OF_ANY_QUEUE, PollConsumerError
+from pollconsumer.core.news.events import NewerMessagesFound, QueueLeftOut, ReservationsLost
 from pollconsumer.core.queue_order import Turns
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.launch.shared_memory.launch_progress import Counts
@@ -88,6 +89,8 @@ class Exchange:
         """Queues in which the last promotion found anything that a repair looks at. They are repaired before a later
         step, so that what was reserved with the last one does not wait for a repair."""
         self._repaired = launch.clock()
+        self._left_out = set[str]()
+        """Queues that are not served any more, since garbage stands in their keys."""
 
     def next(self) -> Reservation | None:
         """The next reserved message."""
@@ -168,7 +171,7 @@ class Exchange:
     def begin(self, reservations: Sequence[Reservation], done: Sequence[Done] = ()) -> int:
         """Record, before they are handled, that ``reservations``, all of one queue, are handled at most once; settle
         all outcomes, of this queue also what is ``done``. Returns how many were begun before the first one whose
-        reservation is stale; 0 if they wait for a lost node."""
+        reservation is stale; 0 if they wait for a lost node, or their queue is left out."""
         queue = reservations[0].queue
         if done:
             self._settling.complete(done)
@@ -181,7 +184,11 @@ class Exchange:
         return self._begin(reservations, share)
 
     def _begin(self, reservations: Sequence[Reservation], share: Share) -> int:
-        stale = self._store.begin(self._launch.holder, reservations, share.runs)
+        try:
+            stale = self._store.begin(self._launch.holder, reservations, share.runs)
+        except PollConsumerError as error:
+            self._leave_out(error)
+            return 0
         self._flight.settled()
         if share.completed:
             self._untrimmed += share.completed
@@ -210,7 +217,8 @@ class Exchange:
             self.repair()
 
     def _repair(self, queue: str, live_fences: list[bytes]) -> None:
-        self.brought += repair(self._launch, queue, live_fences, self._add_dead_letter)
+        with self._leaving_out():
+            self.brought += repair(self._launch, queue, live_fences, self._add_dead_letter)
 
     def clear(self) -> None:
         """Release reservations that were not started; settle these releases, and outcomes."""
@@ -243,6 +251,10 @@ class Exchange:
         """Take a step for ``shares``. With ``wait``, for `reserve_when_woken`, the step settles nothing: whatever else
         comes after the wait delays a handler's start."""
         self.report()
+        if self._left_out:
+            shares = [share for share in shares if share.queue not in self._left_out]
+            if not shares and not promoting:
+                return Stepped()
         for share in shares:
             share.limits = self._limits.get(share.queue, "")  # without a claim, too: what is settled makes room
             if share.queue in self._to_trim and not wait:
@@ -252,17 +264,20 @@ class Exchange:
         sent = launch.clock()
         # Handlers go on while a step waits: their reports would wait with it, and newer ones be stored before them.
         carries = self._reporter.has_reported and not wait
-        with self._reporter.carried(self.lost) if carries else nullcontext() as reports:
-            stepped = self._store.step(
-                launch.holder,
-                shares,
-                lasts_ms=int((launch.window.left(sent) + launch.plan.grace) * 1000),
-                now=launch.clock,
-                wait=wait,
-                promoting=promoting,
-                reports=reports,
-                keep=self.held,
-            )
+        try:
+            with self._reporter.carried({*self.lost, *self._left_out}) if carries else nullcontext() as reports:
+                stepped = self._store.step(
+                    launch.holder,
+                    shares,
+                    lasts_ms=int((launch.window.left(sent) + launch.plan.grace) * 1000),
+                    now=launch.clock,
+                    wait=wait,
+                    promoting=promoting,
+                    reports=reports,
+                    keep=self.held,
+                )
+        except PollConsumerError as error:
+            return self._send_without(error, shares, promoting)
         self.reserved += self._settling.named(stepped.reserved)
         self.successor = self.successor or stepped.successor
         self.held_back = self.held_back or stepped.held_back
@@ -313,13 +328,47 @@ class Exchange:
             self._repair_when_due()
 
     def _send_outgoing(self, queue: str) -> None:
-        self.brought += send_on(self._launch, queue)
+        with self._leaving_out():
+            self.brought += send_on(self._launch, queue)
 
     def _tick(self, queue: str) -> None:
-        self.brought += tick(self._launch, queue)
+        with self._leaving_out():
+            self.brought += tick(self._launch, queue)
 
     def _trim(self, queue: str) -> None:
-        self._store.upkeep.trim(queue, self._keeping.get(queue, Retention()))
+        with self._leaving_out():
+            self._store.upkeep.trim(queue, self._keeping.get(queue, Retention()))
+
+    @contextmanager
+    def _leaving_out(self) -> Iterator[None]:
+        try:
+            yield
+        except PollConsumerError as error:
+            self._leave_out(error)
+
+    def _leave_out(self, error: PollConsumerError) -> None:
+        """Go on without the queue in whose keys garbage stands, for the rest of the launch: its reservations are left
+        to the next one. Raise ``error`` if that is not the reason, or if no other queue is left."""
+        queue = self._store.keys.queue_of(error.key)
+        if queue is None or isinstance(error, OF_ANY_QUEUE) or {queue}.issuperset(self._turns.queues):
+            raise error
+        if queue in self._left_out:
+            return
+        self._left_out.add(queue)
+        self._turns.leave_out(queue)
+        with self.passing:
+            for waiting in (self.reserved, self.gathered, self._put_off):
+                kept = [each for each in waiting if each.queue != queue]
+                waiting.clear()
+                waiting.extend(kept)
+        self._emit(QueueLeftOut(queue, str(error)))
+
+    def _send_without(self, error: PollConsumerError, shares: Sequence[Share], promoting: Sequence[str]) -> Stepped:
+        """Send what the store refused again, but for what is of the queue that it refused it for."""
+        self._leave_out(error)
+        shares = [share for share in shares if share.queue not in self._left_out]
+        self._store.give_back(self._launch.holder, shares, self.held)  # GUARD what was reserved beside a refusal
+        return self._send(shares, promoting=[queue for queue in promoting if queue not in self._left_out])
 
     def held(self, queue: str) -> set[bytes]:
         """Ids of what is reserved, in hand or not settled."""

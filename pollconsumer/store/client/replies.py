@@ -59,13 +59,16 @@ class OutOfTime(Unanswered):
         super().__init__("no time", sent=False)
 
 
-def raise_if_error(answer: Any) -> None:
-    """Raise the exception for an error reply, if ``answer`` is one."""
+def raise_if_error(answer: Any, command: Sequence[Any] = ()) -> None:
+    """Raise the exception for an error reply to ``command``, if ``answer`` is one. It names the key of the command, or
+    the first key of its script."""
     if isinstance(answer, ErrorReply):
-        raise _exception_for(str(answer)) from None
+        raise _exception_for(str(answer), command) from None
 
 
-def _exception_for(text: str) -> Exception:
+def _exception_for(text: str, command: Sequence[Any]) -> Exception:
+    of_script = command[:1] == ("EVALSHA",)
+    key = "".join(map(str, command[3:4] if of_script else command[1:2]))
     kind, _, rest = text.partition(" ")
     if text.startswith(LOGIN_REFUSED):
         fix = "check user and password: those of the store's URL, or what credentials or client give"
@@ -82,8 +85,19 @@ def _exception_for(text: str) -> Exception:
         return Unanswered(text, sent=False)
     for pattern, problem, shown, fix in _REFUSALS:
         if found := re.match(pattern, text):
-            return StoreRefused(problem, found.expand(shown) or None, fix)
-    return PollConsumerError(f"the store refused a command: {text.removeprefix('ERR ')}")  # a bug of ours, shown whole
+            value = found.expand(shown) or None
+            if not problem.startswith("key "):
+                return StoreRefused(problem, value, fix)
+            if key and kind != "FOREIGN":
+                value = f"one of {key[: key.find('}') + 1]}" if of_script else key
+            return _about(key, StoreRefused(problem, value, fix))
+    # A bug of ours, shown whole: scripts are to bear what stands in their keys.
+    return _about(key, PollConsumerError(f"the store refused a command: {text.removeprefix('ERR ')}"))
+
+
+def _about(key: str, error: PollConsumerError) -> PollConsumerError:
+    error.key = key
+    return error
 
 
 def misread(error: BaseException, said: object = None) -> StoreRefused | None:

@@ -88,10 +88,10 @@ class ServerWire(Wire):
         if loading and commands[-1][0] in ("WAIT", "WAITAOF"):
             self.send(commands[-1:])
             answers[-1:] = self._answers(1, self._bearing().for_one_answer(blocking))
-        refusals = [answer for answer in answers if isinstance(answer, ErrorReply)]
+        refusals = [at for at, answer in enumerate(answers) if isinstance(answer, ErrorReply)]
         try:
-            for refusal in refusals:
-                self._refuse(refusal)
+            for at in refusals:
+                self._refuse(answers[at], commands[at])
         except Unanswered as unanswered:
             unanswered.sent = len(refusals) < len(answers)
             raise

@@ -204,9 +204,9 @@ class Wire(ABC):
             self._abandon()
             raise
 
-    def _refuse(self, reply: ErrorReply) -> None:
-        """Raise for an error reply. If a key is of another type, the store may have been closed since the connection
-        was greeted: greeting it again tells."""
+    def _refuse(self, reply: ErrorReply, command: Command) -> None:
+        """Raise for an error reply to ``command``. If a key is of another type, the store may have been closed since
+        the connection was greeted: greeting it again tells."""
         greet = self._greet
         if greet is not None and "WRONGTYPE" in str(reply):
             self._greet = None
@@ -214,7 +214,7 @@ class Wire(ABC):
                 greet(self)
             finally:
                 self._greet = greet
-        raise_if_error(reply)
+        raise_if_error(reply, command)
 
     @abstractmethod
     def send(self, commands: Sequence[Command]) -> None:

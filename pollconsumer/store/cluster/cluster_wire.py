@@ -200,9 +200,9 @@ class ClusterWire(Wire):
             self._send_to(self._owners(redirected))
         else:
             raise Unanswered("redirected from node to node", sent=len(answers) > 1)
-        for answer in answers:
+        for answer, command in zip(answers, self._commands, strict=True):
             if isinstance(answer, ErrorReply):
-                self._raise(answer, among=len(answers))
+                self._raise(answer, command, among=len(answers))
         self.said = answers
         return answers
 
@@ -267,9 +267,9 @@ class ClusterWire(Wire):
         elif not isinstance(before, ErrorReply):
             answers[at] = least(answer, before)  # GUARD the fewest replicas
 
-    def _raise(self, error: ErrorReply, among: int) -> None:
+    def _raise(self, error: ErrorReply, command: Command, among: int) -> None:
         try:
-            self._refuse(error)
+            self._refuse(error, command)
         except Unanswered as unanswered:
             raise Unanswered(str(unanswered), sent=among > 1) from None  # GUARD what another node may have carried out
 

@@ -23,7 +23,7 @@ class NodeWire(ServerWire):
     """A connection to one node. Its answers may be errors: who sends to several nodes reads the answers of all nodes
     first."""
 
-    def _refuse(self, reply: ErrorReply) -> None: ...
+    def _refuse(self, reply: ErrorReply, command: Command) -> None: ...
 
     def written(self, *, receiving: bool = True) -> list[bytes] | None:  # noqa: ARG002  of a `WatchingWire`
         """Keys that were written since the last call; None for all of them."""

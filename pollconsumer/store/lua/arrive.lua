@@ -15,7 +15,7 @@ local before = redis.call('LLEN', outbox)
 
 for at = 1, #ARGV, 4 do
   local batch, ending, changed, revived = ARGV[at], ARGV[at + 1], 0, 0
-  local state, code, count = redis.call('HGET', batches, batch), codes[ending], counts[ending]
+  local state, code, count = state_of_batch(batch), codes[ending], counts[ending]
   local chunks = {}
   -- GUARD a batch that is forgotten
   for number in string.gmatch(state and ARGV[at + 3] or '', '%d+') do

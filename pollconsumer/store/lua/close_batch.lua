@@ -6,7 +6,7 @@
 
 local batch, now = ARGV[1], now_ms()
 -- EXPECT batch_callbacks batch_instants outbox counters schedule_marker
-local state = redis.call('HGET', batches, batch)
+local state = state_of_batch(batch)
 if not state then return nil end
 local shut = why_shut(state)
 if shut then return shut end  -- GUARD a batch is closed once

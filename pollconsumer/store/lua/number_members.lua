@@ -4,7 +4,7 @@
 -- ARGV batch, how many
 -- Returns the first number; nil if there is no such batch
 
-local state = redis.call('HGET', batches, ARGV[1])
+local state = state_of_batch(ARGV[1])
 if not state then return nil end
 local number = number6(state, NEXT_NUMBER)
 -- GUARD numbers are given once

@@ -8,7 +8,7 @@
 
 local batch, now = ARGV[1], now_ms()
 -- EXPECT batch_callbacks batch_instants outbox counters schedule_marker
-local found = redis.call('HGET', batches, batch)
+local found = state_of_batch(batch)
 local state = found
 local shut = state and why_shut(state)
 if shut then return shut end  -- GUARD a batch that is shut

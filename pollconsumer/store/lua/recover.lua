@@ -45,7 +45,7 @@ for i = #order, 1, -1 do
       local waiting = set(row, RESERVED, NEVER, STARTED, NEVER)
       if not stops_here(id, waiting, now, freed) then
         if has_flag(byte(row, FLAGS), BEGUN) then  -- GUARD begun for the only time
-          redis.call('HINCRBY', counters, 'skipped', 1)
+          count_up('skipped', 1)
           count_settled(row, 'dead', 1)
           end_as_dead(id, row, without_place(id, row, freed), now, at_most_once)
           dead[#dead + 1], dead[#dead + 2], dead[#dead + 3] = id, row, at_most_once

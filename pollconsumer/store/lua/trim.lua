@@ -103,7 +103,8 @@ if is_list and #waiting > 0 then
     local entry = waiting[first]
     -- GUARD completions that differ
     if waiting[i] ~= entry then  -- those of one millisecond and one row are counted together
-      count_settled(sub(entry, 13), 'complete', i - first, number6(entry, 7) - number6(entry, 1))
+      -- GUARD what is no completion
+      if #entry >= 11 + HANDLER then count_settled(sub(entry, 13), 'complete', i - first, number6(entry, 7) - number6(entry, 1)) end
       first = i
     end
   end

@@ -11,6 +11,7 @@ from pollconsumer.store.queues.producer import Producer
 
 OPEN_FOR_MS = 3600 * 1000
 """Time without a word of its producer after which an open batch is abandoned."""
+CALLBACKS = ("then", "failed", "ended")
 MOST_BATCHES = 10_000
 """Batches of a home that have not ended, beyond which producers may open no more."""
 

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.core.messages.packed_message import FIRST, REQUIRED, Packed, packed, unpacked
-from pollconsumer.core.messages.sequel import member_of, sequel_of
-from pollconsumer.store.queues.batches import Ends, NewBatch
+from pollconsumer.core.messages.message import NewMessage, check_id, check_queue
+from pollconsumer.core.messages.packed_message import FIRST, REQUIRED, UNPACKABLE, Packed, packed, whole
+from pollconsumer.core.messages.sequel import member_of, sequel_of, sound
+from pollconsumer.store.queues.batches import CALLBACKS, Ends, NewBatch
 
+MOST_SAID = 160
+"""Characters of what is said of a corrupt entry."""
 _NUMBERED = rb"(\d{1,16})\n"
 _STATES = {"c": State.COMPLETED, "d": State.DEAD, "x": State.CANCELLED, "e": State.EXPIRED}
 """The states by their letters in rows."""
@@ -21,13 +23,15 @@ _ENDED = {"as", "ids", "sequel", "home", "added"}
 
 
 class Entry(NamedTuple):
-    """What an entry of the outbox of ``queue`` has; its ``number`` is 0 if it has none."""
+    """What an entry of the outbox of ``queue`` has; its ``number`` is 0 if it has none. A corrupt one has a
+    ``problem`` alone."""
 
     queue: str
     number: int
     messages: Sequence[NewMessage] = ()
     ends: Sequence[Ends] = ()
     opened: Sequence[NewBatch] = ()
+    problem: str = ""
 
 
 def pack(messages: Sequence[NewMessage], now_ms: int, opened: Sequence[NewBatch] = ()) -> bytes:
@@ -46,11 +50,13 @@ def told_of_member(home: str, added: int = 0) -> bytes:
 
 
 def read_entry(queue: str, entry: bytes) -> Entry | None:
-    """An entry; None if a newer version wrote it. A corrupt one has nothing."""
+    """An entry; None if a newer version wrote it."""
     found = re.match(_NUMBERED, entry)
     number, content = (int(found[1]), entry[found.end() :]) if found else (0, entry)
     try:
         given = json.loads(content)
+        if not isinstance(given, list):
+            raise TypeError("it is no list")
         if _is_newer(given):  # GUARD entries of a newer version
             return None
         messages, ends, opened = list[NewMessage](), list[Ends](), list[NewBatch]()
@@ -60,12 +66,12 @@ def read_entry(queue: str, entry: bytes) -> Entry | None:
                 messages += more
                 ends += end
             elif "opens" in each:
-                opened.append(NewBatch(**each["opens"]))
+                opened.append(_opened(each["opens"]))
             else:
                 messages.append(_message(each, number))
         return Entry(queue, number, messages, ends, opened)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return Entry(queue, number)
+    except UNPACKABLE as error:
+        return Entry(queue, number, problem=f"{type(error).__name__}: {error}"[:MOST_SAID])
 
 
 def _noted(**note: Packed) -> Packed:
@@ -90,9 +96,10 @@ def _is_newer(given: list[Packed]) -> bool:
 def _ended(queue: str, number: int, told: Packed) -> tuple[list[NewMessage], list[Ends]]:
     """The messages to enqueue for messages that have ended, and what their batches are told."""
     letter, ids = told["as"], told["ids"].split(" ")
+    state = _STATES[letter]
     if "sequel" not in told:
-        return [], _ends(told["home"], letter, ids, told["added"])
-    sequel, state = sequel_of(told["sequel"])[0], _STATES[letter]
+        return [], _ends(told["home"], letter, ids, whole(told["added"]))
+    sequel = sequel_of(told["sequel"])[0]
     messages = sequel.following(ids[0], queue, state, number // 1000)
     return messages, _ends(sequel.batch, letter, ids) if sequel.ends_member(state) else []
 
@@ -102,12 +109,26 @@ def _ends(home: str, letter: str, ids: Sequence[str], added: int = 0) -> list[En
     numbers = dict[str, list[int]]()
     for batch, number in filter(None, map(member_of, ids)):
         numbers.setdefault(batch, []).append(number)
-    return [Ends(home, batch, letter, of_batch, int(added)) for batch, of_batch in numbers.items()]
+    return [Ends(check_queue(home), batch, letter, of_batch, added) for batch, of_batch in numbers.items()]
+
+
+def _opened(given: Packed) -> NewBatch:
+    """A batch that a completion opens."""
+    batch = NewBatch(**given)
+    check_queue(batch.home)
+    check_id(batch.id)
+    for name, message in batch.callbacks.items():
+        if name not in CALLBACKS:
+            raise ValueError(name)
+        sound(message)
+    for number in (batch.expires, batch.total or 0):
+        whole(number)
+    return batch
 
 
 def _message(given: dict[str, Any], number: int) -> NewMessage:
     """A message that `enqueue` accepts. The delay of one that was written before the entry counts from that."""
-    message = unpacked(given)
+    message = sound(given)
     if message.delay is None:
         return message
     if not number:

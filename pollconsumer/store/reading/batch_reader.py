@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from pollconsumer.core.errors import NotFound
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.messages.message import check_handler, check_id, check_queue
 from pollconsumer.core.notation import strict_json
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
@@ -20,6 +21,8 @@ CALLED = {"then": 4, "failed": 8, "ended": 2}
 """The callbacks, and the flags of those that are enqueued."""
 PER_CHUNK, FIRST_ADDED = 512, 1 << 20
 """Members in a field of ``batch_members``, and the first number of added members, as in ``lua/parts/batches.lua``."""
+STATE_BYTES, LAST_NUMBER = 55, 10**8
+"""The bytes of a batch's state, and the number above all of members, which have eight digits in their ids."""
 LOOKED_THROUGH = 100
 """Chunks in which some members are looked for at once."""
 OUTSTANDING, COMPLETED, DEAD, OTHERWISE = range(4)
@@ -122,7 +125,7 @@ class BatchReader:
         first, last = self._wire.all([("ZRANGE", instants, 0, COUNTED - 1), ("ZRANGE", instants, -COUNTED, -1)])
         ids = {*first, *last}
         stored = self._wire.command("HMGET", self._keys.queue(home, "batches"), *ids) if ids else []
-        return Counter(_state_of(each[0]) for each in stored if each is not None)
+        return Counter(_state_of(each[0]) for each in stored if _is_sound(each))
 
     def queues_ahead(self, batch: BatchStatus, most: int) -> list[str]:
         """The queues of ``most`` outstanding members at most, of those that were added first and last."""
@@ -206,7 +209,7 @@ class BatchReader:
             return chunk + 1
         after = max(chunk + 1, first_added)
         state = self._wire.command("HGET", self._keys.queue(batch.home, "batches"), batch.id)
-        return after if state is not None and after * PER_CHUNK < _numbers_of(state)[-1] else None
+        return after if _is_sound(state) and after * PER_CHUNK < _numbers_of(state)[-1] else None
 
     def _numbers(self, home: str, batch: str, which: str | None, chunk: int) -> list[int]:
         first = chunk * PER_CHUNK
@@ -252,7 +255,7 @@ class BatchReader:
     def _counted(self, home: str, batch_id: str) -> BatchStatus | None:
         """The batch without its callbacks."""
         state = self._wire.command("HGET", self._keys.queue(home, "batches"), batch_id)
-        return None if state is None else _status(home, batch_id, state, [None] * len(CALLED))
+        return _status(home, batch_id, state, [None] * len(CALLED))
 
     def _read(self, home: str, ids: Sequence[str]) -> list[BatchStatus | None]:
         fields = [f"{each}\n{name}" for each in ids for name in CALLED]
@@ -265,10 +268,10 @@ class BatchReader:
             ]
         )
         found = [
-            None if state is None else _status(home, each, state, stored[3 * at : 3 * at + 3])
+            _status(home, each, state, stored[3 * at : 3 * at + 3])
             for at, (each, state) in enumerate(zip(ids, states, strict=True))
         ]
-        flags = [0 if state is None else state[0] for state in states]
+        flags = [state[0] if state else 0 for state in states]
         enqueued = self._states_of(
             each
             for batch, known in zip(found, flags, strict=True)
@@ -303,7 +306,10 @@ def _ended(batch: BatchStatus) -> int:
     return batch.completed + batch.dead + batch.cancelled + batch.expired
 
 
-def _status(home: str, batch_id: str, state: bytes, stored: Sequence[bytes | None]) -> BatchStatus:
+def _status(home: str, batch_id: str, state: bytes | None, stored: Sequence[bytes | None]) -> BatchStatus | None:
+    """A batch; None if there is none, or if its state is corrupt: then no script takes it for one."""
+    if not _is_sound(state):
+        return None
     total, completed, dead, cancelled, expired, created, ended, expires, _ = _numbers_of(state)
     is_how = _state_of(state[0])
     if is_how == "abandoned":  # its producer told no total
@@ -311,11 +317,26 @@ def _status(home: str, batch_id: str, state: bytes, stored: Sequence[bytes | Non
     callbacks = tuple(
         BatchCallback(name, given["handler"], given["id"], given["queue"], None)
         for name, each in zip(CALLED, stored, strict=True)
-        if each
-        for given in strict_json.parse(each)
+        for given in _messages_in(each or b"[]")
     )
     counts = (total, completed, dead, cancelled, expired)
     return BatchStatus(batch_id, home, is_how, *counts, created, ended or None, expires or None, callbacks)
+
+
+def _is_sound(state: bytes | None) -> TypeGuard[bytes]:
+    """Whether this is the state of a batch, as ``lua/parts/batches.lua`` looks at it."""
+    return state is not None and len(state) == STATE_BYTES and _numbers_of(state)[-1] <= LAST_NUMBER
+
+
+def _messages_in(entry: bytes) -> list[dict[str, str]]:
+    """The messages of an entry that name handler, id and queue; none of a corrupt one."""
+    try:
+        given = strict_json.parse(entry)
+        for each in given:
+            check_handler(each["handler"]), check_id(each["id"]), check_queue(each["queue"])
+    except (ValueError, TypeError, KeyError):
+        return []
+    return list(given)
 
 
 def _with_states(batch: BatchStatus, enqueued: Mapping[str, str]) -> tuple[BatchCallback, ...]:

@@ -113,7 +113,7 @@ def content(record: bytes) -> tuple[str, bytes, bytes, int, bytes]:
     """Handler name, payload, encoded options, expiry and encoded sequel of a record: the expiry in epoch ms, 0 for
     never."""
     at, options, expires, sequel = RECORD_KEYS, b"", 0, b""
-    if record[1:2] != b"\0":  # most have neither key
+    if record[1:2] > b"\0":  # most have neither key; a corrupt one may be empty
         at = keys_end = _after_keys(record)
         if record[1] & _DIGEST:
             at += DIGEST_BYTES

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from pollconsumer.core.choices import After, Overlap
-from pollconsumer.core.errors import LeaseLost, PermissionDenied, PollConsumerError, StoreUnreachable
+from pollconsumer.core.errors import OF_ANY_QUEUE, PollConsumerError
 from pollconsumer.core.news import events
 from pollconsumer.core.news.events import Event
 from pollconsumer.core.recurrence import Recurrence, Tick, tick, tick_after_end
@@ -30,8 +30,6 @@ MOST_ANEW = 10_000
 """Recurrences of a queue that a launch looks at after the clock was set back, the last ones due first."""
 PUT_AT_RUN_TIME = b'{"rule":'
 """How the definition of a recurrence begins that was put at run time."""
-OF_ANY_QUEUE = (LeaseLost, PermissionDenied, StoreUnreachable)
-"""Errors that are not due to a single queue's keys."""
 
 
 class LaunchRecurrences:

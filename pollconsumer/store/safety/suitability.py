@@ -11,6 +11,7 @@ from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.replies import RESTORE, ErrorReply, Unanswered
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.safety.rollback import Rollback
 from pollconsumer.store.server import info_fields
 
@@ -56,10 +57,10 @@ class Suitability:
             replicas, held, *mark = self._check(wire, ("GET", self._key), *self._mark)
         except StoreRefused:  # a closed store has a note in place of each key
             _, held = self._check(wire, ("GET", self._key))
-            self._recognise(wire, known, held.decode() if held else None)
+            self._recognise(wire, known, id_text(held) if held else None)
             raise
         if not isinstance(held, ErrorReply):
-            self._recognise(wire, known, held.decode() if held else None)
+            self._recognise(wire, known, id_text(held) if held else None)
             if self._rollback is not None:
                 self._rollback.look(wire, mark[0], seen)
         return int(replicas)
@@ -112,7 +113,7 @@ class Suitability:
         if known is None:
             if held is None:  # give the store an id, unless another process has by now
                 *_, given = wire.once([("SET", self._key, os.urandom(16).hex(), "NX"), ("GET", self._key)])
-                held = given.decode()
+                held = id_text(given)
             self._memo.write(held)
             return
         if held != known:

@@ -11,6 +11,7 @@ local PER_CHUNK = 512  -- members of which a field of batch_members tells
 local FIRST_ADDED = 1048576  -- numbers from here on are of members that members have added
 local ENDED_KEPT_MS = 172800000  -- an ended batch is kept for two days
 
+
 local function with_batch_flag(state, flag)
   return char(byte(state, BATCH_FLAGS) + flag) .. sub(state, TOTAL)
 end
@@ -21,6 +22,13 @@ end
 
 local function with_number(state, field, number)
   return sub(state, 1, field - 1) .. be6(number) .. sub(state, field + 6)
+end
+
+-- The state of a batch; nil if there is none, or if it is corrupt. Numbers of members have eight digits at most.
+local BATCH_BYTES, LAST_NUMBER = 55, 100000000
+local function state_of_batch(batch)
+  local state = redis.call('HGET', batches, batch)
+  return state and #state == BATCH_BYTES and number6(state, NEXT_NUMBER) <= LAST_NUMBER and state or nil  -- GUARD a state that is none
 end
 
 -- Enqueue a callback, once: the flag says that it was. Returns the new state.

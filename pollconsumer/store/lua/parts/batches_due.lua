@@ -31,7 +31,7 @@ end
 
 for i = 1, #batches_due do
   local batch = batches_due[i]
-  local state = redis.call('HGET', batches, batch)
+  local state = state_of_batch(batch)
   if not state or has_batch_flag(state, BATCH_ENDED) then  -- GUARD what has ended is forgotten
     redis.call('ZREM', batch_instants, batch)
     if state then

@@ -17,7 +17,7 @@ local function wait_anew(id, before, row, record, state, due, exactly)
   local may_be_listed = state == 'ready' and priority_of(before) == 0
     and (not redis.acl_check_cmd or redis.acl_check_cmd('LREM', ready, '1', id))
   if may_be_listed and redis.call('LREM', ready, 1, id) == 1 then  -- GUARD its turn
-    redis.call('HINCRBY', counters, DUPLICATES, -1)
+    count_up(DUPLICATES, -1)
   end
   remove(id, before, record, state)
   -- GUARD booked no longer

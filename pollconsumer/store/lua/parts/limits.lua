@@ -5,8 +5,9 @@
 local function left_of_quota(quota, period, sixtieth)
   local spent, used, oldest = redis.call('HGETALL', handed_out), 0, (floor(now / sixtieth) + 1) * sixtieth
   for i = 1, #spent, 2 do
-    local ends = (tonumber(spent[i]) + 1) * sixtieth
-    if ends <= now - period or ends > now + period then
+    local ends = ((whole(spent[i]) and tonumber(spent[i]) or -1) + 1) * sixtieth
+    -- GUARD counts of a quota that are none
+    if ends <= now - period or ends > now + period or not whole(spent[i + 1]) then
       redis.call('HDEL', handed_out, spent[i])
     else
       used = used + tonumber(spent[i + 1])

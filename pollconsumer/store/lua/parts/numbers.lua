@@ -40,3 +40,11 @@ end
 local function whole(text)
   return text and #text < 16 and find(text, '^%d+$') ~= nil and tonumber(text) < 281474976710656
 end
+
+-- Count in the queue's counters. What is no number begins anew.
+local function count_up(name, by)
+  local is_number, count = pcall(redis.call, 'HINCRBY', counters, name, by)
+  if is_number then return count end
+  redis.call('HSET', counters, name, by)  -- GUARD counters that are no numbers
+  return by
+end

@@ -40,7 +40,7 @@ local function offer_places(key)
   local from, to = '[' .. key .. '\0', '(' .. key .. '\1'
   local line = redis.call('ZRANGEBYLEX', waiting_for_place, from, to, 'LIMIT', 0, 1)
   if #line == 0 then return 0 end
-  local taken = tonumber(redis.call('HGET', places_taken, key) or 0)
+  local taken = tonumber(redis.call('HGET', places_taken, key) or 0) or 0  -- GUARD places that are no number
   local most = concurrency(readable(redis.call('HGET', records, id_in_line(line[1], key)))) or taken + 1
   if most - taken < 1 then return 0 end
   if most - taken > 1 then line = redis.call('ZRANGEBYLEX', waiting_for_place, from, to, 'LIMIT', 0, most - taken) end
@@ -51,7 +51,7 @@ local function offer_places(key)
     if row and state_of(row) == 'ready' and line_entry(id, row, key) == line[i] then
       if has_flag(byte(row, FLAGS), WAITING) then
         redis.call('HSET', rows, id, set(row, FLAGS, char(byte(row, FLAGS) - WAITING)))
-        redis.call('HINCRBY', counters, DUPLICATES, 1)
+        count_up(DUPLICATES, 1)
         push_front(id, row)
         offered = offered + 1
       end
@@ -74,7 +74,7 @@ local function return_to_queue(id, row)
   local _, key = concurrency(has_flag(byte(row, FLAGS), CONCURRENCY) and readable(redis.call('HGET', records, id)))
   if key then
     free_place(key)
-    local number = FIRST_NUMBER - redis.call('HINCRBY', counters, 'stood in line', 1)
+    local number = FIRST_NUMBER - count_up('stood in line', 1)
     local stands, entry = waiting_row(id, row, key, number)
     redis.call('HSET', rows, id, stands)
     redis.call('ZADD', waiting_for_place, 0, entry)

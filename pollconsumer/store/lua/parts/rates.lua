@@ -27,7 +27,7 @@ local function ledger_of(record)
   end
   local held, handed, booked = redis.call('HGET', rates, field), '', ''
   high, low = byte(held or '', 7, 8)
-  if low then
+  if low and #held % 6 == 2 and #held >= 8 + 6 * (high * 256 + low) then  -- GUARD a ledger that is none
     local ends, since = 8 + 6 * (high * 256 + low), be6(math.max(0, now - period))
     -- GUARD charges end with the period; bookings end with the period
     handed, booked = later_than(since, sub(held, 9, ends)), later_than(since, sub(held, ends + 1))

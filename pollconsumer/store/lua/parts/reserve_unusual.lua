@@ -24,7 +24,7 @@ look_at = function(i, id, row, record, ends, handler_begins)
     make_dead(id, nil, record, 'its row cannot be read')
     passed_over = true
   elseif not record then
-    if not found_rows[i] and not found_records[i] and tonumber(redis.call('HGET', counters, DUPLICATES) or 0) > duplicates then
+    if not found_rows[i] and not found_records[i] and (tonumber(redis.call('HGET', counters, DUPLICATES) or 0) or 0) > duplicates then
       duplicates = duplicates + 1
     else
       if row and in_line(row) then duplicates = duplicates + 1 end
@@ -56,7 +56,7 @@ look_at = function(i, id, row, record, ends, handler_begins)
     elseif key then
       has_place = taken[key] < concurrency(record)  -- GUARD places of a concurrency key
       if not has_place then
-        number = (number or FIRST_NUMBER + redis.call('HINCRBY', counters, 'stood in line', #ids) - #ids) + 1
+        number = (number or FIRST_NUMBER + count_up('stood in line', #ids) - #ids) + 1
         waiting_rows[#waiting_rows + 1] = id
         entries[#entries + 1] = 0
         waiting_rows[#waiting_rows + 1], entries[#entries + 1] = waiting_row(id, row or fresh_row(record), key, number)
@@ -81,5 +81,5 @@ put_aside = function()
   end
   -- A repeated id that another program pushed was never counted.
   local counted = duplicates > 0 and tonumber(redis.call('HGET', counters, DUPLICATES) or 0) or 0
-  if counted > 0 then redis.call('HINCRBY', counters, DUPLICATES, -math.min(duplicates, counted)) end
+  if counted > 0 then count_up(DUPLICATES, -math.min(duplicates, counted)) end
 end

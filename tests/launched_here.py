@@ -1,0 +1,105 @@
+"""Whole launches within the test's process: settings, lease, work, ledger; without the heartbeat's fork, signals and
+the watchdog. A launch of a fresh process costs twenty times as much."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from unittest import mock
+
+from pollconsumer.interface.assembly import launch_roles, mover_launch
+from pollconsumer.interface.cli import launch_command
+from pollconsumer.runtime.launch import launch_run
+from pollconsumer.runtime.launch.host import ThisProcess
+from pollconsumer.runtime.mover import Mover
+from pollconsumer.runtime.system.signals import StopRequest
+from pollconsumer.store.leases import TRUSTED_FOR
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from pollconsumer.runtime.launch.heartbeat import OpenStore
+    from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
+    from pollconsumer.runtime.launch.tenure import Tenure
+    from pollconsumer.runtime.pings.pinger import Pinger
+    from pollconsumer.runtime.system.process_exit import LateAct
+
+
+class NoHeartbeat:
+    """The lease of a launch that is shorter than it."""
+
+    def __init__(self, progress: LaunchProgress) -> None:
+        self._progress, self.pid = progress, os.getpid()
+
+    def hold(self, tenure: Tenure) -> None:
+        self._progress.trust_until(tenure.asked + TRUSTED_FOR)
+
+    def is_alive(self) -> bool:
+        return True
+
+    def stop(self) -> None: ...
+
+
+class TestsProcess(ThisProcess):
+    """A process that goes on after its launches."""
+
+    def __init__(self) -> None:
+        self.at_ends: list[Callable[[], None]] = []
+
+    def started_at(self) -> float:
+        return time.monotonic()
+
+    def leave_by(self, instant: float) -> None: ...
+
+    def before_exit(self, act: LateAct) -> None:
+        self.at_ends.append(lambda: act(lambda: 1.0))
+
+    def at_exit(self, act: Callable[[], None]) -> None:
+        self.at_ends.append(act)
+
+    def catch_signals(self) -> StopRequest:
+        self.interruption = StopRequest()
+        return self.interruption
+
+    def start_heartbeat(
+        self,
+        progress: LaunchProgress,
+        open_store: OpenStore,  # noqa: ARG002  of the protocol
+        on_launch_death: Callable[[int], None] | None,  # noqa: ARG002
+    ) -> NoHeartbeat:
+        return NoHeartbeat(progress)
+
+    def end_in(self, seconds: float, last_act: Callable[[], str]) -> Callable[[], None]:  # noqa: ARG002
+        return lambda: None
+
+
+def run_launch(
+    plan: Any, opener: Any, emit: Any, prepare: Any, on_death: Any = None, *, pinger: Pinger | None = None
+) -> None:
+    host = TestsProcess()
+
+    def stop(*_: object) -> None:
+        host.interruption.signal = signal.SIGTERM
+
+    try:
+        with mock.patch.object(Mover, "idle", stop):  # a mover ends only with its window
+            launch_run.run_launch(plan, opener, emit, prepare, on_death, host, pinger)
+    finally:
+        for act in host.at_ends:
+            act()
+
+
+@contextmanager
+def launches_here() -> Iterator[None]:
+    """Have the commands ``run`` and ``move`` launch here."""
+    with (
+        mock.patch.object(launch_roles, "run_launch", run_launch),
+        mock.patch.object(mover_launch, "run_launch", run_launch),
+        mock.patch.object(launch_command, "outlast_readers", return_value=list),
+        mock.patch.object(launch_command, "before_exit"),
+    ):
+        yield
