@@ -8,6 +8,7 @@ from pathlib import Path
 from pollconsumer.core.errors import CannotCreate, NotReplicated, PollConsumerError, StoreUnreachable
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.interface.settings.model import Settings
+from pollconsumer.runtime.embedded.directory import modes_of
 from pollconsumer.runtime.spool.spool import Spool
 
 NOT_SPOOLED = "; not spooled: "
@@ -17,7 +18,8 @@ def spool_of(settings: Settings) -> Spool:
     """The spool that the settings name."""
     directory = settings.spool_directory()
     assert directory is not None
-    return Spool(directory, settings.namespace, shared=settings.data is not None)
+    shared = settings.data is not None and modes_of(settings.data_directory()).shared
+    return Spool(directory, settings.namespace, shared=shared)
 
 
 def usable_spool(settings: Settings) -> Path | None:

@@ -42,7 +42,7 @@ def server_of(settings: Settings) -> EmbeddedServer:
     from pollconsumer.runtime.embedded.server import EmbeddedServer  # imported lazily: many stores are not embedded
 
     return EmbeddedServer(
-        settings.data_directory(), shared=settings.data is not None, program=server_program_of(settings)
+        settings.data_directory(), named=settings.data is not None, program=server_program_of(settings)
     )
 
 

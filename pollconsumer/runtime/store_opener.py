@@ -123,7 +123,7 @@ class StoreOpener:
         """The directory of the embedded server, which is revived from now on."""
         from pollconsumer.runtime.embedded.server import EmbeddedServer  # a user's server needs none of it
 
-        server = EmbeddedServer(data or data_directory(), shared=data is not None, program=program)
+        server = EmbeddedServer(data or data_directory(), named=data is not None, program=program)
         if data is not None:
             server.check_directory()  # its socket is connected to before anything else is looked at
         self._url = server.url

@@ -410,7 +410,7 @@ def test_a_user_id_without_a_home_is_told_what_to_set(monkeypatch: pytest.Monkey
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
-    with pytest.raises(CannotCreate, match="set XDG_DATA_HOME"):
+    with pytest.raises(CannotCreate, match="set data to a directory that you may write"):
         data_directory()
 
 

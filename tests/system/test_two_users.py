@@ -121,8 +121,9 @@ def test_what_the_web_server_spools_the_crontabs_user_takes_in_and_no_stranger_r
     assert spool("web").returncode == 0
     assert {stat.S_IMODE(each.stat().st_mode) for each in (shared.data / "spool").iterdir()} == {0o660}
     refused = spool("eve")
-    assert (refused.returncode, refused.stderr.count("\n")) == (73, 1)
-    assert refused.stderr.endswith("makes one that the users of a group share; the store is unreachable, too\n")
+    assert (refused.returncode, refused.stderr.count("\n")) == (69, 1)
+    assert "; not spooled: " in refused.stderr
+    assert refused.stderr.endswith("makes one that the users of a group share\n")
     shared.run("ada", *DRAIN, umask=umask)
     shared.run("web", *DRAIN, umask=umask)
     assert shared.completed("ada") == 1
@@ -144,6 +145,9 @@ def test_strangers_are_refused_and_cannot_connect(shared: Shared) -> None:
     [
         ("web", 0o2777, "has mode 2777, not 2770"),
         ("web", 0o0770, "has mode 0770, not 2770"),
+        ("web", 0o0700, f"belongs to user id {UIDS['web']} alone"),
+        ("ada", 0o0770, "has mode 0770, not 2770"),
+        ("ada", 0o0757, "has mode 0757, not 2770"),
         ("web", 0o3770, "has mode 3770, not 2770"),
         ("web", 0o2750, "has mode 2750, not 2770"),
         ("eve", 0o2770, f"belongs to user id {UIDS['eve']}, who is no member of its group, id {APP}"),
@@ -158,6 +162,7 @@ def test_a_directory_that_others_could_use_or_not_all_of_the_group_is_refused(
         assert refused.returncode == 77, command
         assert refused.stderr == (
             f"pollconsumer: error: data directory {problem}: {shared.data}; "
+            "install -d -o USER -m 700 makes one of your own, "
             "install -d -o USER -g GROUP -m 2770 makes one that the users of a group share\n"
         )
     assert not list(shared.data.iterdir())
@@ -200,6 +205,43 @@ def test_the_server_that_root_starts_is_the_directorys_owners(shared: Shared) ->
     assert os.stat(f"/proc/{pid}").st_uid == UIDS["web"]  # noqa: PTH116
     shared.run("ada", *DRAIN)
     assert shared.completed("web") == 1
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o750, 0o755, None])
+def test_a_directory_that_its_user_alone_may_write_is_private(shared: Shared, mode: int | None) -> None:
+    """``None``: it is not there yet."""
+    if mode is None:
+        shared.data.rmdir()
+        os.chown(shared.users.place, UIDS["ada"], APP)
+    else:
+        shared.give("ada", mode)
+    with shared.config.open("a") as config:
+        config.write('spool = "data/spool"\n')
+    shared.run("ada", "enqueue", "hello", '{"name": "a"}', umask="000")
+    shared.run("ada", *DRAIN)
+    assert shared.completed("ada") == 1
+    away = ("--store", f"unix://{shared.data}/away")
+    spooled = shared.users.run("ada", *away, "enqueue", "hello", '{"name": "b"}', config=shared.config)
+    assert (spooled.returncode, (shared.data / "spool").is_dir()) == (0, True)
+    for path in shared.data.rglob("*"):
+        assert not path.lstat().st_mode & 0o077, path
+    if mode is None:
+        assert stat.S_IMODE(shared.data.stat().st_mode) == 0o700
+        return
+    refused = shared.users.run("web", "status", config=shared.config)
+    assert (refused.returncode, f"belongs to user id {UIDS['ada']} alone" in refused.stderr) == (77, True)
+
+
+def test_a_directory_that_cannot_be_made_is_named_as_it_is_set(shared: Shared) -> None:
+    shared.data.rmdir()
+    for mode in (0o755, 0o2755):
+        shared.users.place.chmod(mode)
+        refused = shared.users.run("ada", "status", config=shared.config)
+        assert (refused.returncode, refused.stderr) == (
+            73,
+            f"pollconsumer: error: cannot create {shared.data}: Permission denied; install -d -o USER -m 700 makes one "
+            "of your own, install -d -o USER -g GROUP -m 2770 makes one that the users of a group share\n",
+        )
 
 
 def test_the_first_user_makes_the_directory_if_it_may(shared: Shared) -> None:

@@ -25,6 +25,7 @@ SOCKET, LOCK, LOG, PID = "server.sock", "server.lock", "server.log", "server.pid
 AOF_DIRECTORY = "appendonlydir"
 LONGEST_ADDRESS = 107 if sys.platform == "linux" else 103  # bytes of sockaddr_un, without the final NUL
 SHARE = "install -d -o USER -g GROUP -m 2770 makes one that the users of a group share"
+OWN_OR_SHARE = f"install -d -o USER -m 700 makes one of your own, {SHARE}"
 
 
 class DirectoryModes(NamedTuple):
@@ -41,7 +42,20 @@ class DirectoryModes(NamedTuple):
 
 
 PRIVATE = DirectoryModes(0o700, 0o600, "700", 0o077, f"make sure that it is yours alone, or {ELSEWHERE}", shared=False)
-SHARED = DirectoryModes(0o2770, 0o660, "770", 0o007, SHARE, shared=True)
+SHARED = DirectoryModes(0o2770, 0o660, "770", 0o007, OWN_OR_SHARE, shared=True)
+
+
+def modes_of(directory: Path) -> DirectoryModes:
+    """Those of a directory that the settings name: private if it is this user's and no others may write there, else a
+    group's. One that is missing becomes a group's where its parent has the group's bit."""
+    try:
+        found = directory.lstat()
+    except OSError:
+        with suppress(OSError):
+            if directory.parent.stat().st_mode & stat.S_ISGID:
+                return SHARED
+        return PRIVATE._replace(fix=OWN_OR_SHARE)
+    return PRIVATE._replace(fix=OWN_OR_SHARE) if why_not_ours(found) is None else SHARED
 
 
 def check_directory(directory: Path, access: DirectoryModes = PRIVATE) -> bool:
@@ -72,7 +86,8 @@ def create_directory(directory: Path, access: DirectoryModes = PRIVATE) -> None:
         else:
             make_directory(directory)
     except OSError as error:
-        raise cannot_create(Path(error.filename), error, access.fix) from None
+        path = directory if access.shared else Path(error.filename)  # the shared one has another name until it is whole
+        raise cannot_create(path, error, access.fix) from None
     check_directory(directory, access)
 
 

@@ -23,10 +23,10 @@ from pollconsumer.runtime.embedded.directory import (
     LOG,
     PID,
     PRIVATE,
-    SHARED,
     check_directory,
     create_directory,
     link_address,
+    modes_of,
     process_without_socket,
     socket_address,
     take_lock,
@@ -58,10 +58,11 @@ class ServerStatus(NamedTuple):
 class EmbeddedServer:
     """The server of one data directory. Making this object starts and checks nothing."""
 
-    def __init__(self, directory: Path, *, shared: bool = False, program: Path | None = None) -> None:
-        """``shared``: the users of the directory's group share it, and any of them starts the server. ``program``: what
-        a start runs; None for the one that is found."""
-        self.directory, self._access = Path(directory).absolute(), SHARED if shared else PRIVATE
+    def __init__(self, directory: Path, *, named: bool = False, program: Path | None = None) -> None:
+        """``named``: the settings name the directory, and its mode says whether the users of its group share it; then
+        any of them starts the server. ``program``: what a start runs; None for the one that is found."""
+        self.directory = Path(directory).absolute()
+        self._access = modes_of(self.directory) if named else PRIVATE
         self._program = program
 
     def check_directory(self) -> bool:

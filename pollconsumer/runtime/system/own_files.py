@@ -18,7 +18,7 @@ from pollconsumer.core.errors import CannotCreate
 NAME = "pollconsumer"
 EMBEDDED = "embedded"
 """What a configuration calls the server that pollconsumer starts, whose data is in such a directory."""
-ELSEWHERE = "set XDG_DATA_HOME to a directory of your own"
+ELSEWHERE = "set data to a directory that you may write (docs/two-users.md)"
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 OTHERS_IN_IT = stat.S_IWOTH | stat.S_ISVTX
 SHARED_MODE = stat.S_ISGID | stat.S_IRWXU | stat.S_IRWXG | OTHERS_IN_IT
@@ -107,6 +107,8 @@ def why_not_shared(found: os.stat_result) -> str | None:
     nobody else can change files there, and each of them can, whoever made them."""
     if stat.S_ISLNK(found.st_mode) or not stat.S_ISDIR(found.st_mode):
         return why_not_ours(found)
+    if found.st_uid != os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_ISGID):
+        return f"belongs to user id {found.st_uid} alone"
     if stat.S_IMODE(found.st_mode) & SHARED_MODE != SHARED_MODE & ~OTHERS_IN_IT:
         return f"has mode {stat.S_IMODE(found.st_mode):04o}, not 2770"
     if os.geteuid() not in (0, found.st_uid) and found.st_gid not in (os.getegid(), *os.getgroups()):

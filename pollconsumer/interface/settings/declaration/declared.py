@@ -232,7 +232,7 @@ class Settings(BaseSettings, Placed):
     )
     data: kinds.SharedDirectory | None = Field(
         default=None,
-        description="Directory of the embedded server that the users of a group share. Unset: each user has one.",
+        description="Directory of the embedded server: yours, or with mode 2770 a group's. Unset: each user has one.",
     )
     server: kinds.ServerProgram | None = Field(
         default=None,
