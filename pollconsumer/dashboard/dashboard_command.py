@@ -62,7 +62,7 @@ def _serve(settings: Settings, host: str, port: int, allow_actions: bool) -> Non
     bound = listening.getsockname()[1]
     access = TokenAccess(token, acts=allow_actions, port=bound)
     pages = Dashboard(store, lambda wire, _: reading_of(settings, wire), access, settings.namespace)
-    app = AsgiApplication(guarded(pages.answer, host), read_ahead=LONGEST_FORM + 1)
+    app = AsgiApplication(guarded(pages.answer, host), lambda _: LONGEST_FORM + 1)
     shown = f"[{host}]" if ":" in host else host
     given = "" if token is None or settings.dashboard.token else f"?token={token}"
     serve(app, listening, lambda: print_line(f"http://{shown}:{bound}/{given}"))

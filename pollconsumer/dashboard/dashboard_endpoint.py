@@ -37,7 +37,7 @@ class DashboardEndpoint:
             return Dashboard(app, lambda wire, _: reading_of(settings, wire), SiteAccess(visitor), settings.namespace)
 
         self._pages = pages
-        self.asgi = AsgiApplication(self.answer, read_ahead=LONGEST_FORM + 1)
+        self.asgi = AsgiApplication(self.answer, lambda _: LONGEST_FORM + 1)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
         return serve_wsgi(self.answer, environ, start_response)

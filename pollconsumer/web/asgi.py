@@ -1,14 +1,29 @@
-"""An endpoint under ASGI, in a thread: a request for a launch lasts until that ends."""
+"""An endpoint under ASGI. Requests are answered in threads of the endpoint's own, since a request for a launch lasts
+until that ends. Bodies are read on the loop: a slow client has no thread."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any
+from contextlib import suppress
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
-from pollconsumer.web.web_exchange import Answer, WebRequest
+from pollconsumer.runtime.system.own_threads import start_thread
+from pollconsumer.web.web_exchange import Answer, WebRequest, failure
 
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Semaphore, Task
+
+T = TypeVar("T")
 BODY_WITHIN = 10.0
 """Seconds for a body of a message."""
+MOST_READ = 32
+"""Bodies that are read at one time. If there are more, the one that began first is given up: an honest client's comes
+within milliseconds."""
+THREADS = 16
+MOST_WAITING, MOST_BYTES = 256, 32 << 20
+"""Requests that have a thread or wait for one, and bytes of their bodies. Further ones are asked to come again."""
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
@@ -16,49 +31,128 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 class AsgiApplication:
     """An object, since servers take a bound method for an application of ASGI 2."""
 
-    def __init__(self, answer: Callable[[WebRequest], Answer], read_ahead: int = 0) -> None:
-        """``read_ahead``: bytes of a posted body that are read before a thread is taken, which no slow client then
-        holds."""
-        self._answer, self._read_ahead = answer, read_ahead
+    def __init__(
+        self, answer: Callable[[WebRequest], Answer], before_body: Callable[[WebRequest], Answer | int]
+    ) -> None:
+        """``before_body``: the answer to a post that needs no body, else how many bytes of the body are read."""
+        self._answer, self._before_body = answer, before_body
+        self._free: WeakKeyDictionary[AbstractEventLoop, Semaphore] = WeakKeyDictionary()
+        self._bodies: dict[Task[bytes], None] = {}
+        """Those that are read, the first one first."""
+        self._waiting = self._bytes = 0
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        import asyncio  # which nobody needs under WSGI, nor a launch
-
         if scope["type"] == "lifespan":
             for phase in ("startup", "shutdown"):
                 await receive()
                 await send({"type": f"lifespan.{phase}.complete"})
         if scope["type"] != "http":
             return
-        loop = asyncio.get_running_loop()
-
-        def read(most: int) -> bytes:
-            return asyncio.run_coroutine_threadsafe(asyncio.wait_for(_body(receive, most), BODY_WITHIN), loop).result()
-
-        if self._read_ahead and scope["method"] == "POST":
-            try:
-                ahead = await asyncio.wait_for(_body(receive, self._read_ahead), BODY_WITHIN)
-            except (TimeoutError, ConnectionError):
-                ahead = b""
-
-            def read(most: int) -> bytes:
-                return ahead[:most]
-
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        mount = scope.get("root_path", "")
-        path, query = scope["path"].removeprefix(mount), scope.get("query_string", b"").decode("latin-1")
-        request = WebRequest(scope["method"], path, headers, read, query, mount, scope)
-        answered = await asyncio.to_thread(self._answer, request)
+        answered = await self._answered(scope, receive)
         given = [(name.lower().encode(), value.encode()) for name, value in answered.headers()]
         await send({"type": "http.response.start", "status": answered.status, "headers": given})
         await send({"type": "http.response.body", "body": answered.content()})
 
+    async def _answered(self, scope: Mapping[str, Any], receive: Receive) -> Answer:
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        mount = scope.get("root_path", "")
+        path, query = scope["path"].removeprefix(mount), scope.get("query_string", b"").decode("latin-1")
+        request, body = WebRequest(scope["method"], path, headers, lambda _: b"", query, mount, scope), b""
+        try:
+            if request.method == "POST":
+                found = await self._in_thread(self._before_body, request)
+                if not isinstance(found, int):
+                    return found
+                try:
+                    body = await self._read_ahead(receive, found)
+                except OSError:
+                    request = request._replace(read=_not_read)
+                else:
+                    request = request._replace(read=lambda most: body[:most])
+            return await self._in_thread(self._answer, request, len(body))
+        except _TooManyError as error:
+            return failure(503, error=str(error))
+
+    async def _in_thread(self, call: Callable[[WebRequest], T], request: WebRequest, size: int = 0) -> T:
+        """What ``call`` returns or raises, in one of the threads, once one is free. ``size``: bytes of the body."""
+        import asyncio  # which nobody needs under WSGI, nor a launch
+
+        loop, context = asyncio.get_running_loop(), copy_context()  # a site's `visitor` may look at context variables
+        free = self._free.setdefault(loop, asyncio.Semaphore(THREADS))
+        ended: asyncio.Future[None] = loop.create_future()
+        found, raised = list[T](), list[BaseException]()
+
+        def leave() -> None:
+            self._waiting, self._bytes = self._waiting - 1, self._bytes - size
+
+        def end() -> None:
+            leave()
+            free.release()
+            if not ended.done():  # else the server has given up the request
+                ended.set_result(None)
+
+        def run() -> None:
+            try:
+                found.append(context.run(call, request))
+            except BaseException as error:  # it is raised where the request is awaited
+                raised.append(error)
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(end)
+
+        if self._waiting >= MOST_WAITING or self._bytes + size > MOST_BYTES:
+            raise _TooManyError("too many requests at one time")
+        self._waiting, self._bytes = self._waiting + 1, self._bytes + size
+        try:
+            await free.acquire()
+        except BaseException:  # the server gives up the request
+            leave()
+            raise
+        try:
+            start_thread(run)
+        except RuntimeError as error:
+            end()
+            raise _TooManyError(str(error)) from None
+        await ended
+        if raised:
+            raise raised[0]
+        return found[0]
+
+    async def _read_ahead(self, receive: Receive, most: int) -> bytes:
+        """The first ``most`` bytes of the body. OSError if they do not come in time."""
+        import asyncio
+
+        if not most:
+            return b""
+        reading = asyncio.ensure_future(asyncio.wait_for(_body(receive, most), BODY_WITHIN))
+        self._bodies[reading] = None
+        if len(self._bodies) > MOST_READ:
+            slowest = next(iter(self._bodies))
+            del self._bodies[slowest]
+            slowest.get_loop().call_soon_threadsafe(slowest.cancel)
+        try:
+            await asyncio.wait([reading])
+        finally:
+            self._bodies.pop(reading, None)
+            reading.cancel()
+        if reading.cancelled():
+            raise TimeoutError
+        return reading.result()
+
+
+class _TooManyError(Exception):
+    """There are as many requests as are answered at one time, or the system refuses another thread."""
+
+
+def _not_read(_: int) -> bytes:
+    raise ConnectionError
+
 
 async def _body(receive: Receive, most: int) -> bytes:
-    body, more = b"", True
-    while more and len(body) < most:
+    parts, size, more = list[bytes](), 0, True
+    while more and size < most:
         part = await receive()
         if part["type"] == "http.disconnect":
             raise ConnectionError
-        body, more = body + part.get("body", b""), part.get("more_body", False)
-    return body[:most]
+        parts.append(part.get("body", b""))
+        size, more = size + len(parts[-1]), part.get("more_body", False)
+    return b"".join(parts)[:most]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from pollconsumer.core.errors import (
     BadData,
@@ -26,6 +26,7 @@ from pollconsumer.web.web_access import TokenName, refused
 from pollconsumer.web.web_exchange import WebAnswer, WebRequest, failure, refusal, status_of
 from pollconsumer.web.wsgi import serve_wsgi
 
+A = TypeVar("A", WebAnswer, WebAnswer | None)
 STATUS: dict[type[PollConsumerError], int] = {
     PayloadTooLarge: 413,
     Conflict: 409,
@@ -34,6 +35,13 @@ STATUS: dict[type[PollConsumerError], int] = {
     NotFound: 404,
     StoreUnreachable: 503,
 }
+
+
+class _Found(NamedTuple):
+    """What a request asks for. ``reads``: how many bytes of its body, at most."""
+
+    act: Callable[[], WebAnswer]
+    reads: int = 0
 
 
 class LaunchEndpoint:
@@ -49,7 +57,7 @@ class LaunchEndpoint:
 
     def __init__(self, app: PollConsumer) -> None:
         self._app, self._starter = app, LaunchStarter(app)
-        self.asgi = AsgiApplication(self.answer)
+        self.asgi = AsgiApplication(self.answer, self._before_body)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
         return serve_wsgi(self.answer, environ, start_response)
@@ -61,20 +69,35 @@ class LaunchEndpoint:
     def answer(self, request: WebRequest, within: float = inf) -> WebAnswer:
         """The answer to a request, for a server of another kind. ``within``: seconds after which that gives it up, if
         they are less than the budget."""
+        found = self._found(request, within)
+        return found if isinstance(found, WebAnswer) else self._answered(found.act)
+
+    def _before_body(self, request: WebRequest) -> WebAnswer | int:
+        """The answer to a request that is refused, else how many bytes of its body are read."""
+        found = self._found(request)
+        return found if isinstance(found, WebAnswer) else found.reads
+
+    def _found(self, request: WebRequest, within: float = inf) -> WebAnswer | _Found:
+        """What a request asks for, if it may: by its path, its method and its token."""
         *_, before, last = ("", *request.path.split("/"))
         if before == "messages":
-            return self._answer(request, "GET", "enqueue_token", lambda: self._tell(last))
+            return self._allowed(request, "GET", "enqueue_token", _Found(lambda: self._tell(last)))
         if last == "messages":
-            return self._answer(request, "POST", "enqueue_token", lambda: self._enqueue(request))
+            enqueue = _Found(lambda: self._enqueue(request), MAX_PAYLOAD_BYTES + 1)
+            return self._allowed(request, "POST", "enqueue_token", enqueue)
         if last == "launch":
-            return self._answer(request, "GET, POST", "token", lambda: self._starter.start(within))
+            return self._allowed(request, "GET, POST", "token", _Found(lambda: self._starter.start(within)))
         return refusal(404, "there are /launch, /messages and /messages/ID")
 
-    def _answer(self, request: WebRequest, allowed: str, token: TokenName, act: Callable[[], WebAnswer]) -> WebAnswer:
-        if request.method not in allowed.split(", "):
-            return refusal(405, f"allowed here: {allowed}", ("Allow", allowed))
+    def _allowed(self, request: WebRequest, methods: str, token: TokenName, found: _Found) -> WebAnswer | _Found:
+        if request.method not in methods.split(", "):
+            return refusal(405, f"allowed here: {methods}", ("Allow", methods))
+        return self._answered(lambda: refused(request, self._app.settings().web, token)) or found
+
+    def _answered(self, act: Callable[[], A]) -> A | WebAnswer:
+        """What ``act`` returns, or the answer about its error."""
         try:
-            return refused(request, self._app.settings().web, token) or act()
+            return act()
         except PollConsumerError as error:
             status = status_of(error, STATUS, 500)
             if status < 500:

@@ -85,7 +85,7 @@ def pages_of(store: PageStore, access: Access) -> Dashboard:
 
 def application(wire: Wire, *, token: str | None = None, acts: bool = False) -> AsgiApplication:
     pages = pages_of(SharedWire(wire, NAMESPACE), TokenAccess(token, acts=acts, port=8080))
-    return AsgiApplication(guarded(pages.answer, "127.0.0.1"), read_ahead=LONGEST_FORM + 1)
+    return AsgiApplication(guarded(pages.answer, "127.0.0.1"), lambda _: LONGEST_FORM + 1)
 
 
 def browser(wire: Wire, *, token: str | None = None, acts: bool = False) -> TestClient:
