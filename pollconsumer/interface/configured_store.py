@@ -86,7 +86,7 @@ def producer_of(settings: Settings, wire: Wire) -> Producer:
         from pollconsumer.interface.on_demand import start_launch
         from pollconsumer.store.queues.demand import LaunchDemand
 
-        producer.demand = LaunchDemand(producer.keys, partial(start_launch, settings))
+        producer.demand = LaunchDemand(producer.keys, settings.consumer.queues, partial(start_launch, settings))
     return producer
 
 

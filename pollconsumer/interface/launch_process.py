@@ -15,6 +15,7 @@ from pathlib import Path
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import CONFIG_VARIABLE, variable
+from pollconsumer.interface.settings.values import PROCESS
 
 # Neither waits for a successor, nor is the platform's: it may come at any time, while another is alive.
 RULES = ("--handoff", "deadline", "--launcher", "parallel", "--if-free", "--until-empty")
@@ -27,11 +28,14 @@ def launch_command(*options: str) -> list[str]:
 
 def launch_environment(settings: Settings, place: tuple[object, str | None]) -> dict[str, str]:
     """The environment of a launch of the store at ``place``, where that is not the settings': this process's, without
-    what is of no use to a launch: the tokens; of CGI also the request's headers, of which one has a token, and another
-    is a proxy of the client's choice. ConfigurationError for a store that no other process can open."""
-    tokens, of_cgi = (variable("web.token"), variable("web.enqueue_token")), "REQUEST_METHOD" in os.environ
+    what is of no use to a launch: the tokens, but the one with which it has itself followed by a URL; of CGI also the
+    request's headers, of which one has a token, and another is a proxy of the client's choice. ConfigurationError for a
+    store that no other process can open."""
+    unused, of_cgi = {variable("web.enqueue_token")}, "REQUEST_METHOD" in os.environ
+    if settings.consumer.on_demand in (None, PROCESS):
+        unused.add(variable("web.token"))
     headers = {name for name in os.environ if of_cgi and name.startswith("HTTP_")}
-    given = {name: value for name, value in os.environ.items() if name not in headers and name not in tokens}
+    given = {name: value for name, value in os.environ.items() if name not in headers and name not in unused}
     store, namespace = place
     if store is not None and not isinstance(store, str):
         fix = "name a function that makes it as client in the configuration, and give the application no store"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import time
+from collections.abc import Callable
 from typing import Any
 
 from pollconsumer.core.errors import ConfigurationError
@@ -15,21 +17,32 @@ from pollconsumer.runtime.system.own_threads import Started, start_thread
 LINGER = 10.0
 """Seconds for which there must be nothing left before a process ends: messages often follow each other."""
 ANSWERED_WITHIN = 3.0
-"""Seconds for which the exit of a program waits for the answer to its request, which may come when the launch ends."""
+"""Seconds for which the exit of a program waits for all answers to its requests, which may come when launches end."""
+FOLLOWED_WITHIN = 1.0
+"""Seconds for which the exit of a launch waits until its successor's request has come through: a proxy gives up a
+request whose client has gone. The answer comes when the successor ends."""
+MOST_STARTED = 4
+"""Starts of this process whose launches have not ended: of one that works, one that exits, and late ones."""
 
 _started: list[Any] = []
 """Processes."""
 _sending: list[Started] = []
 
 
-def start_launch(settings: Settings) -> None:
-    """Start a launch, and wait for nothing. A warning says why there is none."""
+def start_launch(settings: Settings, await_answer: Callable[[], float] | None = None) -> None:
+    """Start a launch. A warning says why there is none.
+
+    ``await_answer``: in a launch that exits, how many seconds that has left; some are spent on a request. Without it
+    nothing is waited for.
+    """
     way = settings.consumer.on_demand
     try:
         if way == PROCESS:
             _start_process(settings)
         elif way is not None:
             _send_request(way, settings)
+            if await_answer is not None:
+                _sending.pop().join(min(FOLLOWED_WITHIN, await_answer()))
     except (OSError, RuntimeError, ConfigurationError) as error:
         log.warning("no launch on demand: %s", getattr(error, "strerror", None) or error)
 
@@ -40,6 +53,7 @@ def _start_process(settings: Settings) -> None:
     from pollconsumer.interface.launch_process import launch_command, launch_environment
 
     _started[:] = [each for each in _started if each.poll() is None]  # the system keeps what nobody asks about
+    _refuse_more_than_most(_started, "processes that have not ended")
     process = subprocess.Popen(
         launch_command("--linger", f"{LINGER:g}s"),
         cwd=settings.directory,
@@ -62,10 +76,17 @@ def _send_request(url: str, settings: Settings) -> None:
             log.warning("no launch on demand: its URL: %s", failed.reason)
 
     _sending[:] = [each for each in _sending if not each.join(0)]
+    _refuse_more_than_most(_sending, "requests without an answer")
     _sending.append(start_thread("on demand", send))
+
+
+def _refuse_more_than_most(begun: list[Any], what: str) -> None:
+    if len(begun) >= MOST_STARTED:
+        raise RuntimeError(f"{len(begun)} {what}")
 
 
 @atexit.register
 def _await_answers() -> None:
+    until = time.monotonic() + ANSWERED_WITHIN
     for each in _sending:
-        each.join(ANSWERED_WITHIN)
+        each.join(until - time.monotonic())

@@ -34,7 +34,13 @@ CONTROL = (
     "recurring", "audit", "interventions", "paused_handlers",
 )  # fmt: skip
 """Keys of the namespace that a closed store has notes for, whether they were there or not."""
-_PASSING = ("lease:", "next:", "baton:", *(f"{CONTROL_SUFFIXES[word]}:" for word in ("successor_waits", "answered")))
+_PASSING = (
+    "lease:",
+    "next:",
+    "baton:",
+    "wanted:",
+    *(f"{CONTROL_SUFFIXES[word]}:" for word in ("successor_waits", "answered")),
+)
 _OF_CALLS = ("successor_waits", "stop_marker", "answered")
 _PASSING_OF_QUEUES = (*(f"{QUEUE_KEYS[word].suffix}:" for word in _OF_CALLS), MARKER)
 """Beginnings of keys that mean nothing once no lease is held."""

@@ -78,7 +78,6 @@ QUEUE_KEYS = {
     ),
     "served": Key("served", "string", "present while a consumer can be expected"),
     "presence": Key("presence", "string", "with on_demand: present while a launch serves the queue"),
-    "wanted": Key("wanted", "string", "with on_demand: present for a while after a producer had a launch started"),
     "recurrence_owners": Key("recurrence_owners", "hash", "name → groups that define it"),
     "recurrence_owners_seen": Key("recurrence_owners_seen", "hash", "group → when it last launched"),
     "recurrences_of_owners": Key(

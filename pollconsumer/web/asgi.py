@@ -108,7 +108,7 @@ class AsgiApplication:
             leave()
             raise
         try:
-            start_thread(run)
+            start_thread("web request", run)
         except RuntimeError as error:
             end()
             raise _TooManyError(str(error)) from None

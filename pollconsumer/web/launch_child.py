@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from threading import Lock
 from typing import Any
 
 from pollconsumer.interface.launch_process import launch_command, launch_environment
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import OUTCOME_VARIABLE
 from pollconsumer.store.client.own_descriptors import above_standard
-from pollconsumer.web.launch_outcome import told_outcome
+from pollconsumer.web.launch_outcome import has_told, told_outcome
 
 STANDARD_ERROR = 2
 LINGER = 2.0
@@ -28,7 +29,8 @@ class LaunchChild:
         # Where a server runs a script for each request, standard output is the answer.
         output = subprocess.DEVNULL if sys.__stderr__ is None else STANDARD_ERROR
         with above_standard():  # whose places the process fills, where its server has none, as under FastCGI
-            self._told, telling = os.pipe()
+            told, telling = os.pipe()
+        self._told, self._reading, self._is_unawaited = os.fdopen(told, "rb", buffering=0), Lock(), False
         try:
             self._process = subprocess.Popen(
                 command_of(seconds),
@@ -41,24 +43,35 @@ class LaunchChild:
                 start_new_session=True,  # the server's own end does not end it
             )
         except BaseException:
-            os.close(self._told)
+            self._told.close()
             raise
         finally:
             os.close(telling)
 
-    def is_running(self) -> bool:
-        return self._process.poll() is None
+    def is_working(self) -> bool:
+        """Whether its launch may still have the lease, and will look for messages once more: it has neither told its
+        end nor exited."""
+        with self._reading:
+            if not self._told.closed:
+                if not self.has_ended() and not has_told(self._told.fileno()):
+                    return True
+                if self._is_unawaited:
+                    self._told.close()
+            return False
+
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
 
     def wait(self, seconds: float) -> tuple[int | None, dict[str, Any] | None]:
         """Wait for its end, at most ``seconds``. Returns its exit code, None if it goes on, and what it has told. To be
         called once."""
         try:
             code = self._process.wait(seconds)
-            return code, told_outcome(self._told)
         except subprocess.TimeoutExpired:
+            self._is_unawaited = True
             return None, None
-        finally:
-            os.close(self._told)
+        with self._reading, self._told:
+            return code, told_outcome(self._told.fileno())
 
 
 def command_of(seconds: float) -> list[str]:

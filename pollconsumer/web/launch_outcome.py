@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -33,6 +34,14 @@ def telling_outcome(emit: Callable[[Event], None]) -> Callable[[Event], None]:
                 os.write(descriptor, json.dumps(said).encode())
 
     return tell
+
+
+def has_told(descriptor: int) -> bool:
+    """Whether the launch at the other end of the pipe has told its end, or has closed it. By then its lease is
+    released."""
+    asked = select.poll()
+    asked.register(descriptor, select.POLLIN)
+    return bool(asked.poll(0))
 
 
 def told_outcome(descriptor: int) -> dict[str, Any] | None:

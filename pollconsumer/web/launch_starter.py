@@ -16,6 +16,8 @@ FOR_END, FOR_ANSWER = 3.5, 0.5
 longer, and for the answer."""
 SHORTEST = 1.0
 """Seconds of the least window that is worth a process."""
+MOST_CHILDREN = 4
+"""Launches of a web process that have not ended."""
 RUNNING = WebAnswer(200, {"stop_reason": "lease_held", "handled": 0, "failed": 0, "note": "already running"})
 UNFINISHED = WebAnswer(202, {"stop_reason": None, "handled": None, "failed": None, "note": "still running"})
 EXITS: dict[int, tuple[int, str]] = {
@@ -32,20 +34,26 @@ class LaunchStarter:
     def __init__(self, app: PollConsumer) -> None:
         self._app = app
         self._one_at_a_time = Lock()
-        self._child: LaunchChild | None = None
+        self._children: list[LaunchChild] = []
+        """Those that have not ended: one that works, and others that exit."""
 
     def start(self, within: float) -> WebAnswer:
         """Start a launch, and answer when it has ended; at the latest after ``within`` seconds, or the budget of a
-        request. Without a launch, if the one before is running, which would keep the lease. Raises as `LaunchChild`."""
+        request. Without a launch, if the one before is working: it keeps the lease, and looks for messages after its
+        release. While it exits, another is started. Raises as `LaunchChild`."""
         begun, settings = time.monotonic(), self._app.settings()
         window = min(within, settings.web.budget) - (time.monotonic() - begun) - FOR_END - FOR_ANSWER
         if window < SHORTEST:
             return failure(503, error=f"too little time for a launch: {max(0.0, window):.1f}s")
         with self._one_at_a_time:
-            if self._child is not None and self._child.is_running():
+            if any(each.is_working() for each in self._children):
                 return RUNNING
+            self._children = [each for each in self._children if not each.has_ended()]
+            if len(self._children) >= MOST_CHILDREN:
+                return failure(503, error=f"{MOST_CHILDREN} launches have not ended")
             try:
-                child = self._child = LaunchChild(settings, self._app.place, window)
+                child = LaunchChild(settings, self._app.place, window)
+                self._children.append(child)
             except OSError as error:
                 return failure(503, error=f"no process can be started: {error.strerror}")
         code, told = child.wait(window + FOR_END)

@@ -41,11 +41,15 @@ CONTROL_KEYS = {
     "durations": ("hash", "by group: handler → durations of its last messages, for the margin"),
     "durations_before": ("hash", "by group: what `durations` held before; together they hold 8,000 to 16,000"),
     "paused_handlers": ("hash", "handler that a person paused → since when"),
+    "wanted": (
+        "string",
+        "with on_demand, by the queues of the configuration: present for a while after a producer had a launch started",
+    ),
     "closing": ("string", "while a store is about to close: no lease is given, for 30 s"),
     "imported": ("hash", "key that an import has added → digest of what it added"),
 }
 """By word: type and content."""
-BY_GROUP = {"lease": ":LINEAGE", "answered": ":CALL"} | dict.fromkeys(
+BY_GROUP = {"lease": ":LINEAGE", "answered": ":CALL", "wanted": ":QUEUES"} | dict.fromkeys(
     ("next", "baton", "successor_waits", "durations", "durations_before"), ":GROUP"
 )
 WORDS_OF_SCRIPTS = {"recent": "durations", "before": "durations_before"}

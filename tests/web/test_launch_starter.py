@@ -19,7 +19,7 @@ from tests.site import PATIENCE, wait_until
 from tests.web.conftest import ENQUEUE_TOKEN, TOKEN, request_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pollconsumer.web.web_exchange import WebAnswer
 
@@ -62,11 +62,15 @@ while not Path("gate").exists(): time.sleep(0.01)
 
 
 @pytest.fixture
-def in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_no_time(monkeypatch: pytest.MonkeyPatch, endpoint: LaunchEndpoint, config: Path) -> Iterator[None]:
     """Requests that do not wait for what they have started."""
     monkeypatch.setattr(launch_starter, "SHORTEST", 0.0)
     monkeypatch.setattr(launch_starter, "FOR_END", 0.0)
     monkeypatch.setattr(launch_starter, "FOR_ANSWER", 0.0)
+    yield
+    (config.parent / "gate").touch()
+    children = endpoint._starter._children  # noqa: SLF001
+    wait_until(lambda: all(each.has_ended() for each in children), "the end of the launches")
 
 
 AT_ONCE = 0.02
@@ -127,14 +131,27 @@ def test_a_second_request_starts_nothing_while_the_launch_of_the_first_runs(
 
 @pytest.mark.usefixtures("in_no_time")
 def test_a_launch_that_outlasts_its_request_goes_on(endpoint: LaunchEndpoint, program: Program, config: Path) -> None:
-    program(WAIT + "try: tell(a=1)\nexcept OSError: Path('untold').touch()")
+    program(WAIT + "tell(a=1)")
     answered = launched(endpoint, AT_ONCE)
     assert answered.status == 202
     assert answered.said == {"stop_reason": None, "handled": None, "failed": None, "note": "still running"}
     (config.parent / "gate").touch()
     program(END)
     wait_until(lambda: launched(endpoint).said.get("stop_reason") == "empty", "the launch's end")
-    assert (config.parent / "untold").exists()
+
+
+@pytest.mark.usefixtures("in_no_time")
+def test_while_a_launch_exits_another_is_started_up_to_a_bound(
+    endpoint: LaunchEndpoint, program: Program, config: Path
+) -> None:
+    program(END + "\nPath(f'told-{os.getpid()}').touch()" + WAIT)
+    for n in range(1, launch_starter.MOST_CHILDREN + 1):
+        assert launched(endpoint, AT_ONCE).said["note"] == "still running"
+        wait_until(lambda n=n: len([*config.parent.glob("told-*")]) == n, "the launch's word")  # type: ignore[misc]
+        wait_until(lambda n=n: started(config) == n, "the launch's exit")  # type: ignore[misc]
+    assert launched(endpoint).status == 503
+    (config.parent / "gate").touch()
+    wait_until(lambda: launched(endpoint).status == 200, "the end of the exits")
 
 
 @pytest.mark.parametrize("within", [4.9, 0.0, -5.0])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
+from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface.on_demand import start_launch
 from pollconsumer.interface.settings.model import Settings
@@ -18,20 +20,27 @@ LEAVING_MESSAGES = (
     StopReason.MEMORY,
     StopReason.DESCRIPTORS,
 )
-"""How a launch ends that another may continue; one that is empty, where a message came after its last look."""
+"""How a launch ends that another may continue; one that is empty, where a message came after its last look. After
+another end a launch follows only if a producer has wanted one meanwhile, whose start may have met the lease."""
 
 
 def present_during(
     launch: Launch, settings: Settings, queues: Sequence[str], work: Callable[[], StopReason]
 ) -> StopReason:
     """Do the ``work`` of a launch while producers find that it serves ``queues``. Once its lease is released, another
-    is started if it has left any message ready, unless the platform soon starts one."""
-    presence = Presence(launch.store.wire, launch.store.keys, queues)
+    is started if any message is ready, unless the platform soon starts one."""
+    presence = Presence(launch.store.wire, launch.store.keys, queues, settings.consumer.queues)
     presence.begin(launch.window.left(launch.clock()) + settings.consumer.grace)
     reason = work()
-    has_left_any = presence.end()
-    if has_left_any and reason in LEAVING_MESSAGES and not _is_followed(launch):
-        before_exit(lambda _: start_launch(settings))
+    presence.end()
+
+    def follow(left: Callable[[], float]) -> None:
+        with suppress(PollConsumerError):  # the store is away: the next message, or the platform, starts one
+            has_left_any, is_wanted = presence.left()
+            if has_left_any and (reason in LEAVING_MESSAGES or is_wanted) and not _is_followed(launch):
+                start_launch(settings, await_answer=left)
+
+    before_exit(follow)
     return reason
 
 

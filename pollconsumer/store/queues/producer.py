@@ -224,7 +224,7 @@ class Producer:
             raise
         self._repeated = self.wire.repeated
         if looks and self.demand is not None:
-            self.demand.heed(self.wire, looks, answers[at : at + len(looks)])
+            self.demand.heed(self.wire, answers[at : at + len(looks)])
             del answers[at : at + len(looks)]
         return answers
 
