@@ -37,7 +37,7 @@ STATUS: dict[type[PollConsumerError], int] = {
 }
 
 
-class _Found(NamedTuple):
+class _Route(NamedTuple):
     """What a request asks for. ``reads``: how many bytes of its body, at most."""
 
     act: Callable[[], WebAnswer]
@@ -69,27 +69,27 @@ class LaunchEndpoint:
     def answer(self, request: WebRequest, within: float = inf) -> WebAnswer:
         """The answer to a request, for a server of another kind. ``within``: seconds after which that gives it up, if
         they are less than the budget."""
-        found = self._found(request, within)
+        found = self._route_of(request, within)
         return found if isinstance(found, WebAnswer) else self._answered(found.act)
 
     def _before_body(self, request: WebRequest) -> WebAnswer | int:
         """The answer to a request that is refused, else how many bytes of its body are read."""
-        found = self._found(request)
+        found = self._route_of(request)
         return found if isinstance(found, WebAnswer) else found.reads
 
-    def _found(self, request: WebRequest, within: float = inf) -> WebAnswer | _Found:
+    def _route_of(self, request: WebRequest, within: float = inf) -> WebAnswer | _Route:
         """What a request asks for, if it may: by its path, its method and its token."""
         *_, before, last = ("", *request.path.split("/"))
         if before == "messages":
-            return self._allowed(request, "GET", "enqueue_token", _Found(lambda: self._tell(last)))
+            return self._allowed(request, "GET", "enqueue_token", _Route(lambda: self._tell(last)))
         if last == "messages":
-            enqueue = _Found(lambda: self._enqueue(request), MAX_PAYLOAD_BYTES + 1)
+            enqueue = _Route(lambda: self._enqueue(request), MAX_PAYLOAD_BYTES + 1)
             return self._allowed(request, "POST", "enqueue_token", enqueue)
         if last == "launch":
-            return self._allowed(request, "GET, POST", "token", _Found(lambda: self._starter.start(within)))
+            return self._allowed(request, "GET, POST", "token", _Route(lambda: self._starter.start(within)))
         return refusal(404, "there are /launch, /messages and /messages/ID")
 
-    def _allowed(self, request: WebRequest, methods: str, token: TokenName, found: _Found) -> WebAnswer | _Found:
+    def _allowed(self, request: WebRequest, methods: str, token: TokenName, found: _Route) -> WebAnswer | _Route:
         if request.method not in methods.split(", "):
             return refusal(405, f"allowed here: {methods}", ("Allow", methods))
         return self._answered(lambda: refused(request, self._app.settings().web, token)) or found
