@@ -122,7 +122,7 @@ def process(*arguments: str, **keywords: Any) -> subprocess.CompletedProcess[str
         (["example", "--concurrency", "1e3"], "--concurrency: '1e3'; must be a whole number, 1-256"),
         (["example", "--priority", "4097"], "--priority: 4097; must be from -4096 to 4096"),
         (["example", "--priority", "high"], "--priority: 'high'; must be a whole number, from -4096 to 4096"),
-        (["example", "--limit", "0"], "--limit: 0; must be 1 or more"),
+        (["example", "--limit", "0"], "--limit: 0; must be 1-1000000000"),
         (["example", "--handoff", "x"], "--handoff: 'x'; must be one of 'deadline', 'baton'"),
         (["example", "--queue", ""], "--queue: empty; empty name"),
         (["example", "--queue", "a\nb"], "--queue: a\\nb; use 1 to 64 of the characters"),

@@ -88,7 +88,7 @@ def replaces(message: NewMessage) -> bool:
     return message.key_rule.startswith(REPLACES)
 
 
-def _is_text(text: str) -> bool:
+def is_text(text: str) -> bool:
     """Whether ``text`` can be encoded: undecodable bytes arrive as lone surrogates."""
     try:
         text.encode()
@@ -123,7 +123,7 @@ def check_handler(name: object) -> str:
 
 
 def check_key(key: object) -> str:
-    if not isinstance(key, str) or not _is_text(key) or len(key.encode()) > MAX_KEY_BYTES:
+    if not isinstance(key, str) or not is_text(key) or len(key.encode()) > MAX_KEY_BYTES:
         raise BadData("unique key", repr(key), "text of at most 255 bytes")
     return key
 
@@ -155,7 +155,7 @@ def _digested(text: str) -> str:
 
 
 def check_concurrency(key: object, limit: object) -> tuple[str, int]:
-    if not isinstance(key, str) or not _is_text(key) or not 0 < len(key.encode()) <= 255 or min(key) < " ":
+    if not isinstance(key, str) or not is_text(key) or not 0 < len(key.encode()) <= 255 or min(key) < " ":
         raise BadData("concurrency key", repr(key), "text of 1 to 255 bytes without control characters")
     if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= 255:
         raise BadData("concurrency limit", repr(limit), "a whole number from 1 to 255")

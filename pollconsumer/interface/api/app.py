@@ -32,7 +32,7 @@ from pollconsumer.interface.api.register import BulkRegister, Register
 from pollconsumer.interface.api.registry import Application, RegisteredHandler, registry
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.model import RecurrenceSettings
-from pollconsumer.interface.settings.values import parse_timeout, parse_word
+from pollconsumer.interface.settings.values import parse_timeout, parse_word, read_period
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.runtime.new_messages import Defaults, SendOptions, milliseconds, new_message, refuse_unknown
@@ -155,7 +155,7 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
 
     def every(
         self,
-        when: str,
+        when: str | float,
         /,
         *,
         name: str | None = None,
@@ -168,7 +168,8 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
         ping: str | None = None,
         **options: Unpack[HandlerOptions],
     ) -> Register:
-        """Register a function as a recurring handler: by a cron expression in ``timezone``, or every ``90s``.
+        """Register a function as a recurring handler: by a cron expression in ``timezone``, or by a period such as
+        ``90s`` or a number of seconds.
 
         A parameter ``occurrence: datetime`` receives its due instant. ``missed`` is the policy for missed occurrences;
         with ``overlap="skip"`` none is enqueued while the last one is unfinished. With ``after="end"`` a period counts
@@ -180,7 +181,7 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
         if "bulk" in options:
             raise ConfigurationError("every, bulk", None, "leave it out: an occurrence is one message")
         is_cron = isinstance(when, str) and (len(when.split()) > 1 or when.startswith("@"))
-        rule = {"cron" if is_cron else "every": when}
+        rule = {"cron" if is_cron else "every": read_period(when)}
 
         def register(function: Any) -> Any:
             registered: HandlerFunction[..., ..., Any, Any] = self.handler(name, **options)(function)

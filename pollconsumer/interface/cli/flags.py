@@ -105,7 +105,7 @@ def _kind_of(setting: DeclaredField) -> Kind | None:
     if setting.reads == READ_DURATION:
         return duration(positive=setting.over is not None)
     if setting.kind == "int" and setting.least is not None:
-        return Whole(int(setting.least), None if setting.most is None else int(setting.most))
+        return Whole(int(setting.least)) if setting.most is None else Whole(int(setting.least), int(setting.most))
     if setting.items is not None:
         return NAME_OF_QUEUE
     for name in (setting.reads, *setting.checks):

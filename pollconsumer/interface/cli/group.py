@@ -16,7 +16,7 @@ from pollconsumer.interface.cli.epilogs import OF_PROGRAM, below_options
 from pollconsumer.interface.cli.flags import common_flags
 from pollconsumer.interface.cli.launch_command import set_verbosity, settings_of
 from pollconsumer.interface.cli.output import print_help
-from pollconsumer.interface.cli.types import Once, declared, type_of
+from pollconsumer.interface.cli.types import Once, bound, declared, type_of
 from pollconsumer.interface.command_line import LAUNCHES
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import VERSION
@@ -112,10 +112,12 @@ def _imported(place: str) -> click.Command:
 
 
 def _complete(command: click.Command) -> None:
-    """Add to a command, and to the commands within it, the common options, and what the help shows below the
-    options."""
+    """Add to a command, and to the commands within it, the common options, ends of what its own may be, and what the
+    help shows below the options."""
     if any(flag.flag in parameter.opts for parameter in command.params for flag in common_flags()):
         return  # a second look-up in one process
+    for parameter in command.params:
+        bound(parameter)
     for flag in common_flags():
         kind = flag.kind and type_of(flag.kind)
         option = Once([flag.flag], type=kind, hidden=True, expose_value=False, callback=_take_common_option)
@@ -255,12 +257,9 @@ def _of_click(text: str, kind: click.ParamType[Any]) -> str:
     """``VALUE; RULE`` for an error of one of click's own types."""
     value, said, rule = text.partition(" is not ")
     if isinstance(kind, click.IntRange):
-        if kind.max is None:
-            span = f"{kind.min} or more"
-        else:
-            span = f"{kind.min}-{kind.max}" if kind.min is None or kind.min >= 0 else f"from {kind.min} to {kind.max}"
+        span = f"{kind.min}-{kind.max}" if kind.min is None or kind.min >= 0 else f"from {kind.min} to {kind.max}"
         rule = span if rule.startswith("in the range") else f"a whole number, {span}"
-    return f"{value}; must be {rule}" if said else text
+    return f"{shown(value)}; must be {rule}" if said else text
 
 
 def _similar(name: str, context: click.Context | None, see: str) -> str:

@@ -17,15 +17,19 @@ class Text(NamedTuple):
     read: Callable[[str], Any]
 
 
+MOST = 10**9
+"""The largest number of an option that names no other."""
+
+
 class Whole(NamedTuple):
     """A whole number from ``least`` to ``most``."""
 
     least: int
-    most: int | None = None
+    most: int = MOST
 
     def read(self, text: str) -> int:
         number = int(text)
-        if number < self.least or (self.most is not None and number > self.most):
+        if not self.least <= number <= self.most:
             raise ValueError
         return number
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pollconsumer.core.errors import shown
+from pollconsumer.core.messages.message import is_text
 from pollconsumer.core.messages.message_options import read_header
 from pollconsumer.core.notation.instants import read_instant
 from pollconsumer.core.notation.timespan import YEAR, format_duration
@@ -76,7 +77,17 @@ class QueueName(Value):
         return queues(ctx, incomplete)
 
 
-class HandlerName(click.types.StringParamType):
+class PlainText(click.types.StringParamType):
+    """Text that can be sent and printed: bytes that are no UTF-8 arrive as lone surrogates."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        text = super().convert(value, param, ctx)
+        if not is_text(text):
+            self.fail(f"{shown(text)}; must be UTF-8", param, ctx)
+        return text
+
+
+class HandlerName(PlainText):
     """Any text: a producer may know a handler that is not registered here."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002  # click's
@@ -85,7 +96,7 @@ class HandlerName(click.types.StringParamType):
         return handlers(ctx, incomplete)
 
 
-class RecurrenceName(click.types.StringParamType):
+class RecurrenceName(PlainText):
     """Any text."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002  # click's
@@ -156,6 +167,15 @@ def type_of(kind: kinds.Kind) -> click.ParamType[Any] | type:
             return kind.read
         case kinds.Text():
             return QUEUE_NAME if kind is kinds.NAME_OF_QUEUE else Value(kind)
+
+
+def bound(parameter: click.Parameter) -> None:
+    """Let a parameter of a type of click's own have no text that is none, and no number without an end."""
+    kind = parameter.type
+    if kind is click.STRING:
+        parameter.type = PlainText()
+    elif isinstance(kind, click.IntRange) and kind.max is None:
+        parameter.type = click.IntRange(kind.min, kinds.MOST)
 
 
 def _as_mapping(ctx: click.Context, param: click.Parameter, given: Sequence[tuple[str, str]]) -> dict[str, str] | None:

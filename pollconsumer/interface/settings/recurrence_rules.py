@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from pollconsumer.core.choices import After
+from pollconsumer.core.errors import shown
 from pollconsumer.core.messages.message import check_handler, check_priority
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.redaction import site_of
@@ -30,7 +31,7 @@ def check_rule(recurrence: RecurrenceSettings) -> None:
         raise ValueError(f"queue; {NAME_RULE}")
     check_priority(recurrence.priority)
     if not isinstance(recurrence.enabled, bool):
-        raise ValueError(f"enabled: {recurrence.enabled!r}; true or false")
+        raise ValueError(f"enabled: {shown(repr(recurrence.enabled))}; true or false")
     _check_when(recurrence)
     check_zone(recurrence.timezone)
     if recurrence.ping is not None:
@@ -39,7 +40,7 @@ def check_rule(recurrence: RecurrenceSettings) -> None:
         try:
             check_address(recurrence.ping)
         except ValueError as error:
-            raise ValueError(f"ping: {site_of(str(recurrence.ping))}; {error}") from None
+            raise ValueError(f"ping: {shown(site_of(str(recurrence.ping)))}; {error}") from None
     _check_payload(recurrence.payload)
 
 
@@ -59,7 +60,7 @@ def _check_when(recurrence: RecurrenceSettings) -> None:
                     raise ValueError("must be text")
                 check(text)
             except ValueError as error:
-                raise ValueError(f"{key}: {text}; {error}") from None
+                raise ValueError(f"{key}: {shown(text)}; {error}") from None
 
 
 def _check_period(text: str) -> None:
@@ -75,10 +76,10 @@ def _check_period(text: str) -> None:
 def _check_payload(payload: object) -> None:
     """Raise ValueError, with its place, for a value that is not JSON, such as a TOML date."""
     if not isinstance(payload, dict):
-        raise ValueError(f"payload: {payload!r}; must be a table")
+        raise ValueError(f"payload: {shown(repr(payload))}; must be a table")
     for path, value in _leaves(payload, "payload"):
         if value is not None and not isinstance(value, str | int | float):
-            raise ValueError(f"{path}: {value}; JSON has no such value, write it as text")
+            raise ValueError(f"{shown(path)}: {shown(value)}; JSON has no such value, write it as text")
     encode_payload(payload)
 
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection
 from typing import Any
 
-from pollconsumer.core.errors import BadData, ConfigurationError, PollConsumerError, UsageError
+from pollconsumer.core.errors import BadData, ConfigurationError, PollConsumerError, UsageError, shown
 from pollconsumer.core.messages.message import check_handler
 from pollconsumer.core.notation.redaction import HIDDEN, redacted, site_of
 from pollconsumer.core.notation.timespan import parse_duration
@@ -64,14 +64,14 @@ def _check_margin(settings: Settings, section: str, flags: Collection[str]) -> N
 
 def _check_queue(name: str, _limits: object) -> None:
     if not NAME.fullmatch(name):
-        raise ConfigurationError(f"queues.{name}: its name; {NAME_RULE}")
+        raise ConfigurationError(f"queues.{shown(name)}: its name; {NAME_RULE}")
 
 
 def _check_recurrence(name: str, recurrence: Any) -> None:
     try:
         check_recurrence(name, recurrence)
     except ValueError as error:  # its text begins with the key
-        problem, path = str(error), f"recurrences.{name}"
+        problem, path = str(error), f"recurrences.{shown(name)}"
         key = problem.partition(";")[0].partition(":")[0]
         given = variable(f"{path}.{key}")
         raise ConfigurationError(
@@ -124,20 +124,20 @@ def check_connection(settings: Settings) -> None:
 
 def refusal(path: str, value: object, rule: str, flags: Collection[str] = ()) -> PollConsumerError:
     """An error for the setting at ``path``, under the name by which the user set it."""
-    shown = f"{value:.15g}" if isinstance(value, float) else str(value)
+    text = f"{value:.15g}" if isinstance(value, float) else str(value)
     if path.endswith("token"):
-        shown = HIDDEN
+        text = HIDDEN
     elif path.endswith(".environment"):
-        shown = shown.partition("=")[0]
+        text = text.partition("=")[0]
     elif path == "pings.url" or path.endswith(".ping"):
-        shown = site_of(shown)
-    elif path == "store" or "://" in shown:
-        shown = redacted(shown)
+        text = site_of(text)
+    elif path == "store" or "://" in text:
+        text = redacted(text)
     if path in flags:
         error = ConfigurationError if path == "store" else UsageError
-        return error("--" + path.rpartition(".")[2].replace("_", "-"), shown, rule)
+        return error("--" + path.rpartition(".")[2].replace("_", "-"), text, rule)
     name = variable(path)
-    return ConfigurationError(name if os.environ.get(name) else path, shown, rule)
+    return ConfigurationError(name if os.environ.get(name) else path, text, rule)
 
 
 def _at(settings: Settings, path: str) -> Any:
@@ -151,12 +151,12 @@ def backoff_of(retry: dict[str, Any]) -> Backoff:
     """The backoff of a program's table ``retry``. ValueError names the invalid key."""
     for key, value in retry.items():
         if key not in RETRY:
-            raise ValueError(f"unknown key {key!r}; known here: {', '.join(RETRY)}")
+            raise ValueError(f"unknown key {shown(repr(key))}; known here: {', '.join(RETRY)}")
         if key in ("first", "most"):
             try:
                 parse_duration(value)
             except (TypeError, ValueError):
-                raise ValueError(f"{key}: {value}; write a duration, as in 500ms, 2s or 1m30s") from None
+                raise ValueError(f"{key}: {shown(value)}; write a duration, as in 500ms, 2s or 1m30s") from None
         elif not isinstance(value, int | float) or isinstance(value, bool):
-            raise ValueError(f"{key}: {value}; expected a number")
+            raise ValueError(f"{key}: {shown(value)}; expected a number")
     return Backoff(**retry)

@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pollconsumer.core.errors import shown
 from pollconsumer.core.notation.timespan import YEAR, parse_duration
 
 R = TypeVar("R")
@@ -43,6 +44,13 @@ def read_memory(value: object) -> int:
     return _read_scalar(parse_memory, value)
 
 
+def read_period(value: object) -> object:
+    """The text of a period that is given as a number of seconds; any other ``value`` as it is."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    return str(value) if abs(value) < YEAR * 1000 else "inf"
+
+
 def _read_scalar(parse: Callable[[Any], R], value: object) -> R:
     try:
         return parse(value)
@@ -76,7 +84,7 @@ def parse_word(kind: type[W], key: str, value: str) -> W:
     try:
         return kind(value)
     except ValueError:
-        raise ValueError(f"{key}: {value!r}; one of {', '.join(kind)}") from None
+        raise ValueError(f"{key}: {shown(repr(value))}; one of {', '.join(kind)}") from None
 
 
 def read_argv(value: object) -> object:
@@ -315,11 +323,11 @@ def check_zone(name: str) -> None:
     from pollconsumer.core.recurrence import zone_of
 
     if not isinstance(name, str):
-        raise ValueError(f"timezone: {name!r}; use an IANA name such as Europe/Paris")
+        raise ValueError(f"timezone: {shown(repr(name))}; use an IANA name such as Europe/Paris")
     try:
         zone_of(name)
     except ValueError:
-        raise ValueError(f"timezone: {name}; {_zone_rule(name)}") from None
+        raise ValueError(f"timezone: {shown(name)}; {_zone_rule(name)}") from None
 
 
 def _zone_rule(name: str) -> str:

@@ -20,7 +20,7 @@ from pollconsumer.interface.api.known import check_arguments
 from pollconsumer.interface.api.registry import RegisteredHandler
 from pollconsumer.interface.settings.model import RecurrenceSettings
 from pollconsumer.interface.settings.recurrence_rules import check_rule
-from pollconsumer.interface.settings.values import parse_word
+from pollconsumer.interface.settings.values import parse_word, read_period
 from pollconsumer.runtime.new_messages import Defaults, due_ms
 from pollconsumer.store.recurrences.recurrence_interventions import Put
 
@@ -129,8 +129,8 @@ def _new_put(name: str, registered: RegisteredHandler | None, defaults: Defaults
 
 def _rule(given: dict[str, Any]) -> RecurrenceSettings:
     """The options that a recurrence of a configuration has, too, checked in the same way."""
-    if isinstance(given.get("every"), int | float) and not isinstance(given["every"], bool):
-        given["every"] = str(given["every"])
+    if "every" in given:
+        given["every"] = read_period(given["every"])
     for key, kind in (("missed", Missed), ("overlap", Overlap), ("after", After)):
         if key in given:
             given[key] = parse_word(kind, key, given[key])

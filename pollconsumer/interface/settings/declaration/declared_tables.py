@@ -58,7 +58,7 @@ class RecurrenceSettings(Section):
     cron: str | None = Field(
         default=None, description="When it recurs, as a cron expression in `timezone`; or `every`."
     )
-    every: str | None = Field(default=None, description="Its period, as `90s`.")
+    every: kinds.Period | None = Field(default=None, description="Its period, as `90s`.")
     timezone: str = Field(default="UTC", description="Of `cron`, as `Europe/Paris`.")
     queue: str | None = Field(default=None, description="Of its occurrences. Unset: the handler's.")
     payload: dict[str, Any] = Field(default={}, description="Of its occurrences, a table.")

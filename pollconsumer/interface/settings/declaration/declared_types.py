@@ -30,6 +30,8 @@ Whole = Annotated[int, Strict()]
 Number = Annotated[float, Strict()]
 Duration = Annotated[float, BeforeValidator(values.read_duration)]
 """Seconds, written as a number or with units."""
+Period = Annotated[str, BeforeValidator(values.read_period)]
+"""A period as text; it may be written as a number of seconds, too."""
 Memory = Annotated[int, BeforeValidator(values.read_memory)]
 """Bytes, written as a number or with a unit."""
 Name = Annotated[str, checked(values.check_name)]

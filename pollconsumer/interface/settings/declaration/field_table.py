@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -15,6 +16,7 @@ from pollconsumer.interface.settings.declaration.declared_tables import Section
 from pollconsumer.interface.settings.fields import DeclaredField, FieldTable
 
 
+@cache
 def described() -> FieldTable:
     """The declared fields as launches read them from the cache."""
     sections: dict[str, dict[str, DeclaredField]] = {"": {}}

@@ -4,12 +4,13 @@ been read before, and to say what is wrong."""
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_settings import InitSettingsSource, TomlConfigSettingsSource
+from pydantic_settings import InitSettingsSource
 
 from pollconsumer.core.errors import ConfigurationError, suggestion
 from pollconsumer.interface.settings.declaration.declared import Settings
@@ -45,8 +46,13 @@ class _Source(InitSettingsSource):
     the place of a whole table; and launches override kept values by the same code."""
 
     def __init__(self, path: Path | None, variables: Mapping[str, str]) -> None:
-        file = TomlConfigSettingsSource(Settings, path).toml_data
+        file = tomllib.loads(_text_of(path)) if path else {}
         super().__init__(Settings, with_environment(file, variables, described()))
+
+
+def _text_of(path: Path) -> str:
+    """The text of a file, without the byte order mark that some editors begin it with."""
+    return path.read_bytes().decode("utf-8-sig")
 
 
 def _refused(error: Any) -> ConfigurationError:
@@ -75,7 +81,7 @@ def _not_toml(path: Path | None, failure: Exception) -> ConfigurationError:
         return ConfigurationError("configuration file is not valid TOML", path, "nested too deeply")
     reason, _, place = str(failure).removesuffix(")").partition(" (at ")
     reason = reason.partition(":")[0]  # beyond it, advice for programmers
-    lines = path.read_text(encoding="utf-8").splitlines() if path else []
+    lines = _text_of(path).splitlines() if path else []
     if place == "end of document" and lines:
         place = f"line {len(lines)}, column {len(lines[-1]) + 1}"
     line = re.match(r"line (\d+)", place)
