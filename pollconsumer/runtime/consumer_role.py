@@ -24,9 +24,13 @@ from pollconsumer.store.records.reservations import DeadLetter
 from pollconsumer.store.server import service_of, unknown_queues
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence, Set
+    from collections.abc import Callable, Collection, Mapping, Sequence, Set
 
     from pollconsumer.core.recurrence import Recurrence
+
+
+MOST_LOOKED_AT = 100
+"""Queues of others that a launch looks at when it ends, at most."""
 
 
 def consume(
@@ -47,7 +51,9 @@ def consume(
         if aliases:
             store.upkeep.rename(aliases)
         store.part(options.queues)
-        options = options._replace(queues=_announce(launch, options.queues, lost))
+        durations = Durations(launch.leases.learned(launch.holder.group, handlers, aliases))
+        offered = {name for name, each in handlers.items() if each.name not in launch.leases.paused_handlers}
+        options = options._replace(queues=_announce(launch, options.queues, lost, offered))
         left_out = wanted.difference(options.queues) | lost
         try:
             define(store, launch.holder.group, recurrences, launch.emit, left_out)
@@ -59,14 +65,12 @@ def consume(
             here = [queue for queue in options.queues if queue not in lost]
             return [store.keys.queue(queue, name) for name in ("ready_marker", "schedule_marker") for queue in here]
 
-        durations = Durations(launch.leases.learned(launch.holder.group, handlers, aliases))
         try:
             wake = Wake(launch.bare_wire(), markers, launch.clock)
             names = {name: each.name for name, each in handlers.items()}
             launch.progress.stops.serve(names, launch.leases.paused_handlers)  # GUARD a handler that was paused before
             reason = Consumer(options, launch, handlers, executor, durations, wake, _exchange_of(launch, lost)).run()
-            if elsewhere := sorted(named - wanted):
-                report_unserved(store, elsewhere, handlers, launch.emit)
+            report_unserved(store, wanted, handlers, launch.emit)
             return reason
         finally:
             launch.leases.learn(launch.holder.group, durations.measured)
@@ -91,21 +95,24 @@ def report_unknown(store: RedisStore, queues: Sequence[str], emit: Callable[[Eve
 
 
 def report_unserved(
-    store: RedisStore, queues: Sequence[str], handlers: Mapping[str, Handler], emit: Callable[[Event], None]
+    store: RedisStore, wanted: Set[str], handlers: Mapping[str, Handler], emit: Callable[[Event], None]
 ) -> None:
-    """Report which of ``queues`` have ready messages, and were served by no launch lately.
+    """Report which queues have ready messages and were served by no launch lately, but for those that this launch was
+    ``wanted`` to serve. Of many, those of the launch's own handlers come first.
 
     Called at the end of a launch: by then others that the platform started at the same time have announced themselves.
     Errors of the store are ignored.
     """
+    named = {handler.queue for handler in handlers.values()} - wanted
     with suppress(StoreUnreachable, PermissionDenied):
-        for queue, service in service_of(store.wire, store.keys, queues).items():
+        queues = [*sorted(named), *sorted({*store.queues()} - named - wanted)][:MOST_LOOKED_AT]
+        for queue, service in service_of(store.wire, store.keys, queues).items() if queues else ():
             if service.ready and not service.lately and not service.paused:
                 names = tuple(sorted({handler.name for handler in handlers.values() if handler.queue == queue}))
                 emit(QueueUnserved(queue, names, service.ready))
 
 
-def _announce(launch: Launch, queues: Sequence[str], lost: set[str]) -> tuple[str, ...]:
+def _announce(launch: Launch, queues: Sequence[str], lost: set[str], handlers: Collection[str]) -> tuple[str, ...]:
     """Announce the launch in ``queues``. Returns the ones that can be served, now or once their node of a cluster is
     back: those are added to ``lost``. The error of the first one if there are none."""
 
@@ -117,7 +124,7 @@ def _announce(launch: Launch, queues: Sequence[str], lost: set[str]) -> tuple[st
         if queue in lost:
             continue
         try:
-            announce(launch, queue, emit_death)
+            announce(launch, queue, emit_death, handlers)
         except NodeLost:
             lost |= {queue, *launch.store.lost(queues)}
         except OF_ANY_QUEUE:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from pollconsumer.core.errors import NodeLost
@@ -28,12 +28,19 @@ def served_for(plan: LaunchPlan) -> float:
 
 
 def announce(
-    launch: Launch, queue: str, on_dead_letter: Callable[[DeadLetter], object], *, served: bool = True
+    launch: Launch,
+    queue: str,
+    on_dead_letter: Callable[[DeadLetter], object],
+    handlers: Collection[str] = (),
+    *,
+    served: bool = True,
 ) -> None:
     """Take ``queue`` from earlier launches, before anything is done there: recover orphans, and repair it. ``served``:
-    its messages are handled by this launch, and by those that follow it."""
+    its messages are handled by this launch, and by those that follow it. ``handlers``: as in `Upkeep.announce`."""
     seconds = served_for(launch.plan) if served else 0.0
-    recovered = launch.store.upkeep.announce(launch.holder, queue, served_for=seconds, on_dead_letter=on_dead_letter)
+    recovered = launch.store.upkeep.announce(
+        launch.holder, queue, served_for=seconds, on_dead_letter=on_dead_letter, handlers=handlers
+    )
     found = launch.store.upkeep.repair(queue)
     begin_anew(launch, queue)
     if launch.store.wire.of_cluster:

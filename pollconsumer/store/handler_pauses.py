@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from pollconsumer.core.errors import NotFound
 from pollconsumer.store.audit_log import demand_operator, note
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.queues.interventions import MAX_PAGE_IDS
+from pollconsumer.store.queues.upkeep import offer_parked
 from pollconsumer.store.reading.ledger import leases_of
 from pollconsumer.store.reading.totals import all_names
-from pollconsumer.store.records import rows
 from pollconsumer.store.server import known_queues
 
 LISTENED_FOR_MS = 60_000
@@ -35,7 +32,7 @@ class HandlerPauses:
         self._wake_launches()
         names = all_names(self._wire, self._keys, [handler])
         for queue in known_queues(self._wire, self._keys):
-            self._offer(queue, names)
+            offer_parked(self._wire, self._keys, queue, names)
         if not was_paused:
             raise NotFound("handler is not paused", handler, "status lists those that are")
 
@@ -57,23 +54,3 @@ class HandlerPauses:
         for marker in sorted(markers):
             self._wire.command("RPUSH", marker, 1)  # GUARD launches are woken
             self._wire.command("PEXPIRE", marker, LISTENED_FOR_MS)
-
-    def _offer(self, queue: str, names: Collection[str]) -> None:
-        """Have parked messages of the handler with these ``names`` due now, but for those that were given another due
-        time meanwhile."""
-        script, rows_key = self._wire.scripts["change"], self._keys.queue(queue, "rows")
-        keys = self._keys.of_script(script, queue)[:-1]
-        ids = self._wire.command("SMEMBERS", self._keys.queue(queue, "parked"))
-        for first in range(0, len(ids), MAX_PAGE_IDS):
-            page = ids[first : first + MAX_PAGE_IDS]
-            found = zip(page, self._wire.command("HMGET", rows_key, *page), strict=True)
-            wanted = [each for each, row in found if row is not None and _waits_for(names, rows.read_row(row))]
-            if wanted:
-                self._wire.all([self._wire.script(script, keys, [each, "+0", "", ""]) for each in wanted])
-
-
-def _waits_for(names: Collection[str], row: rows.Row) -> bool:
-    """Whether a parked message waits for the handler with these ``names`` alone. One that has another due time by now
-    waits for that: it is the time of its next attempt, or there is none."""
-    # GUARD another due time
-    return row.handler in names and row.timestamps.next_attempt_at not in (None, row.timestamps.due_at)

@@ -205,8 +205,8 @@ CHANGES: dict[str, tuple[str, str]] = {
     ),
     "client/strict: what a lost connection wrote": ("*dict.fromkeys(map(self.marking, keys)), ", ""),
     "client/wire: rights of one that waits": (" if self.strict is None else (self.strict.right,)", ""),
-    "handler_pauses: another due time": (
-        " and row.timestamps.next_attempt_at not in (None, row.timestamps.due_at)",
+    "queues/upkeep: another due time": (
+        " and read.timestamps.next_attempt_at not in (None, read.timestamps.due_at)",
         "",
     ),
     "leases: a renewal that finds less than was seen": ("before < seen", "False"),

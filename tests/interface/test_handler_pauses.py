@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pollconsumer import Backoff
 from pollconsumer.core.errors import NotFound
 from pollconsumer.store.handler_pauses import HandlerPauses
 from pollconsumer.store.leases import Acquired, Group, Leases
@@ -15,7 +16,7 @@ from tests.conftest import NAMESPACE
 from tests.site import wait_until
 
 if TYPE_CHECKING:
-    from pollconsumer import PollConsumer
+    from pollconsumer import Backoff, PollConsumer
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.testing import Sandbox
     from tests.site import Site
@@ -176,3 +177,25 @@ def test_one_that_was_given_another_due_time_while_it_was_parked_keeps_that(
     assert seen == []
     sandbox.run_for("1h")
     assert len(seen) == 1
+
+
+def test_a_message_that_failed_before_it_was_parked_does_not_say_why_it_was_once_it_is_completed(
+    app: PollConsumer, sandbox: Sandbox
+) -> None:
+    tries: list[int] = []
+
+    @app.handler("sometimes", retry=Backoff("1h", 1, "1h", jitter=0))
+    def sometimes() -> None:
+        tries.append(len(tries))
+        if len(tries) == 1:
+            raise ValueError
+
+    store = sandbox.store_of(app)
+    pauses, handle = HandlerPauses(store.wire, store.keys.namespace), sometimes.enqueue()
+    sandbox.run()
+    pauses.pause("sometimes")
+    sandbox.run_for("1h")
+    assert (sandbox.message(handle).last_error or "").startswith("paused: ")
+    pauses.resume("sometimes")
+    sandbox.run()
+    assert (sandbox.message(handle).state, sandbox.message(handle).last_error) == ("completed", None)

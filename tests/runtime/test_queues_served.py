@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.choices import HandOff
+from pollconsumer.runtime import consumer_role
 from pollconsumer.runtime.consumer_role import report_unknown, report_unserved
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import LaunchPlan
@@ -53,6 +54,24 @@ def test_a_launch_warns_of_a_queue_of_its_handlers_that_no_launch_serves(mailing
     )
 
 
+def test_a_launch_warns_of_ready_messages_in_a_queue_that_nobody_names(mailing: Site) -> None:
+    mailing.enqueue("plain", "--queue", "elsewhere")
+    warning = "warning: queue elsewhere: 1 ready, and no launch serves it; add it to consumer.queues, or launch"
+    done = mailing.drain()
+    assert (done.returncode, done.stderr) == (0, f"pollconsumer: {warning} 'run --queue elsewhere'\n")
+    assert mailing.drain("--queue", "elsewhere").stderr == ""
+    mailing.enqueue("plain", "--queue", "elsewhere")
+    assert "warning: queue elsewhere: 1 ready" not in mailing.drain().stderr  # served lately
+
+
+def test_of_many_queues_that_nobody_serves_a_launch_looks_at_some(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_role, "MOST_LOOKED_AT", 2)
+    store.enqueue([message("a")._replace(queue=queue) for queue in ("d", "c", "b", QUEUE)])
+    assert [event.fields()["queue"] for event in told(store)] == [QUEUE, "b"]
+
+
 def test_two_lines_over_one_module_each_with_a_queue_of_its_own_are_silent(mailing: Site) -> None:
     assert mailing.drain("--queue", "mail").stderr == ""
     mailing.enqueue("mail.send")
@@ -81,7 +100,7 @@ def test_a_queue_that_was_enqueued_to_paused_or_named_by_a_recurrence_is_no_miss
 
 def told(store: RedisStore) -> list[Event]:
     events: list[Event] = []
-    report_unserved(store, [QUEUE], HANDLER, events.append)
+    report_unserved(store, set(), HANDLER, events.append)
     return events
 
 

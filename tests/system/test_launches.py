@@ -324,6 +324,20 @@ def test_arguments_that_do_not_fit_are_a_dead_letter_and_no_repetition(site: Sit
     assert status["last_error"].startswith("bad_arguments")
 
 
+def test_parked_messages_are_offered_at_once_to_a_launch_that_has_their_handler(site: Site) -> None:
+    module = site.directory / "handlers.py"
+    known = module.read_text()
+    module.write_text("from pollconsumer import PollConsumer\napp = PollConsumer()\n")
+    found = [site.enqueue(handler, "--queue", "default", name=handler) for handler in ("record", "paused", "missing")]
+    site.drain()
+    assert {site.state(each) for each in found} == {"scheduled"}
+    module.write_text(f"{known}\n@app.handler\ndef paused(name: str) -> None: ...\n")
+    site.command("handler", "pause", "paused")
+    done = site.drain()
+    assert (done.returncode, [site.state(each) for each in found]) == (0, ["completed", "scheduled", "scheduled"])
+    assert site.json("status", found[0])["last_error"] is None
+
+
 def test_messages_for_an_unknown_handler_are_parked_and_not_charged(site: Site) -> None:
     message = site.enqueue("nobody", "--queue", "default")
     done = site.drain()

@@ -167,7 +167,8 @@ class QueueUnknown(Event):
 
 
 class QueueUnserved(Event):
-    """``messages`` are ready in the queue of ``handlers``, which neither this launch nor another has served lately."""
+    """``messages`` are ready in a queue that neither this launch nor another has served lately. ``handlers``: those of
+    this launch whose queue it is."""
 
     queue: str
     handlers: tuple[str, ...]

@@ -41,8 +41,8 @@ WARNINGS: dict[type, tuple[str, str]] = {
     ),
     events.QueueUnserved: (
         "queue unserved: {queue}",
-        "queue {queue}: {messages} ready, and no launch serves it, though it is that of {handlers}; add it to "
-        "consumer.queues, or launch 'run --queue {queue}'",
+        "queue {queue}: {messages} ready, and no launch serves it{handlers}; add it to consumer.queues, or launch "
+        "'run --queue {queue}'",
     ),
     events.ConflictDropped: (
         "conflict dropped: {queue}",
@@ -117,6 +117,8 @@ def listener() -> Callable[[Event], None]:
 
     def listen(event: Event) -> None:
         fields = {name: _shown(value) for name, value in event.fields().items()}
+        if isinstance(event, events.QueueUnserved) and event.handlers:
+            fields["handlers"] = f", though it is that of {fields['handlers']}"
         mark = type(event), fields.get(ONCE.get(type(event), ""))
         match event:
             case events.LaunchEnded():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pollconsumer.core.errors import StoreRefused
-from pollconsumer.store.keyspace import QUEUE_KEYS
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.limits import Kept, Retention
+from pollconsumer.store.queues.interventions import MAX_PAGE_IDS
 from pollconsumer.store.queues.producer import ID_MEMORY_MS, MOST_REMEMBERED, Producer
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import DeadLetter, Holder, dead_letters_of
@@ -20,6 +23,8 @@ CONVERT_PAGE = 1000
 REPAIR_PAGE = 50
 REPAIR_PAGES = 40
 MOST_COUNTED = 1000
+MOST_OFFERED = 2000
+"""Parked messages of a queue that a launch offers when it begins. Others are offered within a minute anyway."""
 MOST_LINES = 100
 """Concurrency keys examined per call."""
 TRIM_PAGE = 400
@@ -43,14 +48,16 @@ class Upkeep:
         *,
         served_for: float = 0.0,
         on_dead_letter: Callable[[DeadLetter], object] = lambda _: None,
+        handlers: Collection[str] = (),
     ) -> int:
         """Refuse every earlier holder of the lease in ``queue``, and recover its orphans. Returns their number. Its
         recurrences that an earlier holder could not read are looked at again.
 
         ``served_for``: seconds until the next launch can be expected, for which the queue counts as served.
+        ``handlers``: those that the launch has, and that are not paused; their parked messages are offered.
         StoreRefused if one of the queue's keys has the wrong type.
         """
-        self._check_types(queue)  # GUARD types of a queue's keys
+        there = self._check_types(queue)  # GUARD types of a queue's keys
         self._register(queue, LAUNCH)  # GUARD rights of a launch in a queue
         call = f"{self._keys.queue(queue, 'successor_waits')}:{holder.group}"
         keys = [
@@ -61,6 +68,8 @@ class Upkeep:
         args = [holder.lineage, holder.fence, int(served_for * 1000), CONVERT_PAGE]
         while self._wire.call("announce", keys, args) == CONVERT_PAGE:
             pass
+        if "parked" in there and handlers:
+            offer_parked(self._wire, self._keys, queue, handlers, MOST_OFFERED)
         return self.recover(queue, on_dead_letter=on_dead_letter)
 
     def recover(
@@ -152,12 +161,34 @@ class Upkeep:
         """Record that this group defines none any more, after their removal."""
         self._wire.command("SREM", self._keys.control("recurring"), owner)
 
-    def _check_types(self, queue: str) -> None:
-        kinds = {self._keys.queue(queue, name): key.type for name, key in QUEUE_KEYS.items()}
-        answers = self._wire.all([("TYPE", name) for name in kinds])
-        for (name, kind), answer in zip(kinds.items(), answers, strict=True):
-            found = answer.decode()
+    def _check_types(self, queue: str) -> set[str]:
+        """Which of its keys ``queue`` has. StoreRefused if one has the wrong type."""
+        kinds = {name: (self._keys.queue(queue, name), key.type) for name, key in QUEUE_KEYS.items()}
+        types = [each.decode() for each in self._wire.all([("TYPE", key) for key, _ in kinds.values()])]
+        for (key, kind), found in zip(kinds.values(), types, strict=True):
             if found not in (kind, "none"):
-                raise StoreRefused(
-                    "key of a wrong type", f"{name} is a {found}, not a {kind}", "choose another namespace"
-                )
+                problem = f"{key} is a {found}, not a {kind}"
+                raise StoreRefused("key of a wrong type", problem, "choose another namespace")
+        return {name for name, found in zip(kinds, types, strict=True) if found != "none"}
+
+
+def offer_parked(wire: Wire, keys: Keys, queue: str, names: Collection[str], most: int = sys.maxsize) -> None:
+    """Have parked messages of the handlers with these ``names`` due now, but for those that were given another due time
+    meanwhile. Of more than ``most`` parked ones, some are looked at."""
+    script, rows_key = wire.scripts["change"], keys.queue(queue, "rows")
+    of_script = keys.of_script(script, queue)[:-1]
+    ids = wire.command("SRANDMEMBER", keys.queue(queue, "parked"), most)
+    for first in range(0, len(ids), MAX_PAGE_IDS):
+        page = ids[first : first + MAX_PAGE_IDS]
+        found = zip(page, wire.command("HMGET", rows_key, *page), strict=True)
+        wanted = [each for each, row in found if row is not None and _waits_for(names, row)]
+        if wanted:
+            wire.all([wire.script(script, of_script, [each, "+0", "", ""]) for each in wanted])
+
+
+def _waits_for(names: Collection[str], row: bytes) -> bool:
+    """Whether a parked message waits for one of the handlers ``names`` alone. One that has another due time by now
+    waits for that: it is the time of its next attempt, or there is none."""
+    read = rows.read_row(row)
+    # GUARD another due time
+    return read.handler in names and read.timestamps.next_attempt_at not in (None, read.timestamps.due_at)

@@ -136,6 +136,8 @@ def _message(queue: str, message_id: str, parts: _Parts, in_hand: Callable[[], I
         problem = rows.WRITTEN_BY_NEWER
     if read.timestamps.completed_at and not read.timestamps.failed_at and not read.generation:
         problem = ""  # it never failed: this says why it was parked, or put off
+    if read.timestamps.completed_at and problem.startswith(rows.WHY_PARKED):
+        problem = ""  # what it failed of before it was parked is not kept
     return Message(
         message_id,
         queue,

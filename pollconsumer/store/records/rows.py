@@ -22,6 +22,8 @@ RESERVED, STARTED, ENDED, SCHEDULED, DUE, ENQUEUED, FAILED, NEXT_ATTEMPT, HANDLE
 """Offsets of a row's fields."""
 WRITTEN_BY_NEWER = "written by a newer pollconsumer"
 """The problem of a message that a newer version wrote, and that this one leaves as it is."""
+WHY_PARKED = ("unknown_handler: ", "paused: ", "not begun: ")
+"""How the problem of a message begins that was parked."""
 BLANK = b"\0\0\x80".ljust(HANDLER, b"\0")
 """The row that is shown for a message without one."""
 _READY_AT_ONCE = NEVER + b"%b" + 2 * NEVER
