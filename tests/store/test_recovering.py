@@ -62,6 +62,7 @@ def test_the_attempt_of_an_orphan_stays_counted(store: RedisStore, inspector: In
     Launch(store, fence=4)
     found = inspector.message("a")
     assert (found.state, found.row.attempts, found.row.timestamps.reserved_at) == (State.READY, 3, None)
+    assert found.last_error == "died: its launch died while it was in flight", "what each attempt was charged for"
 
 
 def test_what_the_current_holder_has_reserved_is_left_alone(store: RedisStore) -> None:

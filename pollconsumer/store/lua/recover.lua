@@ -10,7 +10,7 @@
 -- What a newer version wrote stays in flight, for a launch that can read what its return or its end must do.
 
 local now = now_ms()
--- EXPECT ready ready_marker counters places_taken ready_by_priority waiting_for_place cancelled outbox
+-- EXPECT ready ready_marker counters places_taken ready_by_priority waiting_for_place cancelled outbox errors
 local last = -1 - tonumber(ARGV[1])
 local flight = redis.call('ZRANGE', in_flight, last - tonumber(ARGV[2]) + 1, last, 'WITHSCORES')
 if #flight == 0 then return {{}, 0, {}} end
@@ -50,6 +50,7 @@ for i = #order, 1, -1 do
           end_as_dead(id, row, without_place(id, row, freed), now, at_most_once)
           dead[#dead + 1], dead[#dead + 2], dead[#dead + 3] = id, row, at_most_once
         else
+          redis.call('HSET', errors, id, 'died: its launch died while it was in flight')
           returning[#returning + 1], returning[#returning + 2] = id, waiting
         end
       end
