@@ -1,5 +1,5 @@
-"""Bytes of the server's memory per message with a payload of 180 bytes: pending, and finished without the payload; with
-generated ids, and with ids of the user's own of the same length."""
+"""Bytes of the server's memory per message beyond its payload of 180 bytes, pending and finished; with generated ids,
+and with ids of the user's own of the same length."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ def _measured(*, own_ids: bool) -> list[Figure]:
         finished = used() - empty
     more = ", own ids" if own_ids else ""
     return [
-        Figure(f"bytes, pending{more}", pending / MESSAGES, "B", PAYLOAD),
+        Figure(f"bytes, pending, beyond the payload{more}", pending / MESSAGES - PAYLOAD, "B"),
         Figure(f"bytes, finished, beyond the payload{more}", finished / MESSAGES - PAYLOAD, "B"),
     ]

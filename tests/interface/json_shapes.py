@@ -28,7 +28,7 @@ timestamps.scheduled_at     instant or null           "2026-11-27T08:00:00.000Z"
 timestamps.due_at           instant or null           null
 timestamps.enqueued_at      instant or null           "2026-11-27T08:00:00.000Z"     ready
 timestamps.reserved_at      instant or null           "2026-11-27T08:00:00.004Z"
-timestamps.started_at       instant or null           "2026-11-27T08:00:00.005Z"
+timestamps.started_at       instant or null           "2026-11-27T08:00:00.005Z"  in flight: up to 0.4 s late
 timestamps.completed_at     instant or null           "2026-11-27T08:00:00.105Z"
 timestamps.failed_at        instant or null           null                           its last failed attempt
 timestamps.next_attempt_at  instant or null           null

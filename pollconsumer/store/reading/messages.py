@@ -74,7 +74,8 @@ class Message(NamedTuple):
     def timestamps(self) -> Timestamps:
         """When it entered each phase, in epoch ms of the server's clock; None where it has not: ``scheduled_at``,
         ``due_at``, ``enqueued_at``, ``reserved_at``, ``started_at``, ``completed_at``, ``failed_at``,
-        ``next_attempt_at``, ``dead_at``, ``cancelled_at``, ``expired_at``."""
+        ``next_attempt_at``, ``dead_at``, ``cancelled_at``, ``expired_at``. In flight, ``started_at`` is when a
+        heartbeat saw it, up to 0.4 s late."""
         return self.row.timestamps
 
     @property
