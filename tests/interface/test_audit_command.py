@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import os
 import pwd
-from typing import TYPE_CHECKING
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pollconsumer.core.errors import StoreUnreachable
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.queues import interventions
 from pollconsumer.store.queues.redis_store import RedisStore
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, message
@@ -47,3 +51,29 @@ def test_the_commands_former_name_does_the_same_and_is_listed_nowhere(
     monkeypatch.setenv("POLLCONSUMER_STORE", valkey.url)
     assert run("interventions", "--json") == run("audit", "--json") == (0, "[]\n", "")
     assert "interventions" not in run("--help")[1]
+
+
+def test_a_command_that_loses_the_store_on_its_way_says_and_notes_what_it_did(
+    run: Callable[..., tuple[int, str, str]], valkey: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POLLCONSUMER_STORE", valkey.url)
+    monkeypatch.setenv("POLLCONSUMER_NAMESPACE", NAMESPACE)
+    monkeypatch.setattr(interventions, "MAX_PAGE_IDS", 2)
+    original, calls = Wire.run, count(1)
+
+    def lost(wire: Wire, *args: Any) -> Any:
+        if next(calls) == lose:
+            raise StoreUnreachable("store unreachable", "x", "it is away")
+        return original(wire, *args)
+
+    monkeypatch.setattr(Wire, "run", lost)
+    RedisStore(valkey.wire(), NAMESPACE).enqueue([message(name, delay=HOUR) for name in "abcde"])
+    lose = 2
+    code, output, errors = run("cancel", "--queue", "mail", "--yes")
+    first, *rest = errors.splitlines()
+    assert (code, output, len(rest)) == (69, "", 1)
+    assert first == "pollconsumer: interrupted: 2 of 5 cancelled, and perhaps some of the next 100"
+    calls = count(1)
+    lose = 1
+    assert run("cancel", "--queue", "mail", "--yes")[2].count("\n") == 1
+    assert [each["number"] for each in json.loads(run("audit", "--json")[1])] == [2]

@@ -22,11 +22,13 @@ from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.queues.signal_sender import SignalSender
 from pollconsumer.store.reading.inspector import Inspector
+from pollconsumer.store.recurrences import recurrence_interventions
 from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
 from tests.conftest import NAMESPACE, empty_server
 from tests.leaving_out import long
 from tests.store.acting import HOUR, QUEUE, Launch, die, message, release
 from tests.store.batching import HOME, OTHER, OneBatch, member
+from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -239,6 +241,18 @@ def test_what_is_typed_thrice_is_done_once(server: Server) -> None:
         assert [len(claim) for claim in claims] == [len(ids), 0, 0]
     removed = [done(ONCE["recurrence remove"], wire) for wire in wires]
     assert [what for what, _ in removed] == ["did", "refused", "refused"]
+
+
+def test_two_who_trigger_a_recurrence_in_the_same_millisecond_enqueue_two_occurrences(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wire = server.wire()
+    filled(wire)
+    now = server_ms(wire)
+    monkeypatch.setattr(recurrence_interventions, "now_ms", lambda _: now)
+    ids = {ACTS["trigger"](wire) for _ in range(3)}
+    assert len(ids) == 3
+    assert {message.id for message in Inspector(wire, NAMESPACE).those(QUEUE, [each.encode() for each in ids])} == ids
 
 
 def test_what_was_done_before_the_store_was_lost_is_noted(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

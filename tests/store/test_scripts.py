@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 KNOWN = (
     "and break do else elseif end false for function if in ipairs local math nil not or pairs pcall repeat "
-    "redis return select string table then tonumber tostring true unpack until while KEYS ARGV"
+    "redis return select string table then tonumber tostring true type unpack until while KEYS ARGV"
 )
 DECLARED = re.compile(
     r"local function (\w+)\(([^)]*)\)|local ([\w, ]+?)(?= =|\n|$)|for ([\w, ]+?) (?:=|in)|function ?\(([^)]*)\)"

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, TextIO
 
 import click
 
+from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.core.notation.text import printable, printable_lines
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.cli.table import lay_out
@@ -91,14 +92,15 @@ def print_notice(text: str) -> None:
 
 
 @contextmanager
-def telling_when_interrupted(done: Callable[[], str], also: type[Exception] = OSError) -> Iterator[None]:
+def telling_when_interrupted(done: Callable[[], str], *, lost: bool = False) -> Iterator[None]:
     """Wrap work that lasts and changes the store: at Ctrl-C, SIGTERM or SIGHUP, or where input or output fails, a line
-    on standard error says what was ``done`` by then. ``also``: another error at which it does."""
+    on standard error says what was ``done`` by then. ``lost``: where the store is lost, too, unless that is 0."""
     try:
         with raising_terminations():
             yield
-    except (KeyboardInterrupt, OSError, also):
-        print_notice(f"interrupted: {done()}")
+    except (KeyboardInterrupt, OSError, StoreUnreachable) as error:
+        if not isinstance(error, StoreUnreachable) or (lost and not done().startswith("0 ")):
+            print_notice(f"interrupted: {done()}")
         raise
 
 

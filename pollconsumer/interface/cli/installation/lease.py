@@ -49,9 +49,9 @@ def break_(role: str, slot: int | None, yes: bool) -> None:
     if not yes:
         leases_table(held, NAMES)
         raise UsageError("nothing broken", f"{counted(len(held), 'lease')} would be", "give --yes")
-    for each in held:
-        if not opened(Leases).break_(each["lineage"], str(each["fence"])):
-            raise NotFound("lease not broken", each["lineage"], "another launch holds it by now")
+    leases = opened(Leases)
+    if left := [each["lineage"] for each in held if not leases.break_(each["lineage"], str(each["fence"]))]:
+        raise NotFound("lease not broken", ", ".join(left), "another launch holds it by now, or nobody")
 
 
 def leases_as_json(leases: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:

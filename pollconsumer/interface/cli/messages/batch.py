@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.interface.cli.messages.chosen import report_counts, would
 from pollconsumer.interface.cli.messages.dead import WHY_LEFT
@@ -96,7 +95,7 @@ def cancel(batch_id: str, yes: bool, as_json: bool) -> None:
         would("cancelled", sum(not each.state.has_ended for each in unended), as_json)
         return
     done = CancelledMembers(0, 0)
-    with telling_when_interrupted(lambda: f"{done.cancelled} cancelled, and perhaps some more", StoreUnreachable):
+    with telling_when_interrupted(lambda: f"{done.cancelled} cancelled, and perhaps some more", lost=True):
         for each in opened(BatchInterventions).cancel(status):
             done = each
     if as_json:
@@ -112,7 +111,7 @@ def cancel(batch_id: str, yes: bool, as_json: bool) -> None:
 def redrive(batch_id: str, as_json: bool) -> None:
     """Return the members that are dead letters to their queues, with all attempts again."""
     done = RedrivenMembers(0, [])
-    with telling_when_interrupted(lambda: f"{done.redriven} redriven, and perhaps some more", StoreUnreachable):
+    with telling_when_interrupted(lambda: f"{done.redriven} redriven, and perhaps some more", lost=True):
         for each in opened(BatchInterventions).redrive(opened(BatchReader).batch(batch_id)):
             done = each
     report_counts("redriven", done.redriven, done.left, WHY_LEFT, as_json)

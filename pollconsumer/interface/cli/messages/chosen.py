@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.core.notation.text import counted
 from pollconsumer.interface.cli.output import print_json, print_line, progress_bar, telling_when_interrupted
 from pollconsumer.store.queues.interventions import MAX_PAGE_IDS, EachPage
@@ -21,12 +20,10 @@ def each_queue(what: str, *acts: tuple[Chosen, Callable[[str, list[str], EachPag
     on. ``what`` names the outcome, as in ``cancelled``."""
     done: list[str] = []
     count = sum(len(chosen) for chosen, _ in acts)
-
-    def so_far() -> str:
-        return f"{len(done)} of {count} {what}, and perhaps some of the next {MAX_PAGE_IDS}"
-
     with (
-        telling_when_interrupted(so_far, StoreUnreachable),
+        telling_when_interrupted(
+            lambda: f"{len(done)} of {count} {what}, and perhaps some of the next {MAX_PAGE_IDS}", lost=True
+        ),
         progress_bar(count, shown=count > MANY) as bar,
     ):
 
