@@ -25,6 +25,10 @@ CHANGES: dict[str, tuple[str, str]] = {
     "acquire: fence above all that the launch has seen": ("tonumber(ARGV[8])", "0"),
     "acquire: held by another": TRUE,
     "repair: records of a newer version": ("not newer(record) and ", ""),
+    "recurrences/recurrence_interventions: an occurrence of another's in the same millisecond": (
+        "enqueued < 0",
+        "enqueued < -1",
+    ),
     "occurrences: a clock of the first day": ("math.max(0, now - INSTANTS_KEPT_MS)", "now - INSTANTS_KEPT_MS"),
     "arrive: a batch that is forgotten": ("state and ", ""),
     "arrive: a member counts once": TRUE,
