@@ -41,7 +41,7 @@ _PASSING = (
     "wanted:",
     *(f"{CONTROL_SUFFIXES[word]}:" for word in ("successor_waits", "answered")),
 )
-_OF_CALLS = ("successor_waits", "stop_marker", "answered")
+_OF_CALLS = ("successor_waits", "stop_marker", "answered", "last_answer")
 _PASSING_OF_QUEUES = (*(f"{QUEUE_KEYS[word].suffix}:" for word in _OF_CALLS), MARKER)
 """Beginnings of keys that mean nothing once no lease is held."""
 _OWN = ("closing", "imported", MARKER)

@@ -93,6 +93,11 @@ QUEUE_KEYS = {
     "id_digests": Key("id_digests", "hash", "forgotten id that was chosen → digest, younger generation"),
     "id_digests_before": Key("id_digests_before", "hash", "forgotten id that was chosen → digest, older generation"),
     "received": Key("received", "hash", "sending queue → last outbox entry received"),
+    "last_answer": Key(
+        "last_answer",
+        "string",
+        "by producer and page, which follow: number of its last call, and what that was answered",
+    ),
     "uncounted": Key(
         "uncounted", "list", "start, end and row as reserved of completed messages that are not in the totals yet"
     ),

@@ -69,7 +69,7 @@ CHANGES: dict[str, tuple[str, str]] = {
     "enqueue: id in the store": ("found_rows[i] or found_records[i] or ", ""),
     "enqueue: ids of the generation before": (" or older[i] == 1", ""),
     "enqueue: received before": (" or i <= known", ""),
-    "enqueue: too late for a repetition": ("now > tonumber(sub(ARGV[2], 2))", "false"),
+    "enqueue: too late for a repetition": ("now > tonumber(last)", "false"),
     "enqueue: unique key in the page": ("keys[name] or ", ""),
     "enqueue: unique key in the store": (" or holder_of(name, now)", ""),
     "enqueue_new: id of one in the store": ("== 0 then return id", "< 0 then return ''"),

@@ -80,9 +80,10 @@ _CONTENT: dict[bytes, tuple[tuple[str, ...], tuple[str | int, ...]]] = {
 
 
 def snapshot(wire: Wire) -> dict[str, Any]:
-    """Everything on the server but what acts were answered, comparable."""
+    """Everything on the server but what calls were answered, comparable."""
     content: dict[str, Any] = {}
-    for key in sorted(each for each in wire.command("KEYS", "*") if b"}:act:" not in each):
+    kept = (b"}:act:", b"}:last_answer:")
+    for key in sorted(each for each in wire.command("KEYS", "*") if not any(one in each for one in kept)):
         kind = wire.command("TYPE", key)
         if kind == b"none":  # it has expired since
             continue

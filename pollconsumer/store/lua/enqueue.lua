@@ -1,11 +1,11 @@
 -- Accept messages: into the queue, or into the schedule if they are due later. All of them, or none.
 -- KEYS records rows ready ready_by_priority schedule unique_keys counters ready_marker schedule_marker results
--- KEYS id_memory id_memory_before id_digests id_digests_before received places_taken waiting_for_place checkpoints
--- RARELY places_taken waiting_for_place checkpoints
+-- KEYS id_memory id_memory_before id_digests id_digests_before received last_answer places_taken waiting_for_place checkpoints
+-- RARELY last_answer places_taken waiting_for_place checkpoints
 -- NEEDS ready unique_keys markers results lists changed message_steps
---   (`received` only with an outbox; it and the last ones where the one that waits may be replaced)
--- ARGV count; for a repetition '@' and the last instant at which it is accepted, or for an outbox: its queue, the number of
---   the entry, the position in it of the first message; else '';
+--   (`received` only with an outbox; `last_answer` where the answer is kept; the last ones where the one that waits may be replaced)
+-- ARGV count; for a repetition '@' and the last instant at which it is accepted; then, where the answer is kept, '#' and the
+--   number of the call; or for an outbox: its queue, the number of the entry, the position in it of the first message; else '';
 --   for each: id, when ('' now, '+n' in n ms, '=n' at epoch ms n, both with a fraction or without), unique key's lifetime
 --   in ms (0 for none), a colon and the key ('' for none), priority, record without its instant; before the colon an 's' if
 --   a holder in hand is none; or an 'r' and how many ms, from its enqueueing (0 for no end), the one that waits may wait if
@@ -13,12 +13,25 @@
 -- Returns for each '' if it is new, else the id of the existing message: its own, or that of its unique key's holder, replaced or not. Or,
 --   with no message accepted: the position of one whose id has another digest, which counts as received from its outbox
 --   where it is the first; 0 when it is too late
+-- The answer is kept with the number of the call, so that a repetition has that of the first attempt, whatever has become of
+-- its messages since. The next call of the same producer takes its place.
 -- Without allow-oom, a full server refuses the script's first write, with nothing changed.
 
+local ANSWER_KEPT_MS = 360000  -- a minute longer than a call is repeated
 local count = tonumber(ARGV[1])
 local exactly = exactly_now()
 local now = floor(exactly)
-if sub(ARGV[2], 1, 1) == '@' and now > tonumber(sub(ARGV[2], 2)) then return 0 end  -- GUARD too late for a repetition
+local last, call = nil, ''
+if ARGV[2] ~= '' then last, call = string.match(ARGV[2], '^@?(%d*)(#?%d*)$') end
+if last and last ~= '' then
+  local kept = call ~= '' and redis.call('GET', last_answer)
+  if kept and find(kept, call .. '\n', 1, true) == 1 then  -- GUARD the answer to the first attempt
+    local ids = {}
+    for id in string.gmatch(sub(kept, #call + 2), '([^\n]*)\n') do ids[#ids + 1] = id end
+    return ids
+  end
+  if now > tonumber(last) then return 0 end  -- GUARD too late for a repetition
+end
 local stamp = be6(now)
 local ids = {}
 for i = 1, count do ids[i] = ARGV[5 * i - 2] end
@@ -153,5 +166,8 @@ if #scheduled > 0 then
   redis.call('HSET', rows, unpack(new_rows))
   redis.call('ZADD', schedule, unpack(scheduled))
   if not head or tonumber(redis.call('ZRANGE', schedule, 0, 0, 'WITHSCORES')[2]) < tonumber(head) then wake(schedule_marker) end
+end
+if call and call ~= '' then
+  redis.call('SET', last_answer, call .. '\n' .. table.concat(held, '\n') .. '\n', 'PX', ANSWER_KEPT_MS)
 end
 return held

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, repeat
@@ -34,8 +35,8 @@ ID_MEMORY_MS = 600_000
 """Minimum time for which ids of forgotten messages are remembered: see ``lua/parts/id_memory.lua``."""
 MOST_REMEMBERED = 3_000_000
 """Ids in each of two generations: if more are forgotten in that time, they are kept for less."""
-_WITHOUT, _WITH_OUTBOX = -4, -3
-"""Where the keys of `enqueue.lua` end for most messages, and for those from an outbox."""
+_WITHOUT, _WITH_OUTBOX, _WITH_ANSWER = -5, -4, -3
+"""Where the keys of `enqueue.lua` end for most messages, for those from an outbox, and where the answer is kept."""
 REPEAT_WITHIN_MS = ID_MEMORY_MS // 2
 """How long after the first call we may repeat an enqueue: ids are remembered for longer."""
 
@@ -67,8 +68,10 @@ class Producer:
     def __init__(self, wire: Wire, namespace: str, clocks: Clocks = SYSTEM_CLOCKS) -> None:
         self.wire, self._clocks = wire, clocks
         self.keys = Keys(namespace)
-        self._repeated = False
-        """Whether the last call had to be repeated."""
+        self._calls = 0
+        """The number of the call that is under way, or comes next. Repetitions have that of the first attempt."""
+        self._number, self._pid = "", 0
+        """What tells this producer from all others, and the process that has drawn it."""
         self._registered: set[str] = set()
         self._replacing: set[str] = set()
         self._heads: dict[str, tuple[Any, ...]] = {}
@@ -94,7 +97,7 @@ class Producer:
             self.wire.evidence.witness = message  # without the time, which its id has: a microsecond less
             return _enqueued((message.id, False))
         held = [answer] if isinstance(answer, bytes) else answer
-        return self._held(trip, trip[0], held, 0, repeated=self._repeated)[0]
+        return self._held(trip, trip[0], held, 0)[0]
 
     def enqueue(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> list[Enqueued]:
         """Accept messages, in order, as `enqueue_pages` does. An error has the ids ``accepted`` before it."""
@@ -121,13 +124,13 @@ class Producer:
         if answers == [b""] * len(pages):
             self.wire.evidence.witness = messages.queue, messages.ids[-1], False, self._clocks.monotonic()
             return zip(messages.ids, repeat(False))
-        results, repeated = list[Enqueued](), self._repeated
+        results = list[Enqueued]()
         trip = [list(each) for each in pages]
         for page, answer in zip(trip, answers, strict=True):
             if isinstance(answer, bytes):
                 results += self.enqueue(page) if answer else [Enqueued(each.id, False) for each in page]
             else:
-                results += self._held(trip, page, answer, len(results), repeated=repeated)
+                results += self._held(trip, page, answer, len(results))
         return results
 
     def enqueue_pages(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> Iterator[list[Enqueued]]:
@@ -145,9 +148,8 @@ class Producer:
                 if replaces(page[0]) and not origin:
                     self._demand_replacing(page[0].queue)
             answers = self._send(trip, origin, done)
-            repeated = self._repeated
             for page, held in zip(trip, answers, strict=True):
-                results = self._held(trip, page, held, done, repeated=repeated)
+                results = self._held(trip, page, held, done)
                 self.wire.evidence.witness = page[-1].queue, results[-1].id, False, self._clocks.monotonic()
                 yield results
                 done += len(page)
@@ -164,9 +166,7 @@ class Producer:
         if commands:
             self.wire.all(commands)
 
-    def _held(
-        self, trip: Trip, page: list[NewMessage], held: int | list[bytes], done: int, *, repeated: bool
-    ) -> list[Enqueued]:
+    def _held(self, trip: Trip, page: list[NewMessage], held: int | list[bytes], done: int) -> list[Enqueued]:
         """What the answer of `enqueue.lua` for a page says. Raises what `enqueue_pages` does."""
         if held == 0:
             raise OutcomeUnknown(ids_of(trip))
@@ -177,12 +177,8 @@ class Producer:
             raise error
         if not any(held):
             return list(map(_enqueued, zip([message.id for message in page], repeat(False))))
-        results = []
-        for message, holder in zip(page, held, strict=True):
-            id_held = holder.decode()
-            again = id_held == message.id and repeated
-            results.append(Enqueued(id_held or message.id, bool(id_held) and not again))
-        return results
+        pairs = zip(page, held, strict=True)
+        return [Enqueued(holder.decode() or message.id, bool(holder)) for message, holder in pairs]
 
     def _send(self, trip: Trip, origin: Origin | None, done: int) -> list[Any]:
         """Answers of one round trip, after ``done`` messages of the same call."""
@@ -222,22 +218,36 @@ class Producer:
             if error.sent:
                 raise OutcomeUnknown(ids_of(trip())) from None
             raise
-        self._repeated = self.wire.repeated
+        finally:
+            self._calls += 1  # GUARD a call has no number of another
         if looks and self.demand is not None:
             self.demand.heed(self.wire, answers[at : at + len(looks)])
             del answers[at : at + len(looks)]
+        if self.wire.repeated:
+            for page, held in zip(trip(), answers, strict=False):
+                if isinstance(held, list):
+                    held[:] = map(_of_first_attempt, page, held)
         return answers
 
     def _commands(self, trip: Trip, origin: Origin | None, done: int, bound: str) -> list[tuple[Any, ...]]:
         script, commands = self.wire.scripts["enqueue"], []
-        for page in trip:
+        for number, page in enumerate(trip):
             source = f"{origin.queue} {origin.number} {origin.place + done}" if origin else bound
             names = self.keys.of_script(script, page[0].queue)
+            keeps_answer = not origin and any(map(_may_be_of_another, page))
+            if keeps_answer:
+                source = f"{bound}#{self._calls}"
+                names[_WITH_ANSWER - 1] += f":{self._own_number()}:{number}"
             if not replaces(page[0]):
-                del names[_WITH_OUTBOX if origin else _WITHOUT :]
+                del names[_WITH_OUTBOX if origin else _WITH_ANSWER if keeps_answer else _WITHOUT :]
             commands.append(self.wire.script(script, names, _as_arguments(page, source)))
             done += len(page)
         return commands
+
+    def _own_number(self) -> str:
+        if self._pid != os.getpid():  # GUARD a child has a number of its own
+            self._number, self._pid = os.urandom(8).hex(), os.getpid()
+        return self._number
 
     def register(self, queue: str, rights: str | None = None) -> None:
         """Make the queue known to the mover, before its first message.
@@ -261,6 +271,18 @@ class Producer:
 
 def ids_of(trip: Trip) -> list[str]:
     return [message.id for page in trip for message in page]
+
+
+def _may_be_of_another(message: NewMessage) -> bool:
+    """Whether the queue may have the id of ``message`` from another call, or may have replaced another message by it:
+    a repetition cannot tell from what it finds. An id that we made is ours alone, but for those of members of a batch
+    and of links, which are made of a user's."""
+    return bool(message.digest or message.sequel) or replaces(message)
+
+
+def _of_first_attempt(message: NewMessage, held: bytes) -> bytes:
+    """What a repetition found, without what the first attempt has accepted."""
+    return b"" if held.decode() == message.id and not _may_be_of_another(message) else held
 
 
 def _as_arguments(page: Sequence[NewMessage], origin: str) -> list[Any]:
