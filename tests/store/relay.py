@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import shutil
 import socket
 import threading
@@ -126,4 +127,54 @@ class Relay:
 
     def close(self) -> None:
         self._delivering.set()
+        self._listening.close()
+
+
+class Dropping:
+    """Passes everything on to the server behind ``target``, but for one exchange: then it hangs up, before the server
+    gets the request, or once it has carried that out."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target.removeprefix("unix://")
+        self._listening = Listening(self._pass_on)
+        self.url = self._listening.url
+        self.exchanges = 0
+        """Requests since `drop` was called."""
+        self._number, self._what = 0, ""
+        self._open: list[socket.socket] = []
+
+    def drop(self, number: int, what: str) -> None:
+        """Lose the ``request`` or the ``reply`` of the exchange of that number from now on; none for 0."""
+        self.exchanges, self._number, self._what = 0, number, what
+
+    def _pass_on(self, connection: socket.socket) -> None:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.connect(self._target)
+            self._open.append(connection)
+            while True:
+                readable, _, _ = select.select([connection, server], [], [])
+                if server in readable:
+                    if not (reply := server.recv(1 << 20)):
+                        return
+                    connection.sendall(reply)
+                elif not (request := connection.recv(1 << 20)):
+                    return
+                else:
+                    self.exchanges += 1
+                    is_lost = self.exchanges == self._number
+                    if is_lost and self._what == "request":
+                        return
+                    server.sendall(request)
+                    if is_lost:
+                        server.recv(1 << 20)
+                        return
+
+    def hang_up(self) -> None:
+        """Close all connections."""
+        while self._open:
+            with contextlib.suppress(OSError):
+                self._open.pop().shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.hang_up()
         self._listening.close()
