@@ -214,7 +214,7 @@ class StoreRefused(ConfigurationError):
 
 
 class WentBack(StoreRefused):
-    """The store has lost what it had acknowledged, and ``strict.on_rollback`` is ``refuse``."""
+    """The store has lost what it had acknowledged: while a batch was open, or ``strict.on_rollback`` is ``refuse``."""
 
 
 OF_ANY_QUEUE = (LeaseLost, PermissionDenied, StoreUnreachable)

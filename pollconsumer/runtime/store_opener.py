@@ -198,6 +198,11 @@ class StoreOpener:
             return connecting_to(ClusterAddress(self._url, credentials), self.namespace)
         return partial(ServerWire, self._url, credentials=credentials)
 
+    @property
+    def losses(self) -> int:
+        """How often this process has noticed that the store went back."""
+        return self._rollback.losses
+
     def note(self, wire: Wire) -> None:
         """Remember across processes how far the store was, at the end of a launch."""
         self._rollback.note(wire)

@@ -95,7 +95,12 @@ NEAREST = {
     "message_steps": ["message_steps"],
     "offer": ["newer_versions", "concurrency_keys"],
     "number_members": ["batches"],
-    "open_batch": ["batches", "interface/test_batch_api", "interface/test_batch_producers"],
+    "open_batch": [
+        "batches",
+        "interface/test_batch_api",
+        "interface/test_batch_producers",
+        "interface/test_lost_members",
+    ],
     "outbox": ["outbox", "id_memory", "later_versions", "batches"],
     "outbox_entry": ["later_versions", "outbox"],
     "pause": ["limits", "interface/test_pausing"],

@@ -38,6 +38,9 @@ class Calls:
     def __init__(self, failures: int = 0) -> None:
         self.sent, self.failures, self.closed = list[str](), failures, False
 
+    def losses(self) -> int:
+        return 0
+
     def ask(self, question: Callable[..., Any]) -> str:
         self.closed = question.__name__ == "_close"
         return ""

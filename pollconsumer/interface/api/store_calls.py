@@ -231,6 +231,10 @@ class StoreCalls:
                     return
                 yield several[0]
 
+    def losses(self) -> int:
+        """How often this process has noticed that the store lost what it had acknowledged."""
+        return 0 if self._opener is None else self._opener.losses
+
     def pause(self, seconds: float) -> None:
         """Wait between two looks at an awaited message."""
         (time.sleep if registry.stand_in is None else registry.stand_in.pause)(seconds)

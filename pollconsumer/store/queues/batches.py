@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pollconsumer.core.messages.packed_message import Packed
@@ -49,10 +49,12 @@ class Batches:
         takes no more members; ``full`` if its home has MOST_BATCHES."""
         return str(self._wire.all([self._opening(batch, MOST_BATCHES)])[0].decode())
 
-    def close(self, home: str, batch: str, members: int) -> str:
+    def close(self, home: str, batch: str, members: int, check: Callable[[], object] | None = None) -> str:
         """Close a batch to which its producer has added so many members. Returns how it was, if it took no more; else
-        ""."""
-        shut = self._wire.run("close_batch", self._keys, home, [batch, members])
+        "". ``check`` is called before each repetition."""
+        script = self._wire.scripts["close_batch"]
+        command = self._wire.script(script, self._keys.of_script(script, home), [batch, members])
+        (shut,) = self._wire.all([command], mend=check)
         return "gone" if shut is None else str(shut.decode())
 
     def number_members(self, home: str, batch: str, count: int) -> int | None:

@@ -50,6 +50,8 @@ class Rollback:
         self._keys, self._memo, self._warn, self._refuse = Keys(namespace), memo, warn, refuse
         self._confirmed = confirmed
         self._marks: Marks | None = None
+        self.losses = 0
+        """How often this process has noticed that the store went back."""
 
     def remembered(self) -> str:
         """What earlier processes have seen; empty once this one has looked. To be read before the store is asked, since
@@ -84,6 +86,7 @@ class Rollback:
         raise WentBack(line, None, ACCEPT)
 
     def _tell(self, line: str) -> None:
+        self.losses += 1
         if self._refuse:
             self.refuse(line)
         if self._marks is not None:

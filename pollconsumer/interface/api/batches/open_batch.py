@@ -11,7 +11,7 @@ from threading import RLock
 from types import TracebackType
 from typing import Any, Self
 
-from pollconsumer.core.errors import UsageError
+from pollconsumer.core.errors import UsageError, WentBack
 from pollconsumer.core.messages.alike import Alike, may_be_alike
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.interface.api.handle import Handle
@@ -22,6 +22,7 @@ from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.batches import MOST_BATCHES, Batches, NewBatch
 from pollconsumer.store.queues.producer import ENQUEUE_PAGE, ENQUEUE_PAGES, Producer
 from pollconsumer.store.reading.batch_reader import PER_CHUNK, BatchReader
+from pollconsumer.store.server import TIME
 
 PAGE = ENQUEUE_PAGE * ENQUEUE_PAGES
 """Members that are sent at once."""
@@ -51,6 +52,8 @@ class OpenBatch:
         self._members = 0
         self._page: list[NewMessage] = []
         self._heard = 0.0
+        self._losses = 0
+        """How often this process had noticed a loss of the store when the batch was opened."""
         self._ended = -1, frozenset[int]()
         """The chunk of members that was last looked at, of a batch that is resumed, and the numbers that have ended."""
 
@@ -161,7 +164,8 @@ class OpenBatch:
         if shut in ("abandoned", "expired"):
             raise UsageError("batch", self.id, f"it is {shut}: choose another id")
         self.duplicate = shut in ("closed", "ended")
-        self._resumes = self._resumes or (shut == "open" and not self._heard)
+        if not self._heard:
+            self._resumes, self._losses = shut == "open", self._app.losses()
         self._heard = time.monotonic()
 
     def _open(self, wire: Wire, namespace: str) -> str:
@@ -175,9 +179,19 @@ class OpenBatch:
             if there > self._members:  # GUARD fewer members than before
                 counts = f"this run has added {self._members} members, one before it at least {there}"
                 raise UsageError("batch", self.id, f"{counts}: add the same ones in the same order")
-        shut = Batches(Producer(wire, namespace)).close(self._batch.home, self.id, self._members)
+        check = partial(self._refuse_loss, wire)
+        check()
+        shut = Batches(Producer(wire, namespace)).close(self._batch.home, self.id, self._members, check)
         if shut not in ("", "closed", "ended"):
             raise UsageError("batch", self.id, f"it is {shut}: enqueue it again under another id")
+
+    def _refuse_loss(self, wire: Wire) -> None:
+        """Raise WentBack if the store has lost what it had acknowledged since the batch was opened. A new connection
+        notices that."""
+        wire.all([TIME])
+        if self._app.losses() > self._losses:  # GUARD members that the store has lost
+            what = f"the store went back: batch {self.id} is not closed, and may lack members"
+            raise WentBack(what, None, "run the same code again within the hour: it adds what is missing")
 
     def _refuse_others(self, known: Sequence[tuple[str, str]], wire: Wire, namespace: str) -> None:
         """Raise UsageError if any of ``known``, queues and ids of what the queues had already, is no member of this
