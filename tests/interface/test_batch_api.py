@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -427,6 +428,60 @@ def test_a_dead_member_of_an_earlier_batch_is_no_member_until_it_is_purged_and_f
     add_one()
     sandbox.run()
     assert words() == ["failed", "ended"] * 2
+
+
+TAKEN = "give the {} another id; or purge that message, and 20 minutes later run this again"
+
+
+@pytest.mark.usefixtures("sandbox")
+@pytest.mark.parametrize("name", ["then", "failed", "ended"])
+def test_a_batch_whose_callback_has_the_id_of_another_message_is_refused_since_it_would_not_be_called(
+    name: str,
+) -> None:
+    tell.using(id=f"import:{name}").enqueue("another")
+    for begin in (add_one, lambda: asyncio.run(enqueue_async(0))):
+        with pytest.raises(UsageError, match=f"there was a message import:{name} before.*{TAKEN.format('batch')}"):
+            begin()
+    with pytest.raises(NotFound):
+        app.batches.get("import")
+
+
+def test_a_batch_that_is_there_has_its_own_callbacks(sandbox: Sandbox) -> None:
+    for is_duplicate in (False, True):
+        with a_batch() as batch:
+            batch.add(load.args(1))
+        assert batch.duplicate is is_duplicate
+        sandbox.run()
+    assert words() == ["then", "ended"]
+
+
+@pytest.mark.parametrize("what", ["link", "then", "failed"])
+def test_a_message_is_refused_if_a_queue_has_the_id_of_what_is_to_follow_it(sandbox: Sandbox, what: str) -> None:
+    follows: dict[str, Any] = {"then": tell.args("then"), "failed": tell.args("failed")}
+    sends: list[Callable[[], Any]] = [
+        lambda: add.using(id="a", **follows).enqueue(1),
+        lambda: add.enqueue_many([add.args(1).using(id="a", **follows)]),
+        lambda: asyncio.run(add.using(id="a", **follows).enqueue_async(1)),
+        lambda: app.enqueue("add", {"number": 1}, id="a", **follows),
+    ]
+    if what == "link":
+        chain = app.chain(add.args(1).using(id="a"), add.args(2))
+        sends = [chain.enqueue, lambda: asyncio.run(chain.enqueue_async())]
+    another = "a+2" if what == "link" else f"a:{what}"
+    taken = add.using(id=another).enqueue(1) if what == "link" else tell.using(id=another).enqueue("another")
+    for send in sends:
+        with pytest.raises(
+            UsageError, match=rf"there was a message {re.escape(another)} before.*{TAKEN.format('message')}"
+        ):
+            send()
+    taken.cancel()
+    for _ in range(4):
+        sandbox.advance("26h")
+        sandbox.run()
+    for send in sends:
+        send()
+    sandbox.run()
+    assert app.message("a").state == "completed"
 
 
 def test_members_that_are_sent_again_after_a_lost_reply_count(

@@ -167,6 +167,7 @@ class StoreCalls:
                 Handle(message_id, queue, self, duplicate=duplicate)
                 for message_id, duplicate in store.enqueue_alike(part)
             ]
+        store.refuse_followed(part)
         return [
             Handle(entry.id, message.queue, self, duplicate=entry.duplicate)
             for entry, message in zip(store.enqueue(part), part, strict=True)

@@ -84,6 +84,7 @@ class Producer:
         repetition, which may find the id.
         """
         if message[OPTIONS] != NO_OPTIONS:
+            self.refuse_followed([message])
             return self.enqueue([message])[0]
         head = self._heads.get(message.queue)
         if head is None:
@@ -98,6 +99,13 @@ class Producer:
             return _enqueued((message.id, False))
         held = [answer] if isinstance(answer, bytes) else answer
         return self._held(trip, trip[0], held, 0)[0]
+
+    def refuse_followed(self, messages: Iterable[NewMessage]) -> None:
+        """Raise UsageError for a new message whose id a user chose, if a queue has the id of what is to follow it."""
+        if chosen := [each for each in messages if each.sequel and each.digest]:
+            from pollconsumer.store.queues.taken_ids import refuse_followed  # few messages are followed by others
+
+            refuse_followed(self.wire, self.keys, chosen)
 
     def enqueue(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> list[Enqueued]:
         """Accept messages, in order, as `enqueue_pages` does. An error has the ids ``accepted`` before it."""

@@ -25,6 +25,7 @@ class StrictProducer(Producer):
 
     def enqueue_one(self, message: NewMessage) -> Enqueued:
         if self._waits():
+            self.refuse_followed([message])
             return self.enqueue([message])[0]
         enqueued = super().enqueue_one(message)
         if self._waits():  # it was sent on a new connection, to a server with replicas

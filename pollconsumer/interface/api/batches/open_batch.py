@@ -21,6 +21,7 @@ from pollconsumer.runtime.new_messages import Sendable
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.batches import MOST_BATCHES, Batches, NewBatch
 from pollconsumer.store.queues.producer import ENQUEUE_PAGE, ENQUEUE_PAGES, Producer
+from pollconsumer.store.queues.taken_ids import refuse_taken
 from pollconsumer.store.reading.batch_reader import PER_CHUNK, BatchReader
 from pollconsumer.store.server import TIME
 
@@ -171,6 +172,9 @@ class OpenBatch:
     def _open(self, wire: Wire, namespace: str) -> str:
         producer = Producer(wire, namespace)
         producer.register(self._batch.home)
+        if not self._heard:
+            called = [(each["queue"], each["id"]) for each in self._batch.callbacks.values()]
+            refuse_taken(wire, producer.keys, "batch", (self._batch.home, self.id), called)
         return Batches(producer).open(self._batch)
 
     def _close(self, wire: Wire, namespace: str) -> None:
