@@ -6,7 +6,13 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from pollconsumer.core.errors import NodeLost
-from pollconsumer.core.news.events import ConflictDropped, MessagesFound, NewerMessagesFound, OrphansRecovered
+from pollconsumer.core.news.events import (
+    ConflictDropped,
+    MessagesFound,
+    NewerMessagesFound,
+    OrphansRecovered,
+    OutboxEntryRefused,
+)
 from pollconsumer.runtime.launch.held import Launch, LaunchPlan
 from pollconsumer.store.leases import set_back_by
 from pollconsumer.store.records.reservations import DeadLetter
@@ -87,7 +93,10 @@ def send_on(launch: Launch, queue: str) -> int:
     def tell_conflict(message_id: str, receiver: str) -> None:
         launch.emit(ConflictDropped(message_id, receiver))
 
-    return outbox.send(launch.store, queue, tell_conflict, lambda: launch.emit(NewerMessagesFound(queue)))
+    def tell_refusal(of: str, reason: str) -> None:
+        launch.emit(OutboxEntryRefused(of, reason))
+
+    return outbox.send(launch.store, queue, tell_conflict, lambda: launch.emit(NewerMessagesFound(queue)), tell_refusal)
 
 
 def repair(launch: Launch, queue: str, live_fences: list[bytes], on_dead_letter: Callable[[DeadLetter], object]) -> int:

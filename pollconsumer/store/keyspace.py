@@ -53,6 +53,7 @@ QUEUE_KEYS = {
     "handed_out": Key("h", "hash", "sixtieth of the quota's period → messages handed out"),
     "rates": Key("j", "hash", "rate and rate key → instants of messages handed out, and booked for waiting ones"),
     "outbox": Key("o", "list", "follow-ups to other queues, and ends that are told, not sent yet"),
+    "quarantine": Key("quarantine", "list", "entries of the outbox that cannot be read, the last 1,000, for a person"),
     "told": Key("told", "list", "in a cluster, ends that other queues were told, to be told again, by the next launch"),
     "results": Key("v", "hash", "id → result; id and a line feed → in how many runs it is left"),
     "result_runs": Key(

@@ -6,28 +6,34 @@ import io
 import json
 import shutil
 import sys
+import time
 import traceback
 from contextlib import redirect_stderr, redirect_stdout
 from itertools import cycle, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pollconsumer import PollConsumer
+from pollconsumer.core.messages.message import NewMessage
+from pollconsumer.core.messages.packed_message import FIRST, packed
+from pollconsumer.core.messages.sequel import Sequel, encoded
 from pollconsumer.dashboard import DashboardEndpoint, Visitor
 from pollconsumer.interface import cli
+from pollconsumer.store.queues.batches import NewBatch
 from pollconsumer.web.web_exchange import WebRequest
 from tests.conftest import NAMESPACE
-from tests.garbage import damage, dumped, fill, keys_of, kinds_of_garbage
+from tests.garbage import callback, damage, dumped, fill, keys_of, kinds_of_garbage
 from tests.launched_here import launches_here
 from tests.leaving_out import long
-from tests.store.acting import QUEUE
+from tests.store.acting import QUEUE, message
+from tests.store.servers import server_us
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
-    from tests.garbage import Keyed
+    from tests.garbage import Keyed, callback
     from tests.store.servers import Server
 
 HANDLERS = """
@@ -42,6 +48,7 @@ def breaks(key): app.ask(lambda wire, _: wire.all([("DEL", key), ("SET", key, "x
 """
 CONFIG = """
 handlers = ["handlers_of_garbage"]
+spool = "spool"
 [consumer]
 timeout = "4s"
 estimated_duration = "1ms"
@@ -116,6 +123,14 @@ class Place:
             except Exception:
                 return 1, err.getvalue() + traceback.format_exc()
         return code, err.getvalue()
+
+    def printed(self, line: str) -> str:
+        """The output of a command that succeeds."""
+        out = io.TextIOWrapper(io.BytesIO())
+        with redirect_stdout(out):
+            assert cli.main([*self._to, *line.split()]) == 0
+        out.seek(0)
+        return out.read()
 
     def page(self, path: str) -> tuple[int, str]:
         path, _, query = path.partition("?")
@@ -222,3 +237,65 @@ def test_a_key_that_breaks_while_a_launch_runs_takes_its_queue_alone(place: Plac
     assert f"queue {QUEUE} is left out: key of a wrong type: " in said
     row = place.wire.command("HGET", f"{{{NAMESPACE}:default}}:m", "of-default")
     assert row[1:2] == b"c", said
+
+
+ODD: list[object] = [
+    None, True, False, 0, 1, -1, 5, 1.5, -0.5, 1e308, float("nan"), float("inf"), 10**40, "", "a", "\0", "\ud800",
+    "x" * 300, " a\n", [], [1], {}, {"a": {"b": []}},
+]  # fmt: skip
+"""Values that a field may have in JSON, most of them of another type."""
+MESSAGE = packed(message("x", handler="ok")) | {"sequel": encoded(Sequel(batch=QUEUE))}
+ENDED = {"as": "c", "ids": "b.0 b.1", "home": QUEUE, "added": 0}
+OPENS = NewBatch(QUEUE, "new", {"ended": packed(callback("new", "ended"))})._asdict()
+FIELDS = [
+    *(("message", field) for field in NewMessage._fields),
+    *(("ended", field) for field in ENDED),
+    *(("opens", field) for field in OPENS),
+    *(("sequel", field) for field in Sequel._fields),
+]
+
+
+def entry(what: str, field: str, value: object, name: str) -> bytes:
+    """An entry of an outbox in which a field has this value."""
+    if what in ("ended", "opens"):
+        note = {**(ENDED if what == "ended" else OPENS), field: value}
+        return json.dumps([dict.fromkeys(FIRST, "") | {what: note}]).encode()
+    if what == "sequel":
+        return json.dumps([MESSAGE | {"id": name, "sequel": json.dumps({field: value})}]).encode()
+    return json.dumps([MESSAGE | {"id": name} | {field: value}]).encode()
+
+
+def completed(place: Place, queue: str, message_id: str) -> bool:
+    row = place.wire.command("HGET", f"{{{NAMESPACE}:{queue}}}:m", message_id)
+    return (row or b"")[1:2] == b"c"
+
+
+@pytest.mark.parametrize(("what", "field"), FIELDS)
+@pytest.mark.parametrize("kept_in", ["outbox", "spool"])
+def test_an_odd_value_in_a_field_is_quarantined_and_what_is_behind_it_is_handled(
+    place: Place, what: str, field: str, kept_in: str
+) -> None:
+    place.wire.command("FLUSHALL")
+    assert place.command("enqueue other --queue default --id of-another")[0] == 0
+    entries = [entry(what, field, value, f"odd-{n}") for n, value in enumerate(ODD)]
+    entries.append(json.dumps([MESSAGE | {"id": "behind", "sequel": ""}]).encode())
+    if kept_in == "outbox":
+        now = server_us(place.wire)
+        numbered = [b"%d\n%b" % (now + n, each) for n, each in enumerate(entries)]
+        place.wire.all([("RPUSH", f"{{{NAMESPACE}:{QUEUE}}}:o", *numbered), ("SADD", f"{{{NAMESPACE}}}:queues", QUEUE)])
+    else:
+        spool = Path("spool")
+        spool.mkdir(mode=0o700)
+        for n, each in enumerate(entries):
+            (spool / f"{NAMESPACE}@{time.time_ns() // 1000 + n:016d}-{n:016x}").write_bytes(each)
+    code, said = place.command("run --until-empty")
+    assert (code, "Traceback" in said) == (0, False), said
+    assert completed(place, "default", "of-another"), said
+    assert completed(place, QUEUE, "behind"), said
+    assert place.command("list")[0] == 0
+    shown = json.loads(place.printed("dead list --unreadable --json"))
+    assert len(shown) >= (3 if what == "sequel" or field == "encoded" else 8), shown
+    assert all((each["reason"] and QUEUE in each["place"]) or "spool" in each["place"] for each in shown)
+    assert place.command("dead purge --unreadable")[0] == 2
+    assert place.command("dead purge --unreadable --yes")[0] == 0
+    assert json.loads(place.printed("dead list --unreadable --json")) == []

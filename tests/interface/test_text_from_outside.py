@@ -69,10 +69,10 @@ COMMANDS: dict[str, list[list[str]]] = {
     ],
     "reschedule": [[LINE, "--in", "1s"], ["dead" + LINE, "--in", "1s"]],
     "signal": [[LINE, "name"], ["done" + LINE, LINE], ["done" + LINE, "name"], ["done" + LINE, "name", LINE]],
-    "dead list": [[], ["--json"]],
+    "dead list": [[], ["--json"], ["--unreadable"], ["--unreadable", "--json"]],
     "dead show": [["dead" + LINE], ["dead" + LINE, "--json"], [LINE]],
     "dead redrive": [[LINE], ["--all", "--handler", LINE], ["--all", "--json"]],
-    "dead purge": [[LINE], ["--all"], ["--all", "--yes", "--json"]],
+    "dead purge": [[LINE], ["--all"], ["--all", "--yes", "--json"], ["--unreadable", "--yes"]],
     "recurrences add": [
         ["n", LINE, "--every", "1h"],
         [LINE, "record", "--every", LINE],

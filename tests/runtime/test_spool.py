@@ -14,7 +14,7 @@ from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.news.events import SpoolFileRefused, SpoolUnusable
 from pollconsumer.runtime.spool import spool as spooling
 from pollconsumer.runtime.spool.intake import Intake
-from pollconsumer.runtime.spool.spool import Spool
+from pollconsumer.runtime.spool.spool import Spool, SpooledFile
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, chosen, message
 from tests.store.servers import server_ms
@@ -188,7 +188,9 @@ def test_a_file_that_no_producer_wrote_is_set_aside_and_told_once(
     intake.look()
     intake.look()
     aside = bad.with_name(f"{bad.name}.refused")
-    assert told == [SpoolFileRefused(str(aside), reason)]
+    (refusal,) = told
+    assert isinstance(refusal, SpoolFileRefused)
+    assert (refusal.file, refusal.reason.partition(": ")[0]) == (str(aside), reason)
     assert aside.read_bytes() == content
     assert (ready(store), spool.state().refused) == (["good"], 1)
 
@@ -331,3 +333,74 @@ def test_a_file_is_data(spool: Spool) -> None:
     spool.put([NewMessage("a", "q", "os.system", b'{"x":1}')])
     (file,) = spool.directory.iterdir()
     assert json.loads(file.read_bytes()) == [{"id": "a", "queue": "q", "handler": "os.system", "payload": '{"x":1}'}]
+
+
+def test_a_directory_among_the_temporary_names_is_said_and_keeps_no_other(
+    spool: Spool, intake: Intake, told: list[Event]
+) -> None:
+    spool.put([message("a")])
+    for name in ("a", "b"):
+        (spool.directory / f".{NAMESPACE}@{name}").mkdir()
+    left = spool.directory / f".{NAMESPACE}@left"
+    left.touch()
+    for odd in spool.directory.glob(f".{NAMESPACE}@*"):
+        os.utime(odd, (1.0, 1.0))
+    intake.end()
+    intake._serve()  # noqa: SLF001  what the thread does first
+    assert [type(each) for each in told] == [SpoolUnusable]
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("odd", ["file", "link", "nowhere", "pipe"])
+def test_what_is_in_the_place_of_the_directory_ends_no_thread(
+    store: RedisStore, told: list[Event], tmp_path: Path, odd: str
+) -> None:
+    place = tmp_path / "spool"
+    if odd == "file":
+        place.touch()
+    elif odd == "pipe":
+        os.mkfifo(place)
+    else:
+        place.symlink_to(place if odd == "link" else tmp_path / "missing")
+    intake = Intake(Spool(place, NAMESPACE), store.producer, told.append)
+    intake.look()
+    intake.look()
+    intake.end()
+    intake._serve()  # noqa: SLF001
+    assert [type(each) for each in told] == ([] if odd == "nowhere" else [SpoolUnusable])
+
+
+@pytest.mark.parametrize("odd", ["directory", "pipe", "link", "empty"])
+def test_what_is_no_file_of_messages_is_set_aside_and_those_behind_it_are_taken_in(
+    spool: Spool, intake: Intake, store: RedisStore, told: list[Event], odd: str
+) -> None:
+    spool.put([message("a")])
+    place = spool.directory / f"{NAMESPACE}@{1:016d}-{1:016x}"
+    if odd == "directory":
+        place.mkdir()
+    elif odd == "pipe":
+        os.mkfifo(place)
+    elif odd == "link":
+        place.symlink_to("/")
+    else:
+        place.touch()
+    intake.look()
+    assert ready(store) == ["a"]
+    assert [type(each) for each in told] == [SpoolFileRefused]
+    assert [path.name for path, _ in spool.refused()] == [f"{place.name}.refused"]
+
+
+def test_a_file_that_cannot_be_moved_holds_up_no_other(
+    spool: Spool, intake: Intake, store: RedisStore, told: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "ab":
+        spool.put([message(name)])
+
+    def refuse(_: object, file: SpooledFile) -> None:
+        raise PermissionError(1, "Operation not permitted", file.name)
+
+    monkeypatch.setattr(Spool, "remove", refuse)
+    intake.look()
+    intake.look()
+    assert ready(store) == ["a", "b"]
+    assert [type(each) for each in told] == [SpoolUnusable]

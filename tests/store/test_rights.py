@@ -70,8 +70,8 @@ PLAIN = {
         "EVALSHA", "SCRIPT|LOAD", "INFO", "GET", "SET", "SISMEMBER", "SMEMBERS", "HEXISTS", "HMGET", "HSET", "ZSCORE",
     },
     "launch": {
-        "BLPOP", "DEL", "HGET", "HMGET", "LRANGE", "LREM", "PEXPIRE", "RPUSH", "SADD", "SREM", "SISMEMBER", "SMEMBERS",
-        "TIME", "TYPE", "ZADD",
+        "BLPOP", "DEL", "HGET", "HMGET", "LPOP", "LRANGE", "LREM", "PEXPIRE", "RPUSH", "SADD", "SREM", "SISMEMBER",
+        "SMEMBERS", "TIME", "TYPE", "ZADD",
     },
     "operator": {
         "EXISTS", "HGET", "HGETALL", "HMGET", "HSCAN", "LLEN", "LRANGE", "PEXPIRE", "RPUSH", "SCARD",

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.messages.message import LONGEST_ID, NewMessage, check_stem
+from pollconsumer.core.messages.message import LONGEST_ID, NewMessage, check_queue, check_stem
 from pollconsumer.core.messages.packed_message import Packed, unpacked
 from pollconsumer.core.messages.payloads import Malformed
 from pollconsumer.core.notation import strict_json
@@ -91,6 +91,8 @@ def sequel_of(given: dict[str, Any]) -> tuple[Sequel, bool]:
     for name, kind in (("batch", str), ("called_by", str), ("links", list), ("previous", dict | None)):
         if not isinstance(getattr(sequel, name), kind):
             raise TypeError(name)
+    for home in filter(None, (sequel.batch, sequel.called_by)):
+        check_queue(home)
     for message in (sequel.then, sequel.failed, *sequel.links):
         if message is not None:
             unpacked(message)

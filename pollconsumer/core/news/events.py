@@ -246,6 +246,13 @@ class QueueLeftOut(Event):
     reason: str
 
 
+class OutboxEntryRefused(Event):
+    """An entry in the outbox of ``queue`` cannot be read, for ``reason``: it is kept, for a person."""
+
+    queue: str
+    reason: str
+
+
 class SpoolFileRefused(Event):
     """Spooled messages in this file cannot be enqueued, for ``reason``: it is kept, for a person."""
 

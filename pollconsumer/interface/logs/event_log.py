@@ -82,6 +82,10 @@ WARNINGS: dict[type, tuple[str, str]] = {
         "lease held by a launch of another project: {config}; both take messages from the same queues: give each a "
         "namespace of its own in its configuration",
     ),
+    events.OutboxEntryRefused: (
+        "outbox entry refused: {queue}",
+        "a follow-up in the outbox of queue {queue} is not enqueued: {reason}; 'dead list --unreadable' shows it",
+    ),
     events.SpoolFileRefused: (
         "spooled file refused: {file}",
         "spooled messages are not enqueued: {reason}; kept as {file}: without .refused at its end it is taken in again",

@@ -7,6 +7,7 @@ somebody had begun to take in sends it again, however late. A file is removed on
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,6 +21,8 @@ from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.producer import Origin, Producer
 
 LOOK_EVERY = 1.0
+OF_THE_PROCESS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Errors that no file can be read with."""
 
 
 class Intake:
@@ -38,36 +41,49 @@ class Intake:
         self._ended.set()
 
     def _serve(self) -> None:
-        self._spool.clear()
+        self._attempt(self._spool.clear)
         while not self._ended.wait(LOOK_EVERY):
             self.look()
 
     def look(self) -> None:
-        """Take in what waits. What cannot be done now is left for the next look, and told once."""
+        """Take in what waits."""
+        self._attempt(self._take_in)
+
+    def _attempt(self, act: Callable[[], object]) -> None:
+        """Do ``act``. What cannot be done now is left for the next look, and told once."""
         try:
-            if self._spool.waits():
-                self._take_in()
+            act()
         except StoreUnreachable:
             pass
-        except (PollConsumerError, OSError) as error:
-            self._tell(str(error))
+        except (PollConsumerError, OSError) as error:  # GUARD an odd directory ends no thread
+            self._tell(error)
 
     def _take_in(self) -> None:
         """Send all files, in order. Those of a queue that refuses one wait behind it: sent before it, they would make
         it one that the queue has received."""
+        if not self._spool.waits():
+            return
         blocked = set[str]()
         with self._spool.taken() as files:
             for file in files:
                 if self._ended.is_set():
                     return
                 try:
-                    messages = self._spool.read(file)
-                except Unreadable as problem:
-                    self._refuse(file, str(problem))
-                    continue
-                queue = messages[0].queue
-                if queue in blocked or not self._send(file, messages):
-                    blocked.add(queue)
+                    self._take(file, blocked)
+                except OSError as error:
+                    if error.errno in OF_THE_PROCESS:
+                        raise
+                    self._tell(error)  # GUARD a file that cannot be moved or removed holds up no other
+
+    def _take(self, file: SpooledFile, blocked: set[str]) -> None:
+        try:
+            messages = self._spool.read(file)
+        except Unreadable as problem:
+            self._refuse(file, str(problem))
+            return
+        queue = messages[0].queue
+        if queue in blocked or not self._send(file, messages):
+            blocked.add(queue)
 
     def _send(self, file: SpooledFile, messages: Sequence[NewMessage]) -> bool:
         """Whether the messages are accepted."""
@@ -79,7 +95,7 @@ class Intake:
         except StoreUnreachable:
             raise
         except PollConsumerError as error:
-            self._tell(str(error))
+            self._tell(error)
             return False
         # GUARD removed once it is accepted
         if conflicts:
@@ -91,7 +107,9 @@ class Intake:
     def _refuse(self, file: SpooledFile, reason: str) -> None:
         self._emit(SpoolFileRefused(str(self._spool.directory / self._spool.refuse(file)), reason))
 
-    def _tell(self, problem: str) -> None:
-        if problem not in self._told:
-            self._told.add(problem)
-            self._emit(SpoolUnusable(str(self._spool.directory), problem))
+    def _tell(self, problem: PollConsumerError | OSError) -> None:
+        """Tell a problem once, and that of many files with one of them."""
+        kind = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
+        if kind not in self._told:
+            self._told.add(kind)
+            self._emit(SpoolUnusable(str(self._spool.directory), str(problem)))

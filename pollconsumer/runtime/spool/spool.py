@@ -38,11 +38,12 @@ MOST_FILES = 10_000
 ABANDONED_AFTER = 3600.0
 """Seconds after which a temporary file is one of a process that died."""
 REFUSED = ".refused"
+NOT_OURS = "it is not what a producer writes"
 _FIX = f"make sure that it is yours alone; for several users, {SHARE}"
 _ENTRY = re.compile(r"(?P<spooled>\d{16})-[0-9a-f]{16}(?:\+(?P<number>\d{1,16})\.(?P<sender>[0-9a-f]{16}))?")
 _LEDGER = re.compile(rb"([0-9a-f]{16}) (\d{16})\n")
-_ITS_OWN = {errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR, errno.ENXIO}
-"""Errors of opening that tell of the file, and not of the process."""
+_ITS_OWN = {errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EIO}
+"""Errors of opening and reading that tell of the file, and not of the process."""
 
 
 class SpooledFile(NamedTuple):
@@ -175,21 +176,36 @@ class Spool:
 
     def read(self, file: SpooledFile) -> list[NewMessage]:
         """The messages of a file. Unreadable if it has none; OSError."""
+        entry = read_entry(file.sender, self._content(file.name))
+        if entry is None:
+            raise Unreadable("a newer version wrote it")
+        if entry.problem:
+            raise Unreadable(f"{NOT_OURS}: {entry.problem}")
+        if not entry.messages or entry.ends or entry.opened:
+            raise Unreadable(NOT_OURS)
+        return [_aged(message, file.spooled // 1000) for message in entry.messages]
+
+    def _content(self, name: str) -> bytes:
         try:
-            descriptor = os.open(self.directory / file.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = os.open(self.directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             with os.fdopen(descriptor, "rb") as opened:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                     raise Unreadable("no plain file")
-                entry = read_entry(file.sender, opened.read())
+                return opened.read()
         except OSError as error:
             if error.errno not in _ITS_OWN:
                 raise
             raise Unreadable(error.strerror or str(error)) from None
-        if entry is None:
-            raise Unreadable("a newer version wrote it")
-        if not entry.messages or entry.ends or entry.opened:
-            raise Unreadable("it is not what a producer writes")
-        return [_aged(message, file.spooled // 1000) for message in entry.messages]
+
+    def refused(self) -> Iterator[tuple[Path, bytes]]:
+        """The files that cannot be taken in, each with its content, which is empty if it cannot be read."""
+        self.check()
+        for name in sorted(self._names(self._prefix)):
+            if name.endswith(REFUSED):
+                content = b""
+                with suppress(OSError, Unreadable):
+                    content = self._content(name)
+                yield self.directory / name, content
 
     def remove(self, file: SpooledFile) -> None:
         (self.directory / file.name).unlink(missing_ok=True)
@@ -201,12 +217,18 @@ class Spool:
         return name
 
     def clear(self) -> None:
-        """Remove what producers left behind that died while they wrote."""
+        """Remove what producers left behind that died while they wrote. Raises the first OSError after it has looked at
+        all."""
+        problems = list[OSError]()
         for name in self._names(f".{self._prefix}"):
             file = self.directory / name
-            with suppress(FileNotFoundError):
-                if time.time() - file.stat().st_mtime > ABANDONED_AFTER:
-                    file.unlink()
+            try:
+                if time.time() - file.lstat().st_mtime > ABANDONED_AFTER:
+                    file.unlink(missing_ok=True)
+            except OSError as error:  # GUARD what is no file does not keep others
+                problems.append(error)
+        if problems:
+            raise problems[0]
 
 
 def _reserved(ledger: int, count: int) -> tuple[str, range]:

@@ -20,6 +20,8 @@ from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.server import TIME, to_ms
 
 PAGE_ENTRIES = 20
+MOST_QUARANTINED = 1000
+"""Entries of a queue that cannot be read and are kept."""
 PAGE_MESSAGES = 300
 """Messages after which those of several entries are sent."""
 TOLD_AGAIN_AFTER_MS, TOLD_KEPT_MS = 60_000, 3_600_000
@@ -34,16 +36,18 @@ def send(
     queue: str,
     conflicting: Callable[[str, str], object],
     leaving: Callable[[], object] = lambda: None,
+    refusing: Callable[[str, str], object] = lambda *_: None,
 ) -> int:
     """Send the entries in the outbox of ``queue``, a page at a time; also those that this brings about in others, where
     batches end. Returns the number of messages. Errors as in enqueueing.
 
     A message whose id belongs to another handler or payload is dropped; ``conflicting`` is called with id and queue.
     Entries of a newer version stay: they have fields that this one would drop. ``leaving`` is called if there are any.
+    One that cannot be read is quarantined; ``refusing`` is called with its queue, and why.
     """
     queues, sent = [queue], 0
     for each in queues:  # the list grows meanwhile
-        sent += _send_from(store, each, conflicting, leaving, queues)
+        sent += _send_from(store, each, conflicting, leaving, refusing, queues)
     return sent
 
 
@@ -52,16 +56,21 @@ def _send_from(
     queue: str,
     conflicting: Callable[[str, str], object],
     leaving: Callable[[], object],
+    refusing: Callable[[str, str], object],
     queues: list[str],
 ) -> int:
     outbox, sent, left = store.keys.queue(queue, "outbox"), 0, 0
     stored = store.wire.command("LRANGE", outbox, 0, PAGE_ENTRIES - 1)
     while stored:
-        page, gone = list[Entry](), list[bytes]()
+        page, gone, unreadable = list[Entry](), list[bytes](), list[bytes]()
         for each in stored:
             entry = read_entry(queue, each)
             if entry is None:
                 left += 1
+                continue
+            if entry.problem:
+                unreadable.append(each)
+                refusing(queue, entry.problem)
                 continue
             # A numbered entry after one that stays would make that one a duplicate: send it by its ids instead.
             page.append(entry._replace(number=0) if left else entry)  # GUARD what is left is not overtaken
@@ -70,13 +79,23 @@ def _send_from(
         *_, stored = store.wire.all(
             [
                 *_keeping(store, queue, page, gone),
-                *(("LREM", outbox, 1, each) for each in gone),
+                *_quarantining(store, queue, unreadable),  # GUARD kept for a person before it is dropped
+                *(("LREM", outbox, 1, each) for each in (*gone, *unreadable)),
                 ("LRANGE", outbox, left, left + PAGE_ENTRIES - 1),
             ]
         )
     if left:
         leaving()
     return sent
+
+
+def _quarantining(store: RedisStore, queue: str, entries: Sequence[bytes]) -> list[Command]:
+    """The commands that keep entries for a person, the last ones of a queue."""
+    if not entries:
+        return []
+    key = store.keys.queue(queue, "quarantine")
+    surplus = int(store.wire.command("LLEN", key)) + len(entries) - MOST_QUARANTINED
+    return [("RPUSH", key, *entries), *([("LPOP", key, surplus)] if surplus > 0 else [])]
 
 
 def _keeping(store: RedisStore, queue: str, page: Sequence[Entry], stored: Sequence[bytes]) -> list[Command]:

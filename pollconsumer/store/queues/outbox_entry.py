@@ -121,8 +121,10 @@ def _opened(given: Packed) -> NewBatch:
         if name not in CALLBACKS:
             raise ValueError(name)
         sound(message)
-    for number in (batch.expires, batch.total or 0):
+    for number in (batch.expires, 0 if batch.total is None else batch.total):
         whole(number)
+    if type(batch.spares_cancelled) is not bool:
+        raise TypeError(f"spares_cancelled is {batch.spares_cancelled!r}")
     return batch
 
 

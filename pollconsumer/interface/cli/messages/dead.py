@@ -15,6 +15,7 @@ from pollconsumer.core.notation.text import counted
 from pollconsumer.interface.cli.installation.status import describe, print_message
 from pollconsumer.interface.cli.messages.chosen import each_queue, report
 from pollconsumer.interface.cli.messages.list import print_messages
+from pollconsumer.interface.cli.messages.unreadable import print_unreadable, purge_unreadable
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import note_more
 from pollconsumer.interface.cli.types import HANDLER_NAME, JSON_ARRAY, JSON_OBJECT, QUEUE_NAME, Once, header_option
@@ -37,7 +38,9 @@ def chosen(command: Callable[..., None]) -> Callable[..., None]:
         headers: dict[str, str] | None,
         **others: Any,
     ) -> None:
-        command(letters=_chosen(ids, every, Selection(queue=queue, handler=handler, headers=headers)), **others)
+        selection = Selection(queue=queue, handler=handler, headers=headers)
+        letters = [] if others.get("unreadable") else _chosen(ids, every, selection)
+        command(letters=letters, **others)
 
     for option in (
         click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only those of this queue, ids given or not."),
@@ -50,6 +53,11 @@ def chosen(command: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
+UNREADABLE = click.option(
+    "--unreadable", is_flag=True, help="Instead: what no launch can read, in outboxes and in this host's spool."
+)
+
+
 @click.group()
 def dead() -> None:
     """Dead letters: messages set aside after their last attempt, or malformed."""
@@ -60,9 +68,20 @@ def dead() -> None:
 @click.option("--handler", cls=Once, type=HANDLER_NAME, help="Only those for this handler.")
 @header_option("Only those that have it; repeatable.")
 @click.option("--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Most to show.")
+@UNREADABLE
 @JSON_ARRAY
-def list_(queue: str | None, handler: str | None, headers: dict[str, str] | None, limit: int, as_json: bool) -> None:
+def list_(
+    queue: str | None,
+    handler: str | None,
+    headers: dict[str, str] | None,
+    limit: int,
+    unreadable: bool,
+    as_json: bool,
+) -> None:
     """List dead letters, oldest first."""
+    if unreadable:
+        print_unreadable(as_json=as_json)
+        return
     letters = opened(MessageSelector).messages(Selection(State.DEAD, queue, handler, headers=headers))
     print_messages(islice(letters, limit), as_json=as_json)
     note_more(letters, limit)
@@ -91,12 +110,16 @@ def redrive(letters: Chosen, from_start: bool, as_json: bool) -> None:
     report("redriven", returned, letters, WHY_LEFT, as_json)
 
 
-@dead.command(epilog="pollconsumer dead purge --handler mail.send --yes")
+@dead.command(epilog="pollconsumer dead purge --handler mail.send --yes\npollconsumer dead purge --unreadable --yes")
 @chosen
+@UNREADABLE
 @click.option("--yes", is_flag=True, help="Do it.")
 @JSON_OBJECT
-def purge(letters: Chosen, yes: bool, as_json: bool) -> None:
+def purge(letters: Chosen, unreadable: bool, yes: bool, as_json: bool) -> None:
     """Forget dead letters."""
+    if unreadable:
+        purge_unreadable(yes=yes, as_json=as_json)
+        return
     if not yes:
         raise UsageError("nothing purged", f"{counted(len(letters), 'dead letter')} would be", "give --yes")
     forgotten = each_queue("purged", (letters, opened(Interventions).purge))
