@@ -8,7 +8,7 @@ from threading import Lock
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.messages.message import Codec, NewMessage, check_stem
 from pollconsumer.core.messages.sequel import identified
-from pollconsumer.runtime.new_messages import Sendable, callback_of, message_of, milliseconds, refuse_own_identity
+from pollconsumer.runtime.new_messages import Sendable, callback_of, lifetime_ms, message_of, refuse_own_identity
 from pollconsumer.store.queues.batches import NewBatch
 
 MOST_MEMBERS = 1_000_000
@@ -39,7 +39,7 @@ def new_batch(
         from pollconsumer.core.messages.coded_message import coded_packed  # few applications have a codec
 
         callbacks = {name: coded_packed(callback, codec) for name, callback in callbacks.items()}
-    lasts = 0 if expires is None else max(1, milliseconds("expires", expires))
+    lasts = 0 if expires is None else lifetime_ms("expires", expires)
     return NewBatch(home, batch_id, callbacks, lasts, spares_cancelled=cancelled_as is not None)
 
 

@@ -178,7 +178,7 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
         due=_due(given["at"]) if "at" in given else None,
         delay=delay,
         key=stored_key(handler, given["key"], given.get("key_scope", "handler")) if "key" in given else "",
-        key_lifetime=max(1, milliseconds("key_lifetime", given["key_lifetime"])) if "key_lifetime" in given else 0,
+        key_lifetime=lifetime_ms("key_lifetime", given["key_lifetime"]) if "key_lifetime" in given else 0,
         concurrency_key=given.get("concurrency_key", ""),
         concurrency_limit=given.get("concurrency_limit", 1),
         key_rule=key_rule(given, delay, longest) if given else "",
@@ -281,7 +281,7 @@ def _travelling(message: NewMessage, options: dict[str, Any]) -> NewMessage:
     from pollconsumer.core.messages.message_options import check_new_headers, options_of
 
     if "expires" in options:
-        message = message._replace(lifetime=max(1, milliseconds("expires", options.pop("expires"))))
+        message = message._replace(lifetime=lifetime_ms("expires", options.pop("expires")))
     if "timeout" in options:
         options["timeout"] = milliseconds("timeout", options["timeout"]) / 1000
     checked_options = options_of(message._replace(**options))
@@ -317,3 +317,11 @@ def milliseconds(name: str, span: str | float) -> int:
     if seconds > LONGEST_DELAY:
         raise BadData(name, span, "at most 1000 years")
     return ceil_ms(seconds)
+
+
+def lifetime_ms(name: str, span: str | float) -> int:
+    """The same of a span that must be more than 0: in what is stored 0 stands for no end."""
+    found = milliseconds(name, span)
+    if not found and not parse_duration(span):
+        raise BadData(name, span, "must be more than 0")
+    return max(1, found)

@@ -52,7 +52,7 @@ def options_of(message: NewMessage) -> Options:
 def given_options(message: NewMessage) -> Options:
     """The options of ``message``, as they are."""
     travelling = message.timeout, message.max_attempts, message.retry, message.ping, message.encoded
-    return Options(message.headers or {}, *travelling)
+    return Options({} if message.headers is None else message.headers, *travelling)
 
 
 def encoded(options: Options) -> bytes:

@@ -213,7 +213,7 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
         ValueError or TypeError for an invalid message, OutcomeUnknown if the reply was lost, StoreUnreachable;
         Conflict, a ValueError, if ``id`` belongs to a message with another handler or payload.
         """
-        return self.enqueue_one(self.new_message(handler, payload or {}, **options))
+        return self.enqueue_one(self.new_message(handler, {} if payload is None else payload, **options))
 
     def new_message(self, handler: str, payload: Mapping[str, Any], **options: Unpack[SendOptions]) -> NewMessage:
         """The message that `enqueue` sends, before the hooks and the codec. Raises as `enqueue` for an invalid one."""
@@ -230,7 +230,7 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
 
         If it is cancelled, the message is not enqueued, or may be if it was already being sent.
         """
-        message = self._message(handler, payload or {}, options)
+        message = self._message(handler, {} if payload is None else payload, options)
         if self.hooks.before_enqueue:
             message = self._drafted(message)  # in the caller's task: a hook may look for its trace
 

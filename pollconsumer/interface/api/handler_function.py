@@ -148,7 +148,8 @@ class HandlerFunction(RegisteredHandler, Generic[P, Q, C, R]):
             plain = self._plain = self._plain or self.bound({})
             return plain
         options = copied(options)
-        options["queue"] = options.get("queue") or self.definition.queue
+        if options.get("queue") is None:
+            options["queue"] = self.definition.queue
         return BoundHandler(self, options)
 
 

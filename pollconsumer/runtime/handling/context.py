@@ -187,10 +187,11 @@ class Context:
         In ``on_failure`` and ``on_dead``, after the settlement, it is enqueued immediately.
         """
         defaults = self._situation.defaults_of(handler)
-        options["queue"] = options.get("queue") or defaults.queue
+        if options.get("queue") is None:
+            options["queue"] = defaults.queue
         if copy_headers:
             options["headers"] = {**self.headers, **(options.get("headers") or {})}
-        message = self._drafted(defaults.rated(new_message(handler, payload or {}, **options)))
+        message = self._drafted(defaults.rated(new_message(handler, {} if payload is None else payload, **options)))
         if self._settled and self._situation.send is not None:
             with Shield():
                 return self._situation.send(message)

@@ -151,8 +151,9 @@ def _check_creator(name: object) -> None:
 
 def _payload(given: Mapping[str, Any], registered: RegisteredHandler | None) -> Any:
     """The arguments in ``given`` as JSON has them; checked, if the handler is registered here."""
-    if registered is None:
-        return json.loads(encode_payload(dict(given)))
+    given = dict(given) if isinstance(given, Mapping) else given
+    if registered is None or not isinstance(given, dict):  # what is no object is refused as that
+        return json.loads(encode_payload(given))
     payload = json.loads(encode_payload(registered.arguments.dumped(given)))
     check_arguments(registered, payload, recurs=True)
     return payload

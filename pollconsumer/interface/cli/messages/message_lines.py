@@ -35,7 +35,7 @@ def own_message(
     """A message with the queue and rate of its handler, after its hooks, encoded by its application's codec. If
     ``options`` give a queue, no module is imported: then, and if the payload is encoded already, it has neither the
     handler's rate nor its hooks, and goes as it is."""
-    if options.get("queue"):
+    if options.get("queue") is not None:
         return new_message(handler, payload, **options)._replace(encoded=is_encoded(payload))
     defaults = own_defaults.of(handler)
     message = new_message(handler, payload, **options | {"queue": defaults.queue})
