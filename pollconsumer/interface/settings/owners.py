@@ -99,8 +99,10 @@ def _others_may_read(config: Path) -> bool:
 def warn_of_another_store(settings: Settings, files: OwnFiles | None = None) -> None:
     """Warn of an `own_store` beside that of the configuration's owner; damped across launches, and across processes
     that enqueue."""
+    if settings.config is None or not is_others(settings.config):
+        return  # most launches: no names are looked up for them
     found = own_store(settings)
-    if found is None or not found.of_another:
+    if found is None:
         return
     text = str(found)
     if damped_by() is not None:
