@@ -58,8 +58,10 @@ def main() -> NoReturn:
         leave(code)
     except KeyboardInterrupt:  # after the command has ended, or while what it raised was reported
         code = 130
-    except BaseException:
-        _say(BEYOND_REPORTING)
+    except BaseException as error:
+        lacks_memory = _lacks_memory(error)
+        code = 78 if lacks_memory else code
+        _say(NO_MEMORY if lacks_memory else BEYOND_REPORTING)
     finally:  # Python's own exit would wait for threads of handlers
         os._exit(code)
 
@@ -80,16 +82,26 @@ def _ran() -> int:
         return run_command(sys.argv[1:])
     except KeyboardInterrupt:
         return 130
-    except MemoryError:  # too little to say more
-        _say(NO_MEMORY)
-        return 78
     except Exception as error:
+        if _lacks_memory(error):  # too little to say more than `main` does
+            raise
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             _end_without_descriptors()
         from pollconsumer.interface.logs.logs import write_traceback
 
         write_traceback(error)
         return 1
+
+
+def _lacks_memory(error: BaseException | None) -> bool:
+    """Whether memory was refused, as Python or the loader of libraries says it, or while another error was handled.
+    Python may say SystemError where it failed to make a MemoryError."""
+    while error is not None:
+        refused = isinstance(error, ImportError) and ("map segment" in str(error) or "allocate memory" in str(error))
+        if refused or isinstance(error, MemoryError | SystemError) or getattr(error, "errno", None) == errno.ENOMEM:
+            return True
+        error = error.__context__
+    return False
 
 
 def _refuse_few_descriptors() -> None:

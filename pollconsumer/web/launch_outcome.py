@@ -9,22 +9,28 @@ from __future__ import annotations
 import json
 import os
 import select
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from pollconsumer.core.news.events import Event, LaunchEnded
 from pollconsumer.interface.settings.names import OUTCOME_VARIABLE
-from pollconsumer.store.client.own_descriptors import Opened
+from pollconsumer.store.client.own_descriptors import STANDARD, Opened
 
 MOST_BYTES = 1024
 
 
 def telling_outcome(emit: Callable[[Event], None]) -> Callable[[Event], None]:
     """``emit``, which also tells the launch's end to the request that has started it. Called in the launch."""
-    descriptor = int(os.environ.pop(OUTCOME_VARIABLE))
-    os.set_inheritable(descriptor, False)
-    opened = Opened.now(descriptor)
+    try:
+        descriptor = int(os.environ.pop(OUTCOME_VARIABLE))
+        if descriptor in STANDARD or not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            return emit
+        os.set_inheritable(descriptor, False)
+        opened = Opened.now(descriptor)
+    except (ValueError, OverflowError, OSError):  # left in an environment: nobody waits for the outcome
+        return emit
 
     def tell(event: Event) -> None:
         emit(event)

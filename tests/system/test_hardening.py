@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -124,6 +125,39 @@ def test_a_window_in_which_nothing_fits_is_worth_a_warning(site: Site) -> None:
     done = site.command("run", "--timeout", "8s", "--min-margin", "7999ms")
     assert done.returncode == 0
     assert done.stderr.startswith("pollconsumer: warning: no time to handle anything: a margin of 8s in a window of ")
+
+
+@pytest.mark.parametrize("left", ["x", "", "-1", "1", "2", "63", "9" * 30])
+def test_what_an_earlier_request_left_in_the_environment_changes_no_launch(site: Site, left: str) -> None:
+    done = site.command("run", "--until-empty", _POLLCONSUMER_OUTCOME=left)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_launch_that_waited_long_for_its_store_says_so_and_advises_nothing(site: Site) -> None:
+    socket = site.json("store", "path")["socket"]
+    site.constants = {"LONG_WAIT": 0.001}
+    launch = site.start("--store", f"unix://{socket}", "run", "--timeout", "60s", "--min-margin", "59990ms")
+    children = Path(f"/proc/{launch.pid}/task/{launch.pid}/children")
+    wait_until(lambda: children.read_text() != "", "the heartbeat, which is forked before the launch asks the store")
+    assert site.command("store", "start").returncode == 0
+    done = site._completed(launch)  # noqa: SLF001
+    assert done.returncode == 0
+    [line] = done.stderr.splitlines()
+    assert line.startswith("pollconsumer: warning: the store did not answer for the first ")
+
+
+def test_the_heartbeat_leaves_the_output_while_it_waits_for_the_store(site: Site) -> None:
+    site.enqueue("hold", name="a")
+    store = f"unix://{site.json('store', 'path')['socket']}"
+    bounds = ["--timeout", "4s", "--min-margin", "500ms", "--estimated-duration", "1ms", "--grace", "60s"]
+    launch = site.start("--store", store, "run", *bounds)
+    site.await_note("begin a")
+    heartbeat = site.heartbeat_of(launch.pid)
+    os.kill(site.json("store", "status")["pid"], signal.SIGKILL)
+    site.open_gate()
+    done = site._completed(launch)  # noqa: SLF001  it reads until the output's end
+    assert done.returncode == 69
+    os.kill(heartbeat, signal.SIGKILL)  # it is there still
 
 
 def test_a_lease_that_was_given_back_stays_given_back(site: Site) -> None:

@@ -204,6 +204,12 @@ class WindowTooShort(Event):
     left: float
 
 
+class StoreAwaited(Event):
+    """The launch waited for the store for so many ``seconds`` before it had its lease."""
+
+    seconds: float
+
+
 class OccurrencesSkipped(Event):
     """Occurrences were missed while no launch promoted them, and are skipped by the recurrence's policy."""
 

@@ -62,6 +62,10 @@ WARNINGS: dict[type, tuple[str, str]] = {
         "no time to handle anything: a margin of {margin} in a window of {left}; lengthen timeout, or lower "
         "estimated_duration, tolerance_factor or min_margin",
     ),
+    events.StoreAwaited: (
+        "store awaited",
+        "the store did not answer for the first {seconds} of the launch; what is left of its window may be too short",
+    ),
     events.RecurrenceUnreadable: (
         "recurrence left out: {queue}: {recurrence}",
         "recurrence {recurrence} of queue {queue} is left out: {reason}",

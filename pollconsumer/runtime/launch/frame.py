@@ -96,6 +96,9 @@ class WindowPatience(Patience):
         self.window, self._interrupted, self._clocks = window, interrupted, clocks
         self._end_budget, self._last = min(END_BUDGET, grace / 3), grace - min(FOR_EXIT, grace / 5)
         self._until: float | None = None
+        self._first_pause: float | None = None
+        self.waited = 0.0
+        """Seconds from the first wait for the store to the end of the last one."""
 
     def left(self) -> float:
         now = self._clocks.monotonic()
@@ -111,6 +114,8 @@ class WindowPatience(Patience):
         if self._until is None and seconds >= (of_window := self.window.left(now)):
             self._until = now + of_window + self._end_budget  # the short time begins with the window's end
         self._clocks.sleep(min(seconds, left))
+        self._first_pause = now if self._first_pause is None else self._first_pause
+        self.waited = self._clocks.monotonic() - self._first_pause
 
     def for_one_answer(self, blocking: float = 0.0) -> float:
         """Timeout of one command, in seconds. It is shorter at the launch's end: a server that does not answer must not

@@ -148,7 +148,7 @@ def _beat(
                 on_launch_death(parent)
         finally:
             if progress.trusted_until() != EMPTIED:
-                give_back(progress, leases, store, tenure, SYSTEM_CLOCKS, tell)
+                give_back(progress, leases, store, tenure, SYSTEM_CLOCKS, tell, standard_error.leave)
 
 
 def _await_order(orders: int, ends: list[int]) -> bytes:

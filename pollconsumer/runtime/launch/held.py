@@ -67,7 +67,7 @@ class Launch(Protocol):
     min_margin: float
     """The margin of the plan, or the one that was learned."""
     waited: bool
-    """Whether another launch held the lease when this one came for it."""
+    """Whether another launch held the lease when this one came for it, or the store was away for long."""
     progress: LaunchProgress
     holder: Holder
     attendance: Attendance

@@ -17,7 +17,15 @@ from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused,
 from pollconsumer.core.launcher.observed import Began, observed
 from pollconsumer.core.launcher.past import past_launches
 from pollconsumer.core.launcher.punctuality import learned
-from pollconsumer.core.news.events import Event, LaunchBegan, LaunchEnded, LaunchWaits, NamespaceShared, PingFailed
+from pollconsumer.core.news.events import (
+    Event,
+    LaunchBegan,
+    LaunchEnded,
+    LaunchWaits,
+    NamespaceShared,
+    PingFailed,
+    StoreAwaited,
+)
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.frame import Frame
 from pollconsumer.runtime.launch.heartbeat import GONE, Heartbeat
@@ -40,6 +48,8 @@ Work = Callable[[Launch], StopReason]
 
 HEARTBEAT_BUDGET = 2.0
 REFRESH = 0.5
+LONG_WAIT = 3.0
+"""Seconds of waiting for the store that are worth a line."""
 """Seconds after which a waiting successor renews its claim, and looks whether the holder and its heartbeat are gone:
 orphans are offered again within a second."""
 THOUGHT_DEAD_AFTER = 1.5 * TTL
@@ -186,6 +196,9 @@ class _Claimant:
         since = boot_now - (now - began)
         tenure = Tenure(self._identity, acquired, began - frame.window.start, asked, since, hard_end)
         attendance = Attendance(acquired.at, asked_at)
+        if (store := frame.patience().waited) >= LONG_WAIT:
+            frame.emit(StoreAwaited(store))
+            self._waited = True
         return HeldLaunch(frame, self._store, self._leases, tenure, self._heartbeat, attendance, waited=self._waited)
 
 

@@ -113,10 +113,16 @@ def _ends_within(launch: Watched, seconds: float, sightings: Sightings, clocks: 
 
 
 def give_back(
-    progress: LaunchProgress, leases: Leases, store: RedisStore, tenure: Tenure, clocks: Clocks, tell: Tell
+    progress: LaunchProgress,
+    leases: Leases,
+    store: RedisStore,
+    tenure: Tenure,
+    clocks: Clocks,
+    tell: Tell,
+    leave_output: Callable[[], None] = lambda: None,
 ) -> None:
     """The launch died. Release its reservations and its lease, and close its ledger entry, even if it has lost the
-    lease."""
+    lease. ``leave_output`` is called before a wait for the store: whoever reads the output must not wait as well."""
     ended = clocks.boot_time()
     if progress.ended()[0] is None:
         tell(f"error: launch died: {while_what(progress.flight.left_behind())}; the next launch goes on")
@@ -131,6 +137,7 @@ def give_back(
             tenure.release(leases, entry)
             return
         except StoreUnreachable:
+            leave_output()
             clocks.sleep(RETRY_EVERY)
         except PollConsumerError:  # no retry can help: the lease lapses by itself
             return

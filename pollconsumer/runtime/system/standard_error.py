@@ -80,6 +80,26 @@ def pass_on(within: float) -> None:
         write(_kept_content(), within=within)
 
 
+def leave() -> None:
+    """Close every descriptor of standard output and error in this process, and have 0, 1 and 2 lead to /dev/null:
+    whoever reads until the output's end does not wait for this process."""
+    with suppress(OSError):
+        null = os.open(os.devnull, os.O_RDWR)
+        outputs = {_file_of(number) for number in (1, 2, descriptor())}
+        for number in map(int, os.listdir("/dev/fd")):  # noqa: PTH208  numbers
+            if _file_of(number) in outputs:
+                os.dup2(null, number, inheritable=False)
+
+
+def _file_of(number: int) -> tuple[int, int]:
+    """What tells the file of a descriptor from others; zeros if it is closed."""
+    try:
+        status = os.fstat(number)
+    except OSError:
+        return 0, 0
+    return status.st_dev, status.st_ino
+
+
 def _pipe() -> list[int]:
     if not _kept:
         _kept[:] = os.pipe()
