@@ -62,6 +62,10 @@ class SimulatedCalls:
             for message, (_, duplicate) in zip(messages, enqueued, strict=True)
         ]
 
+    def losses(self) -> int:
+        """How often the store has lost what it had acknowledged: a simulated one keeps that."""
+        return 0
+
     def enqueue_one(self, message: NewMessage) -> None:
         self._store.enqueue([message])
 
