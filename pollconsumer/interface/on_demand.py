@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.launcher.detection import DEMANDED_VARIABLE, ON_DEMAND
 from pollconsumer.core.news.pings import Ping
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.model import Settings
@@ -57,7 +58,8 @@ def _start_process(settings: Settings) -> None:
     process = subprocess.Popen(
         launch_command("--linger", f"{LINGER:g}s"),
         cwd=settings.directory,
-        env=launch_environment(settings, (None if settings.client else settings.store, settings.namespace)),
+        env=launch_environment(settings, (None if settings.client else settings.store, settings.namespace))
+        | {DEMANDED_VARIABLE: ON_DEMAND},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -8,6 +8,7 @@ import sys
 from threading import Lock
 from typing import Any
 
+from pollconsumer.core.launcher.detection import DEMANDED_VARIABLE, ON_DEMAND_BY_URL
 from pollconsumer.interface.launch_process import launch_command, launch_environment
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import OUTCOME_VARIABLE
@@ -23,9 +24,13 @@ class LaunchChild:
     """The process. ``place``: of the application's store, where that is not the settings'. OSError if the system
     refuses a process; ConfigurationError for a store that no other process can open."""
 
-    def __init__(self, settings: Settings, place: tuple[object, str | None], seconds: float) -> None:
-        """``seconds``: the launch's window."""
+    def __init__(
+        self, settings: Settings, place: tuple[object, str | None], seconds: float, *, of_producer: bool
+    ) -> None:
+        """``seconds``: the launch's window. ``of_producer``: a producer has asked for it."""
         environment = launch_environment(settings, place)
+        if of_producer:
+            environment[DEMANDED_VARIABLE] = ON_DEMAND_BY_URL
         # Where a server runs a script for each request, standard output is the answer.
         output = subprocess.DEVNULL if sys.__stderr__ is None else STANDARD_ERROR
         with above_standard():  # whose places the process fills, where its server has none, as under FastCGI

@@ -18,6 +18,7 @@ from pollconsumer.core.errors import (
 from pollconsumer.core.messages.payloads import MAX_PAYLOAD_BYTES
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.interface.logs.logs import log
+from pollconsumer.runtime.pings.pinger import USER_AGENT
 from pollconsumer.web.asgi import AsgiApplication
 from pollconsumer.web.aws_lambda import serve_lambda
 from pollconsumer.web.launch_starter import LaunchStarter
@@ -86,7 +87,12 @@ class LaunchEndpoint:
             enqueue = _Route(lambda: self._enqueue(request), MAX_PAYLOAD_BYTES + 1)
             return self._allowed(request, "POST", "enqueue_token", enqueue)
         if last == "launch":
-            return self._allowed(request, "GET, POST", "token", _Route(lambda: self._starter.start(within)))
+            return self._allowed(
+                request,
+                "GET, POST",
+                "token",
+                _Route(lambda: self._starter.start(within, of_producer=_is_of_producer(request))),
+            )
         return refusal(404, "there are /launch, /messages and /messages/ID")
 
     def _allowed(self, request: WebRequest, methods: str, token: TokenName, found: _Route) -> WebAnswer | _Route:
@@ -118,6 +124,11 @@ class LaunchEndpoint:
         message = self._app.look(None, message_id)
         names = {"id": message.id, "queue": message.queue, "handler": message.handler}
         return WebAnswer(200, names | {"state": message.state, "attempts": message.attempts})
+
+
+def _is_of_producer(request: WebRequest) -> bool:
+    """Whether a program of ours asks for a launch on demand, and no scheduler."""
+    return request.headers.get("user-agent") == USER_AGENT
 
 
 def _body(request: WebRequest) -> bytes:

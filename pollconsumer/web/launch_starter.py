@@ -37,10 +37,11 @@ class LaunchStarter:
         self._children: list[LaunchChild] = []
         """Those that have not ended: one that works, and others that exit."""
 
-    def start(self, within: float) -> WebAnswer:
+    def start(self, within: float, *, of_producer: bool) -> WebAnswer:
         """Start a launch, and answer when it has ended; at the latest after ``within`` seconds, or the budget of a
         request. Without a launch, if the one before is working: it keeps the lease, and looks for messages after its
-        release. While it exits, another is started. Raises as `LaunchChild`."""
+        release. While it exits, another is started. ``of_producer``: a producer asks for it, on demand. Raises as
+        `LaunchChild`."""
         begun, settings = time.monotonic(), self._app.settings()
         window = min(within, settings.web.budget) - (time.monotonic() - begun) - FOR_END - FOR_ANSWER
         if window < SHORTEST:
@@ -52,7 +53,7 @@ class LaunchStarter:
             if len(self._children) >= MOST_CHILDREN:
                 return failure(503, error=f"{MOST_CHILDREN} launches have not ended")
             try:
-                child = LaunchChild(settings, self._app.place, window)
+                child = LaunchChild(settings, self._app.place, window, of_producer=of_producer)
                 self._children.append(child)
             except OSError as error:
                 return failure(503, error=f"no process can be started: {error.strerror}")

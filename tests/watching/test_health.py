@@ -357,3 +357,42 @@ def test_handlers_that_outlast_margin_and_grace_or_a_whole_launch_are_found() ->
 def test_a_finding_is_one_line_with_what_value_and_fix() -> None:
     (found,) = findings_of(facts(queues=[QueueFacts("mail", parked={"a\nb\x1b": 1})]))
     assert str(found).startswith("nobody has handler a\\nb\\x1b: 1 waiting in mail; ")
+
+
+def on_demand(platform: str, *, ago: float, count: int) -> list[dict[str, Any]]:
+    """Launches that producers have started, one every two minutes."""
+    return launches(ago=ago, every=2 * MINUTE, count=count, platform=platform, stop_reason="empty")
+
+
+BY_CRON = launches(ago=10 * MINUTE, every=15 * MINUTE, count=4, platform="cron")
+
+
+def newest_first(*ledgers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted((each for ledger in ledgers for each in ledger), key=lambda each: each["started_ms"], reverse=True)
+
+
+@pytest.mark.parametrize("platform", ["on-demand", "on-demand-url"])
+@pytest.mark.parametrize("period", [None, 15 * MINUTE])
+@pytest.mark.parametrize("quiet", [5.0, 3.5 * MINUTE, 9 * MINUTE])
+def test_launches_on_demand_say_nothing_about_how_often_the_crontab_launches(
+    platform: str, period: float | None, quiet: float
+) -> None:
+    ledger = newest_first(BY_CRON, on_demand(platform, ago=quiet, count=20))
+    assert names(facts(ledger=ledger, expected=expected_as_set(period=period))) == []
+
+
+def test_a_crontab_that_has_stopped_is_found_beside_launches_on_demand() -> None:
+    ledger = newest_first(
+        launches(ago=2 * HOUR, every=15 * MINUTE, count=4, platform="cron"), on_demand("on-demand", ago=5, count=20)
+    )
+    (found,) = findings_of(facts(ledger=ledger))
+    assert str(found) == (
+        "only producers start launches for queue mail: none by a launcher for 2h; "
+        "add a crontab line ('pollconsumer init cron'): what is due later, and retries, wait for it"
+    )
+
+
+def test_that_there_is_no_crontab_is_found_once_one_could_have_launched() -> None:
+    assert names(facts(ledger=on_demand("on-demand", ago=5, count=30))) == ["launch_absent"]
+    assert names(facts(ledger=on_demand("on-demand", ago=5, count=1))) == []
+    assert names(facts(ledger=on_demand("on-demand-url", ago=5, count=30))) == []  # a scheduler's may have met each

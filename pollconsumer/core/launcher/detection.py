@@ -56,6 +56,11 @@ class Found(NamedTuple):
     is_watched: bool = False
 
 
+ON_DEMAND, ON_DEMAND_BY_URL = "on-demand", "on-demand-url"
+BY_PRODUCERS = (ON_DEMAND, ON_DEMAND_BY_URL)
+"""Platforms of launches that producers have started: how often they come says nothing about a crontab."""
+DEMANDED_VARIABLE = "_POLLCONSUMER_DEMANDED"
+"""No setting: one of these platforms, in a launch that a producer has started."""
 UNKNOWN = Found("", PARALLEL, is_watched=True)
 
 # The first that fits counts: what is more specific stands before what it runs on. Rows are plain, for the start's sake.
@@ -97,8 +102,10 @@ platform's own name of a run, or a URL that ends in it, if there is one."""
 
 
 def find_launcher(variables: Mapping[str, str], ancestors: Iterable[Ancestor]) -> Found:
-    """The nearest of the ``ancestors``, parent first, that is a launcher; else the platform whose ``variables`` of the
-    environment are set."""
+    """What has started this process: a producer; else the nearest of the ``ancestors``, parent first, that is a
+    launcher; else the platform whose ``variables`` of the environment are set."""
+    if (demanded := variables.get(DEMANDED_VARIABLE)) in BY_PRODUCERS:
+        return Found(demanded, PARALLEL)
     for ancestor in ancestors:
         for found, started in LAUNCHERS:
             if started(ancestor):

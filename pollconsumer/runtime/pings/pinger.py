@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ANSWER_WITHIN = 3.0
 """Seconds in which a monitor must have answered."""
+USER_AGENT = "pollconsumer"
 NO_ANSWER = "no answer in time"
 BROKEN_FROM = 500
 """Status codes from which the monitor is at fault, not the request."""
@@ -158,7 +159,7 @@ def _answered(ping: Ping, within: float, connections: list[HTTPConnection]) -> F
             """Follow no redirection: the address is a secret, and a POST would become a GET without the launch's
             line."""
 
-    headers = {"User-Agent": "pollconsumer", "Content-Type": "text/plain; charset=utf-8"}
+    headers = {"User-Agent": USER_AGENT, "Content-Type": "text/plain; charset=utf-8"}
     if ping.token:
         headers["Authorization"] = f"Bearer {ping.token}"
     try:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
+from pollconsumer.core.launcher.detection import BY_PRODUCERS, ON_DEMAND
 from pollconsumer.watching.health.facts import Expected
 
 LOOKED_AT = 10
@@ -22,7 +23,9 @@ UNLEARNED = 1200.0
 
 class LaunchGroup(NamedTuple):
     """Launches that share a lease. ``seen``: seconds since the last one was there, 0 while one is. ``period``: seconds
-    between starts, by the ledger or, while it has too few, by the schedule; None if unknown."""
+    between starts, by the ledger or, while it has too few, by the schedule; None if unknown. Launches that producers
+    have started say nothing about a launcher: ``seen`` and ``period`` are of the others. ``by_producers``: whether a
+    producer started the newest one."""
 
     name: str
     role: str
@@ -31,6 +34,7 @@ class LaunchGroup(NamedTuple):
     period: float | None
     launches: list[Mapping[str, Any]]
     """The group's launches, newest first."""
+    by_producers: bool = False
 
     @property
     def allowed(self) -> float:
@@ -55,12 +59,17 @@ def groups_of(launches: Sequence[Mapping[str, Any]], now: int, expected: Expecte
 def _group(name: str, launches: list[Mapping[str, Any]], now: int, expected: Expected) -> LaunchGroup:
     by_lineage: defaultdict[str, list[int]] = defaultdict(list)
     for launch in launches:
-        by_lineage[launch["lineage"]].append(launch["started_ms"])
+        if launch.get("platform") not in BY_PRODUCERS:
+            by_lineage[launch["lineage"]].append(launch["started_ms"])
     periods = [_period(starts[:LOOKED_AT]) for starts in by_lineage.values() if len(starts) >= FEWEST]
-    seen = min(_seen(launch, now) for launch in launches)
+    # A scheduler's request that meets a launch by a URL leaves no entry: each of those may be its.
+    others = [launch for launch in launches if launch.get("platform") != ON_DEMAND]
+    first = (now - launches[-1]["started_ms"]) / 1000
+    seen = min((_seen(launch, now) for launch in others), default=first)
     role, queues = launches[0]["role"], tuple(launches[0]["queues"])
     scheduled = expected.period if expected.concerns(role, queues) else None
-    return LaunchGroup(name, role, queues, seen, min(periods, default=scheduled), launches)
+    by_producers = launches[0].get("platform") == ON_DEMAND
+    return LaunchGroup(name, role, queues, seen, min(periods, default=scheduled), launches, by_producers)
 
 
 def _period(starts: list[int]) -> float:

@@ -104,6 +104,12 @@ def _absent(group: LaunchGroup, queues: Sequence[QueueFacts]) -> Finding:
     """The finding about a consumer that stays away, with the queues that no other one has served since."""
     names = [queue.name for queue in queues]
     value = _seen(group) + (f", {counts}" if (counts := _counts(queues)) else "")
+    if group.by_producers:
+        return Finding(
+            "launch_absent", ",".join(names), f"only producers start launches for queue{'s'[: len(names) > 1]} "
+            f"{', '.join(names)}", f"none by a launcher for {format_duration(group.seen)}",
+            "add a crontab line ('pollconsumer init cron'): what is due later, and retries, wait for it",
+        )  # fmt: skip
     return Finding(
         "launch_absent", ",".join(names), f"no launch came lately for queue{'s'[: len(names) > 1]} {', '.join(names)}",
         value, "see whether its launcher still starts 'pollconsumer run'",

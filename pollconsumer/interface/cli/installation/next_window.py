@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.launcher.detection import Found, given_launcher, recorded_launcher
+from pollconsumer.core.launcher.detection import BY_PRODUCERS, Found, given_launcher, recorded_launcher
 from pollconsumer.core.launcher.observed import Observed, read_observed
 from pollconsumer.core.launcher.past import past_launch
 from pollconsumer.core.launcher.punctuality import allowance, learned
@@ -70,7 +70,11 @@ def _launcher_of(role: ConsumerSettings | MoverSettings, past: list[dict[str, An
     """What launches the role: found here, else by an earlier launch; where neither knows, as it was observed to act."""
     found = launcher_of(role)
     if not found.platform:
-        known = (recorded_launcher(each["platform"], each["launcher"]) for each in past if each["platform"])
+        known = (
+            recorded_launcher(each["platform"], each["launcher"])
+            for each in past
+            if each["platform"] not in ("", *BY_PRODUCERS)
+        )
         found = given_launcher(role.launcher, next(known, found))
     if not found.is_watched or role.launcher is not LauncherRule.AUTO or not past:
         return found, Observed()
