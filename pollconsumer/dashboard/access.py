@@ -12,10 +12,10 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
-from urllib.parse import urlsplit
 
 from pollconsumer.core.users_code import answering, called
 from pollconsumer.dashboard.page_answer import PageAnswer, redirect
+from pollconsumer.interface.logs.logs import log
 from pollconsumer.web.web_exchange import WebRequest, equal_secrets
 
 BY_TOKEN = "dashboard"
@@ -91,8 +91,16 @@ class SiteAccess:
         del token
 
     def visitor(self, request: WebRequest) -> Visitor | None:
+        """Return what the site says. What is no visitor may not look, and the log says why."""
         with answering():
-            return called(self._visitor, request.source)
+            found: object = called(self._visitor, request.source)
+        if found is None or (isinstance(found, Visitor) and isinstance(found.name, str) and found.name):
+            return found
+        log.error(
+            "dashboard: visitor returned %s; return Visitor(NAME), NAME as text, or None",
+            f"Visitor({type(found.name).__name__})" if isinstance(found, Visitor) else type(found).__name__,
+        )
+        return None
 
     def may_act(self, form: str, headers: Mapping[str, str]) -> bool:
         return form == self.form and _is_same_site(headers) is True
@@ -103,7 +111,10 @@ def _is_same_site(headers: Mapping[str, str]) -> bool | None:
     if (site := headers.get("sec-fetch-site")) is not None:
         return site in ("same-origin", "none")  # where a proxy changes Host or Referrer-Policy, Origin says less
     origin = headers.get("origin")
-    return None if origin is None else urlsplit(origin).netloc == headers.get("host")
+    if origin is None:
+        return None
+    host = origin.partition("://")[2]  # none of `null`
+    return bool(host) and host == headers.get("host")
 
 
 def _made(token: str, purpose: str) -> str:

@@ -40,6 +40,11 @@ def _by(name: str, choices: Callable[[], Iterable[str]]) -> type[admin.SimpleLis
         def lookups(self, *_: Any) -> list[tuple[str, str]]:
             return [(each, each) for each in choices()]
 
+        def value(self) -> str | None:
+            """The chosen value; None for one that is no choice, as an address may have."""
+            chosen: str | None = super().value()
+            return chosen if chosen in {value for value, _ in self.lookup_choices} else None
+
         def queryset(self, _: HttpRequest, queryset: StoreRows) -> StoreRows:
             return queryset
 

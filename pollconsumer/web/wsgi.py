@@ -20,8 +20,9 @@ def serve_wsgi(
 
     def read(most: int) -> bytes:
         """Read not beyond what is announced, unless the server ends the input there: it would block."""
-        ends = environ.get("wsgi.input_terminated")
-        read: bytes = environ["wsgi.input"].read(most if ends else min(most, int(headers.get("content-length") or 0)))
+        ends, announced = environ.get("wsgi.input_terminated"), headers.get("content-length", "")
+        size = int(announced) if announced.isascii() and announced.isdecimal() and len(announced) < 10 else 0
+        read: bytes = environ["wsgi.input"].read(most if ends else min(most, size))
         return read
 
     path, query, mount = (environ.get(name, "") for name in ("PATH_INFO", "QUERY_STRING", "SCRIPT_NAME"))

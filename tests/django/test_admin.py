@@ -102,6 +102,7 @@ path = {LIST!r}
 told = {{
     "dead": ids(path + "?state=dead"), "queue": sorted(ids(path + "?queue=mail")),
     "handler": ids(path + "?handler=shop.tasks.record&state=ready"), "id": ids(path + "?q=done"),
+    "odd": [ids(path + "?" + each + "=nope") == ids(path) != [] for each in ("state", "queue", "handler")],
     "none": ids(path + "?q=nobody"), "both": ids(path + "?q=done&state=dead"),
 }}
 page = ada.get(path + "default_2Flater_3A1_40x/change/").text
@@ -124,6 +125,7 @@ print(json.dumps(told))
         "queue": ["dead-0", "dead-1"],
         "handler": ["ready", "import.0"],
         "id": ["done"],
+        "odd": [True] * 3,
         "none": [],
         "both": [],
         "shown": [True, True, False],

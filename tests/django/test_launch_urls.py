@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.web.conftest import ENQUEUE_TOKEN, TOKEN
+from tests.web.test_odd_requests import TEXTS
 
 if TYPE_CHECKING:
     from tests.django.conftest import DjangoSite
@@ -20,6 +21,21 @@ def told(method, path, body=None, token=""):
     data = "" if body is None else json.dumps(body)
     answered = client.generic(method, path, data, content_type="application/json", **given)
     return [answered.status_code, answered.json(), answered.headers["Cache-Control"]]
+"""
+ODD = """
+texts = TEXTS
+statuses = {}
+for text in texts:
+    for method, path, body, given in [
+        (text or "GET", "/queue/messages", "{}", {}), ("GET", f"/queue/messages/{text}", "", {}),
+        ("POST", "/queue/messages", text, {}), ("POST", "/queue/messages", "{}", {"HTTP_AUTHORIZATION": text}),
+        ("GET", f"/queue/launch?{text}", "", {"HTTP_AUTHORIZATION": text}),
+        ("POST", "/queue/messages", "{}", {"CONTENT_LENGTH": text}),
+    ]:
+        given = {"HTTP_AUTHORIZATION": "Bearer TOKEN"} | given
+        answered = client.generic(method, path, body, content_type="application/json", **given)
+        statuses[f"{method} {path} {given}"[:80]] = answered.status_code
+print(json.dumps({what: status for what, status in statuses.items() if status >= 500}))
 """
 TOKENS = {"POLLCONSUMER_WEB__TOKEN": TOKEN, "POLLCONSUMER_WEB__ENQUEUE_TOKEN": ENQUEUE_TOKEN}
 
@@ -95,3 +111,8 @@ print(json.dumps([each.result()[0] for each in asked]))
 
 def test_requests_that_come_first_at_the_same_time_are_answered_by_one_endpoint(urls: DjangoSite) -> None:
     assert urls.plain_program(CLIENT + TOGETHER.replace("TOKEN", repr(ENQUEUE_TOKEN)), **TOKENS) == [404, 404]
+
+
+def test_an_odd_text_in_a_request_has_a_status(urls: DjangoSite) -> None:
+    program = CLIENT + ODD.replace("TEXTS", repr(TEXTS)).replace("TOKEN", ENQUEUE_TOKEN)
+    assert urls.plain_program(program, **TOKENS) == {}

@@ -15,7 +15,6 @@ import httpx
 import pytest
 import uvicorn
 
-from pollconsumer.core.errors import UsageError
 from pollconsumer.core.messages.payloads import MAX_PAYLOAD_BYTES
 from pollconsumer.web import asgi, launch_starter
 from pollconsumer.web.web_exchange import WebAnswer
@@ -287,6 +286,8 @@ def test_a_body_may_come_as_text(endpoint: LaunchEndpoint) -> None:
     [{}, {"source": "aws.events"}, {"requestContext": None}, {"httpMethod": "GET", "requestContext": {}, "path": "/"}],
     ids=repr,
 )
-def test_an_event_of_another_kind_is_refused(endpoint: LaunchEndpoint, event: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="payload format"):
-        endpoint.aws(event, LambdaContext())
+def test_an_event_of_another_kind_is_refused_and_the_log_says_so(
+    endpoint: LaunchEndpoint, event: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert endpoint.aws(event, LambdaContext())["statusCode"] == 400
+    assert "payload format" in caplog.text
