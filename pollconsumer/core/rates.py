@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from json import dumps, loads
 
 from pollconsumer.core.errors import BadData
@@ -17,7 +17,7 @@ def parse_rate(rate: object) -> tuple[int, int]:
     return _parsed(rate if isinstance(rate, str) else "")
 
 
-@cache
+@lru_cache(1024)  # each message may have a rate of its own
 def _parsed(rate: str) -> tuple[int, int]:
     most, period_ms = parse_quota(rate, "60/1h")
     if most > MOST_IN_A_PERIOD:

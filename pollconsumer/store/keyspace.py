@@ -145,6 +145,11 @@ def kept_beside(key: bytes) -> bytes:
     return b"%b}:%b" % (tag, QUEUE_KEYS["announced"].suffix.encode() if b":" in tag else b"fences")
 
 
+MOST_REMEMBERED = 10_000
+"""Scripts and queues whose keys are kept in memory. Beyond them they are made anew: a program may name queues after its
+users."""
+
+
 class OfKeys(Protocol):
     """A script, by the suffixes of its keys, in the script's order."""
 
@@ -165,6 +170,8 @@ class Keys:
         keys = self._of_scripts.get((script, queue))
         if keys is None:
             prefix = f"{{{self.namespace}:{queue}}}:"
+            if len(self._of_scripts) >= MOST_REMEMBERED:
+                self._of_scripts.clear()
             keys = self._of_scripts[script, queue] = [prefix + each for each in script.suffixes]
         return keys.copy()
 

@@ -44,6 +44,10 @@ class CallPatience(Patience):
         return blocking + (COMMAND_TIMEOUT if left >= COMMAND_TIMEOUT else answer_within(max(0.0, left)))
 
 
+MOST_IDLE = 64
+"""Connections that are kept while no call has them. Calls at the same time may have more."""
+
+
 class PooledStore:
     """A context manager around one call, with the connection that it has taken."""
 
@@ -63,7 +67,8 @@ class PooledStore:
         """Put the connection back, unless something on it may be unanswered: exceptions that are not ours may have
         interrupted anything, and one of ours may come from a call that a signal handler made in between."""
         wire = self._store.wire
-        if wire.at_rest() and (error is None or isinstance(error, PollConsumerError | GeneratorExit)):
+        may_stay = wire.at_rest() and (error is None or isinstance(error, PollConsumerError | GeneratorExit))
+        if may_stay and len(self._idle) < MOST_IDLE:
             self._idle.append(self)
         else:
             with suppress(OSError):

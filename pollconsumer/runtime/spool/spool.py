@@ -34,7 +34,7 @@ from pollconsumer.runtime.embedded.directory import (
 from pollconsumer.store.queues.outbox_entry import pack, read_entry
 from pollconsumer.store.queues.producer import pages_of
 
-MOST_FILES = 10_000
+MOST_FILES, MOST_BYTES = 10_000, 1 << 30
 ABANDONED_AFTER = 3600.0
 """Seconds after which a temporary file is one of a process that died."""
 REFUSED = ".refused"
@@ -98,9 +98,11 @@ class Spool:
             raise
 
     def _write(self, page: Sequence[NewMessage]) -> None:
-        if sum(1 for _ in self._entries()) >= MOST_FILES:
+        files, size = self._held()
+        if files >= MOST_FILES or size >= MOST_BYTES:
             fix = "no message is accepted until a launch reaches the store and takes some in"
-            raise StoreUnreachable("store unreachable, and spool full", f"{MOST_FILES} files in {self.directory}", fix)
+            held = f"{f'{files} files' if files >= MOST_FILES else f'{size} bytes'} in {self.directory}"
+            raise StoreUnreachable("store unreachable, and spool full", held, fix)
         now = time.time_ns() // 1000
         name = f"{self._prefix}{now:016d}-{os.urandom(8).hex()}"
         unfinished = self.directory / f".{name}"
@@ -125,6 +127,16 @@ class Spool:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def _held(self) -> tuple[int, int]:
+        """How many files there are, with those that are set aside, and their bytes."""
+        sizes = list[int]()
+        with suppress(FileNotFoundError), os.scandir(self.directory) as entries:
+            for entry in entries:
+                if entry.name.startswith(self._prefix):
+                    with suppress(FileNotFoundError):  # a launch has just taken it in
+                        sizes.append(entry.stat(follow_symlinks=False).st_size)
+        return len(sizes), sum(sizes)
 
     def _names(self, beginning: str) -> Iterator[str]:
         with suppress(FileNotFoundError), os.scandir(self.directory) as entries:

@@ -31,6 +31,8 @@ ENQUEUE_PAGE = 75
 ENQUEUE_PAGES = 4
 """Scripts per round trip."""
 ENQUEUE_BYTES = 1 << 20
+MOST_QUEUES = 2000
+"""Queues of which a producer remembers what it has found. Beyond them it asks again."""
 ID_MEMORY_MS = 600_000
 """Minimum time for which ids of forgotten messages are remembered: see ``lua/parts/id_memory.lua``."""
 MOST_REMEMBERED = 3_000_000
@@ -90,6 +92,8 @@ class Producer:
         if head is None:
             script = self.wire.scripts["enqueue_new"]
             enqueued = self.enqueue([message])[0]
+            if len(self._heads) >= MOST_QUEUES:
+                self._heads.clear()
             self._heads[message.queue] = self.wire.script(script, self.keys.of_script(script, message.queue), ())
             return enqueued
         trip = [[message]]
@@ -268,12 +272,16 @@ class Producer:
             # GUARD rights of a producer in a queue
             args = [queue, self.keys.queue(queue, "rows"), *rights.split(), *self.wire.rights]
             refuse_without(self.wire.call("register", keys, args))
+            if len(self._registered) >= MOST_QUEUES:
+                self._registered.clear()
             self._registered.add(queue)
 
     def _demand_replacing(self, queue: str) -> None:
         """Check the rights to replace what waits, before the first time in ``queue``."""
         if queue not in self._replacing:
             demand(self.wire, REPLACING, self.keys.queue(queue, "rows"))  # GUARD rights to replace
+            if len(self._replacing) >= MOST_QUEUES:
+                self._replacing.clear()
             self._replacing.add(queue)
 
 
