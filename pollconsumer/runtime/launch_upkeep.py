@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from functools import partial
+from typing import Any
 
 from pollconsumer.core.errors import NodeLost
 from pollconsumer.core.news.events import (
@@ -96,7 +98,13 @@ def send_on(launch: Launch, queue: str) -> int:
     def tell_refusal(of: str, reason: str) -> None:
         launch.emit(OutboxEntryRefused(of, reason))
 
-    return outbox.send(launch.store, queue, tell_conflict, lambda: launch.emit(NewerMessagesFound(queue)), tell_refusal)
+    def others(*members: Any) -> list[str]:
+        from pollconsumer.store.reading.batch_reader import BatchReader  # few ids of members are taken
+
+        return BatchReader(launch.store.wire, launch.store.keys.namespace).others(*members)
+
+    leaving = partial(launch.emit, NewerMessagesFound(queue))
+    return outbox.send(launch.store, queue, tell_conflict, leaving, tell_refusal, others)
 
 
 def repair(launch: Launch, queue: str, live_fences: list[bytes], on_dead_letter: Callable[[DeadLetter], object]) -> int:

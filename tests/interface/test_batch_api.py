@@ -18,7 +18,7 @@ from pollconsumer.core.errors import OutcomeUnknown, UsageError
 from pollconsumer.interface.api.batches.chain import LinkHandle
 from pollconsumer.interface.api.batches.open_batch import OpenBatch
 from pollconsumer.store.queues.interventions import Interventions
-from pollconsumer.store.reading.batch_reader import PER_CHUNK
+from pollconsumer.store.reading.batch_reader import FIRST_ADDED, PER_CHUNK
 from pollconsumer.testing import Sandbox
 
 app = PollConsumer()
@@ -579,6 +579,23 @@ def test_a_batch_that_a_handler_starts_is_accepted_with_its_completion_or_not_at
     assert {app.batches.get(f"of-{each.id}").status().total for each in (one, none)} == {0, 2}
     with pytest.raises(NotFound):
         app.batches.get(f"of-{failed.id}")
+
+
+@pytest.mark.parametrize("is_started", [True, False])
+def test_a_member_that_a_handler_adds_with_the_id_of_another_message_is_dropped_and_its_batch_ends(
+    sandbox: Sandbox, is_started: bool
+) -> None:
+    if is_started:
+        plain.using(id="of-a.1").enqueue("another")
+        start.using(id="a").enqueue(3)
+    else:
+        plain.using(id=f"import.{FIRST_ADDED + 1}").enqueue("another")
+        with a_batch() as batch:
+            batch.add(grow.args(3))
+    sandbox.run()
+    status = app.batches.get("of-a" if is_started else "import").status()
+    assert (status.state, status.completed, status.cancelled) == ("ended", 2 if is_started else 3, 1)
+    assert words() == (["started"] if is_started else ["failed", "ended"])
 
 
 def test_a_chain_hands_results_on_and_its_handle_waits_for_the_last_link(sandbox: Sandbox) -> None:

@@ -275,9 +275,9 @@ def test_members_are_there_only_after_their_batch_has_grown(
     totals = list[int]()
     enqueue = store.producer.enqueue_sent_on
 
-    def looking(entries: object) -> None:
+    def looking(entries: object) -> object:
         totals.append(batch.status().total)
-        enqueue(entries)  # type: ignore[arg-type]
+        return enqueue(entries)  # type: ignore[arg-type]
 
     monkeypatch.setattr(store.producer, "enqueue_sent_on", looking)
     outbox.send(store, QUEUE, print)

@@ -186,12 +186,12 @@ def test_two_senders_at_once_send_everything_once(store: RedisStore, look: Looki
         store.wire.command("RPUSH", look.key("outbox"), b"%d\n%b" % (n + 1, entry))
     enqueue, rivals = store.producer.enqueue_sent_on, 0
 
-    def rivalled(*entries: object) -> None:
+    def rivalled(*entries: object) -> object:
         nonlocal rivals
         rivals += 1
         if rivals == 2:
             outbox.send(store, QUEUE, print)
-        enqueue(*entries)  # type: ignore[arg-type]
+        return enqueue(*entries)  # type: ignore[arg-type]
 
     store.producer.enqueue_sent_on = rivalled  # type: ignore[method-assign, assignment]
     outbox.send(store, QUEUE, print)

@@ -176,8 +176,8 @@ class QueueUnserved(Event):
 
 
 class ConflictDropped(Event):
-    """A message that a handler enqueued is dropped: another one with its id has another handler or payload. The
-    handler's own message is completed."""
+    """A message that a handler enqueued, or a member that it added to a batch, is dropped: another message has its id.
+    The handler's own message is completed; the member counts as cancelled."""
 
     id: str
     queue: str

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pollconsumer.core.errors import Conflict
 from pollconsumer.core.messages.message import NewMessage
+from pollconsumer.core.messages.sequel import decoded, member_of
 from pollconsumer.store.client.connection import Command
-from pollconsumer.store.queues.batches import Batches
+from pollconsumer.store.queues.batches import Batches, Ends
 from pollconsumer.store.queues.outbox_entry import Entry, read_entry
 from pollconsumer.store.queues.producer import Origin, Producer
 from pollconsumer.store.queues.redis_store import RedisStore
@@ -27,6 +28,7 @@ PAGE_MESSAGES = 300
 TOLD_AGAIN_AFTER_MS, TOLD_KEPT_MS = 60_000, 3_600_000
 """How old an end is that is told again: older than a failover takes; and for how long that is kept, after the last
 one."""
+Others = Callable[[str, str, Sequence[tuple[str, str]]], Sequence[str]]
 _Outgoing = tuple[Origin | None, Sequence[NewMessage]]
 """Messages of an entry, and where it comes from: None if it must not count as received."""
 
@@ -37,17 +39,19 @@ def send(
     conflicting: Callable[[str, str], object],
     leaving: Callable[[], object] = lambda: None,
     refusing: Callable[[str, str], object] = lambda *_: None,
+    others: Others = lambda *_: [],
 ) -> int:
     """Send the entries in the outbox of ``queue``, a page at a time; also those that this brings about in others, where
     batches end. Returns the number of messages. Errors as in enqueueing.
 
     A message whose id belongs to another handler or payload is dropped; ``conflicting`` is called with id and queue.
     Entries of a newer version stay: they have fields that this one would drop. ``leaving`` is called if there are any.
-    One that cannot be read is quarantined; ``refusing`` is called with its queue, and why.
+    One that cannot be read is quarantined; ``refusing`` is called with its queue, and why. ``others`` says which
+    members of a batch, given its home, its id, and their queues and ids, are other messages.
     """
     queues, sent = [queue], 0
     for each in queues:  # the list grows meanwhile
-        sent += _send_from(store, each, conflicting, leaving, refusing, queues)
+        sent += _send_from(store, each, conflicting, leaving, refusing, others, queues)
     return sent
 
 
@@ -57,6 +61,7 @@ def _send_from(
     conflicting: Callable[[str, str], object],
     leaving: Callable[[], object],
     refusing: Callable[[str, str], object],
+    others: Others,
     queues: list[str],
 ) -> int:
     outbox, sent, left = store.keys.queue(queue, "outbox"), 0, 0
@@ -75,7 +80,7 @@ def _send_from(
             # A numbered entry after one that stays would make that one a duplicate: send it by its ids instead.
             page.append(entry._replace(number=0) if left else entry)  # GUARD what is left is not overtaken
             gone.append(each)
-        sent += _send(store, page, conflicting, queues)  # GUARD sent before it is forgotten
+        sent += _send(store, page, conflicting, others, queues)  # GUARD sent before it is forgotten
         *_, stored = store.wire.all(
             [
                 *_keeping(store, queue, page, gone),
@@ -125,7 +130,11 @@ def tell_again(store: RedisStore, queue: str) -> None:
 
 
 def _send(
-    store: RedisStore, page: Sequence[Entry], conflicting: Callable[[str, str], object], queues: list[str]
+    store: RedisStore,
+    page: Sequence[Entry],
+    conflicting: Callable[[str, str], object],
+    others: Others,
+    queues: list[str],
 ) -> int:
     """Send entries: first what is told, since messages may be members by which a batch has grown. Adds the queues whose
     outbox has got something by that."""
@@ -138,25 +147,46 @@ def _send(
         for entry in page
         if entry.messages
     ]
-    _send_messages(store, outgoing, conflicting)
+    if known := _send_messages(store, outgoing, conflicting):
+        queues += _end_others(store, known, conflicting, others)
     return sum(len(messages) for _, messages in outgoing)
 
 
-def _send_messages(store: RedisStore, outgoing: Iterable[_Outgoing], conflicting: Callable[[str, str], object]) -> None:
+def _send_messages(
+    store: RedisStore, outgoing: Iterable[_Outgoing], conflicting: Callable[[str, str], object]
+) -> list[NewMessage]:
     """Send messages in the order of their entries. What may conflict is sent alone, since the rest of its entry would
-    come too late after another; so is what has no number, of which a repetition is refused after a time."""
-    together = list[tuple[Origin, Sequence[NewMessage]]]()
+    come too late after another; so is what has no number, of which a repetition is refused after a time. Returns the
+    messages that their queues had already."""
+    together, known = list[tuple[Origin, Sequence[NewMessage]]](), list[NewMessage]()
     for origin, messages in outgoing:
         if origin is not None and not any(message.digest for message in messages):
             together.append((origin, messages))
             if sum(len(each) for _, each in together) >= PAGE_MESSAGES:
-                store.producer.enqueue_sent_on(together)
+                known += store.producer.enqueue_sent_on(together)
                 together = []
         else:
-            store.producer.enqueue_sent_on(together)
+            known += store.producer.enqueue_sent_on(together)
             together = []
-            send_alone(store.producer, origin, messages, conflicting)
-    store.producer.enqueue_sent_on(together)
+            known += send_alone(store.producer, origin, messages, conflicting)
+    return [*known, *store.producer.enqueue_sent_on(together)]
+
+
+def _end_others(
+    store: RedisStore, known: Iterable[NewMessage], conflicting: Callable[[str, str], object], others: Others
+) -> list[str]:
+    """End members whose ids belong to other messages as cancelled: their batches would wait for them for ever. A
+    producer is refused those; what a handler adds is sent when its own message has ended. Returns the homes whose
+    outbox has got something."""
+    ends = list[Ends]()
+    for message in known:
+        home, member = decoded(message.sequel.encode())[0].batch, member_of(message.id)
+        if not (home and member) or "+" in message.id:
+            continue
+        if others(home, member[0], [(message.queue, message.id)]):  # GUARD a member that is another message
+            conflicting(message.id, message.queue)
+            ends.append(Ends(home, member[0], "x", [member[1]]))
+    return Batches(store.producer).take_in([], ends)
 
 
 def send_alone(
@@ -164,12 +194,13 @@ def send_alone(
     origin: Origin | None,
     messages: Sequence[NewMessage],
     conflicting: Callable[[str, str], object],
-) -> None:
-    """Send the messages of one entry, but for those that conflict."""
-    place, end, told = 0, len(messages), -1
+) -> list[NewMessage]:
+    """Send the messages of one entry, but for those that conflict. Returns those that their queues had already."""
+    place, end, told, known = 0, len(messages), -1, list[NewMessage]()
     while place < len(messages):
         try:
-            producer.enqueue(messages[place:end], origin and origin._replace(place=place))
+            held = producer.enqueue(messages[place:end], origin and origin._replace(place=place))
+            known += [message for message, entry in zip(messages[place:end], held, strict=True) if entry.duplicate]
         except Conflict as error:
             refused = place + error.at
             if refused != told:
@@ -181,3 +212,4 @@ def send_alone(
                 place, end = place + 1, len(messages)
         else:
             place, end = end, len(messages)
+    return known

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, repeat
+from itertools import chain, compress, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import CannotCreate, Conflict, NodeLost, OutcomeUnknown, StoreUnreachable
@@ -166,17 +166,24 @@ class Producer:
                 yield results
                 done += len(page)
 
-    def enqueue_sent_on(self, entries: Iterable[tuple[Origin, Sequence[NewMessage]]]) -> None:
-        """Accept the messages of entries of an outbox, in order, in one round trip. None of them may conflict."""
-        commands = list[tuple[Any, ...]]()
+    def enqueue_sent_on(self, entries: Iterable[tuple[Origin, Sequence[NewMessage]]]) -> list[NewMessage]:
+        """Accept the messages of entries of an outbox, in order, in one round trip. None of them may conflict. Returns
+        those that their queues had already."""
+        commands, pages = list[tuple[Any, ...]](), list[list[NewMessage]]()
         for origin, messages in entries:
             done = 0
             for page in pages_of(messages):
                 self.register(page[0].queue)
                 commands += self._commands([page], origin, done, "")
+                pages.append(page)
                 done += len(page)
-        if commands:
-            self.wire.all(commands)
+        answers = self.wire.all(commands) if commands else []
+        return [
+            message
+            for page, answer in zip(pages, answers, strict=True)
+            if any(answer)
+            for message in compress(page, answer)
+        ]
 
     def _held(self, trip: Trip, page: list[NewMessage], held: int | list[bytes], done: int) -> list[Enqueued]:
         """What the answer of `enqueue.lua` for a page says. Raises what `enqueue_pages` does."""
