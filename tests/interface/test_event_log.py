@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pollconsumer.core.news import events
 from pollconsumer.core.news.events import Event
+from pollconsumer.core.notation import strict_json
+from pollconsumer.interface.assembly.log_outputs import journal_line, json_line
 from pollconsumer.interface.logs import logs
 from pollconsumer.interface.logs.event_log import NOTES, WARNINGS, listener
+from tests.core.test_text import is_harmless
+from tests.interface.odd_values import WORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 EVENTS = [each for each in vars(events).values() if isinstance(each, type) and issubclass(each, Event)]
 SAID_OTHERWISE = {Event, events.LaunchBegan, events.LaunchEnded, events.QueueUnknown}
@@ -53,3 +60,51 @@ def test_of_what_may_happen_to_every_message_one_is_a_warning(caplog: pytest.Log
     for handler in ("a", "a", "b"):
         listen(events.MessageNotBegun("1", handler, "no process", 60.0))
     assert [message.split()[0] for message in caplog.messages] == ["a", "b"]
+
+
+NUMBERS = [0, -1, 10**20, 10**400]
+SPANS = [0.0, -1.0, 1e-9, 1e300, float("inf"), float("-inf"), float("nan")]
+FORMATS: dict[str, logs.Line | None] = {"text": None, "json": json_line, "journal": journal_line}
+
+
+def odd_values(said: object) -> list[Any]:
+    """Odd values of a field's type, which is an annotation in text."""
+    kind = str(said)
+    if "tuple" in kind:
+        return [(), *((word,) for word in WORDS.values()), tuple(WORDS.values())]
+    found: list[Any] = [*SPANS] if "float" in kind else [*NUMBERS] if "int" in kind else [*WORDS.values()]
+    return [*found, None] if "None" in kind else found
+
+
+@pytest.fixture
+def _lines_of_ours() -> Iterator[None]:
+    yield
+    logs.direct(None, None)
+
+
+@pytest.mark.usefixtures("_lines_of_ours")
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("kind", [each for each in EVENTS if each is not Event])
+def test_an_event_of_odd_values_has_one_line(kind: type[Event], form: str, capfd: pytest.CaptureFixture[str]) -> None:
+    logs.configure(1)
+    logs.direct(FORMATS[form], None)
+    for field, said in kind.__annotations__.items():
+        for value in odd_values(said):
+            listener()(kind(**values(kind) | {field: value}))
+            written = capfd.readouterr().err
+            assert written.count("\n") == 1, (field, value)
+            assert is_harmless(written.removesuffix("\n")), (field, value)
+            if form == "json":
+                assert strict_json.parse(written)["message"], (field, value)
+
+
+def test_every_type_of_a_field_has_odd_values() -> None:
+    kinds = {str(said) for kind in EVENTS for said in kind.__annotations__.values()}
+    assert {re.sub(r"[^a-z]", "", said) for said in kinds} == {
+        "str",
+        "float",
+        "int",
+        "tuplestr",
+        "strone",
+        "floatone",
+    }

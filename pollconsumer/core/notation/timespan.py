@@ -33,7 +33,9 @@ def parse_duration(value: str | float) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """``seconds`` for people, in at most two units: ``1h 5m``, ``12.3s``, ``48ms``."""
+    """``seconds`` for people, in at most two units: ``1h 5m``, ``12.3s``, ``48ms``; a number that is none as such."""
+    if not math.isfinite(seconds):
+        return str(seconds)
     if seconds < 0.9995:
         return f"{seconds * 1000:.3g}ms"
     if seconds < 59.95:

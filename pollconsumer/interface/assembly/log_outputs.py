@@ -52,7 +52,11 @@ def check(settings: LogsSettings, directory: Path) -> None:
 
 
 def json_line(level: str, text: str, fields: Mapping[str, Any]) -> str:
-    return json.dumps({"time": _now(), "level": level, "message": text, **fields}, default=str)
+    whole = {"time": _now(), "level": level, "message": text, **fields}
+    try:
+        return json.dumps(whole, default=str, allow_nan=False)
+    except ValueError:  # JSON has neither infinity nor not-a-number
+        return json.dumps({name: str(each) for name, each in whole.items()})
 
 
 def journal_line(level: str, text: str, fields: Mapping[str, Any]) -> str:

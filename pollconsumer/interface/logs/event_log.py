@@ -8,7 +8,7 @@ from typing import Any
 
 from pollconsumer.core.news import events
 from pollconsumer.core.news.events import Event
-from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.core.notation.timespan import YEAR, format_duration
 from pollconsumer.interface.logs.logs import MET, NEWS, STANDING, about, launch_stopped, log
 
 WARNINGS: dict[type, tuple[str, str]] = {
@@ -140,7 +140,7 @@ def listener() -> Callable[[Event], None]:
                 summary = {"fields": {"event": "launch_ended", **event.fields()}}
                 log.info(text, event.role, fields["running_seconds"], event.stop_reason, counts, extra=summary)
             case events.LaunchBegan():
-                until = time.strftime("%H:%M:%S", time.localtime(time.time() + event.left))
+                until = time.strftime("%H:%M:%S", time.localtime(time.time() + max(0, min(YEAR, event.left))))
                 log.info("%s serves %s, in a window until %s", event.role, fields["queues"] or "all queues", until)
             case events.AttemptFailed(delay=None):
                 text = "dead letter: {id} ({handler}), attempt {attempt}: {error}"
