@@ -18,6 +18,7 @@ from pollconsumer.core.errors import BadData
 from pollconsumer.core.notation import strict_json
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.cli.messages.message_lines import refuse_closed_input
+from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.named_files import open_incoming
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 FIRST_WITHIN = 3600.0
 """Seconds for the first byte: an export waits until the launches that are under way have ended."""
+SAID_AFTER = 3.0
+"""Seconds of waiting for the first bytes that are worth a line: perhaps nobody writes to the pipe."""
 REST_WITHIN = 60.0
 """Seconds of waiting for the rest, and a second more for each `SLOWEST` bytes of it."""
 SLOWEST = 16 * 1024
@@ -47,11 +50,16 @@ class IncomingExport(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer) -> int:
         while True:
             began, limit = time.monotonic(), REST_WITHIN + self._brought / SLOWEST if self._brought else FIRST_WITHIN
-            ready = self._poll.poll(max(0.0, 1000 * (limit - self._waited)))
+            silent = not self._brought and not self._waited
+            ready = self._poll.poll(max(0.0, 1000 * ((min(SAID_AFTER, limit) if silent else limit) - self._waited)))
             self._waited += time.monotonic() - began
-            if not ready:
+            if not ready and self._waited < limit:
+                log.warning("%s has brought nothing yet; waiting up to %s", self._name, format_duration(round(limit)))
+            elif not ready:
                 brought = f"brought {self._brought} bytes within {format_duration(round(limit, 1))}"
                 raise BadData("export", self._name, f"{brought}: import it again")
+            if not ready:
+                continue
             try:
                 read = os.readv(self._descriptor, [buffer])
             except BlockingIOError:

@@ -273,3 +273,12 @@ def test_an_import_from_a_slow_pipe_goes_on_as_long_as_it_brings_enough(impatien
             time.sleep(0.2)
     importing.communicate()
     assert importing.returncode == 0
+
+
+def test_an_import_from_a_pipe_that_nobody_writes_to_says_that_it_waits(site: Site, valkey: Server) -> None:
+    os.mkfifo(site.directory / "pipe")
+    command = [sys.executable, "-m", "pollconsumer", "--store", valkey.url, "store", "import", "pipe"]
+    importing = site.start_program(command)
+    assert importing.stderr is not None
+    assert importing.stderr.readline() == "pollconsumer: warning: pipe has brought nothing yet; waiting up to 1h\n"
+    importing.kill()

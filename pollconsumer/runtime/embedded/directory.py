@@ -25,6 +25,7 @@ SOCKET, LOCK, LOG, PID = "server.sock", "server.lock", "server.log", "server.pid
 AOF_DIRECTORY = "appendonlydir"
 LONGEST_ADDRESS = 107 if sys.platform == "linux" else 103  # bytes of sockaddr_un, without the final NUL
 SHARE = "install -d -o USER -g GROUP -m 2770 makes one that the users of a group share"
+ON_A_LOCAL_DISK = "the file system has no locks: name a directory on a local disk, with data or XDG_DATA_HOME"
 OWN_OR_SHARE = f"install -d -o USER -m 700 makes one of your own, {SHARE}"
 
 
@@ -122,7 +123,7 @@ def take_lock(directory: Path, access: DirectoryModes = PRIVATE, name: str = LOC
         return None
     except OSError as error:
         os.close(lock)
-        raise cannot_create(path, error) from None
+        raise cannot_create(path, error, ON_A_LOCAL_DISK) from None  # NFS without its lock service, and the like
     return lock
 
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pollconsumer.core.errors import CannotCreate, PollConsumerError, StoreRefused, StoreUnreachable
-from pollconsumer.runtime.embedded.directory import AOF_DIRECTORY, LOG, PID, DirectoryModes
+from pollconsumer.runtime.embedded.directory import AOF_DIRECTORY, LOG, PID, SOCKET, DirectoryModes
 from pollconsumer.runtime.embedded.server_program import INSTALL, find_program
 
 MOST_LOG_BYTES = 1 << 20
@@ -54,12 +56,24 @@ def start(
     if 0 <= limit < FEWEST_DESCRIPTORS:
         fix = f"the embedded server needs at least {FEWEST_DESCRIPTORS}, raise the limit (ulimit -n)"
         raise StoreRefused("most open files", limit, fix)
+    end_homeless_servers()
     program = find_program(named)
     before = _turn_over(directory / LOG)
     options = _options(directory, address, access) | {"appendfsync": appendfsync}
     command = [program, *(word for name, value in options.items() for word in (f"--{name}", value))]
     _detach(command, directory, deadline, pass_fds=(lock,), umask=access.umask, **owner)
     return before
+
+
+def end_homeless_servers() -> None:
+    """End embedded servers of this user whose directory was deleted: nobody reaches them, and what they hold is lost.
+    Nothing ends without /proc."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended, or is another user's
+            home, deleted, _ = str((process / "cwd").readlink()).partition(" (deleted)")
+            title = (process / "cmdline").read_bytes()
+            if deleted and f" unixsocket:{home}/{SOCKET}".encode() in title:  # GUARD its directory is gone
+                os.kill(int(process.name), signal.SIGTERM)
 
 
 def _options(directory: Path, address: Path, access: DirectoryModes) -> dict[str, str]:
@@ -138,6 +152,9 @@ def _failure(directory: Path, lines: list[str]) -> PollConsumerError:
         last = "No space left on device"  # a full disk has no room for the log line either
     if CANNOT_WRITE.search(last):
         return CannotCreate("embedded server cannot write its data", last, f"see {log}")
+    if any("fsync" in line for line in lines):
+        fix = f"the file system does not keep what is written: name a directory on a local disk, with data; see {log}"
+        return CannotCreate("embedded server cannot fsync its data", last, fix)
     if any(ABOUT_DATA.search(line) for line in lines):
         repair = f"restore {AOF_DIRECTORY} from a backup, or repair a copy of it with valkey-check-aof"
         fix = f"see {log}; if another server program wrote it, name that one as server, else {repair}"
