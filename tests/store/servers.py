@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.store.client.patience import COMMAND_TIMEOUT, Budget, Patience
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pollconsumer.store.client.wire import Wire
 
@@ -28,15 +28,28 @@ class Impatient(Patience):
 
 
 class MovedClock:
-    """Moves at each look at it by so many microseconds, and by what a test lets pass: with one, all acts of a test are
-    in the same millisecond, with a million, each is in a second of its own. In seconds since the epoch."""
+    """Moves by so many microseconds at each command, and by what a test lets pass: with one, all acts of a test are in
+    the same millisecond, with a million, each is in a second of its own. In seconds since the epoch."""
 
     def __init__(self, microseconds: int) -> None:
-        self._step, self._now = microseconds, time.time_ns() // 1000
+        self._step = microseconds
+        self.set()
+
+    def set(self) -> None:
+        """Show what the machine's clock shows."""
+        self._now = time.time_ns() // 1000
 
     def __call__(self) -> float:
-        self._now += self._step
         return self._now / 1_000_000
+
+    def moving(self, execute: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Any]], Any]:
+        """``execute``, before which it moves."""
+
+        def moved(command: Sequence[Any]) -> Any:
+            self._now += self._step
+            return execute(command)
+
+        return moved
 
     def pass_time(self, seconds: float) -> None:
         self._now += round(seconds * 1_000_000)
@@ -44,12 +57,11 @@ class MovedClock:
 
 class Server:
     """A server, and the connections that a test has to it. ``url`` and ``pid`` are a real one's. ``pass_time`` lets so
-    many seconds pass on it."""
+    many seconds pass on it, by ``clock`` if it has one of its own."""
 
-    def __init__(
-        self, make: MakeWire, url: str = "", pid: int = 0, pass_time: Callable[[float], None] = time.sleep
-    ) -> None:
-        self.url, self.pid, self.pass_time = url, pid, pass_time
+    def __init__(self, make: MakeWire, url: str = "", pid: int = 0, clock: MovedClock | None = None) -> None:
+        self.url, self.pid, self._clock = url, pid, clock
+        self.pass_time = clock.pass_time if clock else time.sleep
         self._make = make
         self._wires: list[Wire] = []
 
@@ -68,6 +80,8 @@ class Server:
         for wire in self._wires:
             wire.close()
         self._wires.clear()
+        if self._clock:
+            self._clock.set()
 
 
 _CONTENT: dict[bytes, tuple[tuple[str, ...], tuple[str | int, ...]]] = {

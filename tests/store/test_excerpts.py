@@ -44,8 +44,8 @@ def test_the_last_dead_letters_of_all_queues_come_first(store: RedisStore, excer
 
 
 def test_the_last_completed_messages_of_all_queues_come_first(store: RedisStore, excerpts: Excerpts) -> None:
-    complete_ago(store, {"third": 3000, "first": 1000})
-    complete_ago(store, {"fourth": 4000, "second": 2000}, "reports")
+    complete_ago(store, {"third": 3 * HOUR, "first": HOUR})
+    complete_ago(store, {"fourth": 4 * HOUR, "second": 2 * HOUR}, "reports")
     assert ids(excerpts, State.COMPLETED, 3) == ["first", "second", "third"]
 
 
