@@ -30,7 +30,7 @@ def encoded_json(data: bytes, codec: Codec) -> bytes:
     made = called(codec.encode, data)
     if not isinstance(made, bytes | bytearray | memoryview):
         raise TypeError(f"the codec's encode must return bytes, not {type(made).__name__}")
-    if len(made) > MAX_PAYLOAD_BYTES:  # GUARD the size of what is stored
+    if len(made) > MAX_PAYLOAD_BYTES:
         raise PayloadTooLarge(
             "payload", f"{len(made)} bytes, encoded", f"at most {MAX_PAYLOAD_BYTES}; store it elsewhere"
         )
