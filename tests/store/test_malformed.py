@@ -13,17 +13,21 @@ from hypothesis import strategies as st
 
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import ConfigurationError, PollConsumerError, StoreRefused
-from pollconsumer.core.notation.instants import datetime_of, iso_of
+from pollconsumer.interface import cli
 from pollconsumer.store.client.address import place_in
-from pollconsumer.store.client.replies import ErrorReply, Unanswered, misread
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.replies import ErrorReply, Unanswered
 from pollconsumer.store.client.sentinel import Sentinels
+from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.cluster.cluster_address import ClusterAddress, Node
 from pollconsumer.store.cluster.topology import Topology
-from pollconsumer.store.records.occurrences import id_of
+from pollconsumer.store.reading import messages
 from tests.store.relay import Listening
 
 if TYPE_CHECKING:
     import socket
+
+    from tests.store.servers import Server
 
 texts = st.binary(max_size=20).filter(lambda text: b"\r" not in text and b"\n" not in text)
 scalars = st.one_of(
@@ -136,13 +140,58 @@ def test_an_argument_that_cannot_be_sent_is_no_word_of_the_server(url: str, sayi
     vars(vars(app)["_pool"])["_idle"].clear()
 
 
-def test_an_error_of_the_core_is_one_of_reading_only_where_the_store_called_it() -> None:
-    with pytest.raises(OverflowError) as by_test:
-        iso_of(datetime_of(10**20))
-    with pytest.raises(OverflowError) as by_store:
-        id_of("r", 10**20)
-    assert misread(by_test.value) is None
-    assert isinstance(misread(by_store.value), StoreRefused)
+@pytest.mark.parametrize("error", [TypeError, ValueError, KeyError, IndexError, AttributeError, ZeroDivisionError])
+def test_a_bug_of_ours_is_not_blamed_on_a_server_that_is_a_redis(
+    valkey: Server, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    """Whatever it is, and wherever in our code for the store."""
+
+    def fail(*_: object) -> None:
+        raise error("a bug")
+
+    app = PollConsumer(store=valkey.url, namespace="malformed", patience="1s")
+    app.enqueue("x", id="a")
+    monkeypatch.setattr(messages, "_message", fail)
+    with pytest.raises(error, match="a bug"):
+        app.message("a").status()
+    with pytest.raises(error, match="a bug"):
+        cli.main(["--store", valkey.url, "--namespace", "malformed", "list"])
+    wire = valkey.wire()
+    wire.command("PING")
+    assert wire.misread(error("a bug")) is None
+
+
+def test_the_same_error_is_the_word_of_a_server_that_is_none(url: str, saying: Saying) -> None:
+    saying.said, saying.greets = b"+OK\r\n", True
+    wire = ServerWire(url, lambda: Budget(1))
+    wire.command("PING")
+    assert isinstance(wire.misread(TypeError("a bug")), StoreRefused)
+    assert wire.misread(KeyboardInterrupt()) is None
+    wire.close()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["list"],
+        ["status"],
+        ["dead", "list"],
+        ["batch", "list"],
+        ["recurrences", "list"],
+        ["launches"],
+        ["doctor"],
+        ["metrics"],
+        ["queue", "list"],
+        ["lease", "show"],
+    ],
+)
+@pytest.mark.parametrize("greets", [True, False])
+def test_no_command_takes_what_is_no_redis_for_a_bug(
+    url: str, saying: Saying, command: list[str], *, greets: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saying.said, saying.greets = b"*2\r\n:1\r\n:2\r\n", greets
+    assert cli.main(["--store", url, "--namespace", "malformed", *command]) in (69, 78)
+    assert "Traceback" not in capsys.readouterr().err
 
 
 @given(answers)

@@ -14,7 +14,6 @@ from types import TracebackType
 
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.store.client.patience import COMMAND_TIMEOUT, SYSTEM_CLOCKS, Clocks, Patience, answer_within
-from pollconsumer.store.client.replies import misread
 from pollconsumer.store.queues.producer import Producer
 
 
@@ -73,7 +72,7 @@ class PooledStore:
         else:
             with suppress(OSError):
                 wire.close()
-            if error is not None and wire.said is not None and (refusal := misread(error, wire.said)):
+            if error is not None and (refusal := wire.misread(error)):
                 raise refusal from error
 
 

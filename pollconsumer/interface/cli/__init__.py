@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import io
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -81,23 +80,12 @@ def _invoke(arguments: Sequence[str]) -> int:
 
 def _reported(error: Exception) -> int | None:
     """Print the line of an error that a command ended with. Returns its exit code; None for a bug to be raised."""
-    said = error if isinstance(error, PollConsumerError) else met_by(error) or _misread(error)
+    said = error if isinstance(error, PollConsumerError) else met_by(error)
     if said is not None:
         logs.write_error(said)
         return said.exit_code
     too_many_files = getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE)
     return None if too_many_files or logs.is_news(error) else 1
-
-
-def _misread(error: Exception) -> PollConsumerError | None:
-    """The error to print instead of one that was raised while a server's answer was read, whose traceback is shown with
-    ``-v``; None if ``error`` was raised elsewhere."""
-    from pollconsumer.store.client.replies import misread
-
-    refusal = misread(error)
-    if refusal is not None and logs.log.isEnabledFor(logging.INFO):
-        logs.write_traceback(error)
-    return refusal
 
 
 def _was_printing(error: OSError) -> bool:

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from importlib import import_module
+from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -207,7 +208,11 @@ def invoke(arguments: Sequence[str]) -> int:
         arguments = [*arguments[1:], "--help"]
     try:
         with group.make_context("pollconsumer", [*arguments]) as context:
-            code = group.invoke(context)
+            try:
+                code = group.invoke(context)
+            except Exception as error:
+                _raise_if_misread(error)
+                raise
             if unread := {queue for wire in wires_of_command() for queue in wire.unread}:
                 from pollconsumer.store.server import unreachable  # imported lazily: nodes of a cluster are rarely lost
 
@@ -225,6 +230,15 @@ def invoke(arguments: Sequence[str]) -> int:
             raise KeyboardInterrupt from None
         raise UsageError("not confirmed", fix="answer y, or give --yes") from None
     return code if isinstance(code, int) else 0
+
+
+def _raise_if_misread(error: Exception) -> None:
+    """Raise the error in place of one that an answer of something else than a Redis caused, whose traceback is shown
+    with ``-v``."""
+    for wire in wires_of_command():
+        if (refusal := wire.misread(error)) is not None:
+            refusal.traced = "".join(format_exception(error))
+            raise refusal from error
 
 
 def _line(error: click.ClickException) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,8 +14,6 @@ _PASSING = (
 )  # fmt: skip
 _REFUSED_IN_SCRIPT = ("ACL failure in script", "The user executing the script can't")
 LOGIN_REFUSED = ("NOAUTH", "WRONGPASS", "ERR AUTH")
-_MISREAD = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, struct.error)
-"""What reading an answer of another form than the one that was asked for ends with."""
 _FOREIGN = "another program writes to our namespace; choose another"
 _REFUSALS = (
     (r"FORGOTTEN\b", "store emptied while it was used", "", RESTORE),
@@ -98,21 +95,6 @@ def _exception_for(text: str, command: Sequence[Any]) -> Exception:
 def _about(key: str, error: PollConsumerError) -> PollConsumerError:
     error.key = key
     return error
-
-
-def misread(error: BaseException, said: object = None) -> StoreRefused | None:
-    """The error in place of one that reading an answer ended with, which the server ``said`` in another form than it
-    should; None for an error that neither the store raised, nor the core when the store called it."""
-    if not isinstance(error, _MISREAD) or isinstance(error, PollConsumerError):
-        return None
-    trace, by_store = error.__traceback__, False
-    while trace is not None:
-        module = str(trace.tb_frame.f_globals.get("__name__"))
-        by_store = module.startswith("pollconsumer.store.") or (by_store and module.startswith("pollconsumer.core."))
-        trace = trace.tb_next
-    if not by_store:
-        return None
-    return not_understood(str(error) if said is None else said)
 
 
 def not_understood(said: object) -> StoreRefused:

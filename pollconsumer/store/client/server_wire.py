@@ -14,7 +14,7 @@ from pollconsumer.store.client.address import CredentialProvider, address_of
 from pollconsumer.store.client.connection import Command, Connection, SocketConnection
 from pollconsumer.store.client.interruption import raise_if_thrown
 from pollconsumer.store.client.patience import Patience, left_until
-from pollconsumer.store.client.replies import ErrorReply, OutOfTime, Unanswered, misread, raise_if_error
+from pollconsumer.store.client.replies import ErrorReply, OutOfTime, Unanswered, raise_if_error
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.scripts import Scripts
 
@@ -166,8 +166,9 @@ class ServerWire(Wire):
             if self._greet is not None:
                 self.replicas = self._greet(self) or 0
         except BaseException as error:
+            refusal = self.misread(error)
             self.close()
-            if refusal := misread(error, self.said):
+            if refusal is not None:
                 raise refusal from error
             raise
         self._greeted, self.said = True, None

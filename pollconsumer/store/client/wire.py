@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import os
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pollconsumer.core.errors import PollConsumerError, StoreUnreachable
+from pollconsumer.core.errors import PermissionDenied, PollConsumerError, StoreRefused, StoreUnreachable
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.store.client.connection import Command, as_text
 from pollconsumer.store.client.interruption import Interruption
 from pollconsumer.store.client.patience import Patience
-from pollconsumer.store.client.replies import ErrorReply, OutOfTime, Unanswered, raise_if_error
+from pollconsumer.store.client.replies import ErrorReply, OutOfTime, Unanswered, not_understood, raise_if_error
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.scripts import Script, Scripts
 
 if TYPE_CHECKING:
     from pollconsumer.store.client.strict import Strict
 
+MISREAD = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, struct.error)
+"""What reading an answer of another form than the one that was asked for ends with."""
 Witness = NewMessage | tuple[str, str | bytes, bool, float]
 """The last message that was acknowledged to a caller: a new one, which was accepted; or queue and id, whether it was
 completed, or else accepted, and when, on the monotonic clock."""
@@ -203,6 +206,25 @@ class Wire(ABC):
         except BaseException:
             self._abandon()
             raise
+
+    def misread(self, error: BaseException) -> StoreRefused | None:
+        """The error to raise in place of ``error``, which reading an answer may have ended with, if the server does not
+        tell the time as Redis does. None for any other error, which is a bug of ours."""
+        if not isinstance(error, MISREAD) or isinstance(error, PollConsumerError) or self.said is None:
+            return None
+        said = self.said
+        try:
+            (time,) = self.once([("TIME",)])
+        except (Unanswered, StoreUnreachable, PermissionDenied):  # the server is a Redis, or cannot be asked
+            return None
+        except PollConsumerError:
+            return not_understood(said)
+        finally:
+            self.close()
+        tells = (
+            isinstance(time, list) and len(time) == 2 and all(type(each) is bytes and each.isdigit() for each in time)
+        )
+        return None if tells else not_understood(said)  # GUARD whose word it is
 
     def _refuse(self, reply: ErrorReply, command: Command) -> None:
         """Raise for an error reply to ``command``. If a key is of another type, the store may have been closed since

@@ -7,9 +7,9 @@ import os
 from typing import NamedTuple
 
 from pollconsumer.core.errors import PermissionDenied, PollConsumerError, StoreRefused, StoreUnreachable
-from pollconsumer.store.client.replies import misread
+from pollconsumer.store.client.replies import not_understood
 from pollconsumer.store.client.strict import MARKER
-from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.client.wire import MISREAD, Wire
 from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.rights import LAUNCH, OPERATOR, PRODUCER, lacking
 from pollconsumer.store.trial.trial_steps import STEPS, TriedQueue
@@ -83,10 +83,8 @@ class ServerTrial:
             STEPS[step](TriedQueue(self._wire, self._another, self.namespace, step))
         except PollConsumerError as error:
             return error
-        except Exception as error:
-            if (refusal := misread(error, self._wire.said)) is None:
-                raise
-            return refusal
+        except MISREAD:  # a server that tells the time as Redis does, but answers a script otherwise
+            return not_understood(self._wire.said)
         return None
 
     def _remove(self) -> list[Lack]:
