@@ -96,6 +96,10 @@ class QueueService(NamedTuple):
     ready: int
 
 
+NO_SERVICE = QueueService(lately=False, paused=False, ready=0)
+"""What is known of a queue of a store that has no server yet."""
+
+
 def service_of(wire: Wire, keys: Keys, queues: Sequence[str]) -> dict[str, QueueService]:
     """Whether and how ``queues`` are served; in one round trip."""
     commands = []

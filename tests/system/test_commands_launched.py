@@ -306,7 +306,7 @@ def test_check_shows_commands_and_timeouts_that_no_launch_can_grant(site: Site) 
     }
     assert report["commands"]["work"]["command"] == [str(site.directory / "work")]
     shown = site.command("check").stdout
-    assert re.search(r"store +embedded, its server runs\n", shown)
+    assert re.search(r"store +embedded, its server does not run yet: a launch or enqueue starts it\n", shown)
     assert re.search(r"timeout of work +none: the watchdog ends it after the 1m 10s of window and grace,", shown)
     assert "timeout of slow" not in shown
     config = site.directory / "config.toml"
@@ -314,6 +314,33 @@ def test_check_shows_commands_and_timeouts_that_no_launch_can_grant(site: Site) 
     shown = site.command("check").stdout
     longer = r"timeout of slow +2h, longer than the 1m 10s of window and grace: the watchdog ends it before,"
     assert re.search(longer, shown)
+
+
+def test_check_starts_no_server_and_makes_no_directory(site: Site) -> None:
+    for data in ("0MB", "none", "deep/er"):
+        place = site.directory / data
+        shown = site.command("check", POLLCONSUMER_DATA=str(place))
+        assert (shown.returncode, shown.stderr) == (0, "")
+        assert not place.exists()
+    assert "its server runs" not in site.command("check").stdout
+    assert site.command("enqueue", "work").returncode == 0
+    assert "embedded, its server runs\n" in site.command("check").stdout
+
+
+@pytest.mark.parametrize(
+    ("environment", "code", "said"),
+    [
+        ({"POLLCONSUMER_DATA": "/dev/null/data"}, 73, "cannot create /dev/null/data: Not a directory; "),
+        ({"POLLCONSUMER_SERVER": "/nonexistent/valkey"}, 78, "server /nonexistent/valkey cannot be run: No such file"),
+    ],
+)
+def test_check_says_why_a_server_could_not_be_started(
+    site: Site, environment: dict[str, str], code: int, said: str
+) -> None:
+    done = site.command("check", **environment)
+    assert done.returncode == code
+    assert done.stderr.startswith(f"pollconsumer: error: {said}")
+    assert done.stderr.count("\n") == 1
 
 
 def test_check_judges_no_timeout_by_a_window_in_which_the_program_does_not_run(site: Site) -> None:

@@ -124,8 +124,10 @@ from pollconsumer.interface import cli
 from pollconsumer.interface.logs import logs
 def fail(*_):
     raise MemoryError
+def fail_to_report(*_):
+    raise RuntimeError
 def fail_again(*_):
-    logs.write_traceback = fail
+    logs.write_traceback = fail_to_report
     raise ValueError
 cli.main = HOW
 command.main()

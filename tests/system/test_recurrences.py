@@ -225,7 +225,7 @@ def test_type_checkers_know_the_words_that_may_be_given(name: str, words: type[S
         ("61\t*\t*\t*\t*", {}, "minute must be 0-59"),
         ("@reboot", {}, "cron: @reboot; @reboot names no time, write five fields"),
         ("@dialy", {}, "cron: @dialy; no such nickname, write five fields or one of @hourly, @daily"),
-        (60, {}, "every: 60; must be text"),
+        (b"60", {}, "every: b'60'; must be text"),
         (None, {}, "give cron or every"),
     ],
 )

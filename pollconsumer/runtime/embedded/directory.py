@@ -8,6 +8,7 @@ stalled server looks the same.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -90,6 +91,15 @@ def create_directory(directory: Path, access: DirectoryModes = PRIVATE) -> None:
         path = directory if access.shared else Path(error.filename)  # the shared one has another name until it is whole
         raise cannot_create(path, error, access.fix) from None
     check_directory(directory, access)
+
+
+def check_parent(directory: Path, access: DirectoryModes) -> None:
+    """Raise CannotCreate for a missing directory that this user cannot make."""
+    parent = next(each for each in directory.parents if each.exists())
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise cannot_create(directory, PermissionError(errno.EACCES, os.strerror(errno.EACCES)), access.fix)
+    if not parent.is_dir():
+        raise cannot_create(directory, NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)), access.fix)
 
 
 def make_shared(directory: Path, mode: int) -> None:

@@ -24,6 +24,7 @@ from pollconsumer.runtime.embedded.directory import (
     PID,
     PRIVATE,
     check_directory,
+    check_parent,
     create_directory,
     link_address,
     modes_of,
@@ -68,6 +69,15 @@ class EmbeddedServer:
     def check_directory(self) -> bool:
         """Whether the directory exists. PermissionDenied if others can write there."""
         return check_directory(self.directory, self._access)
+
+    def check_start(self) -> None:
+        """Raise what `ensure_running` would for a program that is missing or unfit, and for a directory that cannot be
+        used or made. Starts and makes nothing."""
+        from pollconsumer.runtime.embedded.server_program import find_program  # few commands start a server
+
+        find_program(self._program)
+        if not self.check_directory():
+            check_parent(self.directory, self._access)
 
     @property
     def socket(self) -> Path:

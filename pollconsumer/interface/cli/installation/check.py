@@ -37,7 +37,7 @@ from pollconsumer.interface.cli.installation.next_window import described_window
 from pollconsumer.interface.cli.output import given_row, print_json, print_table
 from pollconsumer.interface.cli.types import JSON_OBJECT
 from pollconsumer.interface.configured_spool import usable_spool
-from pollconsumer.interface.configured_store import opener_of, program_to_start
+from pollconsumer.interface.configured_store import opener_of, program_to_start, server_of
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.former_names import warn_of_former_names
 from pollconsumer.interface.settings.load import django_site
@@ -53,7 +53,7 @@ from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.rights import LAUNCH, lacking
-from pollconsumer.store.server import QueueService, now_ms, service_of
+from pollconsumer.store.server import NO_SERVICE, QueueService, now_ms, service_of
 
 LAUNCHES_LEARNED_FROM = 100
 REACH_BUDGET = 5.0
@@ -84,8 +84,7 @@ def check(compat: bool, as_json: bool) -> int:
     unchecked = _unchecked_arguments()
     files = OnlyRead(settings.state_files().directories)
     recurrences = load_recurrences(settings, handlers)
-    wire = opener_of(settings, files).persons_wire(lambda: Budget(REACH_BUDGET))
-    now_ms(wire)
+    wire = _reached(settings, files)
     queues = served_queues(settings, handlers)
     _check_handlers(recurrences, handlers)
     unserved = _unserved(wire, settings, queues, handlers, recurrences)
@@ -98,7 +97,8 @@ def check(compat: bool, as_json: bool) -> int:
     now = datetime.now().astimezone()
     windows = {role: next_window(getattr(settings, role), now, found) for role, found in launches.items()}
     report: dict[str, Any] = {
-        **_places_of(settings, wire, files.place()),
+        **_places_of(settings, files.place()),
+        "primary": wire.place if wire is not None and settings.store.startswith("redis+sentinel:") else None,
         "queues": list(queues),
         "handlers": sorted({handler.name for handler in handlers.values()}),
         "aliases": dict(sorted(aliases_among(handlers).items())),
@@ -116,17 +116,31 @@ def check(compat: bool, as_json: bool) -> int:
         print_json(report)
     else:
         not_served = [_not_served(queue, service, handlers, report["commands"]) for queue, service in unserved.items()]
-        _print(report, settings, not_served, roles)
+        runs = "its server runs" if wire is not None else "its server does not run yet: a launch or enqueue starts it"
+        _print(report, settings, runs, not_served, roles)
     warn_of_former_names(settings)
-    _warn_of_missing_rights(wire, settings)
+    if wire is not None:
+        _warn_of_missing_rights(wire, settings)
     for role in roles:
         _warn_of_dropped_ticks(role, windows[role], launches[role])
     _warn_of_recurrences_nobody_serves(recurrences, unserved)
     return 0
 
 
+def _reached(settings: Settings, files: OwnFiles) -> Wire | None:
+    """A connection to the store; None for an embedded server that does not run, since a check starts none. Raises what
+    the server's start would, as far as that can be seen without it."""
+    opener = opener_of(settings, files)
+    if settings.is_embedded and (server := server_of(settings)).status() is None:
+        server.check_start()
+        return None
+    wire = opener.persons_wire(lambda: Budget(REACH_BUDGET))
+    now_ms(wire)
+    return wire
+
+
 def _unserved(
-    wire: Wire,
+    wire: Wire | None,
     settings: Settings,
     queues: Collection[str],
     handlers: Mapping[str, Handler],
@@ -134,24 +148,26 @@ def _unserved(
 ) -> dict[str, QueueService]:
     """Queues of handlers and recurrences that a launch of this configuration does not serve, and whether others do."""
     wanted = {handler.queue for handler in handlers.values()} | {each.queue for each in recurrences if each.enabled}
-    return service_of(wire, Keys(settings.namespace), sorted(wanted - set(queues)))
+    others = sorted(wanted - set(queues))
+    return dict.fromkeys(others, NO_SERVICE) if wire is None else service_of(wire, Keys(settings.namespace), others)
 
 
-def _earlier_launches(wire: Wire, settings: Settings) -> list[dict[str, Any]]:
-    """The launches of the ledger, newest first; none for a producer, who may not read it."""
+def _earlier_launches(wire: Wire | None, settings: Settings) -> list[dict[str, Any]]:
+    """The launches of the ledger, newest first; none for a producer, who may not read it, and where no server runs."""
+    if wire is None:
+        return []
     try:
         return Inspector(wire, settings.namespace).launches(LAUNCHES_LEARNED_FROM)
     except PermissionDenied:
         return []
 
 
-def _places_of(settings: Settings, wire: Wire, state: Path | None) -> dict[str, Any]:
+def _places_of(settings: Settings, state: Path | None) -> dict[str, Any]:
     """Where the configuration, the store and the state are, and whose they are."""
     data = settings.data_directory() if settings.is_embedded else None
     return {
         "config": _text(settings.config),
         "store": settings.shown_store,
-        "primary": wire.place if settings.store.startswith("redis+sentinel:") else None,
         "namespace": settings.namespace,
         "pings": _pings(settings),
         "data": _text(data),
@@ -279,12 +295,12 @@ def _unchecked_arguments() -> dict[str, str]:
     return unchecked
 
 
-def _print(report: dict[str, Any], settings: Settings, not_served: list[str], roles: Sequence[str]) -> None:
-    """Print the report as a table. ``roles``: whose windows it shows."""
+def _print(report: dict[str, Any], settings: Settings, runs: str, not_served: list[str], roles: Sequence[str]) -> None:
+    """Print the report as a table. ``runs``: whether the embedded server does; ``roles``: whose windows are shown."""
     no_state = "none" if settings.state == NO_STATE else "none can be written, set state to a directory"
     longest = longest_launch(settings, report)
     rows: list[tuple[str, object]] = [
-        ("store", f"{report['store']}, its server runs" if settings.is_embedded else report["store"]),
+        ("store", f"{report['store']}, {runs}" if settings.is_embedded else report["store"]),
         *given_row("primary", report["primary"]),
         ("namespace", settings.namespace),
         ("state", report["state"] or f"{no_state}: a replaced store is not noticed"),
