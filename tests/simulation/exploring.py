@@ -7,11 +7,12 @@ alike, so the second is cut short. Time stands still unless a scenario advances 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from contextlib import suppress
 from enum import Enum
 from errno import ECONNRESET, ETIMEDOUT
 from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest import mock
 
 import greenlet
 
@@ -90,6 +91,9 @@ class Actor:
     def _live(self, act: Callable[[Actor], None]) -> None:
         with suppress(Died):
             act(self)
+
+    def runs_in(self, current: greenlet.greenlet) -> bool:
+        return self._greenlet is current
 
     @property
     def done(self) -> bool:
@@ -185,6 +189,7 @@ class Stage:
         self.happened: list[tuple[str, ...]] = []
         """What a judge sees, in its order."""
         self._clients = 0
+        self._draws = Counter[int]()
         self._current: Actor | None = None
         self.main = greenlet.getcurrent()
 
@@ -197,6 +202,14 @@ class Stage:
         self.happened.append(what)
         self.story.append(" ".join(what))
         return int(self.clock.now * 1_000_000) + len(self.happened)
+
+    def drawn(self, size: int) -> bytes:
+        """What `os.urandom` gives: the n-th draw of an actor is the same in every run, so that equal states are seen to
+        be equal."""
+        acting = greenlet.getcurrent()
+        number = next((at for at, each in enumerate(self.actors, 1) if each.runs_in(acting)), 0)
+        self._draws[number] += 1
+        return number.to_bytes(1, "big") + self._draws[number].to_bytes(size - 1, "big")
 
     def next_client(self) -> int:
         self._clients += 1
@@ -315,13 +328,14 @@ def explore(scenario: Scenario, *, faults: int, stop_at: int = 1) -> Explored:
         clock.now = BEGINS
         choices = Choices(given)
         stage = Stage(store, choices, faults, clock)
-        judge = scenario(stage)
-        if stage.play(seen):
+        with mock.patch("os.urandom", stage.drawn):
+            judge = scenario(stage)
+            ended = stage.play(seen)
+        cut += not ended
+        if ended:
             runs += 1
             if found := judge():
                 violations.append((found, stage.story))
-        else:
-            cut += 1
         seconds += max(0.0, clock.now - BEGINS)
         given = choices.following()
     return Explored(runs, cut, len(seen), seconds, violations)
