@@ -153,9 +153,8 @@ class Mover:
         except OF_ANY_QUEUE:
             raise
         except PollConsumerError as error:
-            queue = (
-                self._store.keys.queue_of(error.key) or queue
-            )  # of another, to which it sends  # GUARD who is left out
+            # It may be a key of another, to which this one sends.
+            queue = self._store.keys.queue_of(error.key) or queue  # GUARD who is left out
             self._looked = float("-inf")
             if queue not in self._left_out:
                 self._left_out[queue] = error

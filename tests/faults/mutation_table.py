@@ -1,7 +1,8 @@
 """The guards of the store. Each has a mark on its line, ``-- GUARD name`` or, in Python, ``# GUARD name``; a line with
 several guards names them with semicolons between. A mark alone on a line marks the next line.
 
-Without its guard, the condition of an ``if`` is false, ``local x = …`` makes a nil, and any other line is left out.
+Without its guard, the condition of an ``if`` is false, ``except`` handles nothing, ``local x = …`` makes a nil, and any
+other line is left out.
 Where something else becomes of the line, ``CHANGES`` says what.
 """
 
@@ -215,6 +216,7 @@ CHANGES: dict[str, tuple[str, str]] = {
         "",
     ),
     "leases: a renewal that finds less than was seen": ("before < seen", "False"),
+    "queues/outbox: kept for a person before it is dropped": ("*_quarantining(store, queue, unreadable),", ""),
     "queues/outbox: sent before it is forgotten": (
         "sent +=",
         'store.wire.all([("LREM", outbox, 1, each) for each in gone]); sent +=',
@@ -236,6 +238,7 @@ CHANGES: dict[str, tuple[str, str]] = {
 _MARK = re.compile(r"(?:^ *|  )(?:--|#) GUARD (\w.*)$")
 _COMMENT = re.compile(r"(?<=\S)  (?:--|#) .*")
 _CONDITION = re.compile(r"^( *(?:else|el)?if ).+?( then\b|:$)")
+_HANDLES = re.compile(r"^( *except ).+?( as \w+)?:$")
 _LOCAL = re.compile(r"^( *local \w+ =) .+")
 
 
@@ -280,6 +283,8 @@ def _without(code: str, edit: Edit) -> str:
         return _CONDITION.sub(rf"\1{new.title() if in_python else new}\2", code)
     if edit.change == TRUE:
         raise ValueError(f"{edit.file}, {edit.guard}: no condition in {code}")
+    if _HANDLES.match(code):
+        return _HANDLES.sub(r"\1()\2:", code)
     if _LOCAL.match(code):
         return _LOCAL.sub(r"\1 nil", code)
     return re.sub(r"\S.*", "pass" if in_python else "do end", code)

@@ -38,6 +38,7 @@ NEAREST_LONGEST = 90.0
 """Without a guard that removes, who goes on until nothing is left never ends."""
 FAILED = re.compile(r"^(?:FAILED|ERROR) \S*?([^/\s]+::\S+)|^seed \d+: (\w+: .*)$", re.MULTILINE)
 
+GARBAGE = "interface/test_garbage::test_garbage_that_was_found_ends_nothing"
 NEAREST = {
     "acquire": ["leases", "moving", "rollback"],
     "announce": ["recovering", "recurring"],
@@ -45,7 +46,7 @@ NEAREST = {
     "attempt_opener": ["interface/test_codec", "interface/test_handler_pauses"],
     "repair": ["newer_versions", "repairing"],
     "batch_answers": ["interface/test_batch_api"],
-    "batches": ["batches"],
+    "batches": ["batches", GARBAGE],
     "batch_in_hand": ["interface/test_batch_api"],
     "batches_due": ["batches"],
     "begin": ["at_most_once"],
@@ -57,7 +58,7 @@ NEAREST = {
     "checkpoint": ["checkpoints"],
     "close": ["moving"],
     "close_batch": ["batches"],
-    "consumer_role": ["interface/test_handler_pauses"],
+    "consumer_role": ["interface/test_handler_pauses", GARBAGE],
     "cluster_wire": ["cluster", "rights"],
     "confirmation": ["replicas"],
     "define": ["recurring", "putting"],
@@ -89,7 +90,7 @@ NEAREST = {
     "leases": ["rights", "rollback", "interface/test_handler_pauses"],
     "leave": ["batches", "settling", "outbox", "putting", "id_memory"],
     "let_go": ["settling", "concurrency_keys", "unique_keys"],
-    "limits": ["limits"],
+    "limits": ["limits", GARBAGE],
     "marks": ["rollback"],
     "occurrences": ["id_memory", "putting", "simulation/test_first_day"],
     "message_steps": ["message_steps"],
@@ -128,7 +129,7 @@ NEAREST = {
     "renew": ["leases"],
     "reserve_one": ["reserve_one"],
     "reservations": ["recovering", "expiry"],
-    "rates": ["rates"],
+    "rates": ["rates", GARBAGE],
     "refunds": ["rates"],
     "reserve": ["rates", "settling", "limits", "concurrency_keys"],
     "reserve_unusual": ["rates", "settling", "limits", "concurrency_keys", "newer_versions", "foreign_ids"],
@@ -140,7 +141,7 @@ NEAREST = {
     "rights": ["rights"],
     "rollback": ["rollback"],
     "sentinel": ["sentinel"],
-    "sequel": ["interface/test_batch_api"],
+    "sequel": ["interface/test_batch_api", GARBAGE],
     "server_wire": ["sentinel", "wire"],
     "set_aside": ["recurring"],
     "settle": ["rates", "settling", "expiry", "putting", "concurrency_keys", "unique_keys", "id_memory"],
@@ -161,14 +162,21 @@ NEAREST = {
     "undefine": ["recurring", "acts"],
     "unique_keys": ["unique_keys"],
     "unreserve": ["rates", "recovering", "wire", "at_most_once"],
-    "wire": ["cluster", "rights", "acts"],
+    "wire": ["malformed", "cluster", "rights", "acts"],
     "upkeep": ["recovering", "rights"],
+    "packed_message": ["runtime/test_spool", "outbox"],
+    "users_code": ["runtime/test_own_threads", "system/test_code_of_users"],
+    "start": ["system/test_embedded"],
+    "mover": ["runtime/test_mover", GARBAGE],
+    "exchange": ["runtime/test_exchange", GARBAGE],
+    "numbers": ["foreign_ids", GARBAGE],
+    "places": ["concurrency_keys", GARBAGE],
     "place_counts": ["concurrency_keys"],
     "withdraw": ["leases"],
     "write_places": ["concurrency_keys", "rates"],
 }
-"""The files of tests/store, or of tests, that are likely to notice, by the script or module that something is taken out
-of."""
+"""The files of tests/store, or of tests, that are likely to notice, or a test of one, by the script or module that
+something is taken out of."""
 
 
 class Noticed(NamedTuple):
@@ -189,8 +197,11 @@ def copy_with(mutation: Mutation, place: Path) -> None:
 
 
 def nearest(mutation: Mutation) -> list[str]:
-    names = [name for edit in mutation.edits for name in NEAREST[Path(edit.file).stem]]
-    return [f"tests/{name}.py" if "/" in name else f"tests/store/test_{name}.py" for name in dict.fromkeys(names)]
+    """The tests of a mutation, as pytest takes them. KeyError if it is of a file that is not in ``NEAREST``."""
+    names = dict.fromkeys(name for edit in mutation.edits for name in NEAREST[Path(edit.file).stem])
+    parts = [name.partition("::") for name in names]
+    paths = [f"tests/{name}.py" if "/" in name else f"tests/store/test_{name}.py" for name, _, _ in parts]
+    return [path + between + test for path, (_, between, test) in zip(paths, parts, strict=True)]
 
 
 def noticed(mutation: Mutation) -> Noticed:

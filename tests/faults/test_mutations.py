@@ -32,7 +32,9 @@ def test_what_a_mutation_makes_of_its_lines_is_another_program(mutation: Mutatio
         mutated = edited(text, edit)
         assert mutated != text
         _compile(edit.file, mutated)
-    assert all((ROOT / path).exists() for path in nearest(mutation))
+    for path, _, test in (each.partition("::") for each in nearest(mutation)):
+        assert not test or f"def {test}(" in (ROOT / path).read_text()
+        assert (ROOT / path).exists()
 
 
 def _compile(file: str, text: str) -> None:
