@@ -14,7 +14,7 @@ from pollconsumer.runtime.consumer import Consumer
 from pollconsumer.runtime.handling.executors.executor import Executor
 from pollconsumer.runtime.handling.handler import Handler, aliases_among
 from pollconsumer.runtime.launch.held import Launch
-from pollconsumer.runtime.launch_upkeep import announce
+from pollconsumer.runtime.launch_upkeep import announce, end_expired
 from pollconsumer.runtime.session.consumer_options import ConsumerOptions
 from pollconsumer.runtime.session.exchange import Exchange
 from pollconsumer.runtime.session.settlements import death_of
@@ -70,7 +70,7 @@ def consume(
             names = {name: each.name for name, each in handlers.items()}
             launch.progress.stops.serve(names, launch.leases.paused_handlers)  # GUARD a handler that was paused before
             reason = Consumer(options, launch, handlers, executor, durations, wake, _exchange_of(launch, lost)).run()
-            report_unserved(store, wanted, handlers, launch.emit)
+            end_expired(launch, report_unserved(store, wanted, handlers, launch.emit))
             return reason
         finally:
             launch.leases.learn(launch.holder.group, durations.measured)
@@ -96,20 +96,25 @@ def report_unknown(store: RedisStore, queues: Sequence[str], emit: Callable[[Eve
 
 def report_unserved(
     store: RedisStore, wanted: Set[str], handlers: Mapping[str, Handler], emit: Callable[[Event], None]
-) -> None:
+) -> list[str]:
     """Report which queues have ready messages and were served by no launch lately, but for those that this launch was
-    ``wanted`` to serve. Of many, those of the launch's own handlers come first.
+    ``wanted`` to serve. Of many, those of the launch's own handlers come first. Returns the queues, paused ones too,
+    that nobody serves and in which anything waits.
 
     Called at the end of a launch: by then others that the platform started at the same time have announced themselves.
     Errors of the store are ignored.
     """
-    named = {handler.queue for handler in handlers.values()} - wanted
+    named, unserved = {handler.queue for handler in handlers.values()} - wanted, list[str]()
     with suppress(StoreUnreachable, PermissionDenied):
         queues = [*sorted(named), *sorted({*store.queues()} - named - wanted)][:MOST_LOOKED_AT]
         for queue, service in service_of(store.wire, store.keys, queues).items() if queues else ():
-            if service.ready and not service.lately and not service.paused:
+            if service.lately or not (service.ready or service.waits):
+                continue
+            unserved.append(queue)
+            if service.ready and not service.paused:
                 names = tuple(sorted({handler.name for handler in handlers.values() if handler.queue == queue}))
                 emit(QueueUnserved(queue, names, service.ready))
+    return unserved
 
 
 def _announce(launch: Launch, queues: Sequence[str], lost: set[str], handlers: Collection[str]) -> tuple[str, ...]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from pollconsumer.core.errors import NodeLost
+from pollconsumer.core.errors import NodeLost, PollConsumerError
 from pollconsumer.core.news.events import (
     ConflictDropped,
     MessagesFound,
@@ -21,6 +21,9 @@ from pollconsumer.store.records.reservations import DeadLetter
 
 EVERY = 1.0
 """Seconds between repairs."""
+EXPIRING_FOR = 0.2
+"""Seconds that the end of a launch takes, at most, for queues that nobody serves: a successor may wait."""
+EXPIRING_PAGES = 10
 LAUNCHED_EVERY = 600.0
 """Seconds; the assumed maximum time between launches of a consumer, unless its settings say otherwise."""
 
@@ -118,3 +121,16 @@ def repair(launch: Launch, queue: str, live_fences: list[bytes], on_dead_letter:
     offered = launch.store.upkeep.offer_places(queue)
     sent = send_on(launch, queue)
     return recovered + offered + sent
+
+
+def end_expired(launch: Launch, queues: Sequence[str]) -> None:
+    """End what has expired in ``queues`` that nobody serves, and send what their outboxes have: some of it, beginning
+    with another queue in each launch. Errors of the store are ignored: rights to these queues may be missing."""
+    until = min(launch.clock() + EXPIRING_FOR, launch.window.stop_before - launch.min_margin / 2)
+    first = int(launch.holder.fence) % len(queues) if queues else 0
+    for queue in (*queues[first:], *queues[:first]):
+        if launch.clock() >= until:
+            return
+        with suppress(PollConsumerError):
+            launch.store.upkeep.expire(queue, EXPIRING_PAGES)
+            send_on(launch, queue)

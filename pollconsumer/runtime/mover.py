@@ -91,7 +91,7 @@ class Mover:
         return moved, soonest
 
     def maintain(self) -> None:
-        """Repair queues and forget what has ended, once a second."""
+        """Repair queues, end what has expired where nobody serves, and forget what has ended, once a second."""
         if self.clock() - self._maintained < EVERY:
             return
         self._maintained = self.clock()
@@ -100,6 +100,7 @@ class Mover:
             with self._leaving_out(queue):
                 if queue in self._to_repair:
                     repair(self._launch, queue, live, self._emit_death)
+                self._store.upkeep.expire(queue)  # the next promotion finds what that has left in the outbox
                 self._store.upkeep.trim(queue, self.options.keeping.get(queue, Retention()))
 
     def look_afresh(self) -> None:

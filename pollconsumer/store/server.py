@@ -89,11 +89,12 @@ def count_of(text: bytes | None) -> int:
 
 class QueueService(NamedTuple):
     """Whether and how a queue is served. ``lately``: the next launch of a consumer can still be expected. ``ready``:
-    number of ready messages."""
+    number of ready messages. ``waits``: something else waits for a launch, as what is scheduled."""
 
     lately: bool
     paused: bool
     ready: int
+    waits: bool = False
 
 
 NO_SERVICE = QueueService(lately=False, paused=False, ready=0)
@@ -111,12 +112,14 @@ def service_of(wire: Wire, keys: Keys, queues: Sequence[str]) -> dict[str, Queue
             ("HGET", keys.queue(queue, "counters"), "left over"),
             ("ZCARD", keys.queue(queue, "ready_by_priority")),
             ("ZCARD", keys.queue(queue, "waiting_for_place")),
+            ("EXISTS", keys.queue(queue, "schedule"), keys.queue(queue, "outbox")),
         ]
     answers = iter(wire.all(commands))
     found = {}
     for queue in queues:
-        served, paused, ready, duplicates, ranked, in_line = (next(answers) for _ in range(6))
-        found[queue] = QueueService(bool(served), bool(paused), ready - count_of(duplicates) + ranked + in_line)
+        served, paused, ready, duplicates, ranked, in_line, waits = (next(answers) for _ in range(7))
+        ready += ranked + in_line - count_of(duplicates)
+        found[queue] = QueueService(bool(served), bool(paused), ready, bool(waits))
     return found
 
 

@@ -74,6 +74,10 @@ CHANGES: dict[str, tuple[str, str]] = {
     "enqueue: unique key in the page": ("keys[name] or ", ""),
     "enqueue: unique key in the store": (" or holder_of(name, now)", ""),
     "enqueue_new: id of one in the store": ("== 0 then return id", "< 0 then return ''"),
+    "expire: a redriven message does not expire": (" and byte(row, GENERATION) == 0", ""),
+    "expire: begun by its first step": (" and redis.call('HEXISTS', checkpoints, id .. '\\n1') == 0", ""),
+    "expire: state": ("state == 'scheduled' or state == 'ready'", "true"),
+    "expire: what has expired alone": ("<= now", ">= 0"),
     "hold: periods of the rule that waits": ("following or ", ""),
     "id_memory: a clock that went back": ("or now < began ", ""),
     "id_memory: digests last no longer": (", id_digests_before", ""),
@@ -232,6 +236,7 @@ CHANGES: dict[str, tuple[str, str]] = {
     "safety/rollback: what was merely read": ("min(seen, mark) if self._confirmed else ", ""),
     "safety/strict_producer: rights of one that waits for replicas": (" {strict.right}", ""),
     "queues/upkeep: rights of a launch in a queue": (", LAUNCH", ""),
+    "queues/upkeep: rights to what another serves": ("self._register(queue, LAUNCH)", "pass"),
 }
 """What stands once in the line, and what stands there without the guard."""
 

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import sys
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from pollconsumer.core.choices import HandOff
-from pollconsumer.runtime import consumer_role
+from pollconsumer.core.window import Window
+from pollconsumer.runtime import consumer_role, launch_upkeep
 from pollconsumer.runtime.consumer_role import report_unknown, report_unserved
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import LaunchPlan
-from pollconsumer.runtime.launch_upkeep import served_for
+from pollconsumer.runtime.launch_upkeep import end_expired, served_for
 from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.records.reservations import Holder
 from pollconsumer.store.server import QueueService, service_of, unknown_queues
 from tests.conftest import NAMESPACE
-from tests.store.acting import QUEUE, Launch, message
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, message
+from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
     from pollconsumer.core.news.events import Event
+    from pollconsumer.runtime.launch import held
     from pollconsumer.store.client.wire import Wire
     from pollconsumer.store.queues.redis_store import RedisStore
     from tests.site import Site
@@ -152,3 +158,82 @@ def test_a_queue_counts_as_served_for_twice_the_time_until_the_next_launch(
     timeout: float, next_launches: tuple[float, float] | None, seconds: float
 ) -> None:
     assert served_for(LaunchPlan(timeout, 10.0, handoff=HandOff.DEADLINE, next_launches=next_launches)) == seconds
+
+
+PRODUCE = """
+from handlers import *
+with app.batch("b", ended=plain.args().using(queue="told")) as batch:
+    batch.add(send.args().using(expires="1ms"))
+    batch.add(send.args().using(expires="1ms", queue="elsewhere"))
+"""
+
+
+@pytest.mark.parametrize("act", ["run", "move"])
+def test_the_end_of_any_launch_or_a_mover_ends_a_batch_whose_members_have_expired_where_nobody_serves(
+    mailing: Site, act: str
+) -> None:
+    done = mailing.start_program([sys.executable, "-c", PRODUCE])
+    assert done.communicate() == ("", "")
+    assert mailing.command("queue", "pause", "elsewhere").returncode == 0
+    if act == "run":
+        assert mailing.drain("--queue", "default").returncode == 0
+    else:
+        assert mailing.command("move", "--timeout", "4s").returncode == 0
+    shown = json.loads(mailing.command("batch", "show", "b", "--json").stdout)
+    assert (shown["state"], shown["expired"]) == ("ended", 2)
+    assert json.loads(mailing.command("status", "b:ended", "--json").stdout)["state"] == "ready"
+
+
+class AtItsEnd:
+    """A launch that has handled all."""
+
+    def __init__(self, store: RedisStore, *, fence: int = 0, left: float = 60.0) -> None:
+        self.store, self.holder = store, Holder("consumer:x:0", str(fence), "consumer:x")
+        self.window, self.min_margin, self.now = Window(0.0, left), 10.0, 0.0
+
+    def emit(self, event: Event) -> None:
+        raise AssertionError(event)
+
+    def clock(self) -> float:
+        """Each look at it takes a tenth of a second."""
+        self.now += 0.1
+        return self.now
+
+    def end_expired(self, *queues: str) -> list[str]:
+        """Returns the queues of which anything has expired."""
+        end_expired(cast("held.Launch", self), queues)
+        return [queue for queue in queues if Looking(self.store, queue).listed("expired")]
+
+
+def expiring(store: RedisStore, *queues: str) -> None:
+    store.enqueue([message(f"of-{queue}", queue=queue, expires=1) for queue in queues])
+    now = server_ms(store.wire)
+    while server_ms(store.wire) <= now + 1:
+        pass
+
+
+def test_a_launch_looks_at_queues_that_nobody_serves_for_a_moment_and_the_next_at_others(store: RedisStore) -> None:
+    queues = ("a", "b", "c", "d")
+    expiring(store, *queues)
+    assert AtItsEnd(store, fence=3).end_expired(*queues) == ["d"]
+    assert AtItsEnd(store, fence=5).end_expired(*queues) == ["b", "d"]
+    assert AtItsEnd(store, fence=4, left=5.15).end_expired(*queues) == ["b", "d"]  # half a margin is for its exit
+    assert AtItsEnd(store).end_expired() == []
+
+
+def test_a_queue_whose_keys_cannot_be_used_is_passed_over(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch_upkeep, "EXPIRING_FOR", 60.0)
+    expiring(store, "a", "b")
+    store.wire.command("SET", store.keys.queue("a", "outbox"), "x")
+    assert AtItsEnd(store).end_expired("a", "b") == ["b"]
+    assert Looking(store, "a").listed("ready") == ["of-a"]
+
+
+def test_a_queue_in_which_only_what_is_scheduled_waits_is_looked_at_and_one_that_is_served_is_not(
+    store: RedisStore,
+) -> None:
+    store.enqueue([message("a", queue="scheduled", delay=HOUR), message("b", queue="served", delay=HOUR)])
+    Launch(store, queue="empty")
+    store.upkeep.announce(Launch(store, queue="served").holder, "served", served_for=60.0)
+    assert report_unserved(store, set(), {}, lambda _: None) == ["scheduled"]
+    assert report_unserved(store, {"scheduled"}, {}, lambda _: None) == []

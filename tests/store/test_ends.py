@@ -50,8 +50,8 @@ class Subject:
         self.launch = Launch(store)
         self.before: dict[str, bool] = {}
 
-    def reserved(self, *, checkpoint: bool = True) -> Reservation:
-        self.store.enqueue([message("m", payload=LARGE, key="k", concurrency="c")])
+    def reserved(self, *, checkpoint: bool = True, expires: int = 0) -> Reservation:
+        self.store.enqueue([message("m", payload=LARGE, key="k", concurrency="c", expires=expires)])
         (reservation,) = self.launch.reserve()
         if checkpoint:
             self.store.checkpoint(self.launch.holder, reservation, b"{}", {QUEUE: {b"m": Progress(1)}})
@@ -62,9 +62,9 @@ class Subject:
         self.person.stop(QUEUE, "m")
         return reservation
 
-    def waiting(self) -> None:
+    def waiting(self, *, expires: int = 0) -> None:
         """Ready again, after an attempt."""
-        self.launch.settle(retry(self.reserved()))
+        self.launch.settle(retry(self.reserved(expires=expires)))
         self.store.promote(self.launch.holder, QUEUE, 1)
 
     def held(self) -> dict[str, bool]:
@@ -109,6 +109,12 @@ class Subject:
     def expired(self) -> None:
         self._settled(expire)
 
+    def expired_where_nobody_serves(self) -> None:
+        self.waiting(expires=1)
+        self.is_about_to_end()
+        while not self.store.upkeep.expire(QUEUE):
+            pass
+
     def cancelled(self) -> None:
         self.waiting()
         self.is_about_to_end()
@@ -143,6 +149,7 @@ WAYS: dict[str, Callable[[Subject], None]] = {
     "dead, malformed": Subject.malformed,
     "dead with its process, delivered at most once": Subject.dead_with_its_process,
     "expired": Subject.expired,
+    "expired, in a queue that nobody serves": Subject.expired_where_nobody_serves,
     "cancelled before it was reserved": Subject.cancelled,
     "stopped in its launch": Subject.stopped_in_its_launch,
     "stopped, while its handler failed": Subject.stopped_while_it_failed,

@@ -8,9 +8,11 @@ import pytest
 
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
 from pollconsumer.store.queues import outbox, upkeep
 from pollconsumer.store.queues.outbox_entry import pack
-from tests.store.acting import HOUR, QUEUE, Launch, Looking, chosen, expire, finish, message, names, retry
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, chosen, die, expire, finish, message, names, park, retry
+from tests.store.batching import OTHER, OneBatch, member
 from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
@@ -116,8 +118,6 @@ def test_it_is_forgotten_as_a_cancelled_one_and_its_id_remembered(
 
 
 def test_a_redriven_message_does_not_expire(store: RedisStore, person: Interventions) -> None:
-    from tests.store.acting import die
-
     store.enqueue([message("a", expires=1)])
     launch = Launch(store)
     (reservation,) = launch.reserve()
@@ -128,3 +128,120 @@ def test_a_redriven_message_does_not_expire(store: RedisStore, person: Intervent
     (again,) = launch.reserve()
     assert again.expires == reservation.expires
     assert not again.has_expired(later)
+
+
+def past(store: RedisStore) -> None:
+    """Wait until what expires a millisecond after it was accepted has expired."""
+    now = server_ms(store.wire)
+    while server_ms(store.wire) <= now + 1:
+        pass
+
+
+WAITING: list[dict[str, Any]] = [
+    {},
+    {"priority": 3},
+    {"payload": LARGE},
+    {"key": "k", "concurrency": "c"},
+    {"key": "k", "concurrency": "c", "priority": 3},
+]
+
+
+@pytest.mark.parametrize("other", [False, True])
+@pytest.mark.parametrize("options", WAITING)
+def test_what_expires_where_nobody_serves_ends_alone(
+    store: RedisStore, look: Looking, inspector: Inspector, options: dict[str, Any], other: bool
+) -> None:
+    """``other``: another one of its concurrency key is in flight."""
+    if other:
+        store.enqueue([message("other", concurrency="c")])
+        Launch(store).reserve()
+    store.enqueue([message("stays", expires=HOUR), message("for ever"), message("a", expires=1, **options)])
+    past(store)
+    assert store.upkeep.expire(QUEUE) == 1
+    assert inspector.message("a").state is State.EXPIRED
+    assert look.listed("expired") == ["a"]
+    assert (look.hash("unique_keys"), look.lined()) == ({}, [])
+    assert look.hash("totals")["expire\nhandler\n"] == b"1"
+    launch = Launch(store, fence=2)
+    assert [name for name in names(launch.reserve(9)) if name != "other"] == ["stays", "for ever"]
+    assert inspector.overview().queues[0].ready == 0
+    assert store.upkeep.expire(QUEUE) == 0
+
+
+def test_what_is_due_after_its_expiry_or_never_promoted_or_parked_ends_too(
+    store: RedisStore, look: Looking, person: Interventions, inspector: Inspector
+) -> None:
+    store.enqueue([message(name, expires=30) for name in ("put off", "parked", "retried")])
+    store.enqueue([message("due", due=server_ms(store.wire) + 1, expires=1)])
+    launch = Launch(store)
+    person.reschedule(QUEUE, "put off", delay=HOUR)
+    reserved = launch.reserve(2)
+    for reservation in reserved:
+        store.checkpoint(launch.holder, reservation, b"{}")
+    parked, retried = reserved
+    launch.settle(park(parked, HOUR), retry(retried, HOUR))
+    end = server_ms(store.wire) + 30
+    while server_ms(store.wire) <= end:
+        pass
+    assert store.upkeep.expire(QUEUE) == 4
+    assert {each.id for each in inspector.messages(State.EXPIRED, QUEUE, 9)} == {"put off", "parked", "retried", "due"}
+    assert look.ranked("schedule") == []
+    assert look.hash("checkpoints") == {}
+    assert not store.wire.command("EXISTS", look.key("parked"))
+
+
+def test_what_is_in_flight_or_was_redriven_or_has_ended_or_is_served_does_not_end_so(
+    store: RedisStore, person: Interventions, look: Looking
+) -> None:
+    store.enqueue([message(name, expires=1) for name in ("held", "dead", "done", "cancelled")])
+    launch = Launch(store)
+    _, dead, done = launch.reserve(3)
+    launch.settle(die(dead), finish(done))
+    person.cancel(QUEUE, "cancelled")
+    person.redrive(QUEUE, ["dead"])
+    past(store)
+    assert store.upkeep.expire(QUEUE) == 0
+    store.enqueue([message("served", expires=1)])
+    past(store)
+    store.upkeep.announce(launch.holder, QUEUE, served_for=60.0)
+    assert store.upkeep.expire(QUEUE) == 0
+    assert names(launch.reserve(9)) == ["dead", "served"]
+    store.wire.command("DEL", look.key("served"))
+    assert store.upkeep.expire(QUEUE) == 0  # both are in flight
+
+
+def test_what_has_taken_a_step_does_not_expire(store: RedisStore, look: Looking) -> None:
+    store.enqueue([message(name, expires=1) for name in ("a", "b")])
+    launch = Launch(store)
+    stepped, merely = launch.reserve(2)
+    store.record(launch.holder, stepped, StepEntry(1, 1, as_recorded(Step("charge", 1000, 7)), ""))
+    store.checkpoint(launch.holder, merely, b"{}")
+    launch.settle(retry(stepped, HOUR), retry(merely, HOUR))
+    past(store)
+    assert store.upkeep.expire(QUEUE) == 1
+    assert look.listed("expired") == ["b"]
+
+
+@pytest.mark.parametrize("cursor", [None, "x", "-1", "9" * 30])
+def test_each_call_looks_at_a_page_and_the_next_continues(store: RedisStore, look: Looking, cursor: str | None) -> None:
+    total, found = 1500, list[int]()
+    store.enqueue([message(f"m{n}", expires=1) for n in range(total)])
+    past(store)
+    if cursor is not None:
+        store.wire.command("HSET", look.key("counters"), "expired to", cursor)
+    while sum(found) < total:
+        found.append(store.upkeep.expire(QUEUE))
+        assert found[-1] < total / 4
+    assert store.upkeep.expire(QUEUE, total) == 0
+    assert len(look.listed("expired")) == total
+
+
+def test_a_batch_whose_member_expires_where_nobody_serves_ends(store: RedisStore) -> None:
+    batch = OneBatch(store)
+    batch.add(member(0)._replace(lifetime=1), member(1, queue=OTHER)._replace(lifetime=1))
+    batch.close(2)
+    past(store)
+    assert [store.upkeep.expire(queue) for queue in (QUEUE, OTHER)] == [1, 1]
+    batch.send()
+    assert batch.counts() == ("ended", 2, 0, 0, 0, 2)
+    assert batch.called() == ["failed", "ended"]

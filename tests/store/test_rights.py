@@ -53,7 +53,7 @@ ROLES = {
 SCRIPTS = {
     "producer": {"register", "rights", "enqueue", "enqueue_new", "signal", "open_batch", "close_batch"},
     "launch": {
-        "acquire", "announce", "arrive", "begin", "checkpoint", "define", "due", "learn", "nudge", "offer",
+        "acquire", "announce", "arrive", "begin", "checkpoint", "define", "due", "expire", "learn", "nudge", "offer",
         "number_members", "progress",
         "promote", "recover", "recur", "release", "renew", "repair", "retire", "reserve_one", "set_aside",
         "step", "trim", "unreserve", "withdraw",
@@ -222,11 +222,12 @@ def test_without_any_single_right_a_role_changes_nothing_and_is_told_which(
 
 
 @pytest.mark.parametrize("missing", ["ZADD", "ZREM"])
-@pytest.mark.parametrize("role", ["launch", "operator"])
+@pytest.mark.parametrize("role", ["launch", "operator", "launch of another queue"])
 def test_a_queue_of_its_own_access_rule_is_not_begun_either(
     users: Users, valkey: Server, role: str, missing: str
 ) -> None:
     """A selector may give a user less in one queue than in the next."""
+    role, _, elsewhere = role.partition(" ")
     wire = users.wire(role)
     wire.command("INFO")
     name = users._names[-1]  # noqa: SLF001  the fixture's own
@@ -238,6 +239,8 @@ def test_a_queue_of_its_own_access_rule_is_not_begun_either(
     begin: Callable[[Wire], object] = operate
     if role == "launch":
         begin = lambda wire: Launch(RedisStore(wire, NAMESPACE))  # noqa: E731  said in place
+    if elsewhere:
+        begin = lambda wire: RedisStore(wire, NAMESPACE).upkeep.expire(QUEUE)  # noqa: E731  said in place
     with pytest.raises(PermissionDenied, match=missing.lower()):
         begin(wire)
     assert users.seen() == before

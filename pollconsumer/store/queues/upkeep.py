@@ -109,6 +109,18 @@ class Upkeep:
                 break
         return placed
 
+    def expire(self, queue: str, pages: int = 1) -> int:
+        """End messages whose expiry has come, in ``pages`` of the records of a queue that nobody serves; the next call
+        continues. Returns their number. PermissionDenied, before anything is written, without a launch's rights."""
+        self._register(queue, LAUNCH)  # GUARD rights to what another serves
+        ended = 0
+        for _ in range(pages):
+            found, complete = self._wire.run("expire", self._keys, queue, [REPAIR_PAGE])
+            ended += found
+            if complete:
+                break
+        return ended
+
     def offer_places(self, queue: str) -> int:
         """Recount places of concurrency keys, and offer free ones. Returns how many messages were offered one."""
         return int(self._wire.run("offer", self._keys, queue, [MOST_COUNTED, MOST_LINES]))

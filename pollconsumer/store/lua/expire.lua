@@ -1,0 +1,36 @@
+-- End messages whose expiry has come, in a queue that nobody serves: no launch would reserve them.
+-- KEYS records rows ready ready_by_priority schedule unique_keys counters expired parked places_taken
+-- KEYS waiting_for_place checkpoints ready_marker outbox served totals
+-- NEEDS removal ended message_steps totals
+-- ARGV records to examine, approximately
+-- Returns messages ended; 1 when all records have been examined, or the queue is served
+-- Continues where the last call ended.
+
+if redis.call('EXISTS', served) == 1 then return {0, 1} end  -- GUARD a served queue is left to its launches
+-- EXPECT ready ready_by_priority schedule unique_keys counters expired parked places_taken waiting_for_place checkpoints
+-- EXPECT ready_marker outbox
+local now, count = now_ms(), 0
+local from = redis.call('HGET', counters, 'expired to')
+if not whole(from) then from = '0' end
+local page = redis.call('HSCAN', records, from, 'COUNT', ARGV[1])
+local to, entries = tostring(page[1]), page[2]
+for i = 1, #entries, 2 do
+  local at = readable(entries[i + 1]) and expiry_at(entries[i + 1])
+  if at and number6(entries[i + 1], at) <= now then  -- GUARD what has expired alone
+    local id = entries[i]
+    local row, state, record = message_of(id)
+    local waits = state == 'scheduled' or state == 'ready'  -- GUARD state
+    -- GUARD a redriven message does not expire; begun by its first step
+    if waits and byte(row, GENERATION) == 0 and redis.call('HEXISTS', checkpoints, id .. '\n1') == 0 then
+      remove(id, row, record, state)
+      if has_flag(byte(row, FLAGS), PARKED) then redis.call('SREM', parked, id) end
+      drop_checkpoints({id})  -- GUARD the checkpoint is dropped
+      end_as_expired(id, row, record, now)
+      count_settled(row, 'expire', 1)
+      count = count + 1
+    end
+  end
+end
+if to ~= from then redis.call('HSET', counters, 'expired to', to) end
+write_totals()
+return {count, to == '0' and 1 or 0}
