@@ -157,7 +157,7 @@ def _afresh(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """Set up before every other fixture, so that it looks at what those end, too. One fixture, since each costs every
     test as much as a brief test does."""
     home = tmp_path_factory.getbasetemp() / f"home{next(HOMES)}"
-    with _ends_of_processes(request.node), _own_environment(home), _own_log(), registry.afresh(registry.apps):
+    with _ends_of_processes(request.node), own_environment(home), _own_log(), registry.afresh(registry.apps):
         yield
 
 
@@ -170,7 +170,7 @@ def _ends_of_processes(test: pytest.Item) -> Iterator[None]:
 
 
 @contextmanager
-def _own_environment(home: Path) -> Iterator[None]:
+def own_environment(home: Path) -> Iterator[None]:
     """A home of the test's own, not made yet, and nothing that the person at the keyboard or another test has set."""
     theirs = {name: os.environ.pop(name) for name in list(os.environ) if _is_of_commands(name)}
     theirs["HOME"], os.environ["HOME"] = os.environ["HOME"], str(home)

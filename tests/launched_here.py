@@ -12,6 +12,7 @@ from unittest import mock
 
 from pollconsumer.interface.assembly import launch_roles, mover_launch
 from pollconsumer.interface.cli import launch_command
+from pollconsumer.runtime.handling.waits import serve_here
 from pollconsumer.runtime.launch import launch_run
 from pollconsumer.runtime.launch.host import ThisProcess
 from pollconsumer.runtime.mover import Mover
@@ -91,6 +92,7 @@ def run_launch(
     finally:
         for act in host.at_ends:
             act()
+        serve_here(None)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from pollconsumer.core.errors import ConfigurationError, PollConsumerError
 from pollconsumer.core.notation.redaction import redacted
-from pollconsumer.core.users_code import called, text_of
+from pollconsumer.core.users_code import answering, called, text_of
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.writable import refuse_writable_modules
 from pollconsumer.runtime.handling.outcome import describe, trace
@@ -64,7 +64,8 @@ def importing(setting: str, module: str) -> Iterator[None]:
 def made_by(setting: str, name: str, function: Callable[[], T]) -> T:
     """What the function ``name`` returns, which ``setting`` names. ConfigurationError for what it raises."""
     try:
-        return called(function)
+        with answering():
+            return called(function)
     except Exception as error:
         reason = redacted(describe(error))[:MOST_CHARACTERS]
         raise _refusal(error, f"{setting}: {name}; calling it raised {reason}") from None

@@ -53,7 +53,7 @@ class Intervention(NamedTuple):
 def acting_as(who: str) -> Iterator[None]:
     """Note what is done within the ``with`` block as done by ``who``: messages cancelled, stopped, changed,
     redriven or purged, queues and handlers paused or resumed, recurrences removed, paused, resumed or triggered, leases
-    broken. PermissionDenied, before anything is done, where the store's user may not write notes."""
+    broken. Nothing is done, and an error says so, where the store's user may not write notes."""
     before = _WHO.set(who[:LONGEST_WHO])
     try:
         yield

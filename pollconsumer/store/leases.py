@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from pollconsumer.core.errors import StoreRefused
 from pollconsumer.core.histogram import GENERATION, LAST, Histogram
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.client.wire import Marks, Wire
@@ -181,10 +182,13 @@ class Leases:
         return set_back_by(count_of(mark), to_ms(time))
 
     def held(self) -> list[str]:
-        """The lineages of all current leases, sorted."""
+        """The lineages of all current leases, sorted. StoreRefused for one without an end, which no launch holds."""
         lineages = sorted(map(id_text, self._wire.command("SMEMBERS", self._keys.control("leases"))))
-        found = self._wire.all([("EXISTS", self._keys.control(f"lease:{each}")) for each in lineages])
-        return [lineage for lineage, exists in zip(lineages, found, strict=True) if exists]
+        keys = [self._keys.control(f"lease:{each}") for each in lineages]
+        lasting = self._wire.all([("PTTL", key) for key in keys])
+        if endless := [key for key, ms in zip(keys, lasting, strict=True) if ms == -1]:
+            raise StoreRefused("lease that never ends", endless[0], "another program wrote it: delete this key")
+        return [lineage for lineage, ms in zip(lineages, lasting, strict=True) if ms != -2]
 
     def renew(self, holder: Holder, role: str, launch: str, description: str, entry: str) -> bool | None:
         """Renew the lease, and update the ledger's entry. False if another holds it, or it was broken; None if the

@@ -12,9 +12,11 @@ import pytest
 from pollconsumer import PollConsumer
 from pollconsumer.core.messages.packed_message import packed, unpacked
 from pollconsumer.core.notation.instants import LAST_MILLISECOND, datetime_of
+from pollconsumer.interface.api.registry import registry
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.testing import Sandbox
 from tests.conftest import NAMESPACE
+from tests.launched_here import launches_here
 from tests.store.acting import message
 
 if TYPE_CHECKING:
@@ -50,7 +52,8 @@ def test_a_reader_goes_on_where_a_message_is_due_beyond_the_calendar(
     monkeypatch.chdir(tmp_path)
     late = message("late", queue="default", due=float(LAST_MILLISECOND + HALF_A_DAY))
     RedisStore(valkey.wire(), NAMESPACE).enqueue([late])
-    code, out, err = run("--store", valkey.url, "--namespace", NAMESPACE, *command)
+    with launches_here(), registry.afresh():
+        code, out, err = run("--store", valkey.url, "--namespace", NAMESPACE, *command)
     assert code in ({0, 1} if command == ("doctor",) else {0})
     assert "Traceback" not in out + err
     if command == ("status", "late"):

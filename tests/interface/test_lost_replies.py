@@ -29,7 +29,7 @@ from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.recurrences.recurrence_reader import RecurrenceReader
 from pollconsumer.store.server import known_queues
 from pollconsumer.web import LaunchEndpoint
-from tests.conftest import NAMESPACE
+from tests.conftest import NAMESPACE, own_environment
 from tests.store.acting import Launch, die
 from tests.store.relay import Dropping
 from tests.web.conftest import CONFIG, posted
@@ -310,7 +310,8 @@ def stage(valkey_process: Server, tmp_path_factory: pytest.TempPathFactory) -> I
     config.write_text(CONFIG)
     wire = valkey_process.wire()
     wire.command("FLUSHALL")
-    stage = Stage(valkey_process.url, wire, config)
+    with own_environment(config.parent / "home"):  # no test's has been set up
+        stage = Stage(valkey_process.url, wire, config)
     yield stage
     stage.between.close()
     valkey_process.clear()

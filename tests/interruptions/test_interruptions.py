@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import signal
-import sys
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import pytest
 
 from pollconsumer import PollConsumer, StoreUnreachable
 from pollconsumer.interface.api.call_thread import CallThread
+from pollconsumer.runtime.system import own_threads
 from tests.conftest import NAMESPACE
 from tests.interface.away import Clock, Connection, application
 from tests.interruptions.__main__ import evict, interruptions
@@ -112,7 +112,7 @@ def test_the_thread_of_asyncio_programs_that_cannot_start_raises_and_starts_late
 
     app = application(Clock(), 1.0, lambda: Connection(lambda _: [b""]))
     with monkeypatch.context() as patched:
-        patched.setattr("pollconsumer.interface.api.call_thread.start_new_thread", refused)
+        patched.setattr("pollconsumer.interface.api.call_thread.start_thread", refused)
         with pytest.raises(RuntimeError, match="can't start new thread"):
             asyncio.run(app.enqueue_async("x", queue="default"))
     assert not asyncio.run(app.enqueue_async("x", queue="default")).duplicate
@@ -122,7 +122,7 @@ def test_a_thread_of_asyncio_programs_that_was_thrown_out_is_replaced(monkeypatc
     import asyncio
 
     told = threading.Event()
-    monkeypatch.setattr(sys, "unraisablehook", lambda _: told.set())  # its end, which pytest would blame on any test
+    monkeypatch.setattr(own_threads, "report", [lambda _: told.set()])
     app = application(Clock(), 1.0, lambda: Connection(lambda _: [b""]))
     asyncio.run(app.enqueue_async("x", queue="default"))
     thread: CallThread = vars(app)["_threads"][0]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+import pytest
+
+from pollconsumer.core.errors import StoreRefused
 from pollconsumer.core.histogram import GENERATION, LAST, Histogram
 from pollconsumer.store.leases import TTL, Acquired, Group, Leases, LeasesOfOthers, TurnedAway
 from tests.conftest import NAMESPACE
@@ -416,3 +419,9 @@ def test_what_is_kept_of_a_handler_has_a_bound(leases: Leases, wire: Wire) -> No
         leases.learn(GROUP.name, {"a": Histogram(1e9, every)})
     for key in ("histograms", f"durations_before:{GROUP.name}"):
         assert len(wire.command("HGET", f"{{{NAMESPACE}}}:{key}", "a")) < 5_000
+
+
+def test_a_lease_that_never_ends_is_named_and_not_waited_for(leases: Leases, wire: Wire) -> None:
+    wire.command("PERSIST", key(take(leases, "one")))
+    with pytest.raises(StoreRefused, match=r"lease that never ends: .*:lease:consumer:mail:0; "):
+        leases.held()

@@ -46,7 +46,7 @@ WARNINGS: dict[type, tuple[str, str]] = {
     ),
     events.ConflictDropped: (
         "conflict dropped: {queue}",
-        "not enqueued: {id} in queue {queue} is another message",
+        "not enqueued: {id} in queue {queue} is another message; choose another id",
     ),
     events.DescriptorsClosed: (
         "descriptors closed: {handler}",

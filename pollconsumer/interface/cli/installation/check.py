@@ -97,8 +97,7 @@ def check(compat: bool, as_json: bool) -> int:
     now = datetime.now().astimezone()
     windows = {role: next_window(getattr(settings, role), now, found) for role, found in launches.items()}
     report: dict[str, Any] = {
-        **_places_of(settings, files.place()),
-        "primary": wire.place if wire is not None and settings.store.startswith("redis+sentinel:") else None,
+        **_places_of(settings, wire, files.place()),
         "queues": list(queues),
         "handlers": sorted({handler.name for handler in handlers.values()}),
         "aliases": dict(sorted(aliases_among(handlers).items())),
@@ -162,12 +161,13 @@ def _earlier_launches(wire: Wire | None, settings: Settings) -> list[dict[str, A
         return []
 
 
-def _places_of(settings: Settings, state: Path | None) -> dict[str, Any]:
+def _places_of(settings: Settings, wire: Wire | None, state: Path | None) -> dict[str, Any]:
     """Where the configuration, the store and the state are, and whose they are."""
     data = settings.data_directory() if settings.is_embedded else None
     return {
         "config": _text(settings.config),
         "store": settings.shown_store,
+        "primary": wire.place if wire is not None and settings.store.startswith("redis+sentinel:") else None,
         "namespace": settings.namespace,
         "pings": _pings(settings),
         "data": _text(data),
@@ -189,12 +189,12 @@ def _import_in_time(settings: Settings) -> dict[str, Handler]:
     watchdog = Watchdog(IMPORT_WITHIN, lambda: f"handlers: {shown(names)}: import exceeded {IMPORT_WITHIN:g}s")
     try:
         with _own_time_zone():
-            handlers = load_handlers(settings)
+            return load_handlers(settings)
     except ConfigurationError as error:
         error.shows_trace = True
         raise
-    watchdog.disarm()
-    return handlers
+    finally:
+        watchdog.disarm()
 
 
 def _warn_of_dropped_ticks(role: str, window: Mapping[str, Any], launches: Sequence[Mapping[str, Any]]) -> None:
