@@ -789,3 +789,17 @@ def test_a_server_whose_directory_was_deleted_ends_when_another_starts() -> None
     finally:
         for each in servers[1:]:
             each.stop()
+
+
+def test_a_server_whose_directory_was_deleted_leaves_the_next_one_of_that_name_its_socket() -> None:
+    server = EmbeddedServer(short_directory() / "pollconsumer")
+    try:
+        server.ensure_running()
+        lost = int((server.directory / PID).read_text())
+        shutil.rmtree(server.directory)
+        server.ensure_running()
+        wait_until(lambda: not has_memory(lost), "the end of the server without a directory")
+        assert (status := server.status()) is not None
+        assert status.pid != lost
+    finally:
+        server.stop()

@@ -66,14 +66,15 @@ def start(
 
 
 def end_homeless_servers() -> None:
-    """End embedded servers of this user whose directory was deleted: nobody reaches them, and what they hold is lost.
-    Nothing ends without /proc."""
+    """Kill embedded servers of this user whose directory was deleted: nobody reaches them, and what they hold is lost.
+    One that ended in order would unlink the socket of its successor in a new directory of that name. Nothing ends
+    without /proc."""
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended, or is another user's
             home, deleted, _ = str((process / "cwd").readlink()).partition(" (deleted)")
             title = (process / "cmdline").read_bytes()
             if deleted and f" unixsocket:{home}/{SOCKET}".encode() in title:  # GUARD its directory is gone
-                os.kill(int(process.name), signal.SIGTERM)
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 def _options(directory: Path, address: Path, access: DirectoryModes) -> dict[str, str]:
