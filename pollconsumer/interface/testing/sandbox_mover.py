@@ -35,14 +35,16 @@ class SandboxMover:
 
     def _more_in(self) -> Iterator[float]:
         """Seconds until there is more than due messages and recurrences: 0 for what an outbox has; until the instants
-        of batches, and until pauses end."""
+        of batches, and until pauses end. Launches of the sandbox serve all queues: the mover leaves to them what
+        expires."""
         keys, now = self._store.keys, self._clock.now_ms
         for queue in self._mover.queues():
-            outbox, pause, batches = self._store.wire.all(
+            outbox, pause, batches, _ = self._store.wire.all(
                 [
                     ("EXISTS", keys.queue(queue, "outbox")),
                     ("GET", keys.queue(queue, "paused")),
                     ("ZRANGE", keys.queue(queue, "batch_instants"), 0, 0, "WITHSCORES"),
+                    ("SET", keys.queue(queue, "served"), 1),
                 ]
             )
             yield from [0.0] * outbox
