@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import click
 
+from pollconsumer.core.notation.text import counted
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import opened
@@ -40,12 +41,13 @@ def _of_spool(settings: Settings, expected: Expected) -> Iterator[Finding]:
     state, place = spool_of(settings).state(), str(settings.spool_directory())
     age = 0.0 if state.oldest is None else time.time() - state.oldest / 1000
     if age > max(SPOOLED_AT_MOST, 2 * (expected.period or 0.0)):
-        value = f"{state.waiting} files in {place}, the oldest for {format_duration(age)}"
+        value = f"{counted(state.waiting, 'file')} in {place}, the oldest for {format_duration(age)}"
         fix = "see that launches reach the store, on a host that has this directory"
         yield Finding("spool_waits", None, "spooled messages wait", value, fix)
     if state.refused:
-        fix = "look at those that end with .refused; without that ending, a launch takes one in again"
-        yield Finding("spool_refused", None, "spooled messages set aside", f"{state.refused} files in {place}", fix)
+        fix = "'pollconsumer dead list --unreadable' shows why; without the ending .refused a launch takes one in again"
+        value = f"{counted(state.refused, 'file')} in {place}"
+        yield Finding("spool_refused", None, "spooled messages could not be read", value, fix)
 
 
 @click.command(epilog="pollconsumer doctor\npollconsumer doctor --quiet")

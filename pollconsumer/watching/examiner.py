@@ -111,11 +111,12 @@ class Examiner:
 
     def _queue(self, counts: QueueCounts, now: int, recent: float) -> QueueFacts:
         key = self._keys.queue
-        head, died, (skipped, skipped_at) = self._wire.all(
+        head, died, (skipped, skipped_at), quarantined = self._wire.all(
             [
                 ("ZRANGE", key(counts.name, "schedule"), 0, 0, "WITHSCORES"),
                 ("ZCOUNT", key(counts.name, "dead_letters"), f"({now - recent * 1000}", "+inf"),
                 ("HMGET", key(counts.name, "totals"), SKIPPED, SKIPPED_AT),
+                ("LLEN", key(counts.name, "quarantine")),
             ]
         )
         due = float(head[1]) / 1000 if head and counts.overdue else None
@@ -130,6 +131,7 @@ class Examiner:
             overdue_by=None if due is None else max(0.0, now - due) / 1000,
             parked=self._parked(counts) if counts.parked else {},
             unreadable=self._wire.command("ZCARD", self._keys.queue(counts.name, "recurrences_unreadable")),
+            quarantined=quarantined,
             died=died,
             skipped=count_of(skipped),
             skipped_ago=max(0, now - count_of(skipped_at)) / 1000 if skipped_at is not None else None,

@@ -108,7 +108,9 @@ def test_what_conflicts_with_a_completion_is_dropped_with_a_line_and_holds_up_no
         "a": {"order": 1},
         "b": {"order": 3},
     }
-    assert [record.getMessage() for record in caplog.records] == ["not enqueued: a in queue default is another message"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "not enqueued: a in queue default is another message; choose another id"
+    ]
 
 
 def test_a_conflict_on_the_command_line_changes_nothing(site: Site) -> None:

@@ -387,7 +387,7 @@ def test_what_is_no_file_of_messages_is_set_aside_and_those_behind_it_are_taken_
     intake.look()
     assert ready(store) == ["a"]
     assert [type(each) for each in told] == [SpoolFileRefused]
-    assert [path.name for path, _ in spool.refused()] == [f"{place.name}.refused"]
+    assert [path.name for path, *_ in spool.refused()] == [f"{place.name}.refused"]
 
 
 def test_a_file_that_cannot_be_moved_holds_up_no_other(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.core.errors import BadData
+from pollconsumer.core.errors import BadData, NotFound
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, message, names, retry
 from tests.store.servers import snapshot
 
@@ -106,3 +106,15 @@ def test_an_id_that_somebody_else_scheduled_is_promoted_only_while_its_message_w
     store.wire.command("ZADD", look.key("schedule"), 1, "a")
     assert store.promote(Launch(store).holder, QUEUE, 9).moved == 1
     assert (look.hash("rows")["a"], look.listed("ready"), look.ranked("schedule")) == (row, [], [])
+
+
+def test_a_message_that_cannot_be_read_and_waits_for_its_due_time_is_removed(
+    store: RedisStore, person: Interventions, look: Looking
+) -> None:
+    store.enqueue([message("junk", delay=HOUR), message("sound", delay=HOUR)])
+    store.wire.all([("HSET", look.key("records"), "junk", b"\x01"), ("HDEL", look.key("rows"), "junk")])
+    person.cancel(QUEUE, "junk")
+    assert store.wire.command("ZRANGE", look.key("schedule"), 0, -1) == [b"sound"]
+    assert not store.wire.command("HEXISTS", look.key("records"), "junk")
+    with pytest.raises(NotFound):
+        person.cancel(QUEUE, "junk")

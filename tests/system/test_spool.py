@@ -44,8 +44,8 @@ def test_doctor_tells_of_files_that_wait_and_of_those_set_aside(site: Site, spoo
     done = site.command("doctor", "--json")
     found = {each["name"]: each["value"] for each in json.loads(done.stdout)["findings"]}
     assert done.returncode == 1
-    assert found["spool_waits"].startswith(f"1 files in {spooled.parent}, the oldest for ")
-    assert found["spool_refused"] == f"1 files in {spooled.parent}"
+    assert found["spool_waits"].startswith(f"1 file in {spooled.parent}, the oldest for ")
+    assert found["spool_refused"] == f"1 file in {spooled.parent}"
 
 
 @pytest.mark.ends_with(77)

@@ -298,6 +298,11 @@ def test_a_recurrence_that_nobody_defines_any_more_is_found() -> None:
     assert names(facts(queues=[QueueFacts("mail", unreadable=1)])) == []  # this version can read it
 
 
+def test_what_a_queue_sends_and_nobody_could_read_is_found() -> None:
+    [found] = findings_of(facts(queues=[QueueFacts("mail", quarantined=2)]))
+    assert (found.name, found.subject, found.value) == ("outbox_unreadable", "mail", "2 messages")
+
+
 def test_a_launch_that_was_ended_by_force_is_found_for_an_hour_or_until_the_next_one() -> None:
     killed: dict[str, Any] = {"stop_reason": "watchdog"}
     died: dict[str, Any] = {"stop_reason": "died"}

@@ -209,15 +209,17 @@ class Spool:
                 raise
             raise Unreadable(error.strerror or str(error)) from None
 
-    def refused(self) -> Iterator[tuple[Path, bytes]]:
-        """The files that cannot be taken in, each with its content, which is empty if it cannot be read."""
+    def refused(self) -> Iterator[tuple[Path, bytes, str]]:
+        """The files that cannot be taken in, each with its content, or with the reason why it cannot be read."""
         self.check()
         for name in sorted(self._names(self._prefix)):
             if name.endswith(REFUSED):
-                content = b""
-                with suppress(OSError, Unreadable):
+                content, reason = b"", ""
+                try:
                     content = self._content(name)
-                yield self.directory / name, content
+                except (OSError, Unreadable) as error:
+                    reason = str(error)
+                yield self.directory / name, content, reason
 
     def remove(self, file: SpooledFile) -> None:
         (self.directory / file.name).unlink(missing_ok=True)

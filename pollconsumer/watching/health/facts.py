@@ -56,9 +56,9 @@ class ServerFacts(NamedTuple):
 class QueueFacts(NamedTuple):
     """What is known of a queue. ``resumes``: its pause ends by itself. ``oldest_ready`` and ``overdue_by``: for how
     long the oldest message is ready, or overdue; None if there is none. ``parked``: messages by the handler that no
-    launch had. ``unreadable``: recurrences that launches could not read. ``died``: dead letters of the time that
-    `Expected.recent` says. ``skipped``: how many occurrences were ever skipped. ``skipped_ago``: for how long none was
-    skipped; None if none ever was."""
+    launch had. ``unreadable``: recurrences that launches could not read. ``quarantined``: entries of the outbox that
+    could not be read. ``died``: dead letters of the time that `Expected.recent` says. ``skipped``: how many occurrences
+    were ever skipped. ``skipped_ago``: for how long none was skipped; None if none ever was."""
 
     name: str
     ready: int = 0
@@ -70,6 +70,7 @@ class QueueFacts(NamedTuple):
     overdue_by: float | None = None
     parked: Mapping[str, int] = {}
     unreadable: int = 0
+    quarantined: int = 0
     died: int = 0
     skipped: int = 0
     skipped_ago: float | None = None

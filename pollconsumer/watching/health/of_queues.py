@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from pollconsumer.core.notation.text import counted
 from pollconsumer.core.notation.timespan import DAY, format_duration
 from pollconsumer.watching.health.facts import Expected, Facts, Finding, QueueFacts
 from pollconsumer.watching.health.groups import LaunchGroup
@@ -25,6 +26,12 @@ def of_queues(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
         yield from _of_pause(queue)
         yield from _of_ends(queue, facts.expected.recent)
         yield from _of_parked(queue, facts.paused_handlers)
+        if queue.quarantined:
+            yield Finding(
+                "outbox_unreadable", queue.name, f"messages that queue {queue.name} sends could not be read",
+                counted(queue.quarantined, "message"),
+                "look at them with 'pollconsumer dead list --unreadable', then purge them",
+            )  # fmt: skip
     for group in consumers:
         if queues := missed[group.name]:
             yield _absent(group, queues)

@@ -80,9 +80,9 @@ def _files() -> Iterator[Quarantined]:
         return
     from pollconsumer.interface.configured_spool import spool_of  # few settings name one
 
-    for path, content in spool_of(settings).refused():
+    for path, content, unreadable in spool_of(settings).refused():
         entry = read_entry("", content)
-        reason = (entry and entry.problem) or "a launch could not take it in"
+        reason = unreadable or (entry and entry.problem) or "a launch could not take it in"
         yield Quarantined(str(path), reason, id_text(content[:SHOWN]))
 
 
