@@ -331,6 +331,7 @@ def test_check_starts_no_server_and_makes_no_directory(site: Site) -> None:
     ("environment", "code", "said"),
     [
         ({"POLLCONSUMER_DATA": "/dev/null/data"}, 73, "cannot create /dev/null/data: Not a directory; "),
+        ({"POLLCONSUMER_DATA": "/" + "x" * 100_000}, 73, f"cannot create /{'x' * 78}…: File name too long; "),
         ({"POLLCONSUMER_SERVER": "/nonexistent/valkey"}, 78, "server /nonexistent/valkey cannot be run: No such file"),
     ],
 )

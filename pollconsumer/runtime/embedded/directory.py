@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from pollconsumer.core.errors import CannotCreate, PermissionDenied
+from pollconsumer.core.errors import CannotCreate, PermissionDenied, shown
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.runtime.system.own_files import ELSEWHERE, make_directory, why_not_ours, why_not_shared
 from pollconsumer.store.client.own_descriptors import above_standard
@@ -25,6 +25,8 @@ from pollconsumer.store.client.own_descriptors import above_standard
 SOCKET, LOCK, LOG, PID = "server.sock", "server.lock", "server.log", "server.pid"
 AOF_DIRECTORY = "appendonlydir"
 LONGEST_ADDRESS = 107 if sys.platform == "linux" else 103  # bytes of sockaddr_un, without the final NUL
+LONGEST_SHOWN = 255
+"""Characters of a path in an error."""
 SHARE = "install -d -o USER -g GROUP -m 2770 makes one that the users of a group share"
 ON_A_LOCAL_DISK = "the file system has no locks: name a directory on a local disk, with data or XDG_DATA_HOME"
 OWN_OR_SHARE = f"install -d -o USER -m 700 makes one of your own, {SHARE}"
@@ -206,8 +208,9 @@ def link_address(directory: Path, address: Path) -> None:
 
 
 def cannot_create(path: Path, error: OSError, fix: str = ELSEWHERE) -> CannotCreate:
-    """An error with the operating system's reason."""
-    return CannotCreate(f"cannot create {path}", error.strerror or error, fix)
+    """An error with the operating system's reason. A path that is longer than the name of any file is cut."""
+    name = path if len(str(path)) <= LONGEST_SHOWN else shown(path)
+    return CannotCreate(f"cannot create {name}", error.strerror or error, fix)
 
 
 def _is_private(directory: Path) -> bool:
