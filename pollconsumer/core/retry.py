@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
-from pollconsumer.core.notation.timespan import DAY, format_duration, parse_duration
+from pollconsumer.core.errors import BadData
+from pollconsumer.core.notation.timespan import DAY, Span, format_duration, parse_duration
+from pollconsumer.core.spans import seconds_in
 from pollconsumer.core.users_code import called
 
 MOST_CRASHES = 3
@@ -23,15 +25,15 @@ LONGEST_PUT_OFF, SHORTEST_PUT_OFF = 7 * DAY, 1.0
 
 
 class RetryIn(Exception):
-    """Raised by a handler: try again after ``delay``, in seconds or as text such as ``5m``. If it is not ``charged``,
-    this was no attempt, and no failure. A message is put off like this until a week after it was due, and is a dead
-    letter then."""
+    """Raised by a handler: try again after ``delay``, in seconds, as text such as ``5m`` or as a timedelta. If it is
+    not ``charged``, this was no attempt, and no failure. A message is put off like this until a week after it was due,
+    and is a dead letter then."""
 
     seconds: float
     charged: bool = True
 
-    def __init__(self, delay: str | float, *, charged: bool = True) -> None:
-        self.seconds, self.charged = parse_duration(delay), charged
+    def __init__(self, delay: Span, *, charged: bool = True) -> None:
+        self.seconds, self.charged = seconds_in("RetryIn", delay), charged
         super().__init__(f"retry in {delay}" if charged else f"put off by {delay}")
 
 
@@ -107,33 +109,31 @@ class RetryPolicy(Protocol):
     """The delays before a handler's further attempts: `Backoff`, or a user's object. One whose ``delay`` has a third
     parameter, ``error``, is an `ErrorPolicy`: it is given the exception with which the attempt ended."""
 
-    def delay(self, attempt: int, chance: float, /) -> str | float:
-        """Seconds, or text such as ``5m``, between a failed attempt number ``attempt`` (from 1) and the next;
-        ``chance`` is a random number in [0, 1)."""
+    def delay(self, attempt: int, chance: float, /) -> Span:
+        """Seconds, text such as ``5m`` or a timedelta, between a failed attempt number ``attempt`` (from 1) and the
+        next; ``chance`` is a random number in [0, 1)."""
 
 
 class ErrorPolicy(Protocol):
     """A `RetryPolicy` that sees the error with which the attempt ended: its ``delay`` has a third parameter that is
     called ``error``."""
 
-    def delay(self, attempt: int, chance: float, error: BaseException, /) -> str | float:
+    def delay(self, attempt: int, chance: float, error: BaseException, /) -> Span:
         """The same as for a `RetryPolicy`, after an attempt that ended with ``error``."""
 
 
 class Backoff:
     """Exponential delays before further attempts: ``first``, then ``factor`` times as long each time, at most ``most``.
 
-    ``first`` and ``most`` are seconds or text such as ``10m``; ``jitter`` is the random share of each delay. ValueError
-    for an invalid backoff.
+    ``first`` and ``most`` are seconds, text such as ``10m`` or timedeltas; ``jitter`` is the random share of each
+    delay. ValueError for an invalid backoff.
     """
 
     __slots__ = ("factor", "first", "jitter", "most")
 
-    def __init__(
-        self, first: str | float = "1s", factor: float = 2, most: str | float = "10m", jitter: float = 0.5
-    ) -> None:
-        self.first, self.factor = parse_duration(first), float(factor)
-        self.most, self.jitter = parse_duration(most), float(jitter)
+    def __init__(self, first: Span = "1s", factor: float = 2, most: Span = "10m", jitter: float = 0.5) -> None:
+        self.first, self.factor = seconds_in("backoff: first", first), float(factor)
+        self.most, self.jitter = seconds_in("backoff: most", most), float(jitter)
         if self.first > self.most:
             raise ValueError(f"backoff: first {first} is above most {most}; swap them")
         if not self.factor >= 1:
@@ -152,6 +152,22 @@ class Backoff:
         except OverflowError:
             plain = self.most
         return plain * (1 - self.jitter * chance)
+
+
+class Pauses:
+    """The delays of ``retry=["10s", "1m"]``: one for each further attempt, the last one for all after these."""
+
+    __slots__ = ("_seconds",)
+
+    def __init__(self, pauses: Sequence[Span]) -> None:
+        """Raise BadData for an invalid delay or for none, TypeError for another type."""
+        self._seconds = [seconds_in(f"retry[{at}]", pause) for at, pause in enumerate(pauses)]
+        if not self._seconds:
+            raise BadData("retry", "[]", "give one delay at least")
+
+    def delay(self, attempt: int, _: float, /) -> float:
+        """Seconds between a failed attempt number ``attempt`` (from 1) and the next."""
+        return self._seconds[min(attempt, len(self._seconds)) - 1]
 
 
 class Retry(NamedTuple):
@@ -203,7 +219,7 @@ def is_fatal(error: BaseException, fatal: tuple[type[BaseException], ...]) -> bo
         return False
 
 
-def _said_by(policy: RetryPolicy | ErrorPolicy, attempt: int, chance: float, error: BaseException) -> str | float:
+def _said_by(policy: RetryPolicy | ErrorPolicy, attempt: int, chance: float, error: BaseException) -> Span:
     delay: Any = policy.delay
     given = (attempt, chance, error) if sees_error(delay) else (attempt, chance)
     return called(delay, *given)  # type: ignore[no-any-return]

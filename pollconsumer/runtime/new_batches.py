@@ -8,6 +8,7 @@ from threading import Lock
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.messages.message import Codec, NewMessage, check_stem
 from pollconsumer.core.messages.sequel import identified
+from pollconsumer.core.notation.timespan import Span
 from pollconsumer.runtime.new_messages import Sendable, callback_of, lifetime_ms, message_of, refuse_own_identity
 from pollconsumer.store.queues.batches import NewBatch
 
@@ -22,7 +23,7 @@ def new_batch(
     then: Sendable | None,
     failed: Sendable | None,
     ended: Sendable | None,
-    expires: str | float | None,
+    expires: Span | None,
     cancelled_as: str | None = None,
     codec: Codec | None = None,
 ) -> NewBatch:

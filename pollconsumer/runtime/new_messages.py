@@ -11,7 +11,8 @@ from pollconsumer.core.errors import BadData, UsageError, unknown_options
 from pollconsumer.core.messages.message import NewMessage, check_concurrency, check_id, checked
 from pollconsumer.core.messages.payloads import digest_of, encode_payload
 from pollconsumer.core.notation.instants import ceil_ms, due_of, exact_epoch_ms
-from pollconsumer.core.notation.timespan import YEAR, parse_duration
+from pollconsumer.core.notation.timespan import YEAR, Span
+from pollconsumer.core.spans import seconds_in
 from pollconsumer.runtime.unique_keys import key_rule, stored_key
 
 if TYPE_CHECKING:
@@ -59,8 +60,9 @@ class Sendable(Protocol):
 class SendOptions(TypedDict, total=False):
     """Options of a message, in addition to handler and payload.
 
-    ``queue``: by default the handler's, else ``default``. ``in_``: delay in seconds or text such as ``5m``. ``at``: due
-    time, an aware datetime; one in the past is due now. ``priority``: smaller is sooner.
+    ``queue``: by default the handler's, else ``default``. ``in_``: a delay in seconds, as text such as ``5m``, or as a
+    timedelta, like all durations here. ``at``: due time, an aware datetime; one in the past is due now. ``priority``:
+    smaller is sooner.
 
     ``key``: while the queue has an unfinished message of the handler with the same key, at most for ``key_lifetime``,
     its id is returned instead, marked ``duplicate``; with ``key_scope="queue"``, one of any handler, likewise. With
@@ -79,23 +81,23 @@ class SendOptions(TypedDict, total=False):
     """
 
     queue: str | None
-    in_: str | float | None
+    in_: Span | None
     at: datetime | None
     priority: int
     key: str | None
-    key_lifetime: str | float | None
+    key_lifetime: Span | None
     key_scope: Literal["handler", "queue"] | None
     key_until: Literal["end", "start"] | None
     replace: bool
-    at_most: str | float | None
+    at_most: Span | None
     concurrency_key: str | None
     concurrency_limit: int
     rate_key: str | None
     rate: str | None
     id: str | None
-    expires: str | float | None
+    expires: Span | None
     headers: Mapping[str, str] | None
-    timeout: str | float | None
+    timeout: Span | None
     max_attempts: int | None
     retry: str | None
     then: Sendable | None
@@ -306,22 +308,17 @@ def _due(at: datetime) -> float:
     return max(1, exact_epoch_ms(at))
 
 
-def milliseconds(name: str, span: str | float) -> int:
+def milliseconds(name: str, span: Span) -> int:
     """``span`` in milliseconds, rounded up; ``name`` is that of the option."""
-    if isinstance(span, bool) or not isinstance(span, str | int | float):
-        raise TypeError(f"{name} must be seconds or text such as 5m, not {type(span).__name__}")
-    try:
-        seconds = parse_duration(span)
-    except ValueError as error:
-        raise BadData(name, span, str(error)) from None
+    seconds = seconds_in(name, span)
     if seconds > LONGEST_DELAY:
         raise BadData(name, span, "at most 1000 years")
     return ceil_ms(seconds)
 
 
-def lifetime_ms(name: str, span: str | float) -> int:
+def lifetime_ms(name: str, span: Span) -> int:
     """The same of a span that must be more than 0: in what is stored 0 stands for no end."""
     found = milliseconds(name, span)
-    if not found and not parse_duration(span):
+    if not found and not seconds_in(name, span):
         raise BadData(name, span, "must be more than 0")
     return max(1, found)

@@ -116,6 +116,13 @@ BETWEEN_ROOMS: dict[str, set[str]] = {
 """Members that our own modules use of one another; no program needs them."""
 
 
+ALIASES = {
+    "Retrying": "RetryPolicy | ErrorPolicy | Sequence[Span]",
+    "Span": "str | float | timedelta",
+}
+"""Names of annotations, and what they stand for: the first may have the second in it."""
+
+
 def api() -> str:
     """The page."""
     parts = ["# The API\n\nMade by `python -m tests.interface.references`."]
@@ -226,10 +233,12 @@ def _parameter(parameter: inspect.Parameter) -> str:
 
 def _text(hint: Any) -> str:
     """An annotation as it is written, whether its module evaluates annotations or not."""
-    if isinstance(hint, ForwardRef):
-        return hint.__forward_arg__
-    text = hint.__name__ if isinstance(hint, type) else str(hint)
+    text = hint.__forward_arg__ if isinstance(hint, ForwardRef) else getattr(hint, "__name__", "")
+    if not isinstance(hint, type | ForwardRef):
+        text = str(hint)
     text = re.sub(r"\b(\w+\.)+(?=\w)", "", text)
+    for alias, meaning in ALIASES.items():
+        text = re.sub(rf"\b{alias}\b", meaning, text)
     return re.sub(r"^Optional\[(.*)]$", r"\1 | None", text)
 
 

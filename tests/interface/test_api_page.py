@@ -71,3 +71,9 @@ def test_each_example_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         sandbox = stack.enter_context(Sandbox())
         exec(code, {"__name__": "example"})
         assert sandbox.run().failed == 0
+
+
+def test_the_package_lists_its_public_names_and_no_other() -> None:
+    listed = {name for name in dir(pollconsumer) if not name.startswith("__")}
+    assert listed == set(pollconsumer.__all__)
+    assert "__version__" in dir(pollconsumer)

@@ -78,7 +78,7 @@ def test_a_real_store_that_is_away_is_unreachable(patience: str | float) -> None
         ("soon", "patience: 'soon'; units are ms, s, m, h, d, as in 500ms, 2s or 1m30s"),
         (0, "patience: 0; must be > 0, and at most 365d"),
         (-1, "patience: -1; must be 0 or more, and finite"),
-        (True, "patience: True; a duration is a number of seconds or text such as 1m30s"),
+        (True, "patience: True; must be seconds, text such as 1m30s, or a timedelta, not bool"),
         (None, "patience: None; "),
     ],
 )

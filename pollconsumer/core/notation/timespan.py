@@ -1,22 +1,27 @@
-"""Durations as people write them: ``500ms``, ``2s``, ``1m30s``, ``2h``, ``1d``, or a bare number of seconds."""
+"""Durations as people write them: ``500ms``, ``2s``, ``1m30s``, ``2h``, ``1d``, a number of seconds, or a timedelta."""
 
 from __future__ import annotations
 
 import math
 import re
+from datetime import timedelta
 
 from pollconsumer.core.notation.text import counted
 
+Span = str | float | timedelta
+"""A duration as programs give it."""
 DAY, YEAR = 86400.0, 365 * 86400.0
 UNITS = {"d": DAY, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _PART = r"(\d+(?:\.\d+)?)(ms|[dhms])"
 _WHOLE = rf"(?:{_PART})+"
 
 
-def parse_duration(value: str | float) -> float:
-    """``value`` in seconds. ValueError if it is invalid, negative or not finite."""
-    if isinstance(value, bool):
-        raise ValueError("a duration is a number of seconds or text such as 1m30s")
+def parse_duration(value: Span) -> float:
+    """``value`` in seconds. ValueError if it is invalid, negative or not finite; TypeError for another type."""
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    elif isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise TypeError(f"must be seconds, text such as 1m30s, or a timedelta, not {type(value).__name__}")
     # First: an exception of a signal handler is lost in a float() that fails.
     if isinstance(value, str) and re.fullmatch(_WHOLE, value.strip()):
         seconds = sum(float(number) * UNITS[unit] for number, unit in re.findall(_PART, value))

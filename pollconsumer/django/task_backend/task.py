@@ -11,9 +11,9 @@ from typing import Any, Literal
 from django.apps import apps
 from django.utils.module_loading import module_has_submodule
 
-from pollconsumer.core.retry import ErrorPolicy, RetryPolicy
+from pollconsumer.core.notation.timespan import Span
 from pollconsumer.django.task_backend.framework import Task, TaskContext
-from pollconsumer.interface.api.handler_options import HandlerOptions
+from pollconsumer.interface.api.handler_options import HandlerOptions, Retrying
 from pollconsumer.runtime.handling.context import Context
 
 MODULE = "tasks"
@@ -26,11 +26,11 @@ class PollConsumerTask(Task):  # type: ignore[type-arg]  # that of Django 6 is n
     """A task of our backend. ``@task(max_attempts=1)`` sets an option of its handler; None leaves it to the backend."""
 
     max_attempts: int | None = None
-    retry: RetryPolicy | ErrorPolicy | None = None
+    retry: Retrying | None = None
     fatal: type[BaseException] | tuple[type[BaseException], ...] | None = None
-    timeout: str | float | None = None
+    timeout: Span | None = None
     isolation: Literal["none", "process"] | None = None
-    result_ttl: str | float | None = None
+    result_ttl: Span | None = None
     delivery: Literal["at_least_once", "at_most_once"] | None = None
 
 

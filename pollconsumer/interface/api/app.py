@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 from pollconsumer.core.errors import CannotCreate, ConfigurationError, StoreUnreachable
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import Codec, NewMessage, check_handler
+from pollconsumer.core.notation.timespan import Span
 from pollconsumer.core.retry import ErrorPolicy, RetryPolicy
 from pollconsumer.interface.api.batches.batch_calls import BatchCalls
 from pollconsumer.interface.api.handle import Handle
@@ -16,12 +17,13 @@ from pollconsumer.interface.api.handler_function import HandlerFunction
 from pollconsumer.interface.api.handler_options import (
     BulkOptions,
     HandlerOptions,
+    Retrying,
     aliases_of,
     arguments_of,
     check_codec,
     check_options,
-    check_retry,
     handler_of,
+    policy_of,
     recurrence_of,
     refuse_second,
     seconds_of,
@@ -57,10 +59,10 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
     the file ``config`` (``config.toml``) and defaults. ``store``, a URL or a redis-py client, and ``namespace`` take
     precedence. The store is opened lazily; an instance is thread-safe, and may be used on both sides of a fork.
 
-    ``patience``, seconds or text such as ``1s``, more than 0: after that time without an answer from the store a call
-    raises StoreUnreachable, or OutcomeUnknown if it was sent. It may last a few tenths of a second longer, and with
-    ``durability = "strict"`` by ``strict.within``; a bulk enqueue has it for each round trip. ConfigurationError for an
-    invalid value.
+    ``patience``, seconds, text such as ``1s`` or a timedelta, more than 0: after that time without an answer from the
+    store a call raises StoreUnreachable, or OutcomeUnknown if it was sent. It may last a few tenths of a second longer,
+    and with ``durability = "strict"`` by ``strict.within``; a bulk enqueue has it for each round trip.
+    ConfigurationError for an invalid value.
 
     ``codec``: an object whose ``encode(bytes)`` makes what the store has in place of the JSON of payloads, results,
     checkpoints, steps and signals, and whose ``decode(bytes)`` is the inverse.
@@ -72,7 +74,7 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
         config: str | os.PathLike[str] | None = None,
         store: str | UserClient | None = None,
         namespace: str | None = None,
-        patience: str | float = PATIENCE,
+        patience: Span = PATIENCE,
         codec: Codec | None = None,
     ) -> None:
         super().__init__(config, store, namespace, seconds_of("patience", patience, parse_timeout))
@@ -143,19 +145,19 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
 
         return register
 
-    def retry_policy(self, name: str, policy: RetryPolicy | ErrorPolicy) -> None:
+    def retry_policy(self, name: str, policy: Retrying) -> None:
         """Give a policy a name, for messages that name it as their ``retry``. ConfigurationError for an invalid policy,
         or for a second one of that name; BadData for an invalid name."""
         from pollconsumer.core.messages.message_options import check_policy_name
 
-        check_retry(policy)
+        checked = policy_of(policy)
         if check_policy_name(name) in self.retry_policies:
             raise ConfigurationError("retry policy registered twice", name, "give one of them another name")
-        self.retry_policies[name] = policy
+        self.retry_policies[name] = checked
 
     def every(
         self,
-        when: str | float,
+        when: Span,
         /,
         *,
         name: str | None = None,
@@ -168,8 +170,8 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
         ping: str | None = None,
         **options: Unpack[HandlerOptions],
     ) -> Register:
-        """Register a function as a recurring handler: by a cron expression in ``timezone``, or by a period such as
-        ``90s`` or a number of seconds.
+        """Register a function as a recurring handler: by a cron expression in ``timezone``, or by a period: text
+        such as ``90s``, a number of seconds, or a timedelta.
 
         A parameter ``occurrence: datetime`` receives its due instant. ``missed`` is the policy for missed occurrences;
         with ``overlap="skip"`` none is enqueued while the last one is unfinished. With ``after="end"`` a period counts
@@ -306,14 +308,14 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
         handler: str | None = None,
         recurrence: str | None = None,
         key: str | None = None,
-        older_than: str | float | None = None,
+        older_than: Span | None = None,
         header: Mapping[str, str] | None = None,
     ) -> Messages:
         """All messages of which everything holds that is given.
 
         ``recurrence``: they are its occurrences. ``key``: they hold this unique key. ``older_than``: how long ago they
-        entered their state at least, in seconds or as text such as ``5m``. ``header``: they have each of these headers.
-        ValueError for an invalid value.
+        entered their state at least, in seconds, as text such as ``5m`` or as a timedelta. ``header``: they have each
+        of these headers. ValueError for an invalid value.
         """
         from pollconsumer.core.messages.message_options import check_headers
         from pollconsumer.interface.api.message_set import Messages

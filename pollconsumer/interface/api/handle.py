@@ -19,7 +19,8 @@ from pollconsumer.core.errors import (
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import Codec
 from pollconsumer.core.messages.payloads import encode_payload
-from pollconsumer.core.notation.timespan import parse_duration
+from pollconsumer.core.notation.timespan import Span
+from pollconsumer.core.spans import seconds_in
 from pollconsumer.interface.api.handle_actions import (
     Act,
     cancelling,
@@ -121,10 +122,10 @@ class Handle(Generic[R]):
         be. Returns when the request is taken. BadData if the message has ended; NotFound, StoreUnreachable."""
         self._act(stopping)
 
-    def reschedule(self, *, in_: str | float | None = None, at: datetime | None = None) -> None:
-        """Give the message another due time, if it is not reserved yet: after a delay in seconds or as text such as
-        ``5m``, or at an aware datetime; one in the past is due now. BadData if it is too late, or for an invalid time;
-        TypeError for a naive one, or for both; NotFound, StoreUnreachable."""
+    def reschedule(self, *, in_: Span | None = None, at: datetime | None = None) -> None:
+        """Give the message another due time, if it is not reserved yet: after a delay in seconds, as text such as
+        ``5m`` or as a timedelta, or at an aware datetime; one in the past is due now. BadData if it is too late, or for
+        an invalid time; TypeError for a naive one, or for both; NotFound, StoreUnreachable."""
         self._act(partial(rescheduling, in_=in_, at=at))
 
     def change(self, *, priority: int | None = None, payload: Mapping[str, Any] | None = None) -> None:
@@ -160,7 +161,7 @@ class Handle(Generic[R]):
         """`stop` without blocking the event loop."""
         await self._act_async(stopping)
 
-    async def reschedule_async(self, *, in_: str | float | None = None, at: datetime | None = None) -> None:
+    async def reschedule_async(self, *, in_: Span | None = None, at: datetime | None = None) -> None:
         """`reschedule` without blocking the event loop."""
         await self._act_async(partial(rescheduling, in_=in_, at=at))
 
@@ -181,16 +182,15 @@ class Handle(Generic[R]):
         """`state` without blocking the event loop."""
         return (await self.status_async()).state
 
-    def wait(self, timeout: str | float | None = None) -> R | None:
+    def wait(self, timeout: Span | None = None) -> R | None:
         """Wait until the message is completed. Returns its result; None if it has none, or it is no longer kept.
 
         A result is the JSON of what the handler returned: a tuple comes back as a list, an instant as text.
 
-        ``timeout`` in seconds or as text such as ``5m``, None for no limit. TimeoutError after it; NotCompleted if the
-        message became a dead letter, was cancelled or expired; NotFound if it is no longer kept; StoreUnreachable;
-        BadData for a result that the application's codec cannot decode.
-        Polls the store, at intervals up to a tenth of a second. A spooled message is awaited until a launch has taken
-        it in, too.
+        ``timeout`` in seconds, as text such as ``5m`` or as a timedelta, None for no limit. TimeoutError after it;
+        NotCompleted if the message became a dead letter, was cancelled or expired; NotFound if it is no longer kept;
+        StoreUnreachable; BadData for a result that the application's codec cannot decode. Polls the store, at intervals
+        up to a tenth of a second. A spooled message is awaited until a launch has taken it in, too.
 
         In a handler WaitRefused, a TimeoutError, once every slot of the launch waits for messages that no other launch
         can handle, and at the end of its window.
@@ -209,7 +209,7 @@ class Handle(Generic[R]):
                     waiting.give_up(message)
                 self._app.pause(pause)
 
-    async def wait_async(self, timeout: str | float | None = None) -> R | None:
+    async def wait_async(self, timeout: Span | None = None) -> R | None:
         """`wait` without blocking the event loop. It may be cancelled at any time."""
         with _LookTimes(timeout, self._app) as waiting:
             while True:
@@ -247,9 +247,9 @@ class Handle(Generic[R]):
 class _LookTimes:
     """Says when to look at an awaited message again; in a handler, also whether the wait can end."""
 
-    def __init__(self, timeout: str | float | None, app: MessageCalls) -> None:
+    def __init__(self, timeout: Span | None, app: MessageCalls) -> None:
         self._timeout = timeout
-        self._until = None if timeout is None else time.monotonic() + parse_duration(timeout)
+        self._until = None if timeout is None else time.monotonic() + seconds_in("timeout", timeout)
         self._pause = FIRST_PAUSE
         self._slots = None if registry.stand_in is not None else slot_waits()
         self._elsewhere = any(app.place)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import ENCODED, Codec, check_priority
+from pollconsumer.core.notation.timespan import Span
 from pollconsumer.runtime.new_messages import due_ms, milliseconds
 from pollconsumer.store.client.wire import Wire
 
@@ -27,7 +28,7 @@ def stopping(queue: str, message_id: str) -> Act:
     return lambda *store: _interventions(*store).stop(queue, message_id)
 
 
-def rescheduling(queue: str, message_id: str, in_: str | float | None, at: datetime | None) -> Act:
+def rescheduling(queue: str, message_id: str, in_: Span | None, at: datetime | None) -> Act:
     """The act that gives a message another due time. BadData for an invalid time; TypeError for a naive one, for both,
     or for none."""
     if (in_ is None) == (at is None):

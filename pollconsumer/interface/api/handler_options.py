@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Required, TypedDict, c
 from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.errors import ConfigurationError, UsageError, unknown_options
 from pollconsumer.core.messages.message import MOST_ATTEMPTS, Codec, check_handler, check_queue
-from pollconsumer.core.notation.timespan import parse_duration
-from pollconsumer.core.retry import Backoff, ErrorPolicy, RetryPolicy, sees_error
+from pollconsumer.core.notation.timespan import Span, parse_duration
+from pollconsumer.core.retry import Backoff, ErrorPolicy, Pauses, RetryPolicy, sees_error
 from pollconsumer.core.users_code import called
 from pollconsumer.interface.settings.model import RecurrenceSettings
 from pollconsumer.interface.settings.recurrence_rules import check_recurrence
@@ -21,27 +21,32 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.handling.bulk.bulk_arguments import BulkArguments
 
 
+Retrying = RetryPolicy | ErrorPolicy | Sequence[Span]
+"""What the delays between attempts are given as."""
+
+
 class HandlerOptions(TypedDict, total=False):
     """How a handler's messages are handled.
 
-    ``queue``: the default queue of its messages. ``max_attempts`` (5), with ``retry``'s delays between them; none after
-    one of the exceptions in ``fatal``. ``timeout``, seconds or text such as ``30s``, after which it is stopped and the
-    attempt fails. ``isolation="process"``: it runs in a separate process, which is killed at the timeout.
-    ``result_ttl``: how long a result is kept (a day), 0 disables results. ``delivery="at_most_once"``: a message is
-    never handled twice; it becomes a dead letter if the handler fails or its process dies. ``rate``: how many of its
-    messages are handed out in a period at most, as ``60/1h``; with ``rate_key``, the name of an argument, messages are
-    counted separately for each value of it. ``aliases``: earlier names, whose messages it handles, too.
+    ``queue``: the default queue of its messages. ``max_attempts`` (5), with the delays of ``retry`` between
+    them: a policy, or a list such as ``["10s", "1m"]``, of which the last is that of all further attempts; none after
+    one of the exceptions in ``fatal``. ``timeout``, seconds, text such as ``30s`` or a timedelta, after which it is
+    stopped and the attempt fails. ``isolation="process"``: it runs in a separate process, which is killed at the
+    timeout. ``result_ttl``: how long a result is kept (a day), 0 disables results. ``delivery="at_most_once"``: a
+    message is never handled twice; it becomes a dead letter if the handler fails or its process dies. ``rate``: how
+    many of its messages are handed out in a period at most, as ``60/1h``; with ``rate_key``, the name of an argument,
+    messages are counted separately for each value of it. ``aliases``: earlier names, whose messages it handles, too.
     ``upgrade(payload)`` returns the payload of today's form for one that does not fit the function; what it raises
     counts as raised by the handler.
     """
 
     queue: str
     max_attempts: int
-    retry: RetryPolicy | ErrorPolicy | None
+    retry: Retrying | None
     fatal: type[BaseException] | tuple[type[BaseException], ...]
-    timeout: str | float | None
+    timeout: Span | None
     isolation: Literal["none", "process"]
-    result_ttl: str | float
+    result_ttl: Span
     delivery: Literal["at_least_once", "at_most_once"]
     rate: str | None
     rate_key: str | None
@@ -53,11 +58,11 @@ class BulkOptions(HandlerOptions, total=False):
     """Options of a handler that is given several messages at a time.
 
     ``bulk``: how many at most, from 2 to 500. ``bulk_wait``: how long a call waits for more messages while there are
-    fewer, seconds or text such as ``2s``; by default it does not wait.
+    fewer, seconds, text such as ``2s`` or a timedelta; by default it does not wait.
     """
 
     bulk: Required[int]
-    bulk_wait: str | float
+    bulk_wait: Span
 
 
 MOST_BULK = 500
@@ -72,9 +77,6 @@ def check_options(options: HandlerOptions | BulkOptions) -> dict[str, Any]:
     max_attempts = options.get("max_attempts", MAX_ATTEMPTS)
     if not isinstance(max_attempts, int) or isinstance(max_attempts, bool) or not 1 <= max_attempts <= MOST_ATTEMPTS:
         raise ConfigurationError("max_attempts", repr(max_attempts), f"a whole number from 1 to {MOST_ATTEMPTS}")
-    retry = options.get("retry")
-    if retry is not None:
-        check_retry(retry)
     fatal = options.get("fatal", ())
     fatal = (fatal,) if isinstance(fatal, type) else tuple(fatal)
     if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in fatal):
@@ -83,11 +85,11 @@ def check_options(options: HandlerOptions | BulkOptions) -> dict[str, Any]:
         if options.get(name, values[0]) not in values:
             raise ConfigurationError(name, repr(options.get(name)), " or ".join(values))
     at_most_once = options.get("delivery") == "at_most_once"
-    timeout, result_ttl = options.get("timeout"), options.get("result_ttl", RESULT_TTL)
+    retry, timeout, result_ttl = options.get("retry"), options.get("timeout"), options.get("result_ttl", RESULT_TTL)
     return {
         "queue": check_queue(options.get("queue", "default")),
         "max_attempts": 1 if at_most_once else max_attempts,
-        "retry": Backoff() if retry is None else retry,
+        "retry": Backoff() if retry is None else policy_of(retry),
         "fatal": fatal,
         "timeout": None if timeout is None else seconds_of("timeout", timeout, parse_timeout),
         "isolated": options.get("isolation") == "process",
@@ -143,17 +145,23 @@ def _rate(rate: str | None) -> str | None:
     return rate
 
 
-def check_retry(retry: RetryPolicy | ErrorPolicy) -> None:
-    """Raise ConfigurationError if ``retry`` is no retry policy."""
+def policy_of(retry: Retrying) -> RetryPolicy | ErrorPolicy:
+    """The retry policy that is given. ConfigurationError for what is none."""
+    if isinstance(retry, list | tuple):
+        try:
+            return Pauses(retry)
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(str(error)) from None
     if not _is_policy(retry):
         rule = (
-            "a Backoff, as in Backoff(first='1s', most='10m'), or an object with a method delay(attempt, chance) or "
-            "delay(attempt, chance, error)"
+            "a Backoff, as in Backoff(first='1s', most='10m'), delays such as ['10s', '1m'], or an object with a "
+            "method delay(attempt, chance) or delay(attempt, chance, error)"
         )
         raise ConfigurationError("retry", repr(retry), rule)
+    return cast("RetryPolicy | ErrorPolicy", retry)
 
 
-def _is_policy(retry: RetryPolicy | ErrorPolicy) -> bool:
+def _is_policy(retry: object) -> bool:
     delay = getattr(retry, "delay", None)
     try:
         if not callable(delay) or is_asynchronous("retry", delay):
@@ -166,7 +174,7 @@ def _is_policy(retry: RetryPolicy | ErrorPolicy) -> bool:
     return True
 
 
-def seconds_of(name: str, value: str | float, parse: Callable[[str | float], float]) -> float:
+def seconds_of(name: str, value: Span, parse: Callable[[Span], float]) -> float:
     """``value`` of the option ``name``, in seconds. ConfigurationError if it is invalid."""
     try:
         return parse(value)

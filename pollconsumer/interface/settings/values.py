@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pollconsumer.core.errors import shown
-from pollconsumer.core.notation.timespan import YEAR, parse_duration
+from pollconsumer.core.notation.timespan import YEAR, Span, parse_duration
 
 R = TypeVar("R")
 W = TypeVar("W", bound="StrEnum")
@@ -45,7 +46,9 @@ def read_memory(value: object) -> int:
 
 
 def read_period(value: object) -> object:
-    """The text of a period that is given as a number of seconds; any other ``value`` as it is."""
+    """The text of a period that is given in seconds or as a timedelta; any other ``value`` as it is."""
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     return str(value) if abs(value) < YEAR * 1000 else "inf"
@@ -71,7 +74,7 @@ def parse_memory(value: str | int) -> int:
     return size
 
 
-def parse_timeout(value: str | float) -> float:
+def parse_timeout(value: Span) -> float:
     """Seconds in ``value``. ValueError if it is invalid, 0 or too large."""
     seconds = parse_duration(value)
     if not 0 < seconds <= YEAR:

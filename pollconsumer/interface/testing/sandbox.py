@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -16,8 +16,9 @@ from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.codec import readable_value
 from pollconsumer.core.notation.instants import ceil_ms
-from pollconsumer.core.notation.timespan import parse_duration
+from pollconsumer.core.notation.timespan import Span
 from pollconsumer.core.recurrence import Recurrence
+from pollconsumer.core.spans import seconds_in
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.interface.api.handle import Handle
@@ -121,7 +122,7 @@ class Sandbox:
         """The virtual time, in UTC."""
         return self._clock.now()
 
-    def advance(self, span: str | float | timedelta) -> None:
+    def advance(self, span: Span) -> None:
         """Advance time by text such as ``1h30m``, seconds, or a timedelta.
 
         Due messages and occurrences are promoted at their instants; nothing is handled. A handler may call it to take
@@ -147,16 +148,14 @@ class Sandbox:
         timeout = self._settings.consumer.timeout
         return self._launch(timeout, until_empty=until_empty, max_messages=max_messages, raising=raising)
 
-    def run_for(
-        self, span: str | float | timedelta, *, every: str | float | timedelta = "1m", raising: bool = False
-    ) -> Launched:
+    def run_for(self, span: Span, *, every: Span = "1m", raising: bool = False) -> Launched:
         """Advance time with a launch ``every`` so often, starting now, and a mover, as under cron.
 
         Launches that would find nothing are skipped. Returns the sums over all launches.
         """
         handlers, _ = self._prepare()
         at = self._clock.now_ms
-        end, period = at + _milliseconds(span), max(1, _milliseconds(every))
+        end, period = at + _milliseconds(span), max(1, _milliseconds(every, "every"))
         timeout = min(self._settings.consumer.timeout, period / 1000)
         total = Launched()
         while at <= end:
@@ -308,5 +307,5 @@ def _refuse_running_loop() -> None:
     )
 
 
-def _milliseconds(span: str | float | timedelta) -> int:
-    return ceil_ms(parse_duration(span.total_seconds() if isinstance(span, timedelta) else span))
+def _milliseconds(span: Span, name: str = "span") -> int:
+    return ceil_ms(seconds_in(name, span))

@@ -14,6 +14,7 @@ from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.message_steps import Recorded, StepEntry
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.instants import datetime_of
+from pollconsumer.core.notation.timespan import Span
 from pollconsumer.runtime.handling.delivery import Delivery, Previous, Situation
 from pollconsumer.runtime.handling.shield import Shield
 from pollconsumer.runtime.new_messages import Sendable, SendOptions, new_message
@@ -206,7 +207,7 @@ class Context:
         then: Sendable | None = None,
         failed: Sendable | None = None,
         ended: Sendable | None = None,
-        expires: str | float | None = None,
+        expires: Span | None = None,
         cancelled_as: Literal["completed"] | None = None,
     ) -> StartedBatch:
         """Start a batch, which is accepted with the completion of this message, or not at all. Its ``add`` adds
@@ -293,17 +294,18 @@ class Context:
         """`step` of a coroutine function, or of another."""
         return await self._journal("context.step_async").step_async(name, function, *args, **kwargs)
 
-    def sleep(self, duration: str | float, name: str = "sleep") -> None:
-        """Give the message's place back, uncharged, and go on in a launch after ``duration``: seconds, or text such as
-        ``3d``. The handler is called again then; its recorded steps return at once. Errors as of `step`.
+    def sleep(self, duration: Span, name: str = "sleep") -> None:
+        """Give the message's place back, uncharged, and go on in a launch after ``duration``: seconds, text such as
+        ``3d``, or a timedelta. The handler is called again then; its recorded steps return at once. Errors as of
+        `step`.
 
         It raises, to end the attempt; do not catch BaseException around it.
         """
         self._journal("context.sleep").sleep(duration, name)
 
-    def wait_for(self, signal: str, timeout: str | float | None = None) -> Any:
+    def wait_for(self, signal: str, timeout: Span | None = None) -> Any:
         """The value of the first signal of that name sent to this message: see ``message.signal``. None if none came
-        within ``timeout``, seconds or text such as ``7d``, counted from the first call.
+        within ``timeout``, seconds, text such as ``7d`` or a timedelta, counted from the first call.
 
         Meanwhile the place is given back, as by `sleep`. A signal that came before is there at once. Errors as of
         `step`.

@@ -20,7 +20,7 @@ from pollconsumer.core.messages.message_steps import (
     as_recorded,
     check_step_name,
 )
-from pollconsumer.core.notation.timespan import YEAR, parse_duration
+from pollconsumer.core.notation.timespan import YEAR, Span, parse_duration
 from pollconsumer.core.retry import Asleep
 from pollconsumer.runtime.handling.shield import Shield
 
@@ -72,7 +72,7 @@ class Journal:
         if step := _STEP.get():  # GUARD nothing that is lost goes with a step
             raise UsageError(what, f"in the step {step}", "enqueue beside the step, or at once: app.enqueue")
 
-    def sleep(self, duration: str | float, name: str) -> None:
+    def sleep(self, duration: Span, name: str) -> None:
         ends_in = _milliseconds("context.sleep", duration)
         name, known = self._ask(name)
         if known is None:  # GUARD a sleep counts from its first call
@@ -81,7 +81,7 @@ class Journal:
         if known.until is not None and known.until > self._now():  # GUARD a sleep ends
             raise Asleep(known.until)
 
-    def wait_for(self, signal: str, timeout: str | float | None) -> Any:
+    def wait_for(self, signal: str, timeout: Span | None) -> Any:
         ends_in = _milliseconds("context.wait_for", LONGEST_WAIT if timeout is None else timeout)
         name, known = self._ask(signal, "signal name")
         if known is not None and known.until is None:  # GUARD a wait that has ended
@@ -140,7 +140,7 @@ def _calling(step: str) -> Iterator[None]:
         _STEP.reset(token)
 
 
-def _milliseconds(what: str, duration: str | float) -> int:
+def _milliseconds(what: str, duration: Span) -> int:
     try:
         return int(min(parse_duration(duration), LONGEST_WAIT) * 1000)
     except (TypeError, ValueError) as error:

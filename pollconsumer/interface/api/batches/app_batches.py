@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from pollconsumer.core.errors import UsageError
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.notation.timespan import parse_duration
+from pollconsumer.core.notation.timespan import Span
+from pollconsumer.core.spans import seconds_in
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.interface.settings.values import parse_word
@@ -81,16 +82,16 @@ class BatchHandle:
         that is forgotten as long as its result is kept: its handler's ``result_ttl``, two days at least."""
         return ((message.id, self._app.decoded(message).result) for message in self._members("results"))
 
-    def wait(self, timeout: str | float | None = None) -> BatchStatus:
+    def wait(self, timeout: Span | None = None) -> BatchStatus:
         """Wait until the batch has ended, is abandoned or has expired. Returns how it is then. TimeoutError after
-        ``timeout``, in seconds or as text such as ``5m``; UsageError in a handler of a launch, whose place the members
-        may need. Polls the store, at intervals up to half a second."""
+        ``timeout``, in seconds, as text such as ``5m`` or as a timedelta; UsageError in a handler of a launch, whose
+        place the members may need. Polls the store, at intervals up to half a second."""
         waiting = _BatchWait(self.id, timeout)
         while (pause := waiting.pause_after(status := self.status())) is not None:
             self._app.pause(pause)
         return status
 
-    async def wait_async(self, timeout: str | float | None = None) -> BatchStatus:
+    async def wait_async(self, timeout: Span | None = None) -> BatchStatus:
         """`wait` without blocking the event loop."""
         waiting = _BatchWait(self.id, timeout)
         while (pause := waiting.pause_after(status := await self.status_async())) is not None:
@@ -139,11 +140,11 @@ class BatchHandle:
 class _BatchWait:
     """Says when to look at an awaited batch again."""
 
-    def __init__(self, batch: str, timeout: str | float | None) -> None:
+    def __init__(self, batch: str, timeout: Span | None) -> None:
         if slot_waits() is not None:
             raise UsageError("batch.wait", "in a handler", "give the batch a callback: then=, failed=, ended=")
         self._batch, self._timeout, self._pause = batch, timeout, FIRST_PAUSE
-        self._until = None if timeout is None else monotonic() + parse_duration(timeout)
+        self._until = None if timeout is None else monotonic() + seconds_in("timeout", timeout)
 
     def pause_after(self, status: BatchStatus) -> float | None:
         """Seconds until the next look; None if the batch has ended."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from pollconsumer.core.notation.timespan import Span
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.runtime.new_messages import Sendable, new_id
 
@@ -23,7 +24,7 @@ class BatchCalls(StoreCalls):
         then: Sendable | None = None,
         failed: Sendable | None = None,
         ended: Sendable | None = None,
-        expires: str | float | None = None,
+        expires: Span | None = None,
         cancelled_as: Literal["completed"] | None = None,
     ) -> OpenBatch:
         """A batch, for ``with`` or ``async with``, in which its ``add`` adds members.

@@ -14,7 +14,7 @@ from pollconsumer.core.messages.message import Codec
 from pollconsumer.core.messages.message_options import check_new_headers
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.cron_expression import five_fields
-from pollconsumer.core.notation.timespan import parse_duration
+from pollconsumer.core.notation.timespan import Span, parse_duration
 from pollconsumer.core.recurrence import LONGEST_CREATOR, LONGEST_NAME, MOST_TIMES, First, Recurrence
 from pollconsumer.interface.api.known import check_arguments
 from pollconsumer.interface.api.registry import RegisteredHandler
@@ -30,10 +30,10 @@ _NAME = re.compile(rf"[A-Za-z0-9_.:@+-]{{1,{LONGEST_NAME}}}")
 class PutOptions(TypedDict, total=False):
     """A recurrence, except for its name.
 
-    One of ``every``, a period in seconds or as text such as ``5m``, and ``cron``, an expression in ``timezone``.
-    ``payload``, ``priority``, ``headers``: of its messages. ``queue``: theirs, by default the handler's, else
-    ``default``. ``missed``, ``overlap``, ``after``: as of ``PollConsumer.every``. With ``enabled=False`` it is listed
-    and yields nothing.
+    One of ``every``, a period in seconds, as text such as ``5m`` or as a timedelta, and ``cron``, an expression in
+    ``timezone``. ``payload``, ``priority``, ``headers``: of its messages. ``queue``: theirs, by default the handler's,
+    else ``default``. ``missed``, ``overlap``, ``after``: as of ``PollConsumer.every``. With ``enabled=False`` it is
+    listed and yields nothing.
 
     ``first``: where it begins if it is new, or has another rule: ``now`` at once; ``next`` with the rule's next
     instant, of periods since the epoch; from an aware datetime on. Periods count from the first instant. ``times``: how
@@ -42,7 +42,7 @@ class PutOptions(TypedDict, total=False):
     """
 
     handler: Required[str]
-    every: str | float | None
+    every: Span | None
     cron: str | None
     timezone: str
     payload: Mapping[str, Any] | None
