@@ -36,23 +36,28 @@ class Average:
         """Add ``count`` durations, ``total`` seconds in all."""
         self.total += total
         self.count += count
-        self.mean = self.total / self.count
+        self.mean = self.total / self.count if self.count else None
 
 
 class Durations:
     """Handling durations: the overall average, one per handler, and how long the long ones are.
 
-    ``learned``, from earlier launches: by handler.
+    ``learned``, from earlier launches: by handler. ``window``: seconds of the launch's window. Longer durations stay
+    out of the overall average and of the excess, but for the article's loop: a message that takes longer than the
+    window outlasts it whenever it is begun, and no margin prevents that.
     """
 
-    def __init__(self, learned: Mapping[str, Histogram]) -> None:
+    def __init__(self, learned: Mapping[str, Histogram], window: float = math.inf, loop: Loop = Loop.WOKEN) -> None:
         self.measured: defaultdict[str, Histogram] = defaultdict(Histogram)
         self.longest = 0.0
-        """The longest duration that this launch has measured."""
-        self._earlier, self._learned = learned, Histogram()
+        """The longest duration that this launch has measured and counts."""
+        self.longer_than_window = 0
+        """How many durations that this launch has measured were longer than its window."""
+        self._earlier, self._learned, self._window = learned, Histogram(), window
+        self._longest_counted, self._left_out = math.inf if loop is Loop.ARTICLE else window, Average()
         self._averages = {}
         for name, earlier in learned.items():
-            self._learned.include(earlier)
+            self._learned.include(earlier.up_to(self._longest_counted))
             self._averages[name] = Average(earlier.mean or 0.0, earlier.count)
         self.overall = Average(self._learned.mean or 0.0, self._learned.count)
         self._total = self._learned.total
@@ -63,13 +68,30 @@ class Durations:
 
     def add_all(self, handler: str, durations: Sequence[float]) -> None:
         """Add ``durations`` of ``handler``: at least one."""
-        added, longest = sum(durations), max(durations)
         self.measured[handler].add_all(durations)
+        longest = max(durations)
+        if longest > self._window:
+            durations = self._counted(durations)
+            longest = max(durations, default=0.0)
+        added = sum(durations)
         self.overall.add(added, len(durations))
         self._total += added
         self.longest = max(self.longest, longest)
         if longest > self._excess:
             self._valid_below = 0.0
+
+    def _counted(self, durations: Sequence[float]) -> list[float]:
+        self.longer_than_window += sum(each > self._window for each in durations)
+        left_out = [each for each in durations if each > self._longest_counted]
+        self._left_out.add(sum(left_out), len(left_out))
+        return [each for each in durations if each <= self._longest_counted]
+
+    @property
+    def mean(self) -> float | None:
+        """The mean of all durations, those of this launch that are longer than its window, too; None before the
+        first."""
+        count = self.overall.count + self._left_out.count
+        return (self.overall.total + self._left_out.total) / count if count else None
 
     @property
     def own_mean(self) -> float | None:
@@ -99,7 +121,7 @@ class Durations:
         if self._total >= self._valid_below:
             every = Histogram()
             for each in (self._learned, *self.measured.values()):
-                every.include(each)
+                every.include(each.up_to(self._longest_counted))
             self._excess, self._valid_below = every.excess(share), self._total * 1.125
         return self._excess
 
@@ -145,7 +167,7 @@ def margin_in(window: Window, durations: Durations, rule: MarginRule, concurrenc
     needed = margin(durations.overall.mean, expected, factor, concurrency)
     if rule.overrun_target < 1:
         needed = max(needed, durations.excess(rule.overrun_target / concurrency))
-    return max(rule.min_margin, min(needed, max((window.stop_before - window.start) / 2, durations.longest)))
+    return max(rule.min_margin, min(needed, max(window.length / 2, durations.longest)))
 
 
 def brief(rule: MarginRule, concurrency: int) -> float:

@@ -52,6 +52,17 @@ class Histogram:
         for bucket, count in other.counts.items():
             self.counts[bucket] += count
 
+    def up_to(self, longest: float) -> Histogram:
+        """The durations of at most ``longest``, and those in its bucket. Where longer ones are left out, the sum is
+        that of the others' upper bounds: at most 4.4 % too great for durations of a millisecond or more."""
+        first = bisect_left(BOUNDS, longest) + 1
+        longer = sum(count * BOUNDS[bucket - 1] for bucket, count in self.counts.items() if bucket >= first)
+        if not longer:
+            return self
+        kept = {bucket: count for bucket, count in self.counts.items() if bucket < first}
+        whole = sum(count * BOUNDS[bucket] for bucket, count in kept.items())
+        return Histogram(min(whole, max(0.0, self.total - longer)), kept)
+
     @property
     def mean(self) -> float | None:
         return self.total / self.count if self.count else None

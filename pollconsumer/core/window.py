@@ -42,6 +42,10 @@ class Window(NamedTuple):
     start: float
     stop_before: float
 
+    @property
+    def length(self) -> float:
+        return self.stop_before - self.start
+
     def has_time(self, now: float, needed: float) -> bool:
         """Whether ``needed`` seconds from ``now`` end before stop_before."""
         return now + needed < self.stop_before

@@ -51,7 +51,8 @@ def consume(
         if aliases:
             store.upkeep.rename(aliases)
         store.part(options.queues)
-        durations = Durations(launch.leases.learned(launch.holder.group, handlers, aliases))
+        learned = launch.leases.learned(launch.holder.group, handlers, aliases)
+        durations = Durations(learned, launch.window.length, options.loop)
         offered = {name for name, each in handlers.items() if each.name not in launch.leases.paused_handlers}
         options = options._replace(queues=_announce(launch, options.queues, lost, offered))
         left_out = wanted.difference(options.queues) | lost

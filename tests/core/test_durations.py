@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.choices import Loop
 from pollconsumer.core.durations import MEMORY, Average, Durations, ahead, brief, margin, margin_in
-from pollconsumer.core.histogram import BOUNDS, GENERATION, Histogram
+from pollconsumer.core.histogram import BOUNDS, GENERATION, LAST, PER_DOUBLING, Histogram
 from pollconsumer.core.window import Window
 from pollconsumer.tuning.forecast.consumer_rules import Margin
 from tests.runtime.virtual import histogram
@@ -121,6 +122,69 @@ def test_one_long_duration_among_short_ones_leaves_half_of_each_later_window_unt
         durations.add("fast", 0.01)
         assert margin_in(WINDOW, durations, RULE, 1) <= 30.0
     assert margin_in(WINDOW, Durations({"fast": histogram(0.01, GENERATION)}), RULE, 1) == RULE.min_margin
+
+
+REPORT, MAIL = histogram(180.0, 8), histogram(0.01, 800)
+
+
+def in_window(**learned: Histogram) -> Durations:
+    return Durations(learned, WINDOW.length)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_durations_longer_than_the_window_leave_its_margin_as_it_is_whether_remembered_or_measured(
+    together: bool,
+) -> None:
+    """``together``: one handler has long and short ones."""
+    mixed = Histogram()
+    for each in (REPORT, MAIL):
+        mixed.include(each)
+    durations = in_window(mail=mixed) if together else in_window(report=REPORT, mail=MAIL)
+    assert margin_in(WINDOW, durations, RULE, 1) == RULE.min_margin
+    assert durations.overall.mean == pytest.approx(0.01, rel=0.05)
+    durations.add("mail" if together else "report", 200.0)
+    assert margin_in(WINDOW, durations, RULE, 1) == RULE.min_margin
+    assert durations.longest == 0.0
+    assert durations.measured["mail" if together else "report"].total == 200.0
+    assert (durations.expected("mail" if together else "report") or 0.0) > 1.0
+    assert durations.longer_than_window == 1
+
+
+def test_durations_as_long_as_the_window_count() -> None:
+    remembered = histogram(0.01, 900)
+    remembered.include(histogram(60.0, 100))
+    assert margin_in(WINDOW, in_window(report=remembered), RULE, 1) == 30.0
+    durations = in_window(mail=MAIL)
+    durations.add("report", 60.0)
+    assert margin_in(WINDOW, durations, RULE, 1) > 50.0
+
+
+def test_a_launch_that_has_measured_nothing_but_longer_ones_has_the_margin_of_its_estimate() -> None:
+    durations = in_window()
+    durations.add_all("report", [180.0, 200.0])
+    assert durations.overall.mean is None
+    assert margin_in(WINDOW, durations, RULE, 1) == 10.0
+
+
+def test_the_articles_loop_counts_durations_longer_than_the_window() -> None:
+    durations = Durations({}, WINDOW.length, Loop.ARTICLE)
+    durations.add("report", 180.0)
+    assert margin_in(WINDOW, durations, RULE._replace(loop=Loop.ARTICLE), 1) == 900.0
+    assert durations.longer_than_window == 1
+
+
+@given(st.lists(st.floats(0, 20_000), min_size=1, max_size=40), st.floats(0.5, 20_000))
+def test_the_durations_of_a_histogram_up_to_a_longest_one_are_those_of_the_buckets_that_may_have_one(
+    added: list[float], longest: float
+) -> None:
+    every = Histogram()
+    every.add_all(added)
+    found = every.up_to(longest)
+    bucket = bisect_left(BOUNDS, longest)
+    kept = [each for each in added if min(bisect_left(BOUNDS, each), LAST) <= bucket]
+    assert found.count == len(kept)
+    assert math.fsum(kept) <= found.total * (1 + 1e-9) + 1e-9
+    assert found.total <= math.fsum(kept) * 2 ** (1 / PER_DOUBLING) + 0.001 * len(kept) + 1e-9
 
 
 def test_240_slots_leave_half_of_the_window_to_short_messages_and_all_but_the_least_margin_once_they_are_known() -> (

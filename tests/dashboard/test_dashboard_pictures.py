@@ -58,6 +58,7 @@ def test_what_outlasts_the_window_stands_above_it() -> None:
     assert heights(group) == {"waiting": [1.0], "work": [59.0], "over": [7.0]}
     assert group.overran == 1
     assert group.top >= 67
+    assert only(late | {"longer_than_window": 1}).overran == 0
 
 
 def test_a_launch_that_started_late_stands_as_much_higher() -> None:

@@ -82,6 +82,7 @@ handled                     whole number              12
 failed                      whole number              1
 released                    whole number              0
 yielded                     whole number              0
+longer_than_window          whole number              0                              messages, of one attempt each
 average_seconds             seconds                   0.1                            of a handling
 margin_seconds              seconds                   0.5
 gap_seconds                 seconds or null           0.1                            since the lease was released

@@ -335,7 +335,7 @@ class VirtualLaunch:
             cast("Launch", self),
             {HANDLER: handler},
             InlineExecutor(self.clock) if inline else cast("Any", self.slots),
-            Durations(learned),
+            Durations(learned, self.window.length, settings.loop),
             cast("Any", VirtualWake(self.store, None if inline else self.slots)),
         )
 

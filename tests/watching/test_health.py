@@ -332,6 +332,12 @@ def test_overruns_are_found_if_they_are_twice_as_frequent_as_their_target() -> N
     assert names(facts(ledger=[*launches(count=3, **late), *launches(ago=185)], expected=strict)) == ["overruns"]
 
 
+def test_a_launch_that_a_message_longer_than_its_window_has_kept_is_no_overrun() -> None:
+    late: dict[str, Any] = {"running_seconds": 185.0, "longer_than_window": 1}
+    assert names(facts(ledger=launches(**late))) == []
+    assert names(facts(ledger=launches(**(late | {"longer_than_window": 0})))) == ["overruns"]
+
+
 def test_a_target_follows_from_the_launcher_that_the_ledger_names() -> None:
     ledger = [*launches(count=3, running_seconds=65.0), *launches(ago=185, count=27)]
     assert names(facts(ledger=ledger)) == []

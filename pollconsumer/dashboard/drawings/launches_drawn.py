@@ -33,7 +33,8 @@ PUNCTUAL = 0.1
 
 class DrawnLaunch(NamedTuple):
     """A launch. ``at``: seconds from the beginning of the hour to its tick; all other times are seconds from that tick.
-    ``window``: its end, None if that is unknown; ``died``: it did not end by itself."""
+    ``window``: its end, None if that is unknown; ``died``: it did not end by itself; ``long_work``: it handled a
+    message that took longer than its window."""
 
     at: float
     started: float
@@ -43,6 +44,7 @@ class DrawnLaunch(NamedTuple):
     window: float | None
     margin: float
     died: bool
+    long_work: bool
     runs: bool
     handled: int
     failed: int
@@ -96,7 +98,7 @@ def _draw(role: str, queues: str, entries: Sequence[Mapping[str, Any]], now: int
         top=top,
         most_handled=most,
         launches=len(found),
-        overran=sum(_overran(each) > 0 for each in found),
+        overran=sum(_overran(each) > 0 and not each.long_work for each in found),
         died=sum(each.died for each in found),
         covered=covered,
         longest_gap=longest_gap,
@@ -134,6 +136,7 @@ def _launched(entry: Mapping[str, Any], now: int) -> DrawnLaunch:
         window=window,
         margin=margin,
         died=reason in ABNORMAL,
+        long_work=entry["longer_than_window"] > 0,
         runs=runs,
         handled=entry["handled"],
         failed=entry["failed"],

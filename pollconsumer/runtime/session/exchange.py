@@ -164,8 +164,8 @@ class Exchange:
         """Count for the ledger what was handled until now."""
         settling, pace = self._settling, self._pace
         released = settling.released + self.returned
-        average = pace.durations.overall.mean or 0.0
-        counts = Counts(settling.handled, settling.failed, released, settling.yielded, average, pace.margin())
+        average, longer = pace.durations.mean or 0.0, pace.durations.longer_than_window
+        counts = Counts(settling.handled, settling.failed, released, settling.yielded, average, pace.margin(), longer)
         self._launch.progress.count(counts)
 
     def begin(self, reservations: Sequence[Reservation], done: Sequence[Done] = ()) -> int:

@@ -14,7 +14,8 @@ from pollconsumer.store.records.id_text import id_text
 
 InHand = dict[tuple[str, str, int], int]
 
-_NUMBERS = ("running_seconds", "handled", "failed", "released", "yielded", "average_seconds", "margin_seconds", "pid")
+_COUNTS = ("handled", "failed", "released", "yielded", "longer_than_window")
+_NUMBERS = ("running_seconds", *_COUNTS, "average_seconds", "margin_seconds", "pid")
 _INSTANTS = ("started_ms", "acquired_ms", "ended_ms")
 _MAYBE = ("launch_offset_seconds", "exit_seconds")
 _TEXTS = ("platform", "launcher", "run_id", "host", "config", "handlers")

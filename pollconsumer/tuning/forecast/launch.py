@@ -82,7 +82,8 @@ class ForecastLaunch:
 
     def acquire(self, now: float, learned: Histogram) -> None:
         self.acquired = self.now = now
-        self.durations, rules = Durations({HANDLER: learned}), self._rules
+        rules = self._rules
+        self.durations = Durations({HANDLER: learned}, self.window.length, rules.loop)
         self._rule = Margin(
             rules.estimated_duration, rules.tolerance_factor, self.min_margin, rules.overrun_target, rules.loop
         )

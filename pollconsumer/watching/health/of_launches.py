@@ -100,10 +100,13 @@ def _of_overruns(recent: Sequence[Mapping[str, Any]], queues: str, expected: Exp
 
 
 def _outlasted(launch: Mapping[str, Any]) -> bool | None:
-    """Whether a launch was there after the next one was due; None if that is unknown."""
+    """Whether a launch was there after the next one was due, and no message that took longer than its window kept it;
+    None if that is unknown."""
     past = past_launch(dict(launch))
     if past.next_tick is None:
         return None
+    if launch.get("longer_than_window"):  # GUARD what a launch may outlast its window for
+        return False
     return bool(launch["running_seconds"] > past.next_tick + max(0.0, past.offset or 0.0) + LATE)
 
 

@@ -23,6 +23,7 @@ NAMES = (
     "failed",
     "released",
     "yielded",
+    "longer_than_window",
     "average_seconds",
     "margin_seconds",
     "gap_seconds",

@@ -17,7 +17,7 @@ from pollconsumer.runtime.launch.shared_memory.flight import Flight
 from pollconsumer.runtime.launch.shared_memory.stops import Stops
 from pollconsumer.store.leases import Acquired
 
-_COUNTS = struct.Struct("qqqqdd")
+_COUNTS = struct.Struct("qqqqddq")
 """The fields of `Counts`."""
 _END = struct.Struct("qq")
 _COUNTS_AT = 8
@@ -38,6 +38,7 @@ class Counts(NamedTuple):
     yielded: int = 0
     average: float = 0.0
     margin: float = 0.0
+    longer_than_window: int = 0
 
     def of_messages(self) -> tuple[int, int, int, int]:
         return self.handled, self.failed, self.released, self.yielded
@@ -130,6 +131,7 @@ class Identity(NamedTuple):
             "yielded": counts.yielded,
             "average_seconds": counts.average,
             "margin_seconds": counts.margin,
+            "longer_than_window": counts.longer_than_window,
             "launch_offset_seconds": _rounded(self.launch_offset),
             "next_tick_seconds": _rounded(self.next_tick),
             "exit_seconds": _rounded(leaving),
