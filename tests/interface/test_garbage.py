@@ -96,6 +96,7 @@ FOUND = [
     ("batch_callbacks", "value an array", "batch show b"), ("batch_callbacks", "value a byte", "/batches?queue=mail"),
     ("places_taken", "value a word", "run"), ("rates", "value longer", "run"), ("dead_letters", "score -inf", "/dead"),
     ("{}:store-id", "value a byte", "status"), ("counters", "value flipped", "cancel --queue mail --yes"),
+    ("rows", "type string", "run"), ("outbox", "type string", "move"),
 ]  # fmt: skip
 """What once ended a launch, or a command with a traceback."""
 

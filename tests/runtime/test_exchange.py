@@ -13,7 +13,7 @@ from unittest.mock import patch
 import pytest
 
 from pollconsumer.core.durations import Average
-from pollconsumer.core.news.events import ReservationsLost
+from pollconsumer.core.news.events import QueueLeftOut, ReservationsLost
 from pollconsumer.core.news.progress import Progress
 from pollconsumer.core.queue_order import Turns
 from pollconsumer.interface.testing.clock import VirtualClock
@@ -91,6 +91,19 @@ def exchanging() -> Iterator[Exchanging]:
     exchanging = Exchanging()
     yield exchanging
     exchanging.opener.close()
+
+
+def test_what_was_reserved_beside_a_queue_with_unusable_keys_is_reserved_again_uncharged(
+    exchanging: Exchanging,
+) -> None:
+    exchanging.complete(exchanging.reserve("of other", "other"))
+    store, rows = exchanging.launch.store, exchanging.look("other").key("rows")
+    store.wire.all([("DEL", rows), ("SET", rows, "a text")])
+    store.enqueue([message(f"of mail {n}") for n in range(2)])
+    exchanging.exchange.reserve()
+    reserved = [(each.id, each.attempt) for each in iter(exchanging.exchange.next, None)]
+    assert reserved == [(b"of mail 0", 1), (b"of mail 1", 1)]
+    assert [type(event) for event in exchanging.told] == [QueueLeftOut]
 
 
 @pytest.mark.parametrize("handled", [[], ["plain"], ["plain", "keyed"], ["elsewhere"], ["plain", "elsewhere"]], ids=str)

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.core.news.events import OrphansRecovered
+from pollconsumer.core.news.events import OrphansRecovered, QueueLeftOut
 from pollconsumer.core.window import Window
 from pollconsumer.runtime.mover import MARGIN, Mover, MoverOptions
+from pollconsumer.store.queues.outbox_entry import pack
 from pollconsumer.store.records.reservations import Holder
 from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from tests.conftest import NAMESPACE
+from tests.site import wait_until
 from tests.store import acting
 
 if TYPE_CHECKING:
@@ -103,3 +105,31 @@ def test_the_first_look_at_a_queue_tells_of_the_orphans_that_it_recovers(store: 
     assert mover.queues() == [acting.QUEUE]
     assert told == [OrphansRecovered(acting.QUEUE, 1)]
     assert not store.wire.command("EXISTS", store.keys.queue(acting.QUEUE, "served"))
+
+
+def test_of_two_queues_the_one_whose_keys_cannot_be_used_is_left_out_not_the_sender(store: RedisStore) -> None:
+    told: list[Event] = []
+    launch = SimpleNamespace(
+        window=Window(0.0, 60.0),
+        clock=lambda: 0.0,
+        store=store,
+        holder=Holder("mover:0", "3", "mover"),
+        emit=told.append,
+        attendance=SimpleNamespace(seen_ms=4),
+        progress=SimpleNamespace(count=lambda _: None),
+        leases=SimpleNamespace(live_fences=list),
+    )
+    store.enqueue([acting.message("there", queue="broken")])
+    store.enqueue([acting.message("late", delay=acting.HOUR)])
+    recurring = LaunchRecurrences(store.wire, NAMESPACE)
+    mover = Mover(MoverOptions(1.0, 100), cast("Launch", launch), recurring, cast("Any", None))
+    assert sorted(mover.queues()) == ["broken", acting.QUEUE]
+    store.wire.command(
+        "RPUSH", store.keys.queue(acting.QUEUE, "outbox"), pack([acting.message("x", queue="broken")], 0)
+    )
+    store.wire.all([("DEL", key := store.keys.queue("broken", "rows")), ("SET", key, "a text")])
+    mover.promote()
+    mover.maintain()
+    assert [cast("Any", event).queue for event in told if isinstance(event, QueueLeftOut)] == ["broken"]
+    store.enqueue([acting.message("later", delay=1)])
+    wait_until(lambda: mover.promote()[0] == 1, "the message that is due")

@@ -53,6 +53,13 @@ def test_an_id_pushed_twice_beside_a_cancelled_one_leaves_no_wrong_count(
     assert look.hash("counters").get("left over", b"0") == b"0"
 
 
+def test_a_count_that_is_no_number_begins_anew(store: RedisStore, look: Looking, person: Interventions) -> None:
+    store.enqueue([message("gone"), message("a")])
+    store.wire.command("HSET", look.key("counters"), "left over", "garbage")
+    person.cancel(QUEUE, "gone")
+    assert look.hash("counters")["left over"] == b"1"
+
+
 def test_a_count_of_what_is_left_over_ends_with_the_ready_messages(
     store: RedisStore, look: Looking, inspector: Inspector
 ) -> None:

@@ -263,12 +263,13 @@ GOOD = {"id": "i", "queue": "q", "handler": "h", "payload": "{}"}
         ),
     ],
 )
-def test_what_somebody_else_wrote_there_is_dropped_and_holds_up_nothing(
+def test_what_somebody_else_wrote_there_is_kept_for_a_person_and_holds_up_nothing(
     store: RedisStore, look: Looking, garbage: bytes
 ) -> None:
     store.wire.command("RPUSH", look.key("outbox"), garbage, pack([message("child")], 0))
     assert outbox.send(store, QUEUE, print) == 1
     assert (look.listed("ready"), look.listed("outbox")) == (["child"], [])
+    assert store.wire.command("LRANGE", look.key("quarantine"), 0, -1) == [garbage]
 
 
 def test_what_a_newer_version_is_to_send_on_is_left_for_it_and_holds_nothing_up(
