@@ -9,9 +9,11 @@ from typing import NamedTuple
 from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.core.lifecycle import State
 from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.interventions import Interventions
-from pollconsumer.store.reading.batch_reader import BatchReader, BatchStatus
+from pollconsumer.store.reading.batch_reader import MALFORMED, BatchReader, BatchStatus
 from pollconsumer.store.reading.messages import Message
+from pollconsumer.store.records.id_text import id_bytes
 
 
 class CancelledMembers(NamedTuple):
@@ -31,11 +33,12 @@ class RedrivenMembers(NamedTuple):
 
 class BatchInterventions:
     def __init__(self, wire: Wire, namespace: str) -> None:
+        self._wire, self._keys = wire, Keys(namespace)
         self._reader, self._interventions = BatchReader(wire, namespace), Interventions(wire, namespace)
 
     def cancel(self, batch: BatchStatus) -> Iterator[CancelledMembers]:
-        """Cancel the members that have not ended; ask those in hand to stop. Yields after each chunk what was done
-        until then."""
+        """Cancel the members that have not ended; ask those in flight to stop. Yields after each chunk what was done
+        until then. A malformed batch is forgotten by the next launch of its queue, or a mover."""
         cancelled = asked_to_stop = 0
         for queues in self._chunks(batch, "unended", lambda message: not message.state.has_ended):
             for queue, ids in queues.items():
@@ -46,6 +49,8 @@ class BatchInterventions:
                         self._interventions.stop(queue, each)
                         asked_to_stop += 1
             yield CancelledMembers(cancelled, asked_to_stop)
+        if batch.state == MALFORMED:
+            self._wire.command("ZADD", self._keys.queue(batch.home, "batch_instants"), 0, id_bytes(batch.id))
 
     def redrive(self, batch: BatchStatus) -> Iterator[RedrivenMembers]:
         """Return the dead members to their queues. Yields after each chunk what was done until then."""

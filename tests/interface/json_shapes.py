@@ -134,7 +134,7 @@ concurrency                 whole number              1
 """
 _BATCH = """
 id                          text                      "import-42"
-state                       text                      "open"                         closed, ended, abandoned, expired
+state                       text                      "open"                         or another of `list --state`
 total                       whole number              0                              open: what members added
 outstanding                 whole number              0
 completed                   whole number              0

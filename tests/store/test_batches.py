@@ -13,9 +13,13 @@ import pytest
 from pollconsumer.core.errors import NodeLost, NotFound
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.packed_message import FIRST
+from pollconsumer.store.batch_interventions import BatchInterventions
+from pollconsumer.store.limits import Retention
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.batches import Batches
 from pollconsumer.store.queues.outbox_entry import pack
+from pollconsumer.store.reading.batch_reader import MALFORMED, BatchReader
+from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, expire, release, retry, send_and_die
 from tests.store.batching import HOME, OTHER, OneBatch, complete_member, member, new_batch
 
@@ -517,3 +521,21 @@ def test_a_callback_has_no_result_of_any_member_in_it(result: str, batch: OneBat
     records = Looking(store, HOME).hash("records")
     assert told + sum(map(len, records.values())) < 1000
     assert records.keys() == {"b:then", "b:ended"}
+
+
+@pytest.mark.parametrize("garbage", [b"", b"\xff", b"\0" * 54, b"\xff" * 55])
+def test_a_batch_whose_state_cannot_be_read_is_shown_as_malformed_and_forgotten_once_it_is_cancelled(
+    batch: OneBatch, store: RedisStore, garbage: bytes
+) -> None:
+    batch.add(member(0))
+    home = Looking(store, HOME)
+    store.wire.command("HSET", home.key("batches"), "b", garbage)
+    assert batch.counts() == (MALFORMED, 0, 0, 0, 0, 0)
+    reader = BatchReader(store.wire, NAMESPACE)
+    assert [each.state for each in reader.batches()] == [MALFORMED]
+    assert reader.states([HOME]) == {HOME: {MALFORMED: 1}}
+    assert len([*BatchInterventions(store.wire, NAMESPACE).cancel(batch.status())]) == 1
+    store.upkeep.trim(HOME, Retention())
+    with pytest.raises(NotFound):
+        batch.status()
+    assert (home.ranked("batch_instants"), home.hash("batches"), home.hash("batch_callbacks")) == ([], {}, {})

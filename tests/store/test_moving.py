@@ -256,6 +256,16 @@ def test_a_store_closes_once_no_lease_is_held_and_gives_none_until_then(store: R
         leases.acquire(GROUP, "two", "{}", "{}")
 
 
+def test_a_mark_of_a_closing_store_that_does_not_expire_is_named_instead_of_turning_launches_away(
+    store: RedisStore, leases: Leases
+) -> None:
+    store.wire.command("SET", mark := store.keys.control("closing"), "garbage")
+    with pytest.raises(StoreRefused, match=mark):
+        leases.acquire(GROUP, "one", "{}", "{}")
+    store.wire.command("PEXPIRE", mark, 60_000)
+    assert leases.acquire(GROUP, "one", "{}", "{}") == TurnedAway(())
+
+
 def test_an_export_that_waits_while_another_one_closes_the_store_continues_with_it(
     store: RedisStore, leases: Leases
 ) -> None:

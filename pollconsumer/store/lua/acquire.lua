@@ -40,7 +40,9 @@ for i = 1, #slots do
   if lease[3] == ARGV[1] then return {1, i - 1, lease[1], tonumber(lease[4]), recent()} end  -- GUARD repeated call
   held[i] = lease
 end
-if redis.call('EXISTS', closing) == 1 then return {-1, {}} end  -- GUARD none while the store is to close
+local closes = redis.call('PTTL', closing)
+if closes == -1 then return redis.error_reply('FOREIGN ' .. closing) end  -- GUARD a store that is to close for ever
+if closes >= 0 then return {-1, {}} end  -- GUARD none while the store is to close
 for i = 1, #slots do
   local lease = held[i]
   local sign = lease[1] and lease[1] .. ':' .. lease[2]

@@ -21,15 +21,16 @@ CALLED = {"then": 4, "failed": 8, "ended": 2}
 """The callbacks, and the flags of those that are enqueued."""
 PER_CHUNK, FIRST_ADDED = 512, 1 << 20
 """Members in a field of ``batch_members``, and the first number of added members, as in ``lua/parts/batches.lua``."""
-STATE_BYTES, LAST_NUMBER = 55, 10**8
-"""The bytes of a batch's state, and the number above all of members, which have eight digits in their ids."""
+NUMBERS, STATE_BYTES, LAST_NUMBER = 9, 55, 10**8
+"""The numbers and the bytes of a batch's state, and the number above all of members: their ids have eight digits."""
 LOOKED_THROUGH = 100
 """Chunks in which some members are looked for at once."""
 OUTSTANDING, COMPLETED, DEAD, OTHERWISE = range(4)
 """Codes of members."""
 _FLAGS = {"abandoned": 16, "expired": 32, "ended": 2, "closed": 1}
 """How a batch is, by the first flag that it has."""
-STATES = ("open", "closed", "ended", "abandoned", "expired")
+MALFORMED = "malformed"
+STATES = ("open", "closed", "ended", "abandoned", "expired", MALFORMED)
 UNFINISHED = STATES[:2]
 UNCLOSED = ("open", "abandoned")
 WAITING = "waiting"
@@ -61,9 +62,9 @@ class BatchCallback(NamedTuple):
 
 
 class BatchStatus(NamedTuple):
-    """A batch. ``state``: open, closed, ended, abandoned or expired; instants in epoch ms, None for none. Of one that
-    is open, ``total`` counts what its members have added; of one that is abandoned, what has ended at least. ``home``:
-    the queue that counts its members."""
+    """A batch. ``state``: open, closed, ended, abandoned, expired, or malformed: nobody can read its state, and all
+    numbers are 0. Instants in epoch ms, None for none. Of an open batch, ``total`` counts what its members have added;
+    of an abandoned one, what has ended at least. ``home``: the queue that counts its members."""
 
     id: str
     home: str
@@ -125,7 +126,7 @@ class BatchReader:
         first, last = self._wire.all([("ZRANGE", instants, 0, COUNTED - 1), ("ZRANGE", instants, -COUNTED, -1)])
         ids = {*first, *last}
         stored = self._wire.command("HMGET", self._keys.queue(home, "batches"), *ids) if ids else []
-        return Counter(_state_of(each[0]) for each in stored if _is_sound(each))
+        return Counter(_state_of(each[0]) if _is_sound(each) else MALFORMED for each in stored if each is not None)
 
     def queues_ahead(self, batch: BatchStatus, most: int) -> list[str]:
         """The queues of ``most`` outstanding members at most, of those that were added first and last."""
@@ -253,9 +254,9 @@ class BatchReader:
         return [*read_messages(self._wire, self._keys, queue, list(map(id_bytes, ids)), for_producer=True)]
 
     def _counted(self, home: str, batch_id: str) -> BatchStatus | None:
-        """The batch without its callbacks."""
+        """The batch without its callbacks; None if it is malformed: then no script takes it for a batch."""
         state = self._wire.command("HGET", self._keys.queue(home, "batches"), batch_id)
-        return _status(home, batch_id, state, [None] * len(CALLED))
+        return _status(home, batch_id, state, [None] * len(CALLED)) if _is_sound(state) else None
 
     def _read(self, home: str, ids: Sequence[str]) -> list[BatchStatus | None]:
         fields = [f"{each}\n{name}" for each in ids for name in CALLED]
@@ -271,7 +272,7 @@ class BatchReader:
             _status(home, each, state, stored[3 * at : 3 * at + 3])
             for at, (each, state) in enumerate(zip(ids, states, strict=True))
         ]
-        flags = [state[0] if state else 0 for state in states]
+        flags = [state[0] if _is_sound(state) else 0 for state in states]
         enqueued = self._states_of(
             each
             for batch, known in zip(found, flags, strict=True)
@@ -307,11 +308,13 @@ def _ended(batch: BatchStatus) -> int:
 
 
 def _status(home: str, batch_id: str, state: bytes | None, stored: Sequence[bytes | None]) -> BatchStatus | None:
-    """A batch; None if there is none, or if its state is corrupt: then no script takes it for one."""
-    if not _is_sound(state):
+    """A batch; None if there is none."""
+    if state is None:
         return None
-    total, completed, dead, cancelled, expired, created, ended, expires, _ = _numbers_of(state)
-    is_how = _state_of(state[0])
+    is_how, numbers = MALFORMED, [0] * NUMBERS
+    if _is_sound(state):
+        is_how, numbers = _state_of(state[0]), _numbers_of(state)
+    total, completed, dead, cancelled, expired, created, ended, expires, _ = numbers
     if is_how == "abandoned":  # its producer told no total
         total = max(total, completed + dead + cancelled + expired)
     callbacks = tuple(

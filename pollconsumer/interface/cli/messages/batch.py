@@ -74,7 +74,7 @@ def show(batch_id: str, watch: bool, as_json: bool) -> None:
             (each["name"], f"{each['handler']}, {each['message_id']}: {each['state'] or 'not enqueued'}")
             for each in details["callbacks"]
         ),
-        ("created", details["created_at"]),
+        *given_row("created", details["created_at"]),
         *given_row("ended", details["ended_at"]),
         *given_row("expires", details["expires_at"]),
     ]
@@ -87,7 +87,7 @@ def show(batch_id: str, watch: bool, as_json: bool) -> None:
 @JSON_OBJECT
 def cancel(batch_id: str, yes: bool, as_json: bool) -> None:
     """Cancel all members that have not ended; those in hand are asked to stop. Launches of their queues, or a mover,
-    tell the batch of it: show counts them after that."""
+    tell the batch of it: show counts them after that. A malformed batch is forgotten by them."""
     reader = opened(BatchReader)
     status = reader.batch(batch_id)
     if not yes:
@@ -137,7 +137,7 @@ def _describe(status: BatchStatus) -> dict[str, Any]:
         "id": status.id,
         "state": status.state,
         **{name: getattr(status, name) for name in COUNTS},
-        "created_at": iso(status.created_at),
+        "created_at": iso(status.created_at) if status.created_at else None,
         "ended_at": status.ended_at and iso(status.ended_at),
         "expires_at": status.expires_at and iso(status.expires_at),
     }
