@@ -12,12 +12,11 @@ from pollconsumer.core.launcher.detection import DEMANDED_VARIABLE, ON_DEMAND_BY
 from pollconsumer.interface.launch_process import launch_command, launch_environment
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import OUTCOME_VARIABLE
+from pollconsumer.interface.settings.values import BUDGET
 from pollconsumer.store.client.own_descriptors import above_standard
 from pollconsumer.web.launch_outcome import has_told, told_outcome
 
 STANDARD_ERROR = 2
-LINGER = 2.0
-"""Seconds for which there must be nothing left before a launch ends: hosts bill the time of a request."""
 
 
 class LaunchChild:
@@ -38,7 +37,7 @@ class LaunchChild:
         self._told, self._reading, self._is_unawaited = os.fdopen(told, "rb", buffering=0), Lock(), False
         try:
             self._process = subprocess.Popen(
-                command_of(seconds),
+                command_of(seconds, settings.web.linger),
                 cwd=settings.directory,
                 env=environment | {OUTCOME_VARIABLE: str(telling)},
                 stdin=subprocess.DEVNULL,
@@ -79,6 +78,7 @@ class LaunchChild:
             return code, told_outcome(self._told.fileno())
 
 
-def command_of(seconds: float) -> list[str]:
+def command_of(seconds: float, linger: str) -> list[str]:
     """The command line of a launch with a window of ``seconds``."""
-    return launch_command("--timeout", f"{seconds:.15g}s", "--linger", f"{LINGER:g}s")
+    window = f"{seconds:.15g}s"
+    return launch_command("--timeout", window, "--linger", window if linger == BUDGET else linger)

@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from pollconsumer import PollConsumer
-from pollconsumer.web import LaunchEndpoint, launch_child, launch_starter
+from pollconsumer.web import LaunchEndpoint, launch_starter
 from tests.web.conftest import TOKEN, request_of
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ LaunchEndpoint(PollConsumer(config="config.toml")).answer(WebRequest("POST", "/l
 
 
 @pytest.fixture(autouse=True)
-def of_the_site(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(launch_child, "LINGER", 0.01)
-    site.environment |= {"POLLCONSUMER_WEB__TOKEN": TOKEN, "POLLCONSUMER_WEB__BUDGET": "60s"}
+def of_the_site(site: Site) -> Iterator[None]:
+    web = {"TOKEN": TOKEN, "BUDGET": "60s", "LINGER": "10ms"}
+    site.environment |= {f"POLLCONSUMER_WEB__{name}": value for name, value in web.items()}
     site.keep_settings()
     with mock.patch.dict(os.environ, site.environment, clear=True):
         yield
@@ -57,6 +57,14 @@ def test_a_request_has_a_launch_handle_what_is_ready(site: Site, capfd: pytest.C
     printed = capfd.readouterr()
     assert "never again" in printed.err
     assert printed.out == ""
+
+
+def test_a_launch_that_lingers_for_its_budget_ends_with_its_window_and_not_when_nothing_is_left(site: Site) -> None:
+    message = site.enqueue("record", name="a")
+    answered = launched(site, POLLCONSUMER_WEB__BUDGET="8s", POLLCONSUMER_WEB__LINGER="budget")
+    assert (answered.status, answered.said["handled"]) == (200, 1)
+    assert answered.said["stop_reason"] in ("no_time_to_handle", "no_time_to_idle")
+    assert site.state(message) == "completed"
 
 
 def test_while_another_launch_holds_the_lease_the_answer_comes_at_once_and_nobody_waits(site: Site) -> None:

@@ -41,7 +41,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Program:
 
     def be(text: str) -> None:
         command = [sys.executable, "-I", "-c", TELL + text]
-        monkeypatch.setattr(launch_child, "command_of", lambda _: command)
+        monkeypatch.setattr(launch_child, "command_of", lambda *_: command)
 
     return be
 
@@ -176,7 +176,7 @@ def test_the_window_is_what_budget_and_caller_leave_for_it(
     config.write_text(f'[web]\ntoken = "{TOKEN}"\nbudget = "{budget}"\n')
     windows: list[float] = []
 
-    def command(seconds: float) -> list[str]:
+    def command(seconds: float, _linger: str) -> list[str]:
         windows.append(seconds)
         return [sys.executable, "-I", "-c", ""]
 
@@ -226,12 +226,13 @@ def test_the_launch_does_not_find_the_headers_of_a_request_by_cgi(
 
 
 def test_the_command_line_has_no_secret_and_is_a_launch_that_leaves(config: Path) -> None:
-    command = launch_child.command_of(24.0)
+    command = launch_child.command_of(24.0, "2s")
     assert command[1:] == [
         *("-m", "pollconsumer", "run", "--handoff", "deadline", "--launcher", "parallel", "--if-free"),
         *("--until-empty", "--timeout", "24s", "--linger", "2s"),
     ]
     assert str(config) not in command
+    assert launch_child.command_of(24.0, "budget")[-2:] == ["--linger", "24s"]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +249,7 @@ def test_a_server_that_has_python_built_in_is_not_taken_for_the_interpreter(
 ) -> None:
     monkeypatch.setattr(sys, "executable", executable)
     monkeypatch.setattr(sys, "prefix", "/srv/venv")
-    assert launch_child.command_of(24.0)[0] == found
+    assert launch_child.command_of(24.0, "2s")[0] == found
 
 
 def test_where_no_process_can_be_started_the_client_is_to_come_again(
@@ -286,7 +287,7 @@ from pollconsumer.web import LaunchEndpoint, launch_child
 from pollconsumer.web.web_exchange import WebRequest
 
 config, token, *command = sys.argv[1:]
-launch_child.command_of = lambda _: command
+launch_child.command_of = lambda *_: command
 endpoint = LaunchEndpoint(PollConsumer(config=config))
 request = WebRequest("POST", "/launch", {"authorization": f"Bearer {token}"}, lambda _: b"")
 Path(config).with_name("answer").write_bytes(endpoint.answer(request).content())

@@ -31,6 +31,8 @@ CRON_FIELDS = (
 LONGEST_LABEL = 63
 PROCESS = "process"
 """The way of ``on_demand`` that needs no endpoint."""
+BUDGET = "budget"
+"""All the time that a request has left, as ``linger``."""
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven")
 _MEMORY = r"(?i)(\d+(?:\.\d+)?)\s*(?:([KMG])(i?)B?|B?)"
 
@@ -157,6 +159,15 @@ def check_on_demand(way: str) -> None:
             check_address(way)
         except ValueError as error:
             raise ValueError(f"{PROCESS}, or the URL of an endpoint: {error}") from None
+
+
+def check_linger(linger: str) -> None:
+    """Raise ValueError for what is neither a duration nor the budget."""
+    if linger != BUDGET:
+        try:
+            parse_duration(linger)
+        except ValueError:
+            raise ValueError(f"write a duration, as in 2s, or {BUDGET}") from None
 
 
 def check_log_target(target: str) -> None:

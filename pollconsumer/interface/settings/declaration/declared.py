@@ -148,6 +148,10 @@ class WebSettings(Section):
     budget: kinds.Duration = Field(
         default=25.0, ge=6, le=3600, description="How long a request for a launch may last, its answer included."
     )
+    linger: kinds.Linger = Field(
+        default="2s",
+        description="A launch by a URL ends once there was nothing to do for so long. `budget`: when its window ends.",
+    )
     enqueue_token: kinds.Token | None = Field(
         default=None, repr=False, description="The same for requests that send messages or ask for their states."
     )

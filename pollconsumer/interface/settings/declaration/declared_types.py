@@ -41,6 +41,8 @@ Keep = Annotated[str, checked(values.parse_keep)]
 Place = Annotated[str, checked(values.check_directory)]
 Token = Annotated[str, checked(values.check_token)]
 MonitorUrl = Annotated[str, checked(check_address)]
+Linger = Annotated[str, BeforeValidator(values.read_period), checked(values.check_linger)]
+"""A period as text, or the word for all the time that there is."""
 OnDemand = Annotated[str, checked(values.check_on_demand)]
 LogTarget = Annotated[str, checked(values.check_log_target)]
 Quota = Annotated[str, checked(parse_quota)]
