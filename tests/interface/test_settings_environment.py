@@ -32,6 +32,7 @@ WRITTEN = {
     "data": ('"data"', "data"),
     "spool": ('"spool"', "spool"),
     "consumer.on_demand": ('"process"', "process"),
+    "web.linger": ('"budget"', "budget"),
     "server": ('"/usr/bin/valkey-server"', "/usr/bin/valkey-server"),
     "pings.url": ('"https://h/x"', "https://h/x"),
     "logs.target": ('"launch.log"', "launch.log"),
@@ -207,7 +208,9 @@ def test_a_name_that_two_entries_of_the_file_could_have_is_refused(
         ("STORE", "http://h", "POLLCONSUMER_STORE: http://h; use embedded"),
         ("CONSUMER__CONCURENCY", "4", "did you mean POLLCONSUMER_CONSUMER__CONCURRENCY?"),
         ("STROE", "embedded", "unknown variable: POLLCONSUMER_STROE; did you mean POLLCONSUMER_STORE?"),
-        ("DIRECTORY", "/", "unknown variable: POLLCONSUMER_DIRECTORY; no setting has it"),
+        ("DIRECTORY", "/", "POLLCONSUMER_DIRECTORY; did you mean POLLCONSUMER_COMMANDS__NAME__DIRECTORY?"),
+        ("ON_DEMAND", "process", "POLLCONSUMER_ON_DEMAND; did you mean POLLCONSUMER_CONSUMER__ON_DEMAND?"),
+        ("MOVER__NAMESPACE", "a", "POLLCONSUMER_MOVER__NAMESPACE; did you mean POLLCONSUMER_NAMESPACE?"),
         ("X", "1", "unknown variable: POLLCONSUMER_X; no setting has it"),
         ("QUEUES__DEFAULT__QUOTTA", "5/1m", "unknown variable: POLLCONSUMER_QUEUES__DEFAULT__QUOTTA; did you mean "
          "POLLCONSUMER_QUEUES__DEFAULT__QUOTA?"),

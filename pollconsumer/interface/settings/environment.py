@@ -42,7 +42,9 @@ def overrides(
             yield path, setting, _as_json(variables[name]) if setting is None else setting.decoded(variables[name])
         elif found is None and name != CONFIG_VARIABLE and not re.fullmatch(SERVICE_LINK, name):
             beside = _known_beside(name, paths, table)
-            raise ConfigurationError("unknown variable", name, suggestion(name, beside, ELSEWHERE, beginning=PREFIX))
+            there = table.path_of(name.removeprefix(PREFIX).rpartition("__")[2].lower())
+            otherwise = f"did you mean {variable(there)}?" if there else ELSEWHERE
+            raise ConfigurationError("unknown variable", name, suggestion(name, beside, otherwise, beginning=PREFIX))
 
 
 def _rename(section: Any, settings: Iterable[DeclaredField]) -> None:

@@ -139,6 +139,15 @@ class FieldTable(NamedTuple):
     def section(self, name: str) -> Mapping[str, DeclaredField]:
         return self.sections[name] if name in self.sections else self.tables[name]
 
+    def path_of(self, key: str) -> str:
+        """The path of the first setting with this key, ``consumer.on_demand`` or ``queues.NAME.quota``; empty if none
+        has it."""
+        places = [
+            *((name, keys) for name, keys in self.sections.items()),
+            *((f"{name}.NAME", keys) for name, keys in self.tables.items()),
+        ]
+        return next((f"{place}.{key}".strip(".") for place, keys in places if key in keys), "")
+
     def find(self, path: str) -> DeclaredField | None:
         """The setting at a path such as ``consumer.timeout`` or ``queues.mail.quota``."""
         section, _, key = path.rpartition(".")

@@ -62,7 +62,9 @@ def _refused(error: Any) -> ConfigurationError:
         section, _, key = path.rpartition(".")
         name = section.partition(".")[0]
         known = [*table.section(name), *([] if name else [*table.sections, *table.tables])]
-        return ConfigurationError("unknown key", path, suggestion(key, [each for each in known if each]))
+        there = table.path_of(key)
+        place = "" if not there else f"did you mean {there}{'' if '.' in there else ', above the first [table]'}?"
+        return ConfigurationError("unknown key", path, suggestion(key, [each for each in known if each], place))
     rule = TYPES.get(error["type"]) or error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
     setting = table.find(path)
     if error["type"] in RANGES and setting is not None:
