@@ -8,8 +8,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 from pollconsumer.core.errors import ConfigurationError, PollConsumerError
@@ -17,7 +15,7 @@ from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.core.users_code import answering, called, text_of
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.writable import refuse_writable_modules
-from pollconsumer.runtime.handling.outcome import describe, trace
+from pollconsumer.runtime.handling.outcome import describe, trace, user_frames
 from pollconsumer.runtime.system.stray_forks import end_stray
 
 T = TypeVar("T")
@@ -25,8 +23,6 @@ MOST_CHARACTERS = 500
 """Maximum length of an error's text that is shown: at its end Python may hint at a circular import."""
 NEEDED_LATER = ("queue", "ssl")
 """Modules that we or asyncio import after the user's, and whose names a user's file may have."""
-_NOT_THEIRS = (str(Path(__file__).parents[1]), str(Path(os.__file__).parent), "<")
-"""Beginnings of the paths of our own code, and of the standard library's."""
 
 
 def shadowed(settings: Settings) -> list[str]:
@@ -97,7 +93,7 @@ def _refusing(setting: str, module: str) -> Iterator[None]:
 
 def _refusal(error: BaseException, said: str, hint: str = "") -> ConfigurationError:
     """The ConfigurationError that says where in the user's own code ``error`` was raised, with its traceback."""
-    frames = [traced for traced in _frames(error.__traceback__) if _is_theirs(traced.tb_frame.f_code.co_filename)]
+    frames = user_frames(error, installed=False)
     place = f"{frames[-1].tb_frame.f_code.co_filename}:{frames[-1].tb_lineno}" if frames else ""
     if isinstance(error, SyntaxError) and error.filename:
         place = f"{error.filename}:{error.lineno}"
@@ -105,14 +101,3 @@ def _refusal(error: BaseException, said: str, hint: str = "") -> ConfigurationEr
     refusal = ConfigurationError(f"{said}{hint}")
     refusal.traced = trace(error.with_traceback(frames[0])) if frames else ""
     return refusal
-
-
-def _frames(traced: TracebackType | None) -> Iterator[TracebackType]:
-    while traced is not None:
-        yield traced
-        traced = traced.tb_next
-
-
-def _is_theirs(file: str) -> bool:
-    """Whether code is neither ours, nor the standard library's, nor installed."""
-    return not file.startswith(_NOT_THEIRS) and "-packages" not in Path(file).parent.as_posix()

@@ -356,7 +356,8 @@ def test_a_site_that_configures_logging_changes_none_of_our_lines(django_site: D
     done = django_site.command_from_the_start("run", "--until-empty")  # what it disables are loggers that there are
     ours = [line for line in done.stderr.splitlines() if line.startswith("pollconsumer: ")]
     assert ours == [
-        f"pollconsumer: warning: dead letter: {sent} (shop.tasks.fail_once), attempt 1: ValueError: a",
+        f"pollconsumer: warning: dead letter: {sent} (shop.tasks.fail_once), attempt 1: ValueError: a "
+        "(shop/tasks.py:37)",
     ]
     assert done.stderr.count("state=FAILED") == ("root" in logging)
 

@@ -196,7 +196,10 @@ def test_a_real_launch_calls_them_and_survives_a_failure_of_the_last(site: Site)
     site.enqueue("record", name="a")
     launched = site.drain()
     assert (launched.returncode, site.notes()) == (0, ["open", "a", "close"])
-    assert launched.stderr == "pollconsumer: warning: hook on_launch_end close_pool raised ValueError: not so\n"
+    assert (
+        launched.stderr
+        == "pollconsumer: warning: hook on_launch_end close_pool raised ValueError: not so (more.py:14)\n"
+    )
 
 
 def test_a_real_launch_ends_with_78_if_its_first_hook_fails(site: Site) -> None:
@@ -206,7 +209,7 @@ def test_a_real_launch_ends_with_78_if_its_first_hook_fails(site: Site) -> None:
     message = site.enqueue("record", name="a")
     launched = site.drain()
     assert (launched.returncode, site.notes()) == (78, ["open"])
-    assert launched.stderr == "pollconsumer: error: on_launch: open_pool; it raised OSError: no database\n"
+    assert launched.stderr == "pollconsumer: error: on_launch: open_pool; it raised OSError: no database (more.py:9)\n"
     assert site.state(message) == "ready"
     assert site.command("check").returncode == 0  # it launches nothing
 

@@ -507,7 +507,7 @@ def test_hooks_told_of_a_failure_enqueue_at_once_and_can_keep_no_checkpoint(
     app: PollConsumer, sandbox: Sandbox, notes: Notes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warnings: list[str] = []
-    monkeypatch.setattr(app.hooks, "_warn", warnings.append)
+    monkeypatch.setattr(app.hooks, "_warn", lambda text, _: warnings.append(text))
 
     def alert(context: Context, error: BaseException, *_: float) -> None:
         notes.note(context.enqueue("note", {"what": str(error)}, queue="alerts"))

@@ -19,6 +19,7 @@ from pollconsumer.core.retry import Fatal, NotBegun
 from pollconsumer.interface.settings.load import ABOUT_MESSAGE, MESSAGE_VARIABLE
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
+from pollconsumer.runtime.handling.outcome import trace
 from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.runtime.programs.command import Command, CommandFailed
 from pollconsumer.runtime.programs.notes import Programs
@@ -153,8 +154,10 @@ def failure(run: Run, *argv: str, **options: Any) -> CommandFailed:
 
 def test_another_exit_code_is_a_failure_that_shows_the_last_lines(run: Run) -> None:
     assert str(failure(run, *shell("exit 3"))) == "exit code 3"
-    assert str(failure(run, *shell("seq 1000; echo >&2; echo oh no >&2; exit 3"))).endswith("\n1000\noh no")
-    failed = failure(run, *shell("exit 3"), fatal=[64])
+    failed = failure(run, *shell("seq 1000; echo >&2; echo oh no >&2; exit 3"), fatal=[64])
+    assert str(failed) == "exit code 3: oh no"
+    assert trace(failed).splitlines() == [*map(str, range(982, 1001)), "oh no"]
+    assert trace(failure(run, *shell("echo oh no; exit 3"))) == ""  # its text has that
     assert not isinstance(failed, Fatal)
 
 

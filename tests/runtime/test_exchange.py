@@ -175,7 +175,7 @@ def test_a_dead_letter_that_is_settled_as_others_are_reserved_is_told_unless_its
     exchanging: Exchanging, stale: bool
 ) -> None:
     told: list[str] = []
-    hooks = Hooks(told.append)
+    hooks = Hooks(lambda text, _: told.append(text))
     hooks.on_dead.append(lambda context, _: told.append(context.id))
     reservation = exchanging.reserve("a")
     exchanging.settling.dead_letter(reservation, Handler("handler", lambda *_: None, hooks=hooks), ValueError("no"), 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -45,7 +46,7 @@ class Log:
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.warnings: list[str] = []
-        self.hooks = Hooks(self.warnings.append)
+        self.hooks = Hooks(lambda text, _: self.warnings.append(text))
 
     def noting(self, name: str) -> Callable[..., None]:
         return lambda *arguments: self.calls.append((name, *arguments))
@@ -102,7 +103,8 @@ def test_what_a_hook_raises_is_warned_of_in_a_line_and_changes_nothing(log: Log,
         ["hook", "on_failure"],
         ["hook", "on_dead"],
     ]
-    assert all(warning.endswith(f"bad raised {kind.__name__}: of the hook") for warning in log.warnings)
+    at = rf"\(\S*{Path(__file__).name}:\d+\)"
+    assert all(re.search(rf"bad raised {kind.__name__}: of the hook {at}$", warning) for warning in log.warnings)
 
 
 def test_a_hook_whose_error_has_no_text_is_warned_of_all_the_same(log: Log) -> None:
@@ -286,7 +288,7 @@ def test_hooks_watch_the_handlers_of_their_application_in_a_launch_and_of_no_oth
     site.enqueue("unseen")
     done = site.drain()
     assert done.returncode == 0
-    assert done.stderr == "pollconsumer: warning: hook before broken raised ValueError: two\\nlines\n"
+    assert done.stderr == "pollconsumer: warning: hook before broken raised ValueError: two\\nlines (handlers.py:18)\n"
     assert site.state(message) == "completed"
     assert site.notes() == [f"before add {message} 1", f"after {message} 3", "unseen"]
 

@@ -286,7 +286,7 @@ class Installation:
             reservation = next(each for each in in_hand if each.name == payload["id"])
             return self._execute(process, reservation, payload, partial(behave, process, reservation, payload))
 
-        hooks = Hooks(self.world.tell)
+        hooks = Hooks(lambda text, _: self.world.tell(text))
         hooks.before.append(skip_if_told)
         return {
             each.name: with_hooks(each, hooks) if each.name in HOOKED else each

@@ -6,12 +6,10 @@ import logging
 import os
 import pty
 import re
-import select
-import signal
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,6 +20,7 @@ from pollconsumer.interface.logs.streaks import LaunchStreaks, name_of
 from pollconsumer.runtime.system import own_files
 from pollconsumer.runtime.system.own_files import OwnFiles
 from tests.site import PATIENCE
+from tests.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -273,40 +272,6 @@ def test_a_person_at_a_terminal_is_told_every_time(site: Site) -> None:
         os.close(mine)
 
 
-class Terminal:
-    """A person's, with a launch that drains the site's queues."""
-
-    def __init__(self, site: Site, *options: str) -> None:
-        self._mine, self._theirs = pty.openpty()
-        command = [sys.executable, "-m", "pollconsumer", *options, "run", "--until-empty"]
-        streams: dict[str, Any] = {"stdin": self._theirs, "stderr": self._theirs}
-        self._launch = subprocess.Popen(command, cwd=site.directory, env=site.environment, **streams)
-
-    def __enter__(self) -> Terminal:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._launch.kill()
-        self._launch.wait()
-        os.close(self._theirs)
-        os.close(self._mine)
-
-    def interrupt(self) -> None:
-        self._launch.send_signal(signal.SIGINT)
-
-    def read_to(self, end: str) -> str:
-        shown = b""
-        while not shown.endswith(end.encode()):
-            assert select.select([self._mine], [], [], PATIENCE)[0], shown
-            shown += os.read(self._mine, 1)
-        return shown.decode().replace("\r\n", "\n")
-
-    def read_to_the_end(self) -> str:
-        assert self._launch.wait(PATIENCE) == 0
-        os.write(self._theirs, b"END")
-        return self.read_to("END").removesuffix("END")
-
-
 def test_a_person_at_a_terminal_is_told_for_whom_a_launch_waits_and_cron_nothing(site: Site) -> None:
     first = site.start("run")
     site.await_holder(first.pid)
@@ -347,7 +312,9 @@ def test_a_person_at_a_terminal_is_told_what_is_served_each_message_and_a_summar
     assert re.fullmatch(
         rf"{info}consumer serves default, in a window until \d\d:\d\d:\d\d\n"
         rf"{info}{ids['a']} \(greet\) completed in [\d.]+m?s\n"
-        rf"{warning}dead letter: {ids['b']} \(greet\), attempt 1: ZeroDivisionError: division by zero\n"
+        rf"{warning}dead letter: {ids['b']} \(greet\), attempt 1: ZeroDivisionError: division by zero "
+        rf"\(handlers.py:5\)\n"
+        rf"  Traceback [^\0]*\n  ZeroDivisionError: division by zero\n"
         rf"{info}consumer ended after [\d.]+m?s \(empty\): 1 handled, 1 failed, 0 released\n",
         shown,
     )

@@ -163,7 +163,7 @@ def test_no_logging_of_the_users_silences_or_ends_a_launch(site: Site, way: str)
     (site.directory / "handlers.py").write_text(LOGGING)
     messages = [site.enqueue("spoils", way=way) for _ in range(2)]
     done = site.drain()
-    dead = [f"dead letter: {each} (spoils), attempt 1: ValueError: {way}" for each in messages]
+    dead = [f"dead letter: {each} (spoils), attempt 1: ValueError: {way} (handlers.py:44)" for each in messages]
     raised = "SystemExit" if way == "leaving handler" else "ZeroDivisionError"
     said = [f"logging: a filter or handler of 'pollconsumer' raised {raised}"] if way in RAISING else []
     lines = [line.removeprefix("pollconsumer: warning: ") for line in done.stderr.splitlines()]
@@ -173,16 +173,15 @@ def test_no_logging_of_the_users_silences_or_ends_a_launch(site: Site, way: str)
 def test_a_configuration_of_the_module_silences_no_line(site: Site) -> None:
     (site.directory / "handlers.py").write_text(LOGGING + 'WAYS["dictConfig"](), from_file()\n')
     message = site.enqueue("spoils", way="level")
-    assert (
-        site.drain().stderr == f"pollconsumer: warning: dead letter: {message} (spoils), attempt 1: ValueError: level\n"
-    )
+    dead = f"dead letter: {message} (spoils), attempt 1: ValueError: level (handlers.py:44)"
+    assert site.drain().stderr == f"pollconsumer: warning: {dead}\n"
 
 
 def test_what_others_attach_to_our_logger_has_our_records(site: Site) -> None:
     ways = 'OURS.addHandler(logging.FileHandler("ours")), ROOT.addHandler(logging.FileHandler("roots"))\n'
     (site.directory / "handlers.py").write_text(LOGGING + ways)
     message = site.enqueue("spoils", way="shutdown")
-    said = f"dead letter: {message} (spoils), attempt 1: ValueError: shutdown"
+    said = f"dead letter: {message} (spoils), attempt 1: ValueError: shutdown (handlers.py:44)"
     assert site.drain().stderr == f"pollconsumer: warning: {said}\n"
     assert {(site.directory / name).read_text() for name in ("ours", "roots")} == {f"{said}\n"}
 
@@ -259,7 +258,8 @@ def test_whatever_stands_in_the_place_of_standard_error_our_lines_are_printed(
     if in_module:
         (site.directory / "handlers.py").write_text(f'{STREAMS}\nWAYS["{way}"]()\n')
     done = site.drain()
-    said = [f"pollconsumer: warning: dead letter: {each} ({handler}), attempt 1: ValueError: no" for each in messages]
+    failed = f"({handler}), attempt 1: ValueError: no (handlers.py:{45 if in_module else 50})"
+    said = [f"pollconsumer: warning: dead letter: {each} {failed}" for each in messages]
     lines = [line for line in done.stderr.splitlines() if "descriptors closed" not in line]
     assert (done.returncode, lines) == (0, said)
 

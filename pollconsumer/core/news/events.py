@@ -53,8 +53,8 @@ class NamespaceShared(Event):
 
 
 class MessageCompleted(Event):
-    """A message is completed. ``took``: seconds. Only attended launches tell this: others complete tens of thousands of
-    messages a second."""
+    """A message is completed. ``took``: seconds. Only launches whose log shows it report this: others complete tens of
+    thousands of messages a second."""
 
     id: str
     handler: str
@@ -62,13 +62,17 @@ class MessageCompleted(Event):
 
 
 class AttemptFailed(Event):
-    """An attempt has failed. ``delay``: seconds until the next attempt; None if the message became a dead letter."""
+    """An attempt has failed. ``delay``: seconds until the next attempt; None if the message became a dead letter.
+    ``place``: the last line of the user's code in the traceback, as ``handlers.py:14``; ``traced``: the traceback, or
+    the last lines that a program printed; both empty if there is none."""
 
     id: str
     handler: str
     attempt: int
     error: str
     delay: float | None
+    place: str = ""
+    traced: str = ""
 
 
 class MessageParked(Event):

@@ -32,7 +32,7 @@ from pollconsumer.interface.api.handler_options import (
 from pollconsumer.interface.api.hook_registration import HookRegistration
 from pollconsumer.interface.api.register import BulkRegister, Register
 from pollconsumer.interface.api.registry import Application, RegisteredHandler, registry
-from pollconsumer.interface.logs.logs import log
+from pollconsumer.interface.logs.logs import warn_of_users_code
 from pollconsumer.interface.settings.model import RecurrenceSettings
 from pollconsumer.interface.settings.values import parse_timeout, parse_word, read_period
 from pollconsumer.runtime.handling.context import Context
@@ -87,7 +87,7 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
         """The recurrences of `every`, by name."""
         self.retry_policies: dict[str, RetryPolicy | ErrorPolicy] = {}
         """Retry policies, by the name that a message gives as ``retry``."""
-        self.hooks = Hooks(log.warning)
+        self.hooks = Hooks(warn_of_users_code)
         registry.add(self)
 
     @overload

@@ -114,11 +114,11 @@ def launch_consumer(
     until_empty: bool,
     linger: float,
     max_messages: int | None,
-    attended: bool = False,
+    reports_completed: bool = False,
 ) -> None:
-    """Run one launch of the consumer. ``linger`` in seconds; ``attended``: a person has started it."""
+    """Run one launch of the consumer. ``linger`` in seconds; ``reports_completed``: see `LaunchPlan`."""
     programs = _programs(settings)
-    plan = plan_of(settings, settings.consumer)._replace(attended=attended, if_free=if_free)
+    plan = plan_of(settings, settings.consumer)._replace(reports_completed=reports_completed, if_free=if_free)
     options_of = partial(consumer_options, settings, until_empty=until_empty, linger=linger, max_messages=max_messages)
     role = ConsumerRole(settings, programs, options_of)
     warn_of_another_store(settings)

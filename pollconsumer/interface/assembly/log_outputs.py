@@ -31,7 +31,8 @@ def apply(settings: LogsSettings, directory: Path) -> None:
     """Have the log look, and go, as ``settings`` say; a relative path is one in ``directory``. CannotCreate,
     PermissionDenied for a target that cannot be opened."""
     if settings.target == "stderr":
-        logs.direct(_line_of(settings.format, journal=_is_journal()), None)
+        line = _line_of(settings.format, journal=_is_journal())
+        logs.direct(line, None, has_traceback=line is json_line)
         return
     handler = _opened(settings.target, directory)
     line = _line_of(settings.format, journal=False) or (logs.text_line if settings.target == "syslog" else timed_line)

@@ -38,7 +38,7 @@ def run(
 
     if linger is not None and not until_empty:
         raise UsageError("--linger needs --until-empty", fix="see 'pollconsumer run --help'")
-    settings, attended = _settings_of_launch(settings, "consumer", flags)
+    settings = _settings_of_launch(settings, "consumer", flags)
     problems = outlast_readers()
     before_exit(lambda _: logs.warn_of_lost_output(problems()))
     launch_consumer(
@@ -47,14 +47,14 @@ def run(
         until_empty=bool(until_empty),
         linger=linger or 0.0,
         max_messages=max_messages,
-        attended=attended,
+        reports_completed=logs.shows_completed(),
     )
 
 
 def move(settings: Settings, **flags: Any) -> None:
     from pollconsumer.interface.assembly.mover_launch import launch_mover
 
-    launch_mover(_settings_of_launch(settings, "mover", flags)[0])
+    launch_mover(_settings_of_launch(settings, "mover", flags))
 
 
 LAUNCHES = {"run": run, "move": move}
@@ -76,8 +76,8 @@ def settings_of(config: str | None, store: str | None, namespace: str | None) ->
 
 def _settings_of_launch(
     settings: Settings, section: Literal["consumer", "mover"], flags: Mapping[str, object]
-) -> tuple[Settings, bool]:
-    """``settings`` with the flags of ``run`` or ``move``, and whether a person watches. A person is told what happens.
+) -> Settings:
+    """``settings`` with the flags of ``run`` or ``move``. The log shows a person who watches what happens.
 
     The configured schedule is the platform's: it bounds a launch at a terminal only if the flag gives it.
     """
@@ -88,7 +88,7 @@ def _settings_of_launch(
     warn_of_former_names(settings)
     if attended and flags["schedule"] is None:
         settings = changed(settings, **{section: changed(getattr(settings, section), schedule=None)})
-    return settings, attended
+    return settings
 
 
 def _at_terminal() -> bool:

@@ -101,7 +101,6 @@ WARNINGS: dict[type, tuple[str, str]] = {
 NOTES: dict[type, str] = {
     events.LaunchWaits: "{role} waits for the lease for {left} at most: held by {holders}",
     events.MessageCompleted: "{id} ({handler}) completed in {took}",
-    events.AttemptFailed: "{id} ({handler}), attempt {attempt}, again in {delay}: {error}",
     events.HandlerPaused: "{id} ({handler}) is parked for {delay}: its handler is paused; 'handler resume' ends that",
     events.MessageStopped: "{id} ({handler}), attempt {attempt}: {error}",
     events.OrphansRecovered: "orphans of queue {queue} offered again: {messages}",
@@ -142,9 +141,8 @@ def listener() -> Callable[[Event], None]:
             case events.LaunchBegan():
                 until = time.strftime("%H:%M:%S", time.localtime(time.time() + max(0, min(YEAR, event.left))))
                 log.info("%s serves %s, in a window until %s", event.role, fields["queues"] or "all queues", until)
-            case events.AttemptFailed(delay=None):
-                text = "dead letter: {id} ({handler}), attempt {attempt}: {error}"
-                log.warning("%s", text.format_map(fields), extra=NEWS)
+            case events.AttemptFailed():
+                _log_failure(event, fields)
             case events.QueueUnknown():
                 text = "queue %s: nobody ever enqueued to it, no handler names it; misspelt?"
                 log.warning(text, event.queue, extra=NEWS)  # printed once: the launch makes it known
@@ -165,6 +163,17 @@ def listener() -> Callable[[Event], None]:
                 log.warning("%s", text.format_map(fields), extra=about(streak.format_map(fields), kind=kind))
 
     return listen
+
+
+def _log_failure(event: events.AttemptFailed, fields: dict[str, Any]) -> None:
+    place = f" ({event.place})" if event.place else ""
+    traced = {"fields": {"traceback": event.traced} if event.traced else {}}
+    if event.delay is None:
+        text = "dead letter: {id} ({handler}), attempt {attempt}: {error}"
+        log.warning("%s%s", text.format_map(fields), place, extra=NEWS | traced)
+    else:
+        text = "{id} ({handler}), attempt {attempt}, again in {delay}: {error}"
+        log.info("%s%s", text.format_map(fields), place, extra=traced)
 
 
 def _plainly(event: Event) -> tuple[str, str]:

@@ -42,6 +42,8 @@ _output: Callable[[str], object] | None = None
 """Takes each line on standard error, with its line feed; None until `configure` is called."""
 _line: Line | None = None
 """How lines on standard error look; None for text."""
+_line_has_traceback = False
+"""Whether ``_line`` shows the field ``traceback``."""
 _copy: Copy | None = None
 """Takes everything that is logged to where the settings have it."""
 
@@ -71,14 +73,17 @@ class _Lines(logging.Handler):
             failure = record.exc_info[1]
             text = f"{text}: {described(failure, most=len(text_of(failure)) + MOST_CHARACTERS)}"
         level, fields = record.levelname.lower(), {**about_message(record), **getattr(record, "fields", {})}
+        origin = _origin(record)
         if _copy is not None:
-            _copy(level, text, fields | _origin(record))
+            _copy(level, text, fields | origin)
         ours = record.name == log.name and record.levelno >= logging.WARNING
         if record.levelno < self.threshold or (_copy is not None and not ours):
             return
         streak = getattr(record, "streak", (MET, _without_numbers(text))) if ours else None
         if (damped := _damped(streak, text)) is not None:
-            write_line(level, damped, fields | _origin(record) if _line is not None else fields)
+            fields |= origin
+            is_verbose = self.threshold < min(record.levelno, logging.WARNING)
+            write_line(level, damped, fields, fields.get("traceback", "") if is_verbose else "")
 
 
 class _OwnLogger(logging.Logger):
@@ -122,6 +127,11 @@ class _OwnLogger(logging.Logger):
 log = _OwnLogger()
 
 
+def shows_completed() -> bool:
+    """Whether the log shows a line for each completed message: with -v, and where a person watches."""
+    return log.lines is not None and log.lines.threshold <= logging.INFO
+
+
 def configure(verbosity: int = 0, *, quiet: bool = False) -> None:
     """Print warnings and errors; also INFO for a ``verbosity`` of 1 and DEBUG from 2; errors only when ``quiet``.
     Handlers' modules log in the same form, from warnings up. Calling it again replaces what was set up before."""
@@ -147,11 +157,11 @@ def speak() -> None:
         log.lines.threshold = min(log.lines.threshold, logging.INFO)
 
 
-def direct(line: Line | None, copy: Copy | None) -> None:
-    """Print, from now on, lines that look like ``line``; give all records from INFO up to ``copy``, too, of which only
-    warnings and errors of ours are printed then."""
-    global _line, _copy  # one for the process, like the level
-    _line, _copy = line, copy
+def direct(line: Line | None, copy: Copy | None, *, has_traceback: bool = False) -> None:
+    """Print, from now on, lines that look like ``line``, which has the field ``traceback`` in it if ``has_traceback``;
+    give all records from INFO up to ``copy``, too, of which only warnings and errors of ours are printed then."""
+    global _line, _line_has_traceback, _copy  # one for the process, like the level
+    _line, _line_has_traceback, _copy = line, has_traceback, copy
     if copy is None:
         return
     root = logging.getLogger()
@@ -165,9 +175,11 @@ def _origin(record: logging.LogRecord) -> dict[str, Any]:
     """The fields of a record that only formats for programs show."""
     from traceback import format_exception
 
-    failure = record.exc_info[1] if record.exc_info else None
-    traced = {} if failure is None else {"traceback": "".join(format_exception(failure))}
-    return {"logger": record.name} | traced
+    origin = {"logger": record.name}
+    if record.exc_info and record.exc_info[1] is not None:
+        with suppress(Exception):  # raised by the user's class of the exception
+            origin["traceback"] = "".join(called(format_exception, record.exc_info[1]))
+    return origin
 
 
 @contextmanager
@@ -184,6 +196,11 @@ def kept() -> Iterator[None]:
 def warn_of_store(text: str) -> None:
     """Log a warning that every connection repeats."""
     log.warning("%s", text, extra=about(_without_numbers(text), kind=STANDING))
+
+
+def warn_of_users_code(text: str, traced: str) -> None:
+    """Log a warning about code of the user's that raised. ``traced``: its traceback, empty for none."""
+    log.warning("%s", text, extra={"fields": {"traceback": traced} if traced else {}})
 
 
 def tell_of_store(text: str) -> None:
@@ -230,7 +247,7 @@ def write_error(error: PollConsumerError) -> None:
     traced = error.traced if error.shows_trace or log.isEnabledFor(logging.INFO) else ""
     fields = {"traceback": traced} if traced else {}
     if (text := _damped(_streak_of(error), str(error))) is not None:
-        if traced and _line is None:
+        if traced and not _line_has_traceback:
             _write("\n".join(printable_lines(traced)))
         write_line("error", text, fields)
     if _copy is not None:
@@ -250,13 +267,13 @@ def write_traceback(error: BaseException) -> None:
     traced = "".join(format_exception(error))
     if _copy is not None:
         _copy("error", text, {"traceback": traced})
-    write_line("error", text, {"traceback": traced})
-    if _line is None:
-        _write("\n".join(printable_lines(traced)))
+    write_line("error", text, {"traceback": traced}, traced)
 
 
-def write_line(level: str, text: str, fields: Mapping[str, Any] = MappingProxyType({})) -> None:
-    _write((_line or text_line)(level, text, fields))
+def write_line(level: str, text: str, fields: Mapping[str, Any] = MappingProxyType({}), traced: str = "") -> None:
+    """Print the line of a record. The lines of ``traced``, a traceback, follow, escaped and indented."""
+    following = printable_lines(traced) if traced and not _line_has_traceback else []
+    _write("\n".join([(_line or text_line)(level, text, fields), *following]))
 
 
 def text_line(level: str, text: str, fields: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.core.retry import Skip
 from pollconsumer.core.users_code import called
 from pollconsumer.runtime.handling.context import Context
-from pollconsumer.runtime.handling.outcome import describe, done_result
+from pollconsumer.runtime.handling.outcome import described_with_place, done_result, trace
 from pollconsumer.runtime.handling.own_context import own_context
 from pollconsumer.runtime.system.stray_forks import end_stray
 
@@ -42,9 +42,9 @@ def name_of(hook: object) -> str:
 
 
 class Hooks:
-    """The hooks of one application. ``warn`` is called with a line about a failed one."""
+    """The hooks of one application. ``warn`` is called with a line about a failed one, and its traceback."""
 
-    def __init__(self, warn: Callable[[str], None]) -> None:
+    def __init__(self, warn: Callable[[str, str], None]) -> None:
         self._warn = warn
         self.before: list[Callable[[Context], object]] = []
         self.after: list[Callable[[Context, Any], object]] = []
@@ -95,11 +95,12 @@ class Hooks:
                         failure = error
                 end_stray(pid, failure)
             if failure is not None:
-                self._warn(f"hook {kind} {name_of(hook)} raised {describe(failure)[:MOST_CHARACTERS]}")
+                problem = described_with_place(failure, MOST_CHARACTERS)
+                self._warn(f"hook {kind} {name_of(hook)} raised {problem}", trace(failure))
             if id(hook) in self._unsaid:
                 self._unsaid.discard(id(hook))
                 limit = f"did not end within {seconds:.2g}s"
-                self._warn(f"hook {kind} {name_of(hook)} {limit}; it is not called again in this launch")
+                self._warn(f"hook {kind} {name_of(hook)} {limit}; it is not called again in this launch", "")
         return skips
 
     def _hang(self, hook: object) -> None:

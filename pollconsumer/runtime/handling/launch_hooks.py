@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.users_code import called
 from pollconsumer.runtime.handling.hooks import MOST_CHARACTERS, Hooks, hook_timeout, name_of
-from pollconsumer.runtime.handling.outcome import describe
+from pollconsumer.runtime.handling.outcome import described_with_place, trace
 from pollconsumer.runtime.system.stray_forks import end_stray
 
 
@@ -35,7 +35,9 @@ def begin_launch(applications: Iterable[Hooks]) -> Callable[[Callable[[], float]
             end_stray(pid, failure)
             if failure is not None:
                 end(hook_timeout)
-                problem = f"it raised {describe(failure)[:MOST_CHARACTERS]}"
-                raise ConfigurationError("on_launch", name_of(hook), problem) from failure
+                problem = f"it raised {described_with_place(failure, MOST_CHARACTERS)}"
+                refusal = ConfigurationError("on_launch", name_of(hook), problem)
+                refusal.traced = trace(failure)
+                raise refusal from failure
         begun.append(hooks)
     return end

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
 from typing import Any, NamedTuple
 
 from pollconsumer.core.messages.payloads import Malformed
@@ -14,6 +16,8 @@ from pollconsumer.core.users_code import Exited, OddError, readable, text_of
 from pollconsumer.runtime.handling.validation.argument_errors import BadArguments
 
 _OURS = str(Path(__file__).parents[2] / "_")[:-1]
+_NOT_THEIRS = (_OURS, str(Path(os.__file__).parent / "_")[:-1], "<")
+"""Beginnings of the paths of our own code, and of the standard library's."""
 MAX_TRACE_CHARACTERS = 4000
 MOST_OF_GROUP = 3
 """How many errors of a group are in the group's text."""
@@ -126,6 +130,47 @@ def trace(error: BaseException) -> str:
     except BaseException:  # raised by the user's code
         return ""
     return text[-MAX_TRACE_CHARACTERS:].encode("utf-8", "backslashreplace").decode()
+
+
+def place(error: BaseException) -> str:
+    """The last line of the user's code in the traceback of ``error``, as ``shop/tasks.py:14``; empty if none is there.
+    The path begins below the directory of ``sys.path`` in which the file was found."""
+    told = getattr(error, "place", None)  # raised in another process
+    if isinstance(told, str):
+        return told
+    frames = user_frames(error)
+    if not frames:
+        return place(error.__cause__) if error.__cause__ is not None else ""
+    file = frames[-1].tb_frame.f_code.co_filename
+    found = [f"{os.path.abspath(each)}{os.sep}" for each in sys.path]  # noqa: PTH100  as imports do
+    below = max((len(each) for each in found if file.startswith(each)), default=0)
+    return f"{file[below:]}:{frames[-1].tb_lineno}"
+
+
+def described_with_place(error: BaseException, most: int) -> str:
+    """The text of ``error``, of ``most`` characters, and its `place`."""
+    at = place(error)
+    return f"{describe(error)[:most]} ({at})" if at else describe(error)[:most]
+
+
+def user_frames(error: BaseException, *, installed: bool = True) -> list[TracebackType]:
+    """The frames of the user's code in the traceback of ``error``, outermost first: code that is neither ours, nor the
+    standard library's, nor installed. If all of it is ``installed``: the frames in the directory of the first one."""
+    frames = [each for each in _frames(error.__traceback__) if not _file(each).startswith(_NOT_THEIRS)]
+    own = [each for each in frames if "-packages" not in Path(_file(each)).parent.as_posix()]
+    if own or not installed:
+        return own
+    return [each for each in frames if Path(_file(each)).parent == Path(_file(frames[0])).parent]
+
+
+def _frames(traced: TracebackType | None) -> Iterator[TracebackType]:
+    while traced is not None:
+        yield traced
+        traced = traced.tb_next
+
+
+def _file(traced: TracebackType) -> str:
+    return traced.tb_frame.f_code.co_filename
 
 
 def signal_name(number: int) -> str:

@@ -15,7 +15,7 @@ from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.payloads import quick
 from pollconsumer.core.retry import Asleep, Fatal, RetryIn, Yield, is_fatal, is_put_off
 from pollconsumer.core.users_code import text_of
-from pollconsumer.runtime.handling.outcome import CallOutcomes, Dropped, Outcome, trace, why_dropped
+from pollconsumer.runtime.handling.outcome import CallOutcomes, Dropped, Outcome, place, trace, why_dropped
 from pollconsumer.runtime.handling.validation.argument_errors import BadArguments
 
 KINDS: dict[str, type[BaseException]] = {
@@ -58,6 +58,7 @@ def encode_error(error: BaseException, fatal: tuple[type[BaseException], ...] = 
         "class": type(error).__name__,
         "text": text_of(error)[:MOST_TEXT],
         "trace": trace(error),
+        "place": place(error),
         "seconds": error.seconds if isinstance(error, RetryIn) else None,
         "charged": not is_put_off(error),
         "until": error.until if isinstance(error, Asleep) else None,
@@ -81,7 +82,8 @@ def decode_error(fields: dict[str, Any]) -> BaseException:
         error.seconds, error.charged = fields["seconds"], fields["charged"]
     if isinstance(error, Asleep):
         error.until = fields["until"]
-    error.trace = fields["trace"]  # type: ignore[attr-defined]  # for `outcome.trace`
+    # For `outcome.trace` and `outcome.place`.
+    error.trace, error.place = fields["trace"], fields["place"]  # type: ignore[attr-defined]
     return error
 
 

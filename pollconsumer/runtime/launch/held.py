@@ -21,7 +21,7 @@ slewed."""
 class LaunchPlan(NamedTuple):
     """The limits of a launch; durations in seconds. ``next_launches`` counts from now, ``launched_ago`` to now from the
     time of the schedule at which this one was due. ``observes``: the ledger decides about the launcher's rule.
-    ``min_margin`` is None to learn it. ``attended``: a person watches, and is told of each completed message.
+    ``min_margin`` is None to learn it. ``reports_completed``: the log shows each completed message.
     ``config``: the path of its configuration. ``if_free``: it leaves where the lease is held."""
 
     timeout: float
@@ -33,7 +33,7 @@ class LaunchPlan(NamedTuple):
     observes: bool = False
     min_margin: float | None = None
     run_id: str | None = None
-    attended: bool = False
+    reports_completed: bool = False
     config: str = ""
     if_free: bool = False
 

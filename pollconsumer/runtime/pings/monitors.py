@@ -88,7 +88,7 @@ class _AttemptWatch:
         self._began: float | None = None
 
     def handler(self) -> Handler:
-        hooks = copy(self._handler.hooks) or Hooks(lambda _: None)
+        hooks = copy(self._handler.hooks) or Hooks(lambda *_: None)
         hooks.on_dead = [*hooks.on_dead, self._died]
         return self._handler._replace(run=self._run_watched, hooks=hooks)
 

@@ -32,7 +32,10 @@ PASSED_ON_PREFIXES = ("LC_", "XDG_")
 
 
 class CommandFailed(Exception):
-    """The program could not be started, exited with a code other than 0, or exceeded its timeout."""
+    """The program could not be started, exited with a code other than 0, or exceeded its timeout. ``trace``: the last
+    lines that it printed, if they are several; they are stored in the place of a traceback."""
+
+    trace = ""
 
 
 class FatalExit(CommandFailed, Fatal):
@@ -90,7 +93,7 @@ class Command:
         finally:
             note.close()
         if not in_time and context.stop_asked:
-            raise Stopped(running.output.last_lines())
+            raise Stopped(running.output.last_line())
         return self._outcome(code, running.output, in_time=in_time)
 
     def _start(self, payload: dict[str, Any], context: Context, note: ProgramNote) -> RunningProgram:
@@ -157,9 +160,12 @@ class Command:
             how = "exit code unknown, as something else here waited for its end"
         else:
             how = f"exit code {code}" if code > 0 else f"killed by {signal_name(-code)}"
-        last = output.last_lines()
+        last = output.last_line()
         kind = FatalExit if in_time and code in self._fatal else CommandFailed
-        raise kind(f"{how}: {last}" if last else how)
+        failure = kind(f"{how}: {last}" if last else how)
+        lines = output.last_lines()
+        failure.trace = lines if lines != last else ""
+        raise failure
 
 
 def _result(output: Output) -> dict[str, Any]:

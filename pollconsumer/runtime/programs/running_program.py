@@ -16,7 +16,7 @@ KEPT_BYTES = 8192
 """Bytes of output that are kept of its beginning, and again of its end."""
 CHUNK, MOST_CHUNKS = 65536, 32
 """Bytes per read; and maximum reads after the program's exit, since its children may continue to print."""
-LAST_LINES, LAST_CHARACTERS = 5, 400
+LAST_LINES, LAST_CHARACTERS, LAST_LINE_CHARACTERS = 20, 2000, 400
 LONGEST_WAIT = 0.5
 """Seconds between looks whether the message is to stop."""
 LOOK_EVERY = 0.02
@@ -45,8 +45,12 @@ class Output:
         return f"{self._first.decode('utf-8', 'replace')}\n[{self._size - len(self._first)} bytes left out]\n"
 
     def last_lines(self) -> str:
+        """The last lines that are not blank."""
         lines = [line for line in self.text().splitlines() if line.strip()]
         return "\n".join(lines[-LAST_LINES:])[-LAST_CHARACTERS:]
+
+    def last_line(self) -> str:
+        return self.last_lines().rpartition("\n")[2][-LAST_LINE_CHARACTERS:]
 
 
 class RunningProgram:

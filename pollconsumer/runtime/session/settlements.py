@@ -25,7 +25,7 @@ from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.executors.executor import Handled
 from pollconsumer.runtime.handling.handler import Handler, aliases_among
 from pollconsumer.runtime.handling.hooks import Crashed, Hooks
-from pollconsumer.runtime.handling.outcome import describe, trace
+from pollconsumer.runtime.handling.outcome import describe, described_with_place, place, trace
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.session.result_encoder import ResultEncoder
 from pollconsumer.store.records import rows
@@ -53,7 +53,7 @@ class Settlements:
     ) -> None:
         self._predecessors = predecessors
         self._emit, self._chance, self._context_of, self._handlers = launch.emit, launch.chance, context_of, handlers
-        self._stops, self._attended = launch.progress.stops, launch.plan.attended
+        self._stops, self._reports_completed = launch.progress.stops, launch.plan.reports_completed
         self._aliases = aliases_among(handlers)
         self.extra_of = ResultEncoder(handlers, launch.emit).extra_of
         self._shares: dict[str, Share] = {}
@@ -95,7 +95,7 @@ class Settlements:
             self.since = done[0][2]
         self.handled += len(done)
         self._share(done[0][0].lot.queue).complete(done)
-        if self._attended:
+        if self._reports_completed:
             for reservation, started, ended, _ in done:
                 self._emit(MessageCompleted(reservation.name, reservation.handler, ended - started))
 
@@ -118,22 +118,27 @@ class Settlements:
             problem = describe(error)
             if is_put_off(error) and not handler.at_most_once:
                 problem = f"put off until {format_duration(LONGEST_PUT_OFF)} after it was due: {problem}"
-            self._dead(reservation, problem, started, ended, trace(error))
+            self._dead(reservation, problem, started, ended, error)
             if handler.hooks is not None:
                 self._watch(reservation, partial(handler.hooks.dead, partial(self._context, handled), error))
             return
         if outcome.problem is not None:
-            self._emit(RetryPolicyFailed(reservation.handler, describe(outcome.problem)[:MAX_ERROR_CHARACTERS]))
+            problem = described_with_place(outcome.problem, MAX_ERROR_CHARACTERS)
+            self._emit(RetryPolicyFailed(reservation.handler, problem))
         problem = describe(error)[:MAX_ERROR_CHARACTERS]
-        delay_ms, kept = int(min(outcome.delay, LONGEST_DELAY) * 1000), _kept(problem, trace(error))
-        self._emit(AttemptFailed(reservation.name, reservation.handler, reservation.attempt, problem, outcome.delay))
+        delay_ms, traced = int(min(outcome.delay, LONGEST_DELAY) * 1000), trace(error)
+        about = reservation.name, reservation.handler, reservation.attempt
+        self._emit(AttemptFailed(*about, problem, outcome.delay, place(error), traced))
         if not outcome.charged:  # GUARD a put-off is settled uncharged
             self.yielded += 1
             took = ended - started
             self._add(reservation, Settlement.put_off(reservation, delay_ms=delay_ms, error=problem, took=took))
             return
         self.failed += 1
-        self._add(reservation, Settlement.retrying(reservation, started, ended, delay_ms=delay_ms, error=kept))
+        self._add(
+            reservation,
+            Settlement.retrying(reservation, started, ended, delay_ms=delay_ms, error=_kept(problem, traced)),
+        )
         if handler.hooks is not None:
             failed = partial(handler.hooks.failed, partial(self._context, handled), error, outcome.delay)
             self._watch(reservation, failed)
@@ -166,7 +171,7 @@ class Settlements:
     def dead_letter(self, reservation: Reservation, handler: Handler, error: Exception, now: int) -> None:
         """Make a message that cannot be handled a dead letter. An attempt beyond the last is not counted."""
         counted = not isinstance(error, Crashed)
-        self._dead(reservation, str(error), reservation.reserved_at, now, "", counted=counted)
+        self._dead(reservation, str(error), reservation.reserved_at, now, None, counted=counted)
         if handler.hooks is not None:
             self._watch_death(handler.hooks, reservation, error)
 
@@ -198,14 +203,23 @@ class Settlements:
         self._watch(reservation, partial(hooks.dead, partial(self._context_after_settlement, reservation), error))
 
     def _dead(
-        self, reservation: Reservation, problem: str, started: int, ended: int, traced: str, *, counted: bool = True
+        self,
+        reservation: Reservation,
+        problem: str,
+        started: int,
+        ended: int,
+        raised: BaseException | None,
+        *,
+        counted: bool = True,
     ) -> None:
+        """``raised``: what the handler raised, if it was called."""
         self.failed += 1
         problem = problem[:MAX_ERROR_CHARACTERS]
+        at, traced = ("", "") if raised is None else (place(raised), trace(raised))
         kept = _kept(problem, traced)
         self._add(reservation, Settlement.dead(reservation, started, ended, error=kept, counted=counted))
         attempt = reservation.attempt - (not counted)
-        self._emit(AttemptFailed(reservation.name, reservation.handler, attempt, problem, None))
+        self._emit(AttemptFailed(reservation.name, reservation.handler, attempt, problem, None, at, traced))
 
     def park(self, reservation: Reservation) -> None:
         """Park the message, uncharged, until a consumer knows its handler, or that is no longer paused."""

@@ -25,7 +25,7 @@ from pollconsumer.interface.cli.messages.message_lines import (
 )
 from pollconsumer.interface.cli.opened import COMMAND_BUDGET
 from pollconsumer.interface.cli.output import progress_bar, telling_when_interrupted
-from pollconsumer.interface.logs.logs import log
+from pollconsumer.interface.logs.logs import warn_of_users_code
 from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.runtime.new_batches import new_batch
 from pollconsumer.runtime.new_messages import refuse_own_identity
@@ -69,7 +69,7 @@ def _calls() -> StoreCalls:
     """The store of the command. A line's hooks are called as it is read."""
     given = click.get_current_context().find_root().params
     calls = StoreCalls(given["config"], given["store"], given["namespace"], COMMAND_BUDGET)
-    calls.hooks = Hooks(log.warning)
+    calls.hooks = Hooks(warn_of_users_code)
     return calls
 
 
