@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from pollconsumer import Context, PollConsumer
 from pollconsumer.testing import Sandbox
 from tests.leaving_out import long
 from tests.site import Site, wait_until
+from tests.system.test_crashes import learn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,9 +111,7 @@ def test_what_has_no_progress_shows_none(site: Site) -> None:
 
 
 def test_a_message_that_is_started_can_be_told_from_those_reserved_ahead(site: Site) -> None:
-    several = [json.dumps({"handler": "record", "payload": {"name": "brief"}})] * 20
-    (site.directory / "several").write_text("\n".join(several))
-    assert site.command("enqueue", "--ndjson", "several").returncode == 0
+    learn(site, "hold")
     first, ahead = [site.enqueue("hold", name=name) for name in ("first", "ahead")]
     launch = site.start("run", "--until-empty")
     site.await_note("begin first")
