@@ -114,6 +114,13 @@ def test_what_the_server_could_not_write_is_named() -> None:
     assert (found.name, found.value) == ("persistence", "a snapshot")
 
 
+def test_launches_that_a_server_could_not_record_are_no_findings_beside_it() -> None:
+    died = launches(count=3, stop_reason="died")
+    for ledger in (launches(ago=HOUR), [*died, *launches(ago=185)]):
+        assert len(names(facts(ledger=ledger))) == 1
+        assert names(facts(ServerFacts(broken=("its append-only file",)), ledger=ledger)) == ["persistence"]
+
+
 def test_missing_and_lagging_replicas_are_found_where_producers_wait_for_them() -> None:
     waits = expected_as_set(period=MINUTE, replicas=2)
     assert names(facts(ServerFacts(replica_lags=(0.0,)), expected=waits)) == ["replication"]
