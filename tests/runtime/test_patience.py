@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pollconsumer.core.errors import StoreUnreachable
+from pollconsumer.core.news.events import Event, StoreAwaited
 from pollconsumer.core.window import Window
 from pollconsumer.runtime.launch.frame import LEAST_FOR_ANSWER, WindowPatience
-from pollconsumer.store.client.patience import COMMAND_TIMEOUT, SYSTEM_CLOCKS, Patience
+from pollconsumer.store.client.patience import COMMAND_TIMEOUT, SYSTEM_CLOCKS, Budget, Patience
 from pollconsumer.store.client.server_wire import ServerWire
 from tests.store.relay import answering
 
@@ -49,6 +52,36 @@ def test_what_is_left_after_the_window_counts_from_its_end_whatever_pause_began_
     while patient.left() > 0:
         patient.pause(0.7)
     assert clock.now == pytest.approx(3.5)
+
+
+def test_a_launch_tells_once_of_a_store_that_has_been_away_for_three_seconds_and_until_when_it_asks() -> None:
+    clock, told = Clock(), list[Event]()
+    patient = WindowPatience(Window(0.0, 60.0), lambda: False, 10.0, clock, told.append)
+    for _ in range(2):
+        patient.missed("redis://a", "refused", first=True)
+        patient.pause(2.5)
+    assert told == []
+    patient.missed("redis://a", "refused", first=True)
+    for _ in range(4):
+        patient.pause(1.0)
+        patient.missed("redis://a", "timed out", first=False)
+    assert told == [StoreAwaited("redis://a", "timed out", 3.0, 60.0 - 8.0 + 2.0)]
+
+
+def test_a_call_tells_its_patience_of_each_answer_that_is_missing(tmp_path: Path) -> None:
+    missed = list[tuple[str, bool]]()
+
+    class Noting(Budget):
+        def missed(self, address: str, reason: str, *, first: bool) -> None:  # noqa: ARG002  the protocol has it
+            missed.append((address, first))
+
+    clock, url = Clock(), f"unix://{tmp_path}/nowhere.sock"
+    wire = ServerWire(url, lambda: Noting(0.1, clock))
+    with pytest.raises(StoreUnreachable):
+        wire.command("PING")
+    assert missed[0] == (wire.address, True)
+    assert len(missed) > 1
+    assert not any(first for _, first in missed[1:])
 
 
 def test_a_connection_waits_for_an_answer_as_long_as_its_caller_can() -> None:

@@ -143,7 +143,8 @@ def test_a_launch_that_waited_long_for_its_store_says_so_and_advises_nothing(sit
     done = site._completed(launch)  # noqa: SLF001
     assert done.returncode == 0
     [line] = done.stderr.splitlines()
-    assert line.startswith("pollconsumer: warning: the store did not answer for the first ")
+    assert line.startswith("pollconsumer: warning: no answer from the store since ")
+    assert f"unix://{socket}; it says: " in line
 
 
 def test_the_heartbeat_leaves_the_output_while_it_waits_for_the_store(site: Site) -> None:

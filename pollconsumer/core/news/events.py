@@ -209,9 +209,12 @@ class WindowTooShort(Event):
 
 
 class StoreAwaited(Event):
-    """The launch waited for the store for so many ``seconds`` before it had its lease."""
+    """The store at ``address`` has not answered for so many ``seconds``, and is asked for as many as are ``left``."""
 
+    address: str
+    reason: str
     seconds: float
+    left: float
 
 
 class OccurrencesSkipped(Event):

@@ -64,7 +64,7 @@ WARNINGS: dict[type, tuple[str, str]] = {
     ),
     events.StoreAwaited: (
         "store awaited",
-        "the store did not answer for the first {seconds} of the launch; what is left of its window may be too short",
+        "no answer from the store since {since}, asked again until {until}: {address}; it says: {reason}",
     ),
     events.RecurrenceUnreadable: (
         "recurrence left out: {queue}: {recurrence}",
@@ -126,6 +126,8 @@ def listener() -> Callable[[Event], None]:
         fields = {name: _shown(value) for name, value in event.fields().items()}
         if isinstance(event, events.QueueUnserved) and event.handlers:
             fields["handlers"] = f", though it is that of {fields['handlers']}"
+        if isinstance(event, events.StoreAwaited):
+            fields |= {"since": _clock(-event.seconds), "until": _clock(event.left)}
         mark = type(event), fields.get(ONCE.get(type(event), ""))
         match event:
             case events.LaunchEnded():
@@ -139,7 +141,7 @@ def listener() -> Callable[[Event], None]:
                 summary = {"fields": {"event": "launch_ended", **event.fields()}}
                 log.info(text, event.role, fields["running_seconds"], event.stop_reason, counts, extra=summary)
             case events.LaunchBegan():
-                until = time.strftime("%H:%M:%S", time.localtime(time.time() + max(0, min(YEAR, event.left))))
+                until = _clock(max(0.0, event.left))
                 log.info("%s serves %s, in a window until %s", event.role, fields["queues"] or "all queues", until)
             case events.AttemptFailed():
                 _log_failure(event, fields)
@@ -180,6 +182,11 @@ def _plainly(event: Event) -> tuple[str, str]:
     """Streak and text of an event without a text: its name and its fields. Logging must not end a launch."""
     name = type(event).__name__
     return name, ", ".join([name, *(f"{field} {{{field}}}" for field in event.fields())])
+
+
+def _clock(seconds: float) -> str:
+    """The local time in so many ``seconds``."""
+    return time.strftime("%H:%M:%S", time.localtime(time.time() + max(-YEAR, min(YEAR, seconds))))
 
 
 def _shown(value: object) -> object:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.launcher.punctuality import FLOOR_OF_DROP, Punctuality, allowance
-from pollconsumer.core.news.events import Event
+from pollconsumer.core.news.events import Event, StoreAwaited
 from pollconsumer.core.window import OUR_OWN, StopReason, Window, predict_stop
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.host import Host
@@ -26,6 +26,8 @@ END_BUDGET = 2.0
 that is awaited when the window ends may take as long again."""
 FOR_EXIT = 0.5
 """Seconds before the hard end, at most a fifth of the grace, from which on no answer is awaited."""
+LONG_WAIT = 3.0
+"""Seconds of waiting for the store that are worth a line."""
 LEAST_FOR_ANSWER = 0.01
 """Least seconds for an answer, so that a server that is there can settle what was handled last."""
 
@@ -49,7 +51,7 @@ class Frame:
         self.next_tick = None if passed or self._ahead is None else self._ahead[0] - self._start
         self.interruption = host.catch_signals()
         self.window = Window(self._start, self._start)
-        self._patience = WindowPatience(self.window, self.interruption.__bool__, plan.grace, host)
+        self._patience = WindowPatience(self.window, self.interruption.__bool__, plan.grace, host, emit)
         self.learn(Punctuality(), plan.launcher.rule)
         self.progress = LaunchProgress()
         self.id = host.new_id()
@@ -91,12 +93,21 @@ class WindowPatience(Patience):
     """Retry while the window is open and no signal has come; then for a short time in total, for the launch's end,
     which comes before its hard end."""
 
-    def __init__(self, window: Window, interrupted: Callable[[], bool], grace: float, clocks: Clocks) -> None:
-        """``grace``: seconds from the window's end to the hard end."""
+    def __init__(
+        self,
+        window: Window,
+        interrupted: Callable[[], bool],
+        grace: float,
+        clocks: Clocks,
+        emit: Callable[[Event], None] = lambda _: None,
+    ) -> None:
+        """``grace``: seconds from the window's end to the hard end. ``emit``: told once of a store that is away for
+        long."""
         self.window, self._interrupted, self._clocks = window, interrupted, clocks
         self._end_budget, self._last = min(END_BUDGET, grace / 3), grace - min(FOR_EXIT, grace / 5)
         self._until: float | None = None
         self._first_pause: float | None = None
+        self._emit, self._missed_since, self._has_told = emit, 0.0, False
         self.waited = 0.0
         """Seconds from the first wait for the store to the end of the last one."""
 
@@ -116,6 +127,13 @@ class WindowPatience(Patience):
         self._clocks.sleep(min(seconds, left))
         self._first_pause = now if self._first_pause is None else self._first_pause
         self.waited = self._clocks.monotonic() - self._first_pause
+
+    def missed(self, address: str, reason: str, *, first: bool) -> None:
+        now = self._clocks.monotonic()
+        self._missed_since = now if first else self._missed_since
+        if now - self._missed_since >= LONG_WAIT and not self._has_told:  # GUARD a launch that waits in silence
+            self._has_told = True
+            self._emit(StoreAwaited(address, reason, now - self._missed_since, self.left()))
 
     def for_one_answer(self, blocking: float = 0.0) -> float:
         """Timeout of one command, in seconds. It is shorter at the launch's end: a server that does not answer must not

@@ -24,10 +24,9 @@ from pollconsumer.core.news.events import (
     LaunchWaits,
     NamespaceShared,
     PingFailed,
-    StoreAwaited,
 )
 from pollconsumer.core.window import StopReason
-from pollconsumer.runtime.launch.frame import Frame
+from pollconsumer.runtime.launch.frame import LONG_WAIT, Frame
 from pollconsumer.runtime.launch.heartbeat import GONE, Heartbeat
 from pollconsumer.runtime.launch.held import Attendance, Launch, LaunchPlan
 from pollconsumer.runtime.launch.host import Host, ThisProcess
@@ -48,8 +47,6 @@ Work = Callable[[Launch], StopReason]
 
 HEARTBEAT_BUDGET = 2.0
 REFRESH = 0.5
-LONG_WAIT = 3.0
-"""Seconds of waiting for the store that are worth a line."""
 """Seconds after which a waiting successor renews its claim, and looks whether the holder and its heartbeat are gone:
 orphans are offered again within a second."""
 THOUGHT_DEAD_AFTER = 1.5 * TTL
@@ -196,9 +193,7 @@ class _Claimant:
         since = boot_now - (now - began)
         tenure = Tenure(self._identity, acquired, began - frame.window.start, asked, since, hard_end)
         attendance = Attendance(acquired.at, asked_at)
-        if (store := frame.patience().waited) >= LONG_WAIT:
-            frame.emit(StoreAwaited(store))
-            self._waited = True
+        self._waited = self._waited or frame.patience().waited >= LONG_WAIT
         return HeldLaunch(frame, self._store, self._leases, tenure, self._heartbeat, attendance, waited=self._waited)
 
 

@@ -48,6 +48,10 @@ class Patience(Protocol):
     def pause(self, seconds: float) -> None:
         """Wait before another try."""
 
+    def missed(self, address: str, reason: str, *, first: bool) -> None:  # noqa: ARG002  most tell nobody
+        """Take note that the server at ``address`` has not answered, and is asked again. ``first``: in this call."""
+        return
+
     def for_one_answer(self, blocking: float = 0.0) -> float:
         """Timeout of one command, in seconds: at most COMMAND_TIMEOUT, and the seconds for which the command is
         ``blocking``."""

@@ -164,7 +164,7 @@ class Wire(ABC):
                     return self.once(commands, blocking=blocking)
                 except Unanswered as unanswered:
                     self.close()
-                    self.repeated = True
+                    first, self.repeated = not self.repeated, True
                     sent = sent or unanswered.sent
                     if patience.left() <= 0:
                         error = StoreUnreachable("store unreachable", self.address, f"it says: {unanswered}")
@@ -172,6 +172,7 @@ class Wire(ABC):
                         raise error from None
                     if parting:
                         self.part(commands)
+                    patience.missed(self.address, str(unanswered), first=first)
                 except StoreUnreachable as error:
                     error.sent = error.sent or sent
                     raise
