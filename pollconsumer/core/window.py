@@ -36,6 +36,13 @@ class StopReason(StrEnum):
     DIED = "died"
 
 
+def why_stopped(reason: str | None) -> str:
+    """A stop reason for people: ``window over`` for either end of a window; without a reason the launch runs."""
+    if reason in (StopReason.NO_TIME_TO_HANDLE, StopReason.NO_TIME_TO_IDLE):
+        return "window over"
+    return (reason or "running").replace("_", " ")
+
+
 class Window(NamedTuple):
     """The time from ``start`` to ``stop_before``, in seconds of one monotonic clock."""
 

@@ -17,6 +17,7 @@ from pollconsumer.core.messages.codec import shown_value
 from pollconsumer.core.notation.instants import ago, datetime_of, iso
 from pollconsumer.core.notation.text import printable
 from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.core.window import why_stopped
 from pollconsumer.dashboard.drawings.charts import clock, of_completions, of_durations
 from pollconsumer.dashboard.drawings.launches_drawn import drawn
 from pollconsumer.dashboard.drawings.past_drawn import marks_of, of_past
@@ -193,4 +194,5 @@ _FILTERS = {
     "grouped": lambda number: f"{number:,}",
     "clock": clock,
     "within": _within,
+    "why_stopped": why_stopped,
 }

@@ -17,3 +17,11 @@ def test_what_is_not_given_has_its_default() -> None:
     assert (event.handled, event.failed, event.run_id) == (3, 0, None)
     assert event.fields()["failed"] == 0
     assert repr(OrphansRecovered("mail", 2)) == "OrphansRecovered(queue='mail', messages=2)"
+
+
+def test_counts_of_a_launch_leave_out_zeros() -> None:
+    assert LaunchEnded("consumer", "empty", 1.5, handled=3, released=1, yielded=2).counts() == (
+        "3 completed, 1 released, 2 asleep"
+    )
+    assert LaunchEnded("mover", "empty", 1.5, handled=3).counts() == "3 moved"
+    assert LaunchEnded("consumer", "empty", 1.5).counts() == "no messages"

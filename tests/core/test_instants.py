@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta, timezone
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +13,7 @@ from pollconsumer.core.notation.instants import (
     LAST_MILLISECOND,
     ceil_epoch_ms,
     ceil_ms,
+    clock,
     datetime_of,
     epoch_ms,
     exact_epoch_ms,
@@ -56,3 +59,15 @@ def test_text_is_in_utc_and_no_finer_than_asked_for() -> None:
     assert iso(1_896_080_400_999) == "2030-01-31T09:00:00.999Z"
     assert iso(LAST_MILLISECOND + 1) == iso(10**18) == "9999-12-31T23:59:59.999Z"
     assert iso_of(datetime(2030, 1, 31, 9, 0, 59, 999_999, UTC), "seconds") == "2030-01-31T09:00:59Z"
+
+
+def test_a_time_has_its_date_only_where_that_is_not_today(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "EST5")
+    time.tzset()
+    now = epoch_ms(datetime(2026, 11, 29, 4, 30, tzinfo=UTC))
+    assert [clock(now - hours * 3_600_000, now) for hours in (0, 23, 24)] == [
+        "23:30:00", "00:30:00", "2026-11-27 23:30:00",
+    ]  # fmt: skip
+    assert [clock(now - hours * 3_600_000, now, utc=True) for hours in (4, 5)] == ["00:30:00", "2026-11-28 23:30:00"]
+    monkeypatch.undo()
+    time.tzset()

@@ -13,7 +13,7 @@ from pollconsumer.core.notation.addresses import check_address
 
 RUN = "0e0dd2a3-8d29-4a0b-a8b5-93c4e2a1ab11"
 END = LaunchEnded("consumer", "no_time_to_handle", 55.25, handled=12, failed=1)
-LINE = "consumer: 55.2s running time, no time to handle: 12 handled, 1 failed, 0 released, exit code 0"
+LINE = "consumer ran 55.2s (window over): 12 completed, 1 failed; exit code 0"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.core.notation.timespan import UNITS, format_duration, parse_duration, running_time
+from pollconsumer.core.notation.timespan import UNITS, format_duration, parse_duration
 
 
 @pytest.mark.parametrize(
@@ -93,17 +93,3 @@ def test_a_duration_is_shown_in_its_two_largest_units(seconds: float, text: str)
 def test_what_is_shown_is_read_back_as_about_the_same(seconds: float) -> None:
     again = parse_duration(format_duration(seconds).replace(" ", ""))
     assert math.isclose(again, seconds, rel_tol=0.05, abs_tol=0.0006)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "waited", "text"),
-    [
-        (55.4, 0.2, "55 seconds running time"),
-        (1.2, None, "1 second running time"),
-        (60.0, 58.7, "60 seconds running time, 59 until it had its lease"),
-    ],
-)
-def test_a_running_time_says_how_much_of_it_went_by_before_the_lease(
-    seconds: float, waited: float | None, text: str
-) -> None:
-    assert running_time(seconds, waited) == text

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.choices import HandOff
-from pollconsumer.core.window import Window, predict_stop
+from pollconsumer.core.window import Window, predict_stop, why_stopped
 
 INSTANTS = st.floats(-1e9, 1e9)
 SPANS = st.floats(0, 1e6)
@@ -61,3 +61,8 @@ def test_the_next_launch_counts_from_when_it_starts_and_not_from_its_time() -> N
     assert predict_stop(1.8, 60.0, (60.0, 120.0), HandOff.DEADLINE, late=1.8) == 61.8
     assert predict_stop(1.8, 50.0, (60.0, 120.0), HandOff.DEADLINE, late=1.8) == 51.8
     assert predict_stop(0.3, 60.0, (60.0, 120.0), HandOff.DEADLINE, late=-11.5) == 48.5
+
+
+def test_each_end_of_a_window_is_window_over_for_people() -> None:
+    reasons = (None, "no_time_to_handle", "no_time_to_idle", "lease_held", "newer")
+    assert [*map(why_stopped, reasons)] == ["running", "window over", "window over", "lease held", "newer"]

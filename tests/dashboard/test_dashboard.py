@@ -79,7 +79,7 @@ def test_the_first_page_shows_launches_queues_what_is_in_flight_dead_due_and_rec
 ) -> None:
     usual(scene)
     page = seen(browser(wire), "/")
-    for text in ("consumer, mail", "60 launches", "consumer, reports", "mover", "19,494 handled", "now-0", "later-0"):
+    for text in ("consumer, mail", "60 launches", "consumer, reports", "mover", "19,494 completed", "now-0", "later-0"):
         assert text in page.text
     for text in ("30 2 * * *", "Europe/Paris", "every 5m", "mail.send", "The next 10 of 14", "nine of ten within"):
         assert text in page.text

@@ -31,7 +31,7 @@ def test_a_launch_writes_the_pages_after_it_gave_the_lease_back_and_says_nothing
     done = site.command("run", "--until-empty", **STATIC)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     page = Document((site.directory / "pages" / "index.html").read_text())
-    assert "1 handled" in page.text
+    assert "1 completed" in page.text
     assert "never again" in page.text
     stopped = page.text[page.text.index("The same as a table") :]
     assert "running" not in stopped.partition("Queues")[0]

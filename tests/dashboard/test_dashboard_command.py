@@ -37,7 +37,7 @@ def test_it_prints_its_address_serves_it_and_ends_quietly_at_a_signal(site: Site
     assert address.startswith("http://127.0.0.1:")
     with urllib.request.urlopen(address) as answer:
         page = Document(answer.read().decode())
-    assert "1 handled" in page.text
+    assert "1 completed" in page.text
     process.send_signal(end)
     output, errors = process.communicate(timeout=90)
     assert (process.returncode, output, errors) == (0, "", "")

@@ -315,7 +315,7 @@ def test_a_person_at_a_terminal_is_told_what_is_served_each_message_and_a_summar
         rf"{warning}dead letter: {ids['b']} \(greet\), attempt 1: ZeroDivisionError: division by zero "
         rf"\(handlers.py:5\)\n"
         rf"  Traceback [^\0]*\n  ZeroDivisionError: division by zero\n"
-        rf"{info}consumer ended after [\d.]+m?s \(empty\): 1 handled, 1 failed, 0 released\n",
+        rf"{info}consumer ended after [\d.]+m?s \(empty\): 1 completed, 1 failed\n",
         shown,
     )
     site.enqueue("greet", name="a")

@@ -44,7 +44,7 @@ def test_the_commands_that_it_names_work_one_after_the_other(site: Site) -> None
     done = typed(site, lines)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "to ada@example.org: " in done.stderr
-    assert "1 handled, 0 failed" in done.stderr
+    assert "(empty): 1 completed\n" in done.stderr
     assert "1 passed" in done.stdout
     assert sorted(path.name for path in place.iterdir() if path.is_file()) == WRITTEN
 

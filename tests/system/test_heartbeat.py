@@ -135,4 +135,4 @@ def test_a_launch_of_which_the_store_lost_all_but_its_name_is_listed_as_dead(sit
         client.lpush("{pollconsumer}:launches", "lost")
         client.hset("{pollconsumer}:ledger", "lost", '{"launch_id": "lost", "stop_reason": null, "role": "consumer"}')
     _, listed, _ = site.command("launches").stdout.splitlines()
-    assert " ".join(listed.split()).startswith("start unknown (0 seconds running time) consumer died 0 0 0 ")
+    assert " ".join(listed.split()).startswith("- 0ms - consumer died 0 0 0 ")

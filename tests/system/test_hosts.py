@@ -83,7 +83,7 @@ def test_hosts_whose_clocks_are_an_hour_apart_go_by_the_servers(site: Site, host
     assert [site.state(f"later-{host}") for host in clocks] == ["scheduled", "scheduled"]
     assert fences == sorted(set(fences))
     for host, ahead in clocks.items():
-        shown = hosts.command(host, ahead, "launches").stdout
+        shown = hosts.command(host, ahead, "launches", "--ago").stdout
         assert "hour" not in shown
         assert "clock_skew" in hosts.command(host, ahead, "doctor", "--json").stdout
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -39,6 +40,18 @@ def test_status_shows_the_last_launches_as_the_ledger_does(site: Site) -> None:
     overview = site.json("status")
     assert [entry["stop_reason"] for entry in overview["launches"]] == ["empty", "empty"]
     assert overview["launches"] == site.json("launches")
+
+
+def test_launches_are_shown_with_their_times_or_in_the_words_of_the_article(site: Site) -> None:
+    assert site.command("launches").stdout.startswith("no launches yet")
+    site.enqueue("record", name="a")
+    site.drain()
+    (started,) = (entry["started_at"] for entry in site.json("launches"))
+    names, shown = site.command("launches", "--utc").stdout.splitlines()
+    assert names.split()[:6] == ["started", "ran", "waited", "role", "stopped", "completed"]
+    assert (shown.split()[5], started[11:19]) == ("1", shown.split()[0])
+    _, shown = site.command("launches", "--ago").stdout.splitlines()
+    assert re.match(r"(now|\d+ \w+ ago) \(\d+ seconds? running time\)  consumer  empty ", shown)
 
 
 def test_a_launch_is_gone_before_its_window_ends(site: Site) -> None:
@@ -84,7 +97,7 @@ def test_a_launch_that_is_to_run_only_if_the_lease_is_free_leaves_at_once(site: 
     site.await_holder(first.pid)
     done = site.command("-v", "run", "--if-free")
     assert done.returncode == 0
-    assert "(lease_held)" in done.stderr
+    assert "(lease held)" in done.stderr
     assert not _waits(site)
     assert first.poll() is None
     first.terminate()

@@ -29,7 +29,7 @@ def test_a_monitor_is_told_of_start_and_end_with_the_line_of_the_launch(site: Si
     (_, begun, _), (_, ended, line) = monitor.told
     assert begun == ended
     assert begun.startswith("rid=")
-    assert line.endswith("running time, empty: 1 handled, 0 failed, 0 released, exit code 0")
+    assert line.endswith("(empty): 1 completed; exit code 0")
 
 
 def test_a_launch_that_fails_is_told_with_its_exit_code(site: Site, monitor: Monitor) -> None:

@@ -70,6 +70,6 @@ def test_messages_that_yielded_are_counted_apart_from_those_that_were_never_star
     done = site.command("-v", "run", "--until-empty")
     assert site.notes() == ["gave way"]
     ended = next(line for line in done.stderr.splitlines() if "consumer ended" in line)
-    assert ended.endswith("0 handled, 0 failed, 0 released, 1 yielded")
+    assert ended.endswith(": 1 asleep")
     entry = site.json("launches")[0]
     assert (entry["released"], entry["yielded"]) == (0, 1)

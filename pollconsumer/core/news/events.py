@@ -298,3 +298,9 @@ class LaunchEnded(Event):
     released: int = 0
     yielded: int = 0
     run_id: str | None = None
+
+    def counts(self) -> str:
+        """What became of its messages; counts of zero are left out."""
+        done = "moved" if self.role == "mover" else "completed"
+        counts = {done: self.handled, "failed": self.failed, "released": self.released, "asleep": self.yielded}
+        return ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no messages"

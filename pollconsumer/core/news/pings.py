@@ -9,6 +9,7 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from pollconsumer.core.choices import Dialect
 from pollconsumer.core.news.events import LaunchEnded
+from pollconsumer.core.window import why_stopped
 
 
 class Ping(NamedTuple):
@@ -80,9 +81,9 @@ def last(url: str, dialect: Dialect, run: str, end: RunEnd) -> Ping:
 
 def ending_of(end: LaunchEnded, code: int) -> RunEnd:
     """The end of a launch, with its counts of the ledger."""
-    counts = f"{end.handled} handled, {end.failed} failed, {end.released} released"
-    reason = end.stop_reason.replace("_", " ")
-    line = f"{end.role}: {end.running_seconds:.1f}s running time, {reason}: {counts}, exit code {code}"
+    line = (
+        f"{end.role} ran {end.running_seconds:.1f}s ({why_stopped(end.stop_reason)}): {end.counts()}; exit code {code}"
+    )
     return RunEnd(code, line, end.running_seconds, {"count": end.handled, "error_count": end.failed})
 
 

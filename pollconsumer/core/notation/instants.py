@@ -78,6 +78,14 @@ def iso_of(moment: datetime, timespec: str = "milliseconds") -> str:
     return moment.isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
+def clock(epoch_ms: int, now_ms: int, *, utc: bool = False) -> str:
+    """``23:19:01``, with its date if that is not the date of ``now_ms``; in this machine's zone, or in ``utc``."""
+    latest = LAST_MILLISECOND - 86_400_000  # in each zone Python has dates until then
+    zone = UTC if utc else None
+    moment, now = (datetime_of(min(at, latest)).astimezone(zone) for at in (epoch_ms, now_ms))
+    return moment.strftime("%H:%M:%S" if moment.date() == now.date() else "%Y-%m-%d %H:%M:%S")
+
+
 def ago(epoch_ms: int, now_ms: int) -> str:
     """``3 minutes ago`` or ``in 3 minutes``, in the largest whole unit; ``now`` within a second."""
     seconds = abs(now_ms - epoch_ms) // 1000

@@ -6,8 +6,6 @@ import math
 import re
 from datetime import timedelta
 
-from pollconsumer.core.notation.text import counted
-
 Span = str | float | timedelta
 """A duration as programs give it."""
 DAY, YEAR = 86400.0, 365 * 86400.0
@@ -52,11 +50,3 @@ def format_duration(seconds: float) -> str:
             rest //= int(UNITS[lower])
             return f"{count}{unit} {rest}{lower}" if rest else f"{count}{unit}"
     raise AssertionError("unreachable: 60 s or more is a minute at least")
-
-
-def running_time(seconds: float, waited: float | None) -> str:
-    """The running time in the article's words, and how long the launch took from its start until it had its lease, if a
-    second or more."""
-    running, waiting = round(seconds), round(waited or 0)
-    text = f"{counted(running, 'second')} running time"
-    return f"{text}, {waiting} until it had its lease" if waiting else text

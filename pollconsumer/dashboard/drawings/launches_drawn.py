@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from pollconsumer.core.notation.instants import datetime_of
-from pollconsumer.core.notation.timespan import format_duration, running_time
-from pollconsumer.core.window import StopReason
+from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.core.window import StopReason, why_stopped
 from pollconsumer.dashboard.drawings.svg import Box, group, line, picture
 
 HOUR = 3600.0
@@ -197,10 +197,12 @@ def _said(entry: Mapping[str, Any]) -> str:
 
 
 def _parts(entry: Mapping[str, Any]) -> Iterator[str]:
-    started = datetime_of(entry["started_ms"]).strftime("%H:%M:%S")
-    yield f"{started} ({running_time(entry['running_seconds'], entry['waited_seconds'])})"
-    yield (entry["stop_reason"] or "running").replace("_", " ")
-    yield f"{entry['handled']} handled, {entry['failed']} failed"
+    yield f"started {datetime_of(entry['started_ms']).strftime('%H:%M:%S')}"
+    yield f"ran {format_duration(entry['running_seconds'])}"
+    if entry["waited_seconds"]:
+        yield f"waited {format_duration(entry['waited_seconds'])}"
+    yield why_stopped(entry["stop_reason"])
+    yield f"{entry['handled']} completed, {entry['failed']} failed"
     if entry["average_seconds"]:
         yield f"average {format_duration(entry['average_seconds'])}"
     if entry["margin_seconds"]:

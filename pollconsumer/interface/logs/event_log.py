@@ -9,6 +9,7 @@ from typing import Any
 from pollconsumer.core.news import events
 from pollconsumer.core.news.events import Event
 from pollconsumer.core.notation.timespan import YEAR, format_duration
+from pollconsumer.core.window import why_stopped
 from pollconsumer.interface.logs.logs import MET, NEWS, STANDING, about, launch_stopped, log
 
 WARNINGS: dict[type, tuple[str, str]] = {
@@ -132,14 +133,10 @@ def listener() -> Callable[[Event], None]:
         match event:
             case events.LaunchEnded():
                 launch_stopped(event.stop_reason)
-                counts = "{handled} handled, {failed} failed, {released} released".format_map(fields)
-                if event.yielded:
-                    counts += f", {event.yielded} yielded"
-                if event.run_id:
-                    counts += f"; run {event.run_id}"
-                text = "%s ended after %s (%s): %s"
+                counts = event.counts() + (f"; run {event.run_id}" if event.run_id else "")
+                text, reason = "%s ended after %s (%s): %s", why_stopped(event.stop_reason)
                 summary = {"fields": {"event": "launch_ended", **event.fields()}}
-                log.info(text, event.role, fields["running_seconds"], event.stop_reason, counts, extra=summary)
+                log.info(text, event.role, fields["running_seconds"], reason, counts, extra=summary)
             case events.LaunchBegan():
                 until = _clock(max(0.0, event.left))
                 log.info("%s serves %s, in a window until %s", event.role, fields["queues"] or "all queues", until)

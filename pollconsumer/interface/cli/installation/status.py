@@ -17,7 +17,7 @@ from pollconsumer.core.messages.message_steps import Recorded
 from pollconsumer.core.news.progress import Progress
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.core.notation.text import printable
-from pollconsumer.interface.cli.installation.launches import launch_as_json, ledger_table
+from pollconsumer.interface.cli.installation.launches import launch_as_json, launches_table
 from pollconsumer.interface.cli.installation.lease import leases_as_json, leases_table
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import (
@@ -248,7 +248,7 @@ def _print_overview(overview: Overview, launches: list[dict[str, Any]]) -> None:
         leases_table(shown, ("lease", "slot", "queues", "holder", "fence"))
     if launches:
         print_line()
-        ledger_table(launches, overview.now)
+        launches_table(launches, overview.now)
 
 
 def _unattended(overview: Overview) -> list[str]:
