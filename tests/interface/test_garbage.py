@@ -51,7 +51,6 @@ CONFIG = """
 handlers = ["handlers_of_garbage"]
 spool = "spool"
 [consumer]
-timeout = "4s"
 estimated_duration = "1ms"
 [queues.mail]
 quota = "1000/1h"
@@ -159,7 +158,7 @@ class Place:
             ), about
 
     def _launch(self, act: str, key: Keyed, kind: str) -> None:
-        code, said = self.command("run --until-empty" if act == "run" else "move --timeout 4s")
+        code, said = self.command("run --until-empty --timeout 10s" if act == "run" else "move --timeout 4s")
         about = f"{key.word}: {kind}: {act}: {code}: {said}"
         assert "Traceback" not in said, about
         assert said.count("warning: queue mail is left out") <= 1, about
@@ -233,7 +232,7 @@ def test_a_key_that_breaks_while_a_launch_runs_takes_its_queue_alone(place: Plac
         assert place.command(f"enqueue other --queue {queue} --id of-{queue}")[0] == 0
     payload = json.dumps({"key": key.name}, separators=(",", ":"))
     assert place.command(f"enqueue breaks {payload} --queue default --priority -1")[0] == 0
-    code, said = place.command("run --until-empty")
+    code, said = place.command("run --until-empty --timeout 90s")
     assert (code, said.count("\n")) == (0, 1), said
     assert f"queue {QUEUE} is left out: key of a wrong type: " in said
     row = place.wire.command("HGET", f"{{{NAMESPACE}:default}}:m", "of-default")
@@ -289,7 +288,7 @@ def test_an_odd_value_in_a_field_is_quarantined_and_what_is_behind_it_is_handled
         spool.mkdir(mode=0o700)
         for n, each in enumerate(entries):
             (spool / f"{NAMESPACE}@{time.time_ns() // 1000 + n:016d}-{n:016x}").write_bytes(each)
-    code, said = place.command("run --until-empty")
+    code, said = place.command("run --until-empty --timeout 90s")
     assert (code, "Traceback" in said) == (0, False), said
     assert completed(place, "default", "of-another"), said
     assert completed(place, QUEUE, "behind"), said

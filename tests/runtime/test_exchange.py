@@ -12,7 +12,6 @@ from unittest.mock import patch
 
 import pytest
 
-from pollconsumer.core.durations import Average
 from pollconsumer.core.news.events import QueueLeftOut, ReservationsLost
 from pollconsumer.core.news.progress import Progress
 from pollconsumer.core.queue_order import Turns
@@ -63,7 +62,7 @@ class Exchanging:
         context_of = Deliveries(launch, {}, nullcontext(), self.reporting, self.predecessors).context_of
         self.settling = Settlements(launch, context_of, {}, self.predecessors)
         turns = Turns(QUEUES, {})
-        durations = SimpleNamespace(overall=Average())
+        durations = SimpleNamespace(mean=None, longer_than_window=0)
         pace = SimpleNamespace(page_size=lambda *_: 9, measure=lambda _: None, margin=lambda: 0.0, durations=durations)
         self.exchange = exchange(launch, self.settling, turns, limits or {}, pace, self.reporting, reserved, keeping)
         for queue in QUEUES:

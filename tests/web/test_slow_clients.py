@@ -128,19 +128,18 @@ def test_more_requests_than_are_answered_at_one_time_are_asked_to_come_again(
 
 def test_no_more_requests_have_a_thread_than_the_endpoint_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asgi, "THREADS", 3)
-    slow = Slow()
+    slow, three, inside, seen = Slow(), threading.Barrier(3), set[int](), list[int]()
 
-    async def run() -> int:
-        asked = asyncio.ensure_future(statuses_of(slow, 20, b"", 0))
-        while slow.begun < 3:
-            await asyncio.sleep(0.01)
-        most = slow.begun
-        await asked
-        return most
+    def answer(_: WebRequest) -> WebAnswer:
+        inside.add(threading.get_ident())
+        seen.append(len(inside))
+        three.wait(PATIENCE)
+        inside.discard(threading.get_ident())
+        return WebAnswer(200, {})
 
-    monkeypatch.setattr(slow.goes_on, "set", lambda: None)
-    threading.Timer(0.2, lambda: threading.Event.set(slow.goes_on)).start()
-    assert asyncio.run(run()) == 3
+    slow.app = AsgiApplication(answer, lambda _: 1 << 20)
+    assert asyncio.run(statuses_of(slow, 21, b"", 0)) == [200] * 21
+    assert max(seen) == 3
 
 
 def test_where_no_thread_can_be_started_the_client_is_to_come_again(
