@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.place import at, place, run, server_seconds, start
 from pollconsumer import PollConsumer
+from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.store.records.occurrences import occurrence_of
 from pollconsumer.store.recurrences.recurrence_reader import readable
 
@@ -137,8 +138,8 @@ def _report(app: PollConsumer, directory: Path) -> None:
         rule, had = readable(each), sorted(instants.get(each.name, ()))
         step = int((rule.every or 0) * 1000)
         assert each.next is not None
-        expected = list(range(had[0], each.next, step)) if had else []
-        since_put = (rule.created or 0) - had[0] if had else -1
+        expected = list(range(had[0], epoch_ms(each.next), step)) if had else []
+        since_put = epoch_ms(rule.created) - had[0] if had and rule.created else -1
         wrong += had != expected or each.enqueued != len(had) or not 0 <= since_put < PUT_WITHIN_MS
         late_at_once += [began[_id_of(each.name, had[0])] - had[0]] if had else []
         late += [began[_id_of(each.name, instant)] - instant for instant in had[1:]]

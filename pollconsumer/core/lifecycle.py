@@ -1,7 +1,10 @@
 """The states of a message, derived from its timestamps and never stored."""
 
+from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
+
+I = TypeVar("I", int, datetime)  # noqa: E741  an instant
 
 
 class State(StrEnum):
@@ -20,27 +23,28 @@ class State(StrEnum):
         return self in (State.COMPLETED, State.DEAD, State.CANCELLED, State.EXPIRED)
 
 
-class Timestamps(NamedTuple):
-    """When a message entered each phase, in epoch milliseconds of the server's clock; None if it has not."""
+class Timestamps(NamedTuple, Generic[I]):
+    """When a message entered each phase, by the server's clock: in epoch milliseconds, for programs as datetimes; None
+    if it has not."""
 
-    scheduled_at: int | None = None
-    due_at: int | None = None
-    enqueued_at: int | None = None
-    reserved_at: int | None = None
-    started_at: int | None = None
-    completed_at: int | None = None
-    failed_at: int | None = None
-    next_attempt_at: int | None = None
-    dead_at: int | None = None
-    cancelled_at: int | None = None
-    expired_at: int | None = None
+    scheduled_at: I | None = None
+    due_at: I | None = None
+    enqueued_at: I | None = None
+    reserved_at: I | None = None
+    started_at: I | None = None
+    completed_at: I | None = None
+    failed_at: I | None = None
+    next_attempt_at: I | None = None
+    dead_at: I | None = None
+    cancelled_at: I | None = None
+    expired_at: I | None = None
 
     @property
-    def ended_at(self) -> int | None:
+    def ended_at(self) -> I | None:
         return self.completed_at or self.dead_at or self.cancelled_at or self.expired_at
 
 
-def state_of(t: Timestamps) -> State:
+def state_of(t: Timestamps[int]) -> State:
     """The state: an end takes precedence, then the furthest phase."""
     if t.completed_at:
         return State.COMPLETED
@@ -55,7 +59,7 @@ def state_of(t: Timestamps) -> State:
     return State.READY if t.enqueued_at else State.SCHEDULED
 
 
-def durations_of(t: Timestamps) -> dict[str, float | None]:
+def durations_of(t: Timestamps[int]) -> dict[str, float | None]:
     """Seconds between the phases: waited from ready to reserved, handled from started to its end."""
     ended = t.ended_at or (t.failed_at if t.failed_at and not t.reserved_at else None)
     return {"waited_seconds": _seconds(t.enqueued_at, t.reserved_at), "handled_seconds": _seconds(t.started_at, ended)}

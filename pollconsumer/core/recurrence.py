@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import UTC, tzinfo
+from datetime import UTC, datetime, tzinfo
 from itertools import islice, takewhile
 from typing import Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo
@@ -16,7 +16,7 @@ from pollconsumer.core.messages.message_options import check_headers
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.addresses import check_address
 from pollconsumer.core.notation.cron_expression import Cron
-from pollconsumer.core.notation.instants import LAST_MILLISECOND
+from pollconsumer.core.notation.instants import LAST_MILLISECOND, datetime_of, epoch_ms
 from pollconsumer.core.notation.timespan import DAY, YEAR, format_duration
 from pollconsumer.core.rates import check_rate
 
@@ -64,12 +64,12 @@ class Recurrence:
     at_run_time: bool = False
     times: int | None = None
     """How many occurrences it yields; None for no limit."""
-    until: int | None = None
-    """The latest instant, in epoch ms; None for no limit."""
+    until: datetime | None = None
+    """The latest instant; None for no limit."""
     headers: dict[str, str] = field(default_factory=dict)
     created_by: str | None = None
-    created: int | None = None
-    """When the recurrence was first put, in epoch ms; None before that."""
+    created: datetime | None = None
+    """When the recurrence was first put; None before that."""
     ping: str | None = field(default=None, repr=False)
     """URL of a monitor that is told how each occurrence begins and ends; a secret. Configurations have it, too."""
     rate_key: str = ""
@@ -96,7 +96,8 @@ class Recurrence:
         have the same text. And the beginning of the text, which is the same for all with this rule."""
         rule = {name: getattr(self, name) for name in _RULE if getattr(self, name) != _DEFAULTS[name]}
         head = f'{{"rule":{_compact(rule)},"handler":'
-        rest = [(name, getattr(self, name)) for name in _OF_PUT if name not in ("handler", "created")]
+        names = [name for name in _OF_PUT if name not in ("handler", "created")]
+        rest = [(name, _stored(getattr(self, name))) for name in names]
         given = "".join(
             f',"{name}":{_compact(value)}' for name, value in rest if value != _DEFAULTS[name] and value != {}
         )
@@ -113,7 +114,7 @@ class Recurrence:
         if self.after is After.END:
             counts_from = phase_ms or after_ms
         found = self._unlimited(after_ms, counts_from)
-        until = _LAST if self.until is None else min(self.until, _LAST)
+        until = latest_ms(self)
         return takewhile(lambda instant: instant <= until, found)
 
     def _unlimited(self, after_ms: int, phase_ms: int) -> Iterator[int]:
@@ -136,7 +137,7 @@ class Recurrence:
             return []
         if self.after is After.END:
             return [first_ms]
-        step, last = round((self.every or 0) * 1000), min(until_ms, self.until or until_ms)
+        step, last = round((self.every or 0) * 1000), min(until_ms, latest_ms(self))
         after_ms = max(first_ms, last - (MOST_LOOKED_AT - 1) * step) if step else first_ms
         later = takewhile(lambda instant: instant <= until_ms, self.instants(after_ms, first_ms))
         return [first_ms, *islice(later, MOST_LOOKED_AT - 1)]
@@ -146,10 +147,19 @@ class Recurrence:
         if not self.enabled:
             return None
         if first == "now":
-            return now_ms if self.until is None or now_ms <= self.until else None
+            return now_ms if now_ms <= latest_ms(self) else None
         if first == "next":
             return self.next_after(now_ms)
         return self.next_after(max(now_ms, first) - 1, first)
+
+
+def latest_ms(recurrence: Recurrence) -> int:
+    """The latest instant that it may yield, in epoch ms."""
+    return _LAST if recurrence.until is None else min(_LAST, epoch_ms(recurrence.until))
+
+
+def _stored(value: Any) -> Any:
+    return epoch_ms(value) if isinstance(value, datetime) else value
 
 
 _DEFAULTS = {each.name: each.default for each in fields(Recurrence)}
@@ -202,6 +212,11 @@ def of_json(definition: str | bytes, name: str = "", queue: str = "default") -> 
                 values[key] = kind(values[key])
             except ValueError:
                 raise ValueError(f"{key} is {values[key]!r}, not one of {', '.join(kind)}") from None
+    for name in ("until", "created"):
+        if (instant := values.get(name)) is not None:
+            if type(instant) is not int or not 0 <= instant <= LAST_MILLISECOND:
+                raise ValueError(f"{name} is {instant!r}, not an instant in milliseconds")
+            values[name] = datetime_of(instant)
     try:
         recurrence = Recurrence(**values)
     except TypeError:
@@ -259,12 +274,9 @@ def _check_put(recurrence: Recurrence) -> None:
     """Raise ValueError for an invalid value of a field that only recurrences put at run time have."""
     if len(recurrence.name) > LONGEST_NAME:
         raise ValueError(f"its name has {len(recurrence.name)} characters, more than {LONGEST_NAME}")
-    times, until, created_by = recurrence.times, recurrence.until, recurrence.created_by
+    times, created_by = recurrence.times, recurrence.created_by
     if times is not None and (type(times) is not int or not 1 <= times <= MOST_TIMES):
         raise ValueError(f"times is {times!r}, not a whole number from 1 to {MOST_TIMES}")
-    for name, instant in (("until", until), ("created", recurrence.created)):
-        if instant is not None and (type(instant) is not int or not 0 <= instant <= LAST_MILLISECOND):
-            raise ValueError(f"{name} is {instant!r}, not an instant in milliseconds")
     if created_by is not None and (not isinstance(created_by, str) or not 0 < len(created_by) <= LONGEST_CREATOR):
         raise ValueError(f"created_by is {created_by!r}, not text of 1 to {LONGEST_CREATOR} characters")
 
@@ -318,7 +330,7 @@ def tick_after_end(
         due = max(due_ms, ended_ms + period)
     if ended_ms is None or due > now_ms:  # GUARD an unfinished one is waited for
         again = now_ms + period if ended_ms is None else due
-        return Tick((), 0, None if recurrence.until is not None and again > recurrence.until else again)
+        return Tick((), 0, None if again > latest_ms(recurrence) else again)
     return _made_up_for(recurrence, [due], recurrence.next_after(now_ms), now_ms, attended_since_ms)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +176,7 @@ def _span(seconds: float | None) -> str | None:
     return None if seconds is None else format_duration(seconds)
 
 
-def _instants(message: Message) -> list[tuple[str, int]]:
+def _instants(message: Message) -> list[tuple[str, datetime]]:
     """The message's timestamps by name, in the order in which they came."""
     known = [(name.removesuffix("_at"), at) for name, at in message.timestamps._asdict().items() if at is not None]
     return sorted(known, key=lambda item: item[1])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db import models
 
-from pollconsumer.core.notation.instants import datetime_of
+from pollconsumer.core.notation.instants import moment_of
 from pollconsumer.store.reading.batch_reader import BatchStatus
 from pollconsumer.store.reading.message_selector import entered_at
 from pollconsumer.store.reading.messages import Message
@@ -47,8 +45,8 @@ class QueueMessage(models.Model):
             key=f"{message.queue}/{message.id}",
             message_id=message.id,
             state=message.state.value,
-            since=_moment(entered_at(message)),
-            due_at=_moment(times.next_attempt_at or times.due_at),
+            since=moment_of(entered_at(message)),
+            due_at=times.next_attempt_at or times.due_at,
             redriven=message.generation,
             headers=dict(message.headers),
             **{name: getattr(message, name) for name in same},
@@ -87,12 +85,8 @@ class QueueBatch(models.Model):
         return cls(
             key=f"{batch.home}/{batch.id}",
             batch_id=batch.id,
-            created_at=_moment(batch.created_at),
-            ended_at=_moment(batch.ended_at),
+            created_at=batch.created_at,
+            ended_at=batch.ended_at,
             callbacks={each.name: [each.handler, each.state] for each in batch.callbacks},
             **{name: getattr(batch, name) for name in same},
         )
-
-
-def _moment(at: int | None) -> Any:
-    return None if at is None else datetime_of(at)

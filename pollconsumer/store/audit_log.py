@@ -11,11 +11,12 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import datetime
 from typing import NamedTuple
 
 from pollconsumer.core.errors import PermissionDenied
 from pollconsumer.core.notation import strict_json
-from pollconsumer.core.notation.instants import LAST_MILLISECOND
+from pollconsumer.core.notation.instants import LAST_MILLISECOND, datetime_of
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records.id_text import id_text
@@ -30,12 +31,12 @@ _WHO: ContextVar[str] = ContextVar("who", default="")
 
 
 class Intervention(NamedTuple):
-    """What somebody did. ``at``: when, in epoch ms of the server's clock; ``what``: as ``cancel`` or ``redrive``;
+    """What somebody did. ``at``: when, by the server's clock; ``what``: as ``cancel`` or ``redrive``;
     ``names``: ids of messages, a recurrence, or a handler or lease, which have no queue; the first twenty of
     ``number``; none of a whole queue. ``verified``: False where a producer's login may have written the note, as those
     of earlier versions."""
 
-    at: int
+    at: datetime
     who: str
     what: str
     queue: str
@@ -95,7 +96,9 @@ def _read(text: bytes, at: bytes, *, verified: bool) -> Intervention | None:
         names, number = said["names"], said["number"]
         texts = [said["who"], said["what"], said["queue"], *names]
         if type(number) is int and all(isinstance(each, str) for each in texts) and 0 <= instant <= LAST_MILLISECOND:
-            return Intervention(instant, said["who"], said["what"], said["queue"], tuple(names), number, verified)
+            return Intervention(
+                datetime_of(instant), said["who"], said["what"], said["queue"], tuple(names), number, verified
+            )
     except (ArithmeticError, KeyError, RecursionError, TypeError, ValueError):
         pass
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.reading.batch_reader import BatchReader, BatchStatus
 from pollconsumer.watching.health.facts import BatchFacts
@@ -39,6 +40,6 @@ class BatchExaminer:
             (batch.home, *(self._reader.queues_ahead(batch, members) if members else ())),
             batch.total,
             batch.outstanding,
-            age=(now - batch.created_at) / 1000,
+            age=(now - epoch_ms(batch.created_at)) / 1000,
             overdue_by=(now - at) / 1000 if at < now else None,
         )

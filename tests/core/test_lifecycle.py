@@ -37,7 +37,7 @@ HEADERS = st.none() | st.dictionaries(
         (NEVER._replace(scheduled_at=1, enqueued_at=2, expired_at=5), State.EXPIRED),
     ],
 )
-def test_a_state_follows_from_the_timestamps(timestamps: Timestamps, state: State) -> None:
+def test_a_state_follows_from_the_timestamps(timestamps: Timestamps[int], state: State) -> None:
     assert state_of(timestamps) is state
     assert (timestamps.ended_at is not None) == state.has_ended
 

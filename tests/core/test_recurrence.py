@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.choices import After, Missed
-from pollconsumer.core.notation.instants import epoch_ms
+from pollconsumer.core.notation.instants import datetime_of, epoch_ms, moment_of
 from pollconsumer.core.recurrence import (
     MOST_CAUGHT_UP,
     MOST_LOOKED_AT,
@@ -97,7 +97,7 @@ UNATTENDED = 1 << 60
 def test_of_more_missed_than_are_looked_at_the_last_one_is_made_up_for(rule: Recurrence, until: int | None) -> None:
     step = round((rule.every or 0) * 1000)
     first, now = ms(START), ms(START) + (MOST_LOOKED_AT + 9000) * step + 100
-    told = tick(replace(rule, until=until), first, now, now)
+    told = tick(replace(rule, until=moment_of(until)), first, now, now)
     last = (until or now) - ((until or now) - first) % step
     assert told.enqueue == (last,)
     assert told.skipped == MOST_LOOKED_AT - 1
@@ -199,7 +199,7 @@ def test_a_period_counts_from_an_end_that_a_fast_clock_has_reckoned(ahead: int) 
 
 
 def test_none_is_looked_for_after_the_latest_instant() -> None:
-    rule = replace(AFTER_END, until=200_000, at_run_time=True)
+    rule = replace(AFTER_END, until=datetime_of(200_000), at_run_time=True)
     assert tick_after_end(rule, 60_000, 100_000, 0, None) == Tick((), 0, 160_000)
     assert tick_after_end(rule, 60_000, 150_000, 0, None) == Tick((), 0, None)
     assert tick_after_end(rule, 60_000, 150_000, 0, 145_000) == Tick((), 0, None)

@@ -108,7 +108,7 @@ def leases(wire: Wire, namespace: str) -> list[Lease]:
 
 
 def _stored(message: Message, row: bytes, places: list[str]) -> Stored:
-    at = message.timestamps
+    at = message.row.timestamps
     return Stored(
         id=message.id,
         queue=message.queue,

@@ -195,7 +195,7 @@ def check(url: str) -> bool:
 
 
 app.recurrences.put("check:42", every="5m", handler="check", payload={"url": "https://example.org/"})
-app.recurrences.get("check:42").next  # epoch ms
+app.recurrences.get("check:42").next  # a datetime
 app.recurrences.pause("check:42")
 app.recurrences.remove("check:42")
 """,

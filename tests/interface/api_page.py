@@ -104,7 +104,7 @@ BETWEEN_ROOMS: dict[str, set[str]] = {
     "app.handler(…)": {"arguments", "definition", "hooks"},
     "app.chain(…)": {"new_message"},
     "app.handler(…).using(…)": {"message"},
-    "app.recurrences.get(…)": {"awaited", "phase", "raw_name"},
+    "app.recurrences.get(…)": {"awaited", "phase_ms", "raw_name"},
     "context.start_batch(…)": {"closed"},
     "handle.status()": {"found", "row"},
     "pollconsumer.django.PollConsumerBackend": {"check", "options_of", "settings", "validate_task"},

@@ -9,7 +9,7 @@ import pytest
 
 from pollconsumer import Fatal, PollConsumer, RetryIn
 from pollconsumer.core.errors import BadData, ConfigurationError
-from pollconsumer.core.notation.instants import datetime_of, epoch_ms
+from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.testing import Sandbox
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class Check:
             sandbox.run()
             following = self.app.recurrences.get(NAME).next
             soon = sandbox.now + timedelta(seconds=5)
-            if following is not None and following > epoch_ms(sandbox.now):
-                soon = min(soon, datetime_of(following))
+            if following is not None and following > sandbox.now:
+                soon = min(soon, following)
             sandbox.advance_to(soon)
         return list(self.due)
 

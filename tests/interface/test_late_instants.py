@@ -79,7 +79,7 @@ def test_no_call_in_python_accepts_one(app: PollConsumer, sandbox: Sandbox, at: 
 def test_the_last_instant_of_the_calendar_is_accepted(app: PollConsumer, sandbox: Sandbox) -> None:
     del sandbox
     last = datetime_of(LAST_MILLISECOND)
-    assert app.enqueue("f", at=last).status().timestamps.due_at == LAST_MILLISECOND
+    assert app.enqueue("f", at=last).status().row.timestamps.due_at == LAST_MILLISECOND
     app.recurrences.put("r", every="1h", handler="f", first=last, until=last)
     app.recurrences.put("c", cron="* * * * *", timezone="Asia/Tokyo", handler="f", first=last)
 

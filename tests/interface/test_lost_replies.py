@@ -16,6 +16,7 @@ import pytest
 
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.core.notation.instants import EPOCH
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.store.audit_log import acting_as
 from pollconsumer.store.handler_pauses import HandlerPauses
@@ -259,7 +260,7 @@ def seen(wire: Wire) -> Iterator[object]:
             instants = [instant is not None for instant in each.row.timestamps]
             yield each._replace(row=each.row._replace(timestamps=None), stop_asked_at=None, expires_at=None), instants  # type: ignore[arg-type]
     for batch in BatchReader(wire, NAMESPACE).batches():
-        yield batch._replace(created_at=0, ended_at=batch.ended_at and 1)
+        yield batch._replace(created_at=EPOCH, ended_at=batch.ended_at and EPOCH)
     for recurrence in RecurrenceReader(wire, NAMESPACE).standing(lambda _: None):
         yield id_text(wire.command("HGET", store.keys.queue(recurrence.queue, "recurrences"), recurrence.raw_name))
     keys = [key for key in sorted(wire.command("KEYS", "*")) if not re.search(rb"}:(act|last_answer):", key)]

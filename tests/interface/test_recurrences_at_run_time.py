@@ -70,7 +70,7 @@ def test_one_that_is_put_runs_at_once_then_by_its_period_and_is_told_what_the_la
     assert standing.previous is not None
     assert standing.previous.result == {"n": 3, "url": "b"}
     rule = readable(standing)
-    assert (standing.queue, rule.created_by, rule.created) == ("checks", "ada", int(NOON.timestamp() * 1000))
+    assert (standing.queue, rule.created_by, rule.created) == ("checks", "ada", NOON)
 
 
 def test_occurrences_that_are_reserved_together_know_each_other(site: Site) -> None:

@@ -107,9 +107,9 @@ def in_handler(call: Callable[[Context, Any], object]) -> Callable[[Sandbox, Pol
 
         handle = work.enqueue()
         sandbox.run(raising=True)
-        due = handle.status().row.timestamps.next_attempt_at
+        due = handle.status().timestamps.next_attempt_at
         assert due is not None
-        return due / 1000 - sandbox.now.timestamp()
+        return (due - sandbox.now).total_seconds()
 
     return seconds
 
@@ -133,7 +133,7 @@ def batch(_: Sandbox, app: PollConsumer, span: Any) -> float:
 def lasting(app: PollConsumer) -> float:
     status = app.batches.get("b").status()
     assert status.expires_at is not None
-    return (status.expires_at - status.created_at) / 1000
+    return (status.expires_at - status.created_at).total_seconds()
 
 
 def every(_: Sandbox, app: PollConsumer, span: Any) -> float:
@@ -158,9 +158,9 @@ def put(_: Sandbox, app: PollConsumer, span: Any) -> float:
 def rescheduled(sandbox: Sandbox, app: PollConsumer, call: Callable[[Any], object]) -> float:
     handle = app.handler("look")(lambda: None).using(in_="1d").enqueue()
     call(handle)
-    due = handle.status().row.timestamps.due_at
+    due = handle.status().timestamps.due_at
     assert due is not None
-    return due / 1000 - sandbox.now.timestamp()
+    return (due - sandbox.now).total_seconds()
 
 
 def waited(sandbox: Sandbox, app: PollConsumer, call: Callable[[Any], object], batch: bool = False) -> float:
@@ -206,9 +206,9 @@ def failing(sandbox: Sandbox, app: PollConsumer, retry: Any) -> float:
 
     handle = app.handler(retry=retry)(fail).enqueue()
     sandbox.run()
-    next_attempt = handle.status().row.timestamps.next_attempt_at
+    next_attempt = handle.status().timestamps.next_attempt_at
     assert next_attempt is not None
-    return next_attempt / 1000 - sandbox.now.timestamp()
+    return (next_attempt - sandbox.now).total_seconds()
 
 
 LISTS = (

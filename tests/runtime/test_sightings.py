@@ -75,7 +75,9 @@ def test_a_message_that_takes_long_is_listed_as_started_within_a_second_and_one_
     begin(progress, first)
     tenure = Tenure(identity, acquired, 0.0, 0.0, 0.0, 60.0)
     keep(launch, progress, leases, tenure, launch, print)
-    found = {each.id: each.timestamps.started_at for each in Inspector(store.wire, NAMESPACE).messages(None, QUEUE, 9)}
+    found = {
+        each.id: each.row.timestamps.started_at for each in Inspector(store.wire, NAMESPACE).messages(None, QUEUE, 9)
+    }
     assert found == {"slow": acquired.at, "ahead": None}
     assert launch.passed <= 1.0 + LOOK_EVERY
 

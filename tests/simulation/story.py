@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 from pollconsumer.core.choices import After, HandOff
 from pollconsumer.core.errors import NotFound
 from pollconsumer.core.messages.sequel import member_of
+from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.interface.api.batches import open_batch
 from pollconsumer.interface.testing.fake_store import DirectConnection
@@ -236,7 +237,7 @@ def crawl(chance: Random, installation: Installation, seconds: float) -> Recurre
     until = installation.server.now_ms() + int(seconds * 1000)
     return Recurrence(
         AFTER_END, AFTER_END, every=PERIOD_MS / 1000, queue=chance.choice(installation.queues), payload=payload,
-        at_run_time=True, until=until, after=After.END,
+        at_run_time=True, until=datetime_of(until), after=After.END,
     )  # fmt: skip
 
 

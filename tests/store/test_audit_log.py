@@ -10,6 +10,7 @@ import pytest
 from pollconsumer import PollConsumer
 from pollconsumer.audit import acting_as, interventions
 from pollconsumer.core.errors import BadData
+from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store import audit_log
 from pollconsumer.store.audit_log import Intervention, interventions_of
@@ -60,7 +61,7 @@ def test_each_intervention_is_noted_with_who_did_what_to_which(server: Server) -
         ("bob", "pause", QUEUE, (), 0),
         ("bob", "resume", QUEUE, (), 0),
     ]
-    assert all(before <= each.at <= server_ms(wire) for each in interventions_of(wire, NAMESPACE, 10))
+    assert all(before <= epoch_ms(each.at) <= server_ms(wire) for each in interventions_of(wire, NAMESPACE, 10))
     assert [each.what for each in interventions_of(wire, NAMESPACE, 2)] == ["resume", "pause"]
 
 

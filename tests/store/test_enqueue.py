@@ -220,7 +220,7 @@ def test_a_ready_and_a_scheduled_message_carry_the_time_of_their_acceptance(
     assert scheduled.enqueued_at is None
     assert (scheduled.due_at or 0) - (scheduled.scheduled_at or 0) in (HOUR, HOUR + 1)  # rounded up
 
-    def accepted(timestamps: Timestamps) -> bool:
+    def accepted(timestamps: Timestamps[int]) -> bool:
         return before <= (timestamps.scheduled_at or 0) <= after
 
     assert accepted(ready)

@@ -79,8 +79,8 @@ def test_one_that_has_expired_has_ended_and_holds_nothing(
     assert (stepped.stale, names(stepped.reserved)) == ([], ["b"])  # its place is free
     found = inspector.message("a")
     assert (found.state, found.attempts, found.payload) == (State.EXPIRED, 0, {} if payload == b"{}" else None)
-    assert found.timestamps.expired_at == reservation.reserved_at
-    assert found.timestamps.reserved_at is None
+    assert found.row.timestamps.expired_at == reservation.reserved_at
+    assert found.row.timestamps.reserved_at is None
     assert look.hash("unique_keys") == look.hash("checkpoints") == {}
     assert [each.id for each in inspector.messages(State.EXPIRED, QUEUE, 9)] == ["a"]
     assert inspector.overview().queues[0].expired == 1

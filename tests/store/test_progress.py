@@ -8,6 +8,7 @@ import pytest
 
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.news.progress import Progress
+from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.records.steps import Share
 from tests.conftest import NAMESPACE
@@ -44,7 +45,7 @@ def test_people_see_the_last_report_and_when_the_server_had_it(store: RedisStore
     found = seen(store)
     assert found is not None
     assert found[:3] == HALF[:3]
-    assert before <= found.at <= server_ms(store.wire)
+    assert before <= epoch_ms(found.at) <= server_ms(store.wire)
     other = seen(store, "b")
     assert other is not None
     assert other[:3] == (2.5, None, "x\u20ac\ud800")

@@ -12,6 +12,7 @@ from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.news.events import Event, RecurrenceTaken
+from pollconsumer.core.notation.instants import datetime_of, epoch_ms
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.records.occurrences import id_of, occurrence_of
 from pollconsumer.store.records.reservations import Holder
@@ -45,7 +46,8 @@ class Acting:
         self.recurring.put([(recurrence, first)])
 
     def next(self, name: str = NAME) -> int | None:
-        return self.recurring.find(name).next
+        found = self.recurring.find(name).next
+        return None if found is None else epoch_ms(found)
 
     def tick(self, queue: str = QUEUE, attended_since: int = 0) -> int:
         return self.recurring.tick(MOVER, queue, lambda _: attended_since, self.events.append)
@@ -136,14 +138,14 @@ def test_names_that_contain_instants_are_told_from_their_occurrences() -> None:
 def test_putting_one_as_it_is_changes_nothing(act: Acting) -> None:
     act.put(CHECK)
     act.put(replace(NIGHTLY, name="n", created_by="ada", times=3), "next")
-    act.put(replace(CHECK, name="ended", until=1))
+    act.put(replace(CHECK, name="ended", until=datetime_of(1)))
     act.store.wire.command("ZADD", act.look.key("recurrences_ended"), 1, "ended")
     before = act.snapshot()
     firsts: list[First] = ["now", "next", server_ms(act.store.wire) + 5]
     for first in firsts:
         act.put(replace(CHECK, payload={"url": "a"}), first)
         act.put(replace(NIGHTLY, name="n", created_by="ada", times=3), first)
-        act.put(replace(CHECK, name="ended", until=1), first)
+        act.put(replace(CHECK, name="ended", until=datetime_of(1)), first)
     assert act.snapshot() == before
 
 
@@ -158,7 +160,7 @@ def test_putting_one_as_it_is_changes_nothing(act: Acting) -> None:
         {"headers": {"trace": "1"}},
         {"created_by": "ben"},
         {"times": 5},
-        {"until": 4_000_000_000_000},
+        {"until": datetime_of(4_000_000_000_000)},
     ],
 )
 def test_what_does_not_change_the_rule_moves_no_instant(act: Acting, change: dict[str, Any]) -> None:
@@ -187,7 +189,7 @@ def test_one_that_is_put_with_another_period_while_it_is_due_is_aligned_by_that(
     act.put(replace(CHECK, every=7200, missed=Missed.ALL, queue=queue), "next")
     aligned = (server_ms(act.store.wire) // (2 * HOUR) + 1) * 2 * HOUR
     assert (act.next(), act.tick(queue)) == (due, 3)
-    assert [each.instant for each in act.history()][::-1] == [due, due + HOUR, due + 2 * HOUR]
+    assert [epoch_ms(each.instant) for each in act.history()][::-1] == [due, due + HOUR, due + 2 * HOUR]
     assert act.next() == aligned
 
 
@@ -218,7 +220,7 @@ def test_what_is_due_by_a_definition_that_cannot_be_read_is_left_out(act: Acting
     due = act.come_due(2.5)
     act.store.wire.command("HSET", act.look.key("recurrence_counters"), f"{NAME}:before", b"x y z\n1 2 {}\n\n9 9")
     assert act.tick() == 3
-    assert act.history()[-1].instant == due
+    assert epoch_ms(act.history()[-1].instant) == due
 
 
 @pytest.mark.parametrize("change", [{"payload": {"url": "b"}}, {"every": 60}])
@@ -342,15 +344,15 @@ def test_one_ends_after_so_many_occurrences_even_if_more_were_missed(act: Acting
 
 def test_one_ends_at_its_latest_instant_and_one_that_begins_after_that_has_ended(act: Acting) -> None:
     now = server_ms(act.store.wire)
-    act.put(replace(CHECK, until=now + HOUR - 1000))
+    act.put(replace(CHECK, until=datetime_of(now + HOUR - 1000)))
     assert act.tick() == 1
     assert act.recurring.find(NAME).ended
-    act.put(replace(CHECK, name="late", until=now - 1))
+    act.put(replace(CHECK, name="late", until=datetime_of(now - 1)))
     assert act.recurring.find("late").ended
     assert act.tick() == 0
 
 
-@pytest.mark.parametrize("limit", [{"times": 1}, {"until": 1}])
+@pytest.mark.parametrize("limit", [{"times": 1}, {"until": datetime_of(1)}])
 def test_one_that_is_limited_afterwards_ends_and_one_whose_limit_is_lifted_begins_again(
     act: Acting, limit: dict[str, Any]
 ) -> None:
@@ -367,12 +369,12 @@ def test_one_that_is_limited_afterwards_ends_and_one_whose_limit_is_lifted_begin
 
 def test_of_those_that_have_ended_the_newest_are_kept(act: Acting) -> None:
     ended = act.look.key("recurrences_ended")
-    act.put(replace(CHECK, name="oldest", until=1))
-    act.put(replace(CHECK, name="paused", until=1))
+    act.put(replace(CHECK, name="oldest", until=datetime_of(1)))
+    act.put(replace(CHECK, name="paused", until=datetime_of(1)))
     act.store.wire.command(
         "ZADD", ended, 1, "oldest", 2, "paused", *(each for n in range(9998) for each in (3, f"n{n}"))
     )
-    act.put(replace(CHECK, until=1))
+    act.put(replace(CHECK, until=datetime_of(1)))
     with pytest.raises(NotFound):
         act.recurring.find("oldest")
     assert act.recurring.find("paused").ended
@@ -458,7 +460,7 @@ def test_the_last_completed_occurrence_by_its_instant_is_kept_with_its_result(ac
     previous = act.recurring.find(NAME).previous
     assert previous is not None
     assert previous.result == {"n": 2}
-    assert occurrence_of(second.id) == (NAME.encode(), previous.instant)
+    assert occurrence_of(second.id) == (NAME.encode(), epoch_ms(previous.instant))
     assert previous.completed >= previous.instant
     act.launch.settle(finish(first, '{"n": 1}'), die(third))
     assert act.recurring.find(NAME).previous == previous
@@ -500,7 +502,7 @@ def test_history_tells_what_became_of_each_occurrence_newest_first(act: Acting) 
     act.launch.settle(finish(first, "1"), die(second))
     standing = act.recurring.find(NAME)
     history = act.recurring.history(standing, 100)
-    assert [each.instant for each in history] == [instant + 2 * HOUR, instant + HOUR, instant]
+    assert [epoch_ms(each.instant) for each in history] == [instant + 2 * HOUR, instant + HOUR, instant]
     assert [each.message.state for each in history] == [State.READY, State.DEAD, State.COMPLETED]
     assert [each.message.result for each in history] == [None, None, 1]
     assert history[0].late_seconds is None
@@ -520,7 +522,7 @@ def test_history_has_at_most_a_hundred_of_a_day(act: Acting) -> None:
     act.come_due(40, "old")
     act.tick()
     now = server_ms(act.store.wire)
-    kept = [each.instant for each in act.recurring.history(act.recurring.find("old"), 100)]
+    kept = [epoch_ms(each.instant) for each in act.recurring.history(act.recurring.find("old"), 100)]
     assert all(instant >= now - 25 * HOUR for instant in kept)
 
 

@@ -390,7 +390,7 @@ def test_a_definition_that_comes_back_after_more_than_an_hour_begins_anew() -> N
         clock.now_ms = int((start + timedelta(hours=hours)).timestamp() * 1000)
         recurring.define(FIRST, [QUEUE], recurrences, lambda _: None)
     assert recurring.tick(MOVER, QUEUE, unattended, lambda _: None) == 0
-    assert recurring.find("x").next == int((start + timedelta(hours=25)).timestamp() * 1000)
+    assert recurring.find("x").next == start + timedelta(hours=25)
 
 
 def test_what_was_replaced_is_kept_for_its_own_hour_whatever_is_replaced_meanwhile() -> None:
@@ -408,7 +408,7 @@ def test_what_was_replaced_is_kept_for_its_own_hour_whatever_is_replaced_meanwhi
     ):
         clock.now_ms = int((start + timedelta(hours=hours)).timestamp() * 1000)
         recurring.define(FIRST, [QUEUE], recurrences, lambda _: None)
-    assert recurring.find("x").next == int((start + timedelta(hours=25)).timestamp() * 1000)
+    assert recurring.find("x").next == start + timedelta(hours=25)
 
 
 def test_what_was_replaced_is_forgotten_though_nothing_is_replaced_any_more(

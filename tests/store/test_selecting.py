@@ -141,4 +141,4 @@ def test_cancelling_all_again_changes_nothing(
     while server_ms(wire) == before:
         pass
     assert interventions.cancel_all(QUEUE, ["a", "b"]) == []
-    assert all((found.timestamps.cancelled_at or 0) <= before for found in selecting.messages(Selection()))
+    assert all((found.row.timestamps.cancelled_at or 0) <= before for found in selecting.messages(Selection()))

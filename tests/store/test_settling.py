@@ -207,7 +207,7 @@ def test_a_completed_message_is_shown_whole_and_is_no_other_scripts_corrupt_row(
     launch.step(completed=[reserved])
     shown = inspector.message("a")
     assert (shown.handler, shown.payload, shown.state) == ("its handler", {"n": 1}, "completed")
-    times = shown.timestamps
+    times = shown.row.timestamps
     assert times.enqueued_at == times.scheduled_at
     assert times.reserved_at == times.started_at == times.completed_at == reserved.reserved_at
     for key, score in (("schedule", 1), ("in_flight", 1), ("ready_by_priority", 1)):

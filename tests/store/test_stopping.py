@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import BadData, NotFound
+from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.store.reading.inspector import Inspector
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, message, park, release, retry
@@ -26,7 +27,7 @@ def launch(store: RedisStore) -> Launch:
 
 def shown(store: RedisStore, name: str = "a") -> tuple[str, int | None]:
     found = Inspector(store.wire, NAMESPACE).message(name, QUEUE)
-    return found.state.value, found.stop_asked_at
+    return found.state.value, None if found.stop_asked_at is None else epoch_ms(found.stop_asked_at)
 
 
 @pytest.mark.parametrize("way", [retry, lambda r: park(r, HOUR), die, release])

@@ -149,4 +149,4 @@ def test_a_sandbox_shows_a_report_at_once() -> None:
         assert handle.progress is None
         sandbox.run()
         assert [each and each.done for each in seen] == [0, 1, 2]
-        assert handle.progress == seen[-1] == (2, 3, "", noon.timestamp() * 1000)
+        assert handle.progress == seen[-1] == (2, 3, "", noon)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from math import isfinite
 from typing import NamedTuple
 
 from pollconsumer.core.errors import BadData
+from pollconsumer.core.notation.instants import EPOCH
 
 MOST_CHARACTERS = 200
 """Maximum length of a note."""
 
 
 class Progress(NamedTuple):
-    """How far a message has come: ``done`` of ``total``, which is None if unknown. ``at``: the server's instant at
-    which the progress was stored, in epoch milliseconds."""
+    """How far a message has come: ``done`` of ``total``, which is None if unknown. ``at``: when the
+    store got it, by the server's clock."""
 
     done: float
     total: float | None = None
     note: str = ""
-    at: int = 0
+    at: datetime = EPOCH
 
     def __str__(self) -> str:
         """The progress in words, for people."""

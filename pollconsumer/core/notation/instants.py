@@ -18,10 +18,12 @@ _MILLISECOND = timedelta(milliseconds=1)
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 
-def datetime_of(epoch_ms: int) -> datetime:
-    """The instant as a datetime in UTC. The store may hold any number: one out of Python's range becomes the nearest
-    instant within it."""
-    return EPOCH + timedelta(milliseconds=min(max(epoch_ms, FIRST_MILLISECOND), LAST_MILLISECOND))
+def datetime_of(instant: int | datetime) -> datetime:
+    """The instant, in epoch milliseconds, as a datetime in UTC. The store may hold any number: one out of Python's
+    range becomes the nearest instant within it. A datetime is returned as it is."""
+    if isinstance(instant, datetime):
+        return instant
+    return EPOCH + timedelta(milliseconds=min(max(instant, FIRST_MILLISECOND), LAST_MILLISECOND))
 
 
 def read_instant(text: str) -> int:
@@ -68,9 +70,14 @@ def ceil_ms(seconds: float) -> int:
     return math.ceil(seconds * 1000 - 1e-6)
 
 
-def iso(epoch_ms: int) -> str:
+def moment_of(instant: int | None) -> datetime | None:
+    """`datetime_of`; None for none."""
+    return None if instant is None else datetime_of(instant)
+
+
+def iso(instant: int | datetime) -> str:
     """ISO 8601 in UTC with milliseconds, as in ``2030-01-31T09:00:00.000Z``, within the range of `datetime_of`."""
-    return iso_of(datetime_of(epoch_ms))
+    return iso_of(datetime_of(instant))
 
 
 def iso_of(moment: datetime, timespec: str = "milliseconds") -> str:
@@ -86,11 +93,12 @@ def clock(epoch_ms: int, now_ms: int, *, utc: bool = False) -> str:
     return moment.strftime("%H:%M:%S" if moment.date() == now.date() else "%Y-%m-%d %H:%M:%S")
 
 
-def ago(epoch_ms: int, now_ms: int) -> str:
+def ago(instant: int | datetime, now_ms: int) -> str:
     """``3 minutes ago`` or ``in 3 minutes``, in the largest whole unit; ``now`` within a second."""
-    seconds = abs(now_ms - epoch_ms) // 1000
+    at_ms = epoch_ms(instant) if isinstance(instant, datetime) else instant
+    seconds = abs(now_ms - at_ms) // 1000
     for size, unit in _UNITS:
         if count := seconds // size:
             text = counted(count, unit)
-            return f"{text} ago" if epoch_ms < now_ms else f"in {text}"
+            return f"{text} ago" if at_ms < now_ms else f"in {text}"
     return "now"

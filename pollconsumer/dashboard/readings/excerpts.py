@@ -27,7 +27,7 @@ class Completions(NamedTuple):
 
     instants: Sequence[int] = ()
     counts: Sequence[int] = ()
-    samples: Sequence[Timestamps] = ()
+    samples: Sequence[Timestamps[int]] = ()
 
     def between(self, begin: float, end: float) -> float:
         """How many were completed from ``begin`` to ``end``, in epoch ms, estimated between the samples."""

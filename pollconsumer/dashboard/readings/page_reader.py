@@ -13,6 +13,7 @@ from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message_options import read_header
 from pollconsumer.core.messages.message_steps import Recorded
+from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.dashboard.readings.batch_page_reader import BatchPageReader
 from pollconsumer.dashboard.readings.excerpts import Completions, Excerpts
 from pollconsumer.dashboard.readings.letters import Letter, LetterGroup, Letters, Wanted, groups_of
@@ -247,8 +248,9 @@ class PageReader:
         rule, upcoming = standing.recurrence, list[int]()
         if rule is not None and standing.next is not None and standing.error is None:
             left = None if rule.times is None else max(0, rule.times - standing.enqueued)
-            following = rule.instants(standing.next, standing.phase)
-            upcoming = [*islice(chain([standing.next], following), min(INSTANTS, left or INSTANTS))]
+            first = epoch_ms(standing.next)
+            following = rule.instants(first, standing.phase_ms)
+            upcoming = [*islice(chain([first], following), min(INSTANTS, left or INSTANTS))]
         return OfRecurrence(now, standing, upcoming, self._recurring.history(standing, OCCURRENCES))
 
 

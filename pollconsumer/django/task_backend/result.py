@@ -12,7 +12,6 @@ from django.conf import settings
 from django.utils import timezone
 
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.core.retry import Fatal, HandlerTimeout, ProcessDied
 from pollconsumer.django.task_backend.framework import (
     TASK_MAX_PRIORITY,
@@ -120,11 +119,8 @@ def _as_sent(task: Task[Any, Any], message: Message, alias: str) -> Task[Any, An
         return task
 
 
-def _datetime(ms: int | None) -> datetime | None:
-    if not ms:
-        return None
-    moment = datetime_of(ms)
-    return moment if settings.USE_TZ else timezone.make_naive(moment)
+def _datetime(moment: datetime | None) -> datetime | None:
+    return moment if moment is None or settings.USE_TZ else timezone.make_naive(moment)
 
 
 def _error(text: str, trace: str | None) -> StoredError:

@@ -11,6 +11,8 @@ from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.reading.messages import Message
 
+_TOLD = ("state", "total", "completed", "dead", "cancelled", "expired")
+
 
 def answer_about(producer: Producer, sequel: bytes, what: str, home: str, batch_id: str, *more: Any) -> Any:
     """The answer to a handler's question about a batch. ``number``, with how many: the first of these numbers, for
@@ -27,7 +29,7 @@ def answer_about(producer: Producer, sequel: bytes, what: str, home: str, batch_
     except NotFound:
         return None if what == "status" else ([], None)
     if what == "status":
-        return batch._asdict()
+        return {name: getattr(batch, name) for name in _TOLD}
     found, after = reader.page(batch, *more)
     return [_outcome(each) for each in found], after
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.message_steps import StepEntry
 from pollconsumer.core.messages.payloads import Malformed, decode_payload
+from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
@@ -54,8 +55,10 @@ class Deliveries:
                 state = decode_payload(stored or b"")
         delivery = shared.delivery_of(reservation)._replace(state=state, recorded=recorded)
         if (occurrence := reservation.occurrence) is not None:
-            previous = self._predecessors.of(reservation)
-            delivery = delivery._replace(occurrence=occurrence.instant, previous=previous)
+            if (before := self._predecessors.of(reservation)) is not None:
+                previous = epoch_ms(before.instant), epoch_ms(before.completed), before.result
+                delivery = delivery._replace(previous=previous)
+            delivery = delivery._replace(occurrence=occurrence.instant)
         return shared.kind(delivery, shared.situation, reservation)
 
     def context_of_call(self, reservations: Sequence[Reservation]) -> tuple[CallContext, list[Delivery]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from functools import cache, partial
 from typing import NamedTuple, TypeGuard
 
@@ -11,6 +12,7 @@ from pollconsumer.core.errors import NotFound
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import check_handler, check_id, check_queue
 from pollconsumer.core.notation import strict_json
+from pollconsumer.core.notation.instants import datetime_of, moment_of
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.reading.messages import Message, forgotten_message, read_messages
@@ -37,7 +39,7 @@ WAITING = "waiting"
 """The state of a callback that is not enqueued yet."""
 COUNTED = 1000
 """Batches whose states are counted."""
-EARLIER_MS = 3600 * 1000
+EARLIER = timedelta(hours=1)
 """How much older than a batch a message must be to be none of its members for that alone."""
 _WANTED = {
     "completed": {COMPLETED},
@@ -63,7 +65,7 @@ class BatchCallback(NamedTuple):
 
 class BatchStatus(NamedTuple):
     """A batch. ``state``: open, closed, ended, abandoned, expired, or malformed: nobody can read its state, and all
-    numbers are 0. Instants in epoch ms, None for none. Of an open batch, ``total`` counts what its members have added;
+    numbers are 0. An instant is None for none. Of an open batch, ``total`` counts what its members have added;
     of an abandoned one, what has ended at least. ``home``: the queue that counts its members."""
 
     id: str
@@ -74,9 +76,9 @@ class BatchStatus(NamedTuple):
     dead: int
     cancelled: int
     expired: int
-    created_at: int
-    ended_at: int | None
-    expires_at: int | None
+    created_at: datetime
+    ended_at: datetime | None
+    expires_at: datetime | None
     callbacks: tuple[BatchCallback, ...]
 
     @property
@@ -297,7 +299,8 @@ class BatchReader:
 def _may_be_of(batch: BatchStatus, message: Message) -> bool:
     """Whether a message with a member's id may be that member. What an earlier batch of the id has left is days older;
     clocks of a cluster's nodes differ by less than an hour."""
-    if (message.timestamps.scheduled_at or batch.created_at) < batch.created_at - EARLIER_MS:
+    sent = message.timestamps.scheduled_at
+    if sent is not None and sent < batch.created_at - EARLIER:
         return False
     is_dropped = message.batch is None and message.payload is None  # its record, with what it said
     return is_dropped or message.batch == (batch.home, batch.id)
@@ -322,8 +325,9 @@ def _status(home: str, batch_id: str, state: bytes | None, stored: Sequence[byte
         for name, each in zip(CALLED, stored, strict=True)
         for given in _messages_in(each or b"[]")
     )
+    instants = datetime_of(created), moment_of(ended or None), moment_of(expires or None)
     counts = (total, completed, dead, cancelled, expired)
-    return BatchStatus(batch_id, home, is_how, *counts, created, ended or None, expires or None, callbacks)
+    return BatchStatus(batch_id, home, is_how, *counts, *instants, callbacks)
 
 
 def _is_sound(state: bytes | None) -> TypeGuard[bytes]:

@@ -127,5 +127,5 @@ def recurrence_of(message_id: str) -> str | None:
 
 def entered_at(message: Message) -> int | None:
     """The instant at which a message entered its state, in epoch ms; None if its row does not say."""
-    times = message.timestamps
+    times = message.row.timestamps
     return times.ended_at or times.reserved_at or times.enqueued_at or times.failed_at or times.scheduled_at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from pollconsumer.core.messages.message_options import decoded
 from pollconsumer.core.messages.payloads import Malformed, decode_payload
 from pollconsumer.core.news.progress import Progress
 from pollconsumer.core.notation import strict_json
+from pollconsumer.core.notation.instants import datetime_of, moment_of
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.reading.ledger import InHand, in_hand_of
@@ -38,10 +40,10 @@ class Message(NamedTuple):
     result: Any = None
     headers: Mapping[str, str] = MappingProxyType({})
     progress: Progress | None = None
-    expires_at: int | None = None
-    """The expiry in epoch ms; None if the message never expires, or if its large record was dropped."""
-    stop_asked_at: int | None = None
-    """When a person asked for the message's end while it was in hand, in epoch ms of the server's clock."""
+    expires_at: datetime | None = None
+    """The expiry; None if the message never expires, or if its large record was dropped."""
+    stop_asked_at: datetime | None = None
+    """When a person asked for the message's end while it was in hand, by the server's clock."""
     found: State | None = None
     """The index in which the message was found, if its row does not say it: the row is of a newer version, or there is
     none."""
@@ -71,12 +73,12 @@ class Message(NamedTuple):
         return self.row.generation
 
     @property
-    def timestamps(self) -> Timestamps:
-        """When it entered each phase, in epoch ms of the server's clock; None where it has not: ``scheduled_at``,
+    def timestamps(self) -> Timestamps[datetime]:
+        """When it entered each phase, by the server's clock; None where it has not: ``scheduled_at``,
         ``due_at``, ``enqueued_at``, ``reserved_at``, ``started_at``, ``completed_at``, ``failed_at``,
         ``next_attempt_at``, ``dead_at``, ``cancelled_at``, ``expired_at``. In flight, ``started_at`` is when a
         heartbeat saw it, up to 0.4 s late."""
-        return self.row.timestamps
+        return Timestamps(*map(moment_of, self.row.timestamps))
 
     @property
     def state(self) -> State:
@@ -151,7 +153,7 @@ def _message(queue: str, message_id: str, parts: _Parts, in_hand: Callable[[], I
         headers=sent.headers,
         progress=read_progress(parts.progress),
         expires_at=sent.expires_at,
-        stop_asked_at=None if parts.stops is None else int.from_bytes(parts.stops, "big"),
+        stop_asked_at=None if parts.stops is None else datetime_of(int.from_bytes(parts.stops, "big")),
         links=sent.links,
         batch=_batch_of(message_id, sent.batch),
     )
@@ -175,7 +177,7 @@ class _Sent(NamedTuple):
 
     payload: Any = None
     headers: Mapping[str, str] = MappingProxyType({})
-    expires_at: int | None = None
+    expires_at: datetime | None = None
     newer: bool = False
     raw: str | None = None
     links: int = 0
@@ -184,7 +186,7 @@ class _Sent(NamedTuple):
 
 def _sent(record: bytes) -> _Sent:
     _, stored, options, expires, sequel = rows.content(record)
-    sent = _Sent(expires_at=expires or None)
+    sent = _Sent(expires_at=moment_of(expires or None))
     try:
         known, newer = decoded(options)
         follows, newer_sequel = sequels.decoded(sequel)

@@ -32,10 +32,10 @@ class Occurrence(NamedTuple):
 
 
 class PreviousOccurrence(NamedTuple):
-    """The last occurrence that was completed: its instant, when it was completed, both in epoch ms, and its result."""
+    """The last occurrence that was completed: its instant, when it was completed, and its result."""
 
-    instant: int
-    completed: int
+    instant: datetime
+    completed: datetime
     result: Any
 
 
@@ -62,7 +62,7 @@ def read_previous(stored: bytes | None) -> PreviousOccurrence | None:
         return None
     from pollconsumer.core.notation import strict_json  # not needed where no handler takes a context
 
-    instant, completed = (int.from_bytes(part, "big") for part in (stored[:6], stored[6:12]))
+    instant, completed = (datetime_of(int.from_bytes(part, "big")) for part in (stored[:6], stored[6:12]))
     try:
         return PreviousOccurrence(instant, completed, strict_json.parse(stored[12:]) if stored[12:] else None)
     except ValueError:

@@ -10,6 +10,7 @@ from typing import Any
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.news.progress import Progress, checked
 from pollconsumer.core.notation import strict_json
+from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records import rows
@@ -41,7 +42,7 @@ def read_progress(stored: bytes | None) -> Progress | None:
         return None
     try:
         done, total, note, *_ = strict_json.parse(stored[_INSTANT:])  # a newer version may say more
-        return checked(done, total, note)._replace(at=int.from_bytes(stored[:_INSTANT], "big"))
+        return checked(done, total, note)._replace(at=datetime_of(int.from_bytes(stored[:_INSTANT], "big")))
     except (ValueError, TypeError, BadData):
         return None
 

@@ -262,7 +262,7 @@ class Row(NamedTuple):
     parked: bool
     waiting: bool
     booked: bool
-    timestamps: Timestamps
+    timestamps: Timestamps[int]
 
 
 _ROW = struct.Struct(">BcHHBB" + "HI" * 9)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import BadData, NotReplicated
+from pollconsumer.core.notation.instants import datetime_of, epoch_ms
 from pollconsumer.core.recurrence import First, Recurrence
 from pollconsumer.store.audit_log import demand_operator, note
 from pollconsumer.store.client.replies import refuse_without
@@ -28,9 +30,9 @@ Put = tuple[Recurrence, First]
 
 
 class Occurred(NamedTuple):
-    """An occurrence: its instant, in epoch ms, and its message."""
+    """An occurrence: its instant, and its message."""
 
-    instant: int
+    instant: datetime
     message: Message
 
     @property
@@ -38,7 +40,7 @@ class Occurred(NamedTuple):
         """Seconds from the instant to the handler's start; None while the message has not been reserved."""
         times = self.message.timestamps
         began = times.started_at or times.reserved_at
-        return None if began is None else max(0, began - self.instant) / 1000
+        return None if began is None else max(0.0, (began - self.instant).total_seconds())
 
 
 class Recurrences(RecurrenceReader):
@@ -122,8 +124,8 @@ class Recurrences(RecurrenceReader):
             raise BadData("cannot resume", recurrence.name, "it is disabled: enable it where it is defined")
         now = now_ms(self._wire)
         if recurrence.at_run_time:
-            now = max(now, standing.phase - 1)  # GUARD not before the first instant that was asked for
-        following = recurrence.next_after(now, standing.phase)
+            now = max(now, standing.phase_ms - 1)  # GUARD not before the first instant that was asked for
+        following = recurrence.next_after(now, standing.phase_ms)
         spent = recurrence.times is not None and standing.enqueued >= recurrence.times
         none = "ended" if recurrence.at_run_time else ""
         instant = none if following is None or spent else following
@@ -164,7 +166,7 @@ class Recurrences(RecurrenceReader):
         instants = sorted({int.from_bytes(stored[at : at + 6], "big") for at in range(0, len(stored), 6)}, reverse=True)
         by_id = {occurrences.id_of(standing.name, instant): instant for instant in instants[:limit]}
         found = Inspector(self._wire, self._keys.namespace).those(standing.queue, [*map(id_bytes, by_id)])
-        return [Occurred(by_id[message.id], message) for message in found]
+        return [Occurred(datetime_of(by_id[message.id]), message) for message in found]
 
     def _note(self, what: str, standing: RecurrenceStatus) -> None:
         note(self._wire, self._keys, what, standing.queue, [standing.name])
@@ -189,7 +191,8 @@ def _as_arguments(recurrence: Recurrence, first: First, now: int, due: int | Non
         before = "" if held.startswith(head) else f"{now} {begins} {held}\n"
         begins = due
     none = "ended" if recurrence.enabled else ""
-    limits = ["" if limit is None else limit for limit in (recurrence.until, recurrence.times)]
+    until = "" if recurrence.until is None else epoch_ms(recurrence.until)
+    limits = [until, "" if recurrence.times is None else recurrence.times]
     return [recurrence.name, text, head, none if begins is None else begins, *limits, before]
 
 

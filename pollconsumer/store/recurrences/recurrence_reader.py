@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from pollconsumer.core.errors import BadData, NotFound, StoreRefused
 from pollconsumer.core.lifecycle import State, state_of
 from pollconsumer.core.news import events
 from pollconsumer.core.news.events import Event
+from pollconsumer.core.notation.instants import moment_of
 from pollconsumer.core.recurrence import Recurrence, Replaced, of_json
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
@@ -26,8 +28,8 @@ COUNTERS = (b"enqueued", b"skipped", b"last", b"paused", b"previous")
 
 
 class RecurrenceStatus(NamedTuple):
-    """A recurrence and its state; instants in epoch ms. ``recurrence`` is None if it is unreadable, and ``error`` says
-    why. ``phase``: an instant of it, from which its periods count. ``last``: the id of its last occurrence, and
+    """A recurrence and its state. ``recurrence`` is None if it is unreadable, and ``error`` says why. ``phase_ms``: an
+    instant of it, in epoch ms, from which its periods count. ``last``: the id of its last occurrence, and
     ``last_state`` its state, None if it is no longer kept. ``awaited``: a configuration defines it, and no launch has
     brought it yet."""
 
@@ -36,8 +38,8 @@ class RecurrenceStatus(NamedTuple):
     recurrence: Recurrence | None
     error: str | None
     owners: tuple[str, ...]
-    next: int | None
-    phase: int
+    next: datetime | None
+    phase_ms: int
     paused: bool
     enqueued: int
     skipped: int
@@ -63,7 +65,8 @@ def awaited(recurrence: Recurrence, now_ms: int) -> RecurrenceStatus:
     """The status of a recurrence that no launch has brought yet: as the next launch brings it."""
     following = recurrence.next_after(now_ms) if recurrence.enabled else None
     return RecurrenceStatus(
-        recurrence.name, recurrence.queue, recurrence, error=None, owners=(), next=following, phase=following or 0,
+        recurrence.name, recurrence.queue, recurrence, error=None, owners=(), next=moment_of(following),
+        phase_ms=following or 0,
         paused=False, enqueued=0, skipped=0, last=None, last_state=None, previous=None,
         raw_name=recurrence.name.encode(), awaited=True,
     )  # fmt: skip
@@ -253,8 +256,8 @@ def _standing(
         recurrence=recurrence,
         error=error,
         owners=tuple(id_text(each) for each in (owner or b"").split(b"\n") if each),
-        next=following,
-        phase=following or count_of(paused),
+        next=moment_of(following),
+        phase_ms=following or count_of(paused),
         paused=paused is not None,
         enqueued=count_of(enqueued),
         skipped=count_of(skipped),

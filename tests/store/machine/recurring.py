@@ -13,6 +13,7 @@ from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import BadData, LeaseLost
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.news.events import Event, OccurrencesSkipped, RecurrenceRemoved
+from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.core.recurrence import Recurrence, Replaced, tick
 from pollconsumer.store.records.occurrences import id_of, occurrence_of, record_of
 from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus, read_replaced, readable
@@ -336,7 +337,7 @@ class Recurring(Base):
         assert (rule.created is not None) == rule.at_run_time
         assert rule == replace(standing.recurrence, created=rule.created)
         assert each.owners == (() if rule.at_run_time else (OWNER,))
-        assert (each.next, each.paused) == (standing.next, standing.paused_at is not None)
+        assert (each.next and epoch_ms(each.next), each.paused) == (standing.next, standing.paused_at is not None)
         assert [each.enqueued, each.skipped] == [standing.enqueued, standing.skipped]
         assert each.last == standing.last
-        assert (each.previous and (each.previous.instant, each.previous.result)) == standing.previous
+        assert (each.previous and (epoch_ms(each.previous.instant), each.previous.result)) == standing.previous

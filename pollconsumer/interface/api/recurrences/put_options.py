@@ -14,6 +14,7 @@ from pollconsumer.core.messages.message import Codec
 from pollconsumer.core.messages.message_options import check_new_headers
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.cron_expression import five_fields
+from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.core.notation.timespan import Span, parse_duration
 from pollconsumer.core.recurrence import LONGEST_CREATOR, LONGEST_NAME, MOST_TIMES, First, Recurrence
 from pollconsumer.interface.api.known import check_arguments
@@ -120,7 +121,7 @@ def _new_put(name: str, registered: RegisteredHandler | None, defaults: Defaults
         "occurrence_wanted": registered is not None and registered.definition.takes_occurrence,
         "at_run_time": True,
         "times": times,
-        "until": None if until is None else due_ms(until),
+        "until": None if until is None else datetime_of(due_ms(until)),
         "headers": headers,
         "created_by": created_by,
     }

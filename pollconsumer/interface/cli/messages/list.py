@@ -70,7 +70,7 @@ def print_messages(messages: Iterator[Message], *, as_json: bool) -> None:
 
 def _started(message: Message) -> str | None:
     """When a handler began with a message that is reserved; None for any other message."""
-    at = message.timestamps.started_at
+    at = message.row.timestamps.started_at
     return iso(at) if at is not None and message.state is State.RESERVED else None
 
 

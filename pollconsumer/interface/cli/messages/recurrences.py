@@ -247,7 +247,7 @@ def _beginning(rule: Recurrence, standing: RecurrenceStatus, start: date | int |
         return start - 1
     if start is not None:
         return epoch_ms(datetime.combine(start, time(), zone_of(rule.timezone))) - 1
-    return now if standing.next is None else max(now, standing.next - 1)
+    return now if standing.next is None else max(now, epoch_ms(standing.next) - 1)
 
 
 def _ahead_of(rule: Recurrence, standing: RecurrenceStatus, after: int) -> Iterator[int]:
@@ -255,8 +255,8 @@ def _ahead_of(rule: Recurrence, standing: RecurrenceStatus, after: int) -> Itera
     if standing.ended:
         return iter(())
     left = None if rule.times is None else max(0, rule.times - standing.enqueued)
-    begins = after if standing.next is None else max(after, standing.next - 1)
-    return islice(rule.instants(begins if rule.at_run_time else after, standing.phase), left)
+    begins = after if standing.next is None else max(after, epoch_ms(standing.next) - 1)
+    return islice(rule.instants(begins if rule.at_run_time else after, standing.phase_ms), left)
 
 
 def _odd_days(rule: Recurrence, now: int) -> list[int]:
