@@ -21,6 +21,7 @@ from pollconsumer.interface.cli.opened import command_patience
 from pollconsumer.interface.cli.output import (
     ask,
     print_json,
+    print_line,
     print_notice,
     print_table,
     progress_bar,
@@ -216,7 +217,9 @@ def reopen(yes: bool) -> None:
     """Open a store that was closed for its export, unless that was imported elsewhere."""
     if not yes:
         raise UsageError("nothing reopened", None, "give --yes, if its export was not imported elsewhere")
-    _closing(_opener()).reopen()
+    closing = _closing(_opener())
+    closing.reopen()
+    print_line(f"opened: {closing.wire.address}, namespace {current_settings().namespace}")
 
 
 class _WaitNotice:

@@ -279,6 +279,7 @@ rates                       object
 rates.queues                object                    {}
 rates.handlers              object                    {}
 recurrences                 list of text              []
+next_occurrences            object                    {}                             recurrence → rule, zone, instant
 queues_not_served           list of text              []
 queues_served_elsewhere     list of text              []
 arguments_not_checked       object                    {}                             argument → why

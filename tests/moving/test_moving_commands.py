@@ -68,7 +68,9 @@ def test_every_command_says_that_a_store_was_closed_until_it_is_reopened(site: S
     assert site.command("store", "reopen").returncode == 2
     advised = re.search(r"open it again: pollconsumer (.*)$", refused.stderr, re.MULTILINE)
     assert advised is not None
-    assert site.command(*advised[1].split()).returncode == 0, "what the error advises is what reopens it"
+    opened = site.command(*advised[1].split())
+    assert opened.returncode == 0, "what the error advises is what reopens it"
+    assert opened.stdout.startswith("opened: ")
     assert site.command("store", "reopen", "--yes").returncode == 66
     site.enqueue("record", name="b")
     assert site.drain().returncode == 0

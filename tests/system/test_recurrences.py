@@ -402,3 +402,25 @@ def test_those_are_listed_whose_names_begin_so_or_whom_one_has_put(site: Site) -
     assert listed("--prefix", "check:", "--created-by", "ada") == ["check:1"]
     assert listed("--created-by", "ada") == ["check:1", "nightly"]
     assert {each["rule"] for each in site.json("recurrences", "list", "--prefix", "nig")} == {"every 1h", "0 0 * * *"}
+
+
+OFF = """
+[recurrences.off]
+handler = "record"
+payload = { name = "x" }
+every = "1h"
+enabled = false
+"""
+
+
+def test_a_check_shows_when_each_recurrence_is_due_next_and_in_which_zone(site: Site) -> None:
+    config = site.directory / "config.toml"
+    config.write_text(config.read_text() + OFF)
+    table = site.command("check").stdout
+    nightly = r"recurrence nightly +30 2 \* \* \*, next 2\d{3}-\d\d-\d\dT0[23]:[03]0:00\+0[12]:00 \(Europe/Paris\)$"
+    assert re.search(nightly, table, re.MULTILINE)
+    assert re.search(r"recurrence tick +every 1s, next 2\S+\+00:00 \(UTC\)$", table, re.MULTILINE)
+    assert re.search(r"recurrence off +every 1h, switched off$", table, re.MULTILINE)
+    found = site.json("check")["next_occurrences"]
+    assert found["nightly"]["timezone"] == "Europe/Paris"
+    assert found["off"]["next"] is None

@@ -14,11 +14,12 @@ from typing import Any
 
 import click
 
-from pollconsumer.core.choices import LauncherRule
+from pollconsumer.core.choices import After, LauncherRule
 from pollconsumer.core.errors import BadData, ConfigurationError, PermissionDenied, shown, suggestion
+from pollconsumer.core.notation.instants import iso
 from pollconsumer.core.notation.redaction import site_of
 from pollconsumer.core.notation.timespan import format_duration
-from pollconsumer.core.recurrence import Recurrence
+from pollconsumer.core.recurrence import Recurrence, zone_of
 from pollconsumer.interface.api.known import check_arguments
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.assembly import log_outputs
@@ -104,6 +105,7 @@ def check(compat: bool, as_json: bool) -> int:
         "commands": described_commands(settings, handlers, own_queues(queues, past), longest_launch(settings, windows)),
         "rates": rates_of(settings, handlers),
         "recurrences": sorted(each.name for each in recurrences),
+        "next_occurrences": _next_occurrences(recurrences, now),
         "queues_not_served": list(unserved),
         "queues_served_elsewhere": [queue for queue, service in unserved.items() if service.lately],
         "arguments_not_checked": unchecked,
@@ -272,6 +274,27 @@ def _not_served(queue: str, service: QueueService, handlers: Mapping[str, Handle
     return f"{queue}, that of {names}: {service.ready} ready, and no launch came for it lately; {remedy}"
 
 
+def _next_occurrences(recurrences: Iterable[Recurrence], now: datetime) -> dict[str, dict[str, Any]]:
+    """When each recurrence is due next, by its rule alone: None while it is switched off, and for a period that counts
+    from ends."""
+    found = {}
+    for each in sorted(recurrences, key=lambda each: each.name):
+        known = each.enabled and each.after is After.DUE
+        instant = each.next_after(round(now.timestamp() * 1000)) if known else None
+        there = {"rule": each.rule, "timezone": each.timezone, "enabled": each.enabled}
+        found[each.name] = there | {"next": None if instant is None else iso(instant)}
+    return found
+
+
+def _described_next(of: Mapping[str, Any]) -> str:
+    if not of["enabled"]:
+        return f"{of['rule']}, switched off"
+    if of["next"] is None:
+        return of["rule"] or ""
+    there = datetime.fromisoformat(of["next"]).astimezone(zone_of(of["timezone"]))
+    return f"{of['rule']}, next {there.isoformat(timespec='seconds')} ({of['timezone']})"
+
+
 def _pings(settings: Settings) -> str | None:
     """The monitor that is told of launches, and in which dialect, without its secret path."""
     if (url := settings.pings.url) is None:
@@ -319,7 +342,7 @@ def _print(report: dict[str, Any], settings: Settings, runs: str, not_served: li
         *((f"command {name}", shlex.join(command["command"])) for name, command in report["commands"].items()),
         *timeouts_missed(report["commands"], longest),
         *described(report["rates"]),
-        *given_row("recurrences", ", ".join(report["recurrences"])),
+        *((f"recurrence {name}", _described_next(each)) for name, each in report["next_occurrences"].items()),
         *(("not served here", problem) for problem in not_served),
         *(("not checked", f"{each}: {reason}") for each, reason in report["arguments_not_checked"].items()),
         *((f"{role} {name}", value) for role in roles for name, value in described_window(report[role])),
