@@ -31,6 +31,9 @@ SUCCESSOR_TTL = 3.0
 UNNOTICED = 10.0
 """Seconds by which a server's clock may go back without consequences."""
 LAUNCHES_KEPT = 5_000
+"""Launches that the ledger keeps at least."""
+MOST_LAUNCHES_KEPT = 20_000
+"""Launches of the last two days that it keeps at most."""
 GENERATIONS = ("durations", "durations_before")
 
 
@@ -126,6 +129,7 @@ class Leases:
             *ttls,
             f"{group.name}:",
             LAUNCHES_KEPT,
+            MOST_LAUNCHES_KEPT,
             holder,
             entry,
             self._wire.evidence.marks.greatest,
@@ -141,8 +145,9 @@ class Leases:
         return Acquired(Holder(lineages[slot], fence.decode(), group.name), slot, at, tuple(filter(None, recent)))
 
     def withdraw(self, group: Group, launch: str) -> None:
-        """Stop waiting, so that the next launch can become the successor."""
-        self._wire.call("withdraw", [self._keys.control(f"next:{group.name}")], [launch])
+        """Stop waiting, so that the next launch can become the successor. The holder's entry counts the launch."""
+        names = (f"next:{group.name}", f"lease:{group.name}:0", "ledger")
+        self._wire.call("withdraw", [self._keys.control(name) for name in names], [launch])
 
     def wait(self, group: Group, seconds: float) -> None:
         """Wait until a lease of the group is released, at most ``seconds``."""

@@ -23,7 +23,7 @@ FALSE, TRUE = ("", "false"), ("", "true")
 """What the condition of the line is."""
 CHANGES: dict[str, tuple[str, str]] = {
     "acquire: fence above all earlier ones": ("tonumber(last)", "0"),
-    "acquire: fence above all that the launch has seen": ("tonumber(ARGV[8])", "0"),
+    "acquire: fence above all that the launch has seen": ("tonumber(ARGV[9])", "0"),
     "acquire: held by another": TRUE,
     "repair: records of a newer version": ("not newer(record) and ", ""),
     "recurrences/recurrence_interventions: an occurrence of another's in the same millisecond": (

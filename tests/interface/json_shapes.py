@@ -87,6 +87,8 @@ average_seconds             seconds                   0.1                       
 margin_seconds              seconds                   0.5
 gap_seconds                 seconds or null           0.1                            since the lease was released
 waited_seconds              seconds or null           0.3                            for the lease
+missed_ticks                whole number              0                              without a launch, before it
+skipped                     whole number              0                              launches that found its lease held
 launch_offset_seconds       seconds or null           0.6                            after its tick
 exit_seconds                seconds or null           0.1                            from stop to exit
 platform                    text                      "cron"                         empty: not known

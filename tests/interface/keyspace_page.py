@@ -23,7 +23,7 @@ CONTROL_KEYS = {
     "store-id": ("string", "id of this store: a process that remembers another one learns that the store was replaced"),
     "fences": ("hash", "lineage → fence of its holder; `last`: the newest fence; `mark`: what the store has reached"),
     "leases": ("set", "lineages of all leases that were ever held"),
-    "launches": ("list", "ids of the last 5,000 launches, newest first"),
+    "launches": ("list", "ids of the last 5,000 launches, and of those of two days up to 20,000, newest first"),
     "ledger": ("hash", "id of a launch → its entry, as JSON"),
     "queues": ("set", "names of all queues that ever had a message or a consumer"),
     "queues_marker": ("list", "one element while the mover is to look for queues"),

@@ -118,6 +118,7 @@ def test_a_launch_that_does_not_wait_claims_nothing(leases: Leases, wire: Wire) 
     found = leases.acquire(GROUP, "two", "{}", "{}", waits=False)
     assert isinstance(found, LeasesOfOthers)
     assert found.signs == (f"{holder.fence}:0",)
+    assert wire.command("HDEL", f"{{{NAMESPACE}}}:ledger", "skipped:one") == 1
     assert snapshot(wire) == before
     assert isinstance(acquire(leases, "three"), LeasesOfOthers)
     assert isinstance(leases.acquire(GROUP, "two", "{}", "{}", waits=False), LeasesOfOthers)
@@ -425,3 +426,55 @@ def test_a_lease_that_never_ends_is_named_and_not_waited_for(leases: Leases, wir
     wire.command("PERSIST", key(take(leases, "one")))
     with pytest.raises(StoreRefused, match=r"lease that never ends: .*:lease:consumer:mail:0; "):
         leases.held()
+
+
+# The ledger
+
+
+def skipped(wire: Wire, launch: str) -> int:
+    found = wire.command("HGET", f"{{{NAMESPACE}}}:ledger", f"skipped:{launch}")
+    return int(found or 0)
+
+
+def test_each_launch_that_leaves_since_the_lease_is_held_is_counted_with_the_holder(leases: Leases, wire: Wire) -> None:
+    take(leases, "one")
+    acquire(leases, "two")
+    assert skipped(wire, "one") == 0  # it waits
+    acquire(leases, "three")
+    assert skipped(wire, "one") == 1
+    leases.acquire(GROUP, "four", "{}", "{}", waits=False)
+    assert skipped(wire, "one") == 2
+    leases.withdraw(GROUP, "two")
+    assert skipped(wire, "one") == 3
+    acquire(leases, "five")
+    wire.command("HSET", f"{{{NAMESPACE}}}:ledger", "skipped:one", "garbage")
+    assert isinstance(acquire(leases, "six"), TurnedAway)
+
+
+def test_the_ledger_keeps_launches_of_two_days_and_so_many_at_least_and_at_most(
+    leases: Leases, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pollconsumer.store.leases.LAUNCHES_KEPT", 3)
+    monkeypatch.setattr("pollconsumer.store.leases.MOST_LAUNCHES_KEPT", 5)
+    now, day = server_ms(wire), 86_400_000
+    ledger, launches = f"{{{NAMESPACE}}}:ledger", f"{{{NAMESPACE}}}:launches"
+
+    def kept_after(launch: str, started: int | None) -> list[str]:
+        text = "{}" if started is None else f'{{"started_ms": {started}}}'
+        acquired = leases.acquire(GROUP, launch, "{}", text)
+        assert isinstance(acquired, Acquired)
+        wire.command("HSET", ledger, f"skipped:{launch}", 1)
+        leases.release(acquired.holder, "consumer", launch, text)
+        kept = [each.decode() for each in wire.command("LRANGE", launches, 0, -1)]
+        fields = {each.decode() for each in wire.command("HKEYS", ledger)}
+        assert fields == {*kept, *(f"skipped:{each}" for each in kept)}
+        return kept
+
+    kept_after("a", now - 3 * day)
+    kept_after("b", None)
+    kept_after("c", now - day)
+    assert kept_after("d", now - day) == ["d", "c", "b"]
+    assert kept_after("e", now) == ["e", "d", "c"]
+    assert kept_after("f", now) == ["f", "e", "d", "c"]
+    assert kept_after("g", now) == ["g", "f", "e", "d", "c"]
+    assert kept_after("h", now) == ["h", "g", "f", "e", "d"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer.watching.health.facts import Expected, Facts, QueueFacts, RecurrenceFacts, ServerFacts
+from pollconsumer.watching.health.facts import Expected, Facts, Finding, QueueFacts, RecurrenceFacts, ServerFacts
 from pollconsumer.watching.health.findings import findings_of
 from pollconsumer.watching.health.groups import groups_of
 from tests.as_set import expected_as_set
@@ -27,9 +27,12 @@ def launches(
         {
             "role": role, "queues": [*queues], "stop_reason": "no_time_to_idle",
             "lineage": f"{role}:{','.join(queues)}:0",
-            "started_ms": round(NOW - 1000 * (ago + 55 + every * n)), "ended_ms": round(NOW - 1000 * (ago + every * n)),
-            "running_seconds": 55.0, "launch_offset_seconds": 1.0, "next_tick_seconds": 59.0, "margin_seconds": 5.0,
-            "launcher": "parallel",
+            "started_ms": round(NOW - 1000 * (ago + 55 + every * n)),
+            "ended_ms": round(NOW - 1000 * (ago + every * n)),
+            "running_seconds": 55.0, "launch_offset_seconds": 1.0, "next_tick_seconds": every - 1,
+            "margin_seconds": 5.0,
+            "launcher": "parallel", "platform": "cron",
+            "launch_id": f"{ago + every * n:g}",
         } | fields
         for n in range(count)
     ]  # fmt: skip
@@ -56,6 +59,10 @@ def facts(
 
 def names(found: Facts) -> list[str]:
     return [finding.name for finding in findings_of(found)]
+
+
+def names_but_of_holes(found: Facts) -> list[str]:
+    return [name for name in names(found) if name != "launches_missed"]
 
 
 def test_lost_nodes_of_a_cluster_are_found_with_the_queues_that_wait_for_them() -> None:
@@ -313,19 +320,25 @@ def test_what_a_queue_sends_and_nobody_could_read_is_found() -> None:
 def test_a_launch_that_was_ended_by_force_is_found_for_an_hour_or_until_the_next_one() -> None:
     killed: dict[str, Any] = {"stop_reason": "watchdog"}
     died: dict[str, Any] = {"stop_reason": "died"}
-    assert names(facts(ledger=[*launches(count=1, **killed), *launches(ago=65)])) == ["launches_overlong"]
-    (found,) = findings_of(facts(ledger=[*launches(count=9), *launches(ago=HOUR - 1, count=1, **died)]))
+    assert names_but_of_holes(facts(ledger=[*launches(count=1, **killed), *launches(ago=65)])) == ["launches_overlong"]
+    (found,) = (
+        each
+        for each in findings_of(facts(ledger=[*launches(count=9), *launches(ago=HOUR - 1, count=1, **died)]))
+        if each.name != "launches_missed"
+    )
     assert (found.name, found.value) == ("launches_died", "1 of the last 10, the last one 59m 59s ago")
-    assert names(facts(ledger=[*launches(), *launches(ago=HOUR, count=1, **died)])) == []
+    assert names_but_of_holes(facts(ledger=[*launches(), *launches(ago=HOUR, count=1, **died)])) == []
     nightly = launches(ago=8 * HOUR, every=DAY, count=3)
-    assert names(facts(ledger=[{**nightly[0], **died}, *nightly[1:]])) == ["launches_died"]
+    assert names_but_of_holes(facts(ledger=[{**nightly[0], **died}, *nightly[1:]])) == ["launches_died"]
 
 
 def test_launches_that_are_ended_by_force_repeatedly_are_found_for_a_day() -> None:
     died: dict[str, Any] = {"stop_reason": "died"}
-    assert names(facts(ledger=[*launches(), *launches(ago=8 * HOUR, count=3, **died)])) == ["launches_died"]
-    assert names(facts(ledger=[*launches(), *launches(ago=8 * HOUR, count=2, **died)])) == []
-    assert names(facts(ledger=[*launches(), *launches(ago=DAY, count=3, **died)])) == []
+    assert names_but_of_holes(facts(ledger=[*launches(), *launches(ago=8 * HOUR, count=3, **died)])) == [
+        "launches_died"
+    ]
+    assert names_but_of_holes(facts(ledger=[*launches(), *launches(ago=8 * HOUR, count=2, **died)])) == []
+    assert names_but_of_holes(facts(ledger=[*launches(), *launches(ago=DAY, count=3, **died)])) == []
 
 
 def test_overruns_are_found_if_they_are_twice_as_frequent_as_their_target() -> None:
@@ -414,3 +427,18 @@ def test_that_there_is_no_crontab_is_found_once_one_could_have_launched() -> Non
     assert names(facts(ledger=on_demand("on-demand", ago=5, count=30))) == ["launch_absent"]
     assert names(facts(ledger=on_demand("on-demand", ago=5, count=1))) == []
     assert names(facts(ledger=on_demand("on-demand-url", ago=5, count=30))) == []  # a scheduler's may have met each
+
+
+def test_a_hole_is_found_within_an_hour_of_its_end_if_it_is_as_long_as_an_absence() -> None:
+    def hole(ticks: int, ago: float = 600.0) -> list[Finding]:
+        """``ticks`` were missed, and launches have come again for ``ago`` seconds."""
+        later = launches(count=round(ago / MINUTE))
+        return findings_of(facts(ledger=[*later, *launches(ago=5 + ago + ticks * MINUTE)]))
+
+    (found,) = hole(5)
+    assert (found.name, found.subject) == ("launches_missed", "mail")
+    assert found.value.startswith("5 ticks without a launch, ")
+    assert [each.name for each in hole(3)] == ["launches_missed"]
+    assert hole(2) == []
+    assert [each.name for each in hole(5, HOUR - MINUTE)] == ["launches_missed"]
+    assert hole(5, HOUR + MINUTE) == []

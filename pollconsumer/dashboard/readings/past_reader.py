@@ -8,10 +8,9 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.leases import LAUNCHES_KEPT, MOST_LAUNCHES_KEPT
 from pollconsumer.store.reading.inspector import Inspector
 
-LEDGER = 5000
-"""Launches that the ledger keeps."""
 HANDLERS = 50
 """Handlers whose totals are shown."""
 
@@ -50,11 +49,11 @@ class OfPast(NamedTuple):
 def past_of(wire: Wire, namespace: str, span: PastSpan) -> OfPast:
     """The page. The ledger is read whole."""
     inspector = Inspector(wire, namespace)
-    now, kept = inspector.now(), inspector.launches(LEDGER)
+    now, kept = inspector.now(), inspector.launches(MOST_LAUNCHES_KEPT)
     begin = now - span.milliseconds
     found = [each for each in kept if each.get("started_ms", 0) > begin]
     oldest = min((each["started_ms"] for each in kept if "started_ms" in each), default=None)
-    since = oldest if oldest is not None and oldest > begin and len(kept) >= LEDGER else None
+    since = oldest if oldest is not None and oldest > begin and len(kept) >= LAUNCHES_KEPT else None
     return OfPast(now, span, found, since, _totals(inspector))
 
 

@@ -3,7 +3,7 @@
 --   (and each slot of the lease)
 -- NEEDS marks
 -- ARGV launch, ttl in ms, ms that a successor's claim lasts (0: the launch does not wait), lineage without its slot number,
---   launches to remember, holder and ledger entry as JSON, the greatest mark that the caller knows of, 'fence:seq' of each
+--   launches to remember at least and at most, holder and ledger entry as JSON, the greatest mark that the caller knows of, 'fence:seq' of each
 --   holder whose renewal is overdue by the caller's clock
 -- Returns {1, slot, fence, now, recent ledger entries} when taken; {0, ms until the first lease may lapse, 'fence:seq' of
 --   each slot, holder of each slot} for the successor, and for who does not wait; {-1, holder of each slot} when another is
@@ -12,6 +12,8 @@
 -- Idempotent: the same launch gets the same fence.
 -- A fence is above every earlier one, above every mark and fence that the caller has seen, and not below the server's clock,
 -- so that a restored backup or a promoted replica repeats none.
+
+local KEPT_FOR = 172800000
 
 redis.call('GET', next)  -- a key of another type is refused before anything is written
 redis.call('LLEN', launches)
@@ -30,8 +32,18 @@ local function recent()  -- of each group that has or had a lease lately, ten on
   return #ids > 0 and redis.call('HMGET', ledger, unpack(ids)) or {}
 end
 
+local function skip()  -- counts a launch that leaves, since the lease is held, with the holder's entry
+  local field = 'skipped:' .. redis.call('HGET', slots[1], 'launch')
+  if whole(redis.call('HGET', ledger, field) or '0') then redis.call('HINCRBY', ledger, field, 1) end
+end
+
+local function is_kept(id)  -- a launch of the last two days
+  local started = string.match(redis.call('HGET', ledger, id) or '', '"started_ms": ?(%d+)')
+  return started and tonumber(started) > now - KEPT_FOR and redis.call('LLEN', launches) <= tonumber(ARGV[6])
+end
+
 local dead = {}
-for i = 9, #ARGV do dead[ARGV[i]] = true end
+for i = 10, #ARGV do dead[ARGV[i]] = true end
 local held, signs, holders, lapse = {}, {}, {}, -1
 for i = 1, #slots do
   local lease = redis.call('HMGET', slots[i], 'fence', 'seq', 'launch', 'since', 'holder')
@@ -49,11 +61,11 @@ for i = 1, #slots do
   if not sign or dead[sign] then  -- GUARD held by another
     local entries = recent()
     -- GUARD fence above all earlier ones; fence above all that the launch has seen
-    local _, fence = raise_mark(math.max(tonumber(last), tonumber(ARGV[8])))
+    local _, fence = raise_mark(math.max(tonumber(last), tonumber(ARGV[9])))
     local lineage = ARGV[4] .. (i - 1)
     redis.call('HSET', fences, 'last', fence, lineage, fence)
     redis.call('DEL', slots[i])
-    redis.call('HSET', slots[i], 'fence', fence, 'seq', 0, 'since', now, 'launch', ARGV[1], 'holder', ARGV[6])
+    redis.call('HSET', slots[i], 'fence', fence, 'seq', 0, 'since', now, 'launch', ARGV[1], 'holder', ARGV[7])
     redis.call('PEXPIRE', slots[i], ARGV[2])
     redis.call('SADD', leases, lineage)
     if redis.call('GET', next) == ARGV[1] then redis.call('DEL', next) end
@@ -61,9 +73,12 @@ for i = 1, #slots do
     -- Listed already: it had the lease, its reply was lost, and the lease was broken before the repetition.
     if redis.call('HEXISTS', ledger, ARGV[1]) == 1 then redis.call('LREM', launches, 1, ARGV[1]) end
     redis.call('LPUSH', launches, ARGV[1])
-    redis.call('HSET', ledger, ARGV[1], ARGV[7])
+    redis.call('HSET', ledger, ARGV[1], ARGV[8])
     while redis.call('LLEN', launches) > tonumber(ARGV[5]) do
-      redis.call('HDEL', ledger, redis.call('RPOP', launches))
+      local oldest = redis.call('LINDEX', launches, -1)
+      if is_kept(oldest) then break end  -- GUARD launches of two days
+      redis.call('RPOP', launches)
+      redis.call('HDEL', ledger, oldest, 'skipped:' .. oldest)
     end
     return {1, i - 1, fence, now, entries}
   end
@@ -72,9 +87,15 @@ for i = 1, #slots do
   local left = redis.call('PTTL', slots[i])
   if lapse < 0 or left < lapse then lapse = left end
 end
-if ARGV[3] == '0' then return {0, lapse, signs, holders} end  -- GUARD who does not wait claims nothing
+if ARGV[3] == '0' then  -- GUARD who does not wait claims nothing
+  skip()
+  return {0, lapse, signs, holders}
+end
 -- A claim that lasts longer than any was made before the clock was set back: that successor may be gone.
 local waiting = redis.call('PTTL', next) <= tonumber(ARGV[3]) and redis.call('GET', next)
-if waiting and waiting ~= ARGV[1] then return {-1, holders} end  -- GUARD one successor
+if waiting and waiting ~= ARGV[1] then  -- GUARD one successor
+  skip()
+  return {-1, holders}
+end
 redis.call('SET', next, ARGV[1], 'PX', ARGV[3])
 return {0, lapse, signs, holders}

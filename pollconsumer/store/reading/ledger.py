@@ -6,18 +6,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from pollconsumer.core.launcher.holes import holes_of
 from pollconsumer.core.notation import strict_json
 from pollconsumer.core.notation.instants import LAST_MILLISECOND
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records.id_text import id_text
+from pollconsumer.store.server import count_of
 
 InHand = dict[tuple[str, str, int], int]
 
 _COUNTS = ("handled", "failed", "released", "yielded", "longer_than_window")
 _NUMBERS = ("running_seconds", *_COUNTS, "average_seconds", "margin_seconds", "pid")
 _INSTANTS = ("started_ms", "acquired_ms", "ended_ms")
-_MAYBE = ("launch_offset_seconds", "exit_seconds")
+_MAYBE = ("launch_offset_seconds", "next_tick_seconds", "exit_seconds")
 _TEXTS = ("platform", "launcher", "run_id", "host", "config", "handlers")
 _BLANK: dict[str, Any] = {
     "role": "",
@@ -30,11 +32,14 @@ _BLANK: dict[str, Any] = {
 
 
 def launches_of(wire: Wire, keys: Keys, limit: int) -> list[dict[str, Any]]:
-    """The ledger, newest first; each with the gap in seconds since the previous holder released the lease, and with how
-    long it took from its start until it had the lease, None if it is not known to have had it."""
+    """The ledger, newest first; each with the gap in seconds since the previous holder released the lease, with how
+    long it took from its start until it had the lease, None if it is not known to have had it, with how many launches
+    found that it held the lease, and left, and with how many ticks before it had no launch."""
     ids = wire.command("LRANGE", keys.control("launches"), 0, limit + 200)
-    found = wire.command("HMGET", keys.control("ledger"), *ids) if ids else []
-    entries = [entry for stored in found if stored and (entry := _read_entry(stored))]
+    skipped = [b"skipped:" + each for each in ids]
+    found = wire.command("HMGET", keys.control("ledger"), *ids, *skipped) if ids else []
+    counted = zip(found, found[len(ids) :], strict=False)
+    entries = [entry | {"skipped": count_of(count)} for text, count in counted if text and (entry := _read_entry(text))]
     live = {lease["fence"] for lease in leases_of(wire, keys)}
     before: dict[str | None, dict[str, Any]] = {}
     for entry in reversed(entries):
@@ -47,7 +52,8 @@ def launches_of(wire: Wire, keys: Keys, limit: int) -> list[dict[str, Any]]:
         entry["gap_seconds"] = max(0, entry["acquired_ms"] - earlier["ended_ms"]) / 1000 if known and earlier else None
         if "ended_ms" in entry:
             before[entry["lineage"]] = entry
-    return entries[:limit]
+    missed = {hole.before: hole.ticks for hole in holes_of(entries, LAST_MILLISECOND)}
+    return [entry | {"missed_ticks": missed.get(entry["launch_id"], 0)} for entry in entries[:limit]]
 
 
 def in_hand_of(wire: Wire, keys: Keys) -> InHand:

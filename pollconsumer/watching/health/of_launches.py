@@ -9,11 +9,12 @@ from typing import Any
 
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.durations import OVERRUN_TARGETS
+from pollconsumer.core.launcher.holes import holes_of
 from pollconsumer.core.launcher.past import past_launch
 from pollconsumer.core.notation.timespan import DAY, format_duration
 from pollconsumer.core.window import StopReason
 from pollconsumer.watching.health.facts import Expected, Facts, Finding
-from pollconsumer.watching.health.groups import LOOKED_AT, LaunchGroup
+from pollconsumer.watching.health.groups import AT_LEAST, LOOKED_AT, MISSED, LaunchGroup
 
 JUDGED = 100
 """How many launches of a group are judged, the newest ones."""
@@ -40,6 +41,7 @@ ENDS = {
 
 
 def of_launches(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
+    yield from _of_holes(facts)
     for group in groups:
         yield from _of_projects(group, facts.now)
         recent = [each for each in group.launches[:JUDGED] if facts.now - each["started_ms"] < DAY * 1000]
@@ -49,6 +51,18 @@ def of_launches(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding
             yield from _of_overruns(recent, queues, facts.expected)
             if facts.expected.concerns(group.role, group.queues):
                 yield from _of_lengths(group, facts, queues)
+
+
+def _of_holes(facts: Facts) -> Iterator[Finding]:
+    """Holes that have ended within the last hour, as long as a `launch_absent`: the hourly doctor finds each once."""
+    for hole in holes_of(facts.launches, facts.now):
+        is_recent = hole.until_ms is not None and facts.now - hole.until_ms < LATELY * 1000
+        if is_recent and hole.ticks >= MISSED and hole.ticks * hole.period >= AT_LEAST:
+            queues = ",".join(hole.queues) or "all queues"
+            yield Finding(
+                "launches_missed", queues, f"no launch came for a time ({queues})", hole.text(facts.now),
+                "was the machine off, or cron? See the system's log of that time",
+            )  # fmt: skip
 
 
 def _of_projects(group: LaunchGroup, now: int) -> Iterator[Finding]:

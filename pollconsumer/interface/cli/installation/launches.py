@@ -29,6 +29,8 @@ NAMES = (
     "margin_seconds",
     "gap_seconds",
     "waited_seconds",
+    "missed_ticks",
+    "skipped",
     "launch_offset_seconds",
     "exit_seconds",
     "platform",
