@@ -45,11 +45,11 @@ def test_a_launch_a_minute_leaves_no_hole() -> None:
 @pytest.mark.parametrize("missing", [1, 2, 5, 1440])
 def test_each_tick_without_a_launch_is_counted(missing: int, scheduled: bool) -> None:
     came = [*range(4), *range(4 + missing, 8 + missing)]
-    late = 0 if scheduled else 1 / 60  # without a schedule, a tick is when a launch began
+    late = 0 if scheduled else 1000  # without a schedule, a tick is when a launch began
     launches = [launch(minute, scheduled=scheduled) for minute in came]
-    assert found(launches, 8 + missing) == [
-        (pytest.approx(4 + late), pytest.approx(3 + missing + late), missing, f"at {4 + missing}")
-    ]
+    [hole] = holes_of(launches[::-1], NOON + (8 + missing) * MINUTE)
+    assert (hole.ticks, hole.before) == (missing, f"at {4 + missing}")
+    assert (hole.first_ms, hole.last_ms) == (NOON + 4 * MINUTE + late, NOON + (3 + missing) * MINUTE + late)
 
 
 def test_a_hole_in_which_no_launch_has_come_yet_has_no_launch_after_it() -> None:

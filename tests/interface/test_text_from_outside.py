@@ -97,7 +97,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "batch show": [[LINE], ["batch" + LINE], ["batch" + LINE, "--json"]],
     "batch cancel": [[LINE], ["batch" + LINE], ["batch" + LINE, "--yes", "--json"]],
     "batch redrive": [[LINE], ["batch" + LINE], ["batch" + LINE, "--json"]],
-    "launches": [[], ["--json"]],
+    "launches": [[], ["--json"], ["--gaps"], ["--since", "1h"]],
     "audit": [[], ["--json"]],
     "lease show": [[], ["--json"]],
     "lease break": [["--role", "consumer"], ["--role", LINE]],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -72,6 +73,22 @@ def duration(*, positive: bool = False, most: float = YEAR) -> Text:
     return Text("duration", read)
 
 
+def _past(text: str) -> Callable[[int], int]:
+    """What makes an instant in epoch ms of the present one: a time, or a duration ago. A time without offset is of this
+    machine's zone."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        pass
+    else:
+        return lambda _: round(moment.astimezone().timestamp() * 1000)
+    try:
+        seconds = parse_duration(text)
+    except ValueError:
+        raise ValueError("write a time, as in 2026-11-28T03:00, or how long ago, as in 26h") from None
+    return lambda now: now - round(seconds * 1000)
+
+
 def _cron(text: str) -> str:
     check_cron(text)
     return text
@@ -85,4 +102,5 @@ def _name(text: str) -> str:
 
 CRON = Text("cron", _cron)
 NAME_OF_QUEUE, NAME_OF_NAMESPACE = Text("name", _name), Text("name", _name)
+PAST = Text("time", _past)
 BYTES = Text("size", parse_memory)

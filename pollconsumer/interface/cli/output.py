@@ -47,8 +47,9 @@ def print_json_array(values: Iterable[object]) -> None:
     click.echo("[]" if separator == "[" else "]")
 
 
-def print_table(headers: Sequence[object], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table whose columns are as wide as their widest cell, and None is ``-``."""
+def print_table(headers: Sequence[object], rows: Sequence[Sequence[object] | str]) -> None:
+    """Print a table whose columns are as wide as their widest cell, and None is ``-``. A row that is a text is a line
+    of its own."""
     click.echo("\n".join(lay_out(headers, rows, _width())))
 
 

@@ -19,17 +19,24 @@ READABLE = 20
 """Minimum columns of a last cell, before it gets a separate line."""
 
 
-def lay_out(headers: Sequence[object], rows: Sequence[Sequence[object]], width: int | None) -> list[str]:
+def lay_out(headers: Sequence[object], rows: Sequence[Sequence[object] | str], width: int | None) -> list[str]:
     """The lines of a table, columns as wide as their widest cell, None as ``-``, every cell escaped.
 
     If ``width`` is given, rows that do not fit continue in indented lines, and cells that do not fit on a separate line
     continue below themselves. Nothing is cut, since ids are to be copied, and no continuation begins in the first
-    column, where a cell could fake a row.
+    column, where a cell could fake a row. A row that is a text is a line of its own, escaped.
     """
-    lines = [[printable("-" if cell is None else str(cell)) for cell in row] for row in (headers, *rows)]
-    widths = [max(map(columns, column)) for column in zip(*lines, strict=True)]
+    cells = [
+        [printable("-" if cell is None else str(cell)) for cell in row]
+        for row in (headers, *rows)
+        if not isinstance(row, str)
+    ]
+    widths = [max(map(columns, column)) for column in zip(*cells, strict=True)]
     parts = _parts(widths, width)
-    return list(chain.from_iterable(_row(line, widths, parts, width) for line in lines))
+    laid_out = (_row(line, widths, parts, width) for line in cells)
+    return list(
+        chain.from_iterable([printable(row)] if isinstance(row, str) else next(laid_out) for row in (headers, *rows))
+    )
 
 
 def columns(text: str) -> int:

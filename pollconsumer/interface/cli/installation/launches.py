@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
+from pollconsumer.core.launcher.holes import Hole, holes_of
 from pollconsumer.core.notation import instants
+from pollconsumer.core.notation.instants import LAST_MILLISECOND
 from pollconsumer.core.notation.text import counted
 from pollconsumer.core.window import why_stopped
+from pollconsumer.interface.cli import kinds
 from pollconsumer.interface.cli.opened import opened
-from pollconsumer.interface.cli.output import print_json, print_line, print_table, span
-from pollconsumer.interface.cli.types import JSON_ARRAY, Once
+from pollconsumer.interface.cli.output import print_json, print_line, print_lines, print_table, span
+from pollconsumer.interface.cli.types import JSON_ARRAY, Once, Value
+from pollconsumer.store.leases import MOST_LAUNCHES_KEPT
 from pollconsumer.store.reading.inspector import Inspector
 
+USUAL = 20
+"""Launches that are shown by default."""
+BEFORE = 50
+"""Launches before those that are shown: what they were like tells the ticks of these."""
 NAMES = (
     "launch_id",
     "role",
@@ -42,15 +51,42 @@ NAMES = (
 )
 
 
-@click.command(epilog="pollconsumer launches --limit 60\npollconsumer launches --ago")
-@click.option(
-    "--limit", cls=Once, type=click.IntRange(1, 5000), default=20, show_default=True, help="Launches to show."
+@click.command(
+    epilog="pollconsumer launches --limit 60\n"
+    "pollconsumer launches --since 26h --until 2h\n"
+    "pollconsumer launches --since 2026-11-28T03:00\n"
+    "pollconsumer launches --gaps"
 )
+@click.option(
+    "--limit",
+    cls=Once,
+    type=click.IntRange(1, MOST_LAUNCHES_KEPT),
+    help="Launches to show. Default: 20, or all with --since, --until or --gaps.",
+)
+@click.option(
+    "--since",
+    cls=Once,
+    type=Value(kinds.PAST),
+    help="Only launches that started then or later: a time, or how long ago.",
+)
+@click.option(
+    "--until", cls=Once, type=Value(kinds.PAST), help="Only launches that started before: a time, or how long ago."
+)
+@click.option("--gaps", is_flag=True, help="Show only the ticks of the schedule at which no launch came.")
 @click.option("--ago", is_flag=True, help="Show the age of each launch: 1 minute ago (55 seconds running time).")
 @click.option("--utc", is_flag=True, help="Show times in UTC, not in this machine's time zone.")
 @JSON_ARRAY
-def launches(limit: int, ago: bool, utc: bool, as_json: bool) -> None:
-    """What each launch did, newest first. Launches that found the lease taken are left out.
+def launches(
+    limit: int | None,
+    since: Callable[[int], int] | None,
+    until: Callable[[int], int] | None,
+    gaps: bool,
+    ago: bool,
+    utc: bool,
+    as_json: bool,
+) -> None:
+    """What each launch did, newest first, and ticks of the schedule at which no launch came. Launches that found the
+    lease taken are counted with the launch that had it. Launches of the last two days are kept, and 5,000 at least.
 
     \b
     started    when it was started
@@ -65,13 +101,30 @@ def launches(limit: int, ago: bool, utc: bool, as_json: bool) -> None:
     gap        time without a launch before this one
     offset     how long after the full minute (the tick) it began
     exit       how long its process took to exit
+    skipped    launches that found the lease taken
     """
     reading = opened(Inspector)
-    entries = reading.launches(limit)
-    if as_json:
+    now = reading.now()
+    begin, end = since(now) if since else 0, until(now) if until else LAST_MILLISECOND
+    all_of_them = bool(since or until or gaps)
+    kept = reading.launches(MOST_LAUNCHES_KEPT if all_of_them else (limit or USUAL) + BEFORE)
+    limit = limit or (MOST_LAUNCHES_KEPT if all_of_them else USUAL)
+    entries = [each for each in kept if begin <= each.get("started_ms", now) < end][:limit]
+    holes = [hole for hole in holes_of(kept, now) if begin <= hole.last_ms and hole.first_ms < end]
+    if entries and not all_of_them:
+        holes = [hole for hole in holes if hole.last_ms > entries[-1].get("started_ms", now)]
+    if gaps and as_json:
+        print_json([_hole_as_json(hole) for hole in holes[:limit]])
+    elif gaps:
+        print_lines(
+            [_hole_line(hole, now, utc) for hole in holes[:limit]] or ["no gaps: a launch was there at each tick"]
+        )
+    elif as_json:
         print_json([launch_as_json(entry) for entry in entries])
+    elif all_of_them and not entries and not holes:
+        print_line("no launches in that time")
     else:
-        launches_table(entries, reading.now(), ago=ago, utc=utc)
+        launches_table(entries, now, holes, ago=ago, utc=utc)
 
 
 def launch_as_json(entry: dict[str, Any]) -> dict[str, Any]:
@@ -80,21 +133,39 @@ def launch_as_json(entry: dict[str, Any]) -> dict[str, Any]:
     return {name: entry[name] for name in NAMES} | times | {"queues": entry["queues"]}
 
 
-def launches_table(entries: list[dict[str, Any]], now: int, *, ago: bool = False, utc: bool = False) -> None:
-    """Print launches, with their host if there are several hosts. ``now``: epoch ms of the server's clock, as in the
-    entries. ``ago``: in the form of the article's log, ``1 minute ago (55 seconds running time)``; otherwise with the
-    time, local or ``utc``."""
-    if not entries:
+def _hole_as_json(hole: Hole) -> dict[str, Any]:
+    first, last = instants.iso(hole.first_ms), instants.iso(hole.last_ms)
+    return {"role": hole.role, "queues": hole.queues, "ticks": hole.ticks, "first_at": first, "last_at": last}
+
+
+def _hole_line(hole: Hole, now: int, utc: bool) -> str:
+    return f"{hole.text(now, utc=utc)} ({hole.role} {','.join(hole.queues)}".rstrip() + ")"
+
+
+def launches_table(
+    entries: list[dict[str, Any]], now: int, holes: Sequence[Hole] = (), *, ago: bool = False, utc: bool = False
+) -> None:
+    """Print launches, with their host if there are several hosts, and a line for each of ``holes``, which are newest
+    first, too. ``now``: epoch ms of the server's clock, as in the entries. ``ago``: in the form of the article's log,
+    ``1 minute ago (55 seconds running time)``; otherwise with the time, local or ``utc``."""
+    if not entries and not holes:
         print_line("no launches yet; cron starts one each minute once `pollconsumer init cron --install` was called")
         return
     several = len({entry["host"] for entry in entries}) > 1
-    rows = [
-        ({"host": entry["host"]} if several else {})
-        | (_age(entry, now) if ago else _times(entry, now, utc))
-        | _row(entry)
-        for entry in entries
-    ]
-    print_table([*rows[0]], [[*row.values()] for row in rows])
+    skipped = any(entry["skipped"] for entry in entries)
+    table: list[str | list[object]] = []
+    names: list[str] = []
+    left = [*holes]
+    for entry in entries:
+        while left and left[0].last_ms > entry.get("started_ms", now):
+            table.append(_hole_line(left.pop(0), now, utc))
+        host = {"host": entry["host"]} if several else {}
+        row = host | (_age(entry, now) if ago else _times(entry, now, utc)) | _row(entry)
+        row |= {"skipped": entry["skipped"] or None} if skipped else {}
+        names = [*row]
+        table.append([*row.values()])
+    table += [_hole_line(hole, now, utc) for hole in left]
+    print_table(names or ["started"], table)
 
 
 def _age(entry: dict[str, Any], now: int) -> dict[str, object]:
