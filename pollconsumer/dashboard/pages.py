@@ -61,6 +61,7 @@ class Pages:
         )
         environment.filters |= _FILTERS
         environment.globals |= {"namespace": namespace, "links": links, "token": token, "State": State}
+        environment.globals["explained"] = _EXPLAINED
         self._environment = environment
 
     def front(self, front: Front, *, served: bool, refresh: int | None = None, done: str | None = None) -> str:
@@ -121,11 +122,28 @@ class Pages:
 
 
 def _within(durations: Histogram, share: float) -> float:
-    """Seconds that ``share`` of the messages took at most."""
-    return Measured.durations(durations).quantile(share)
+    """Seconds that ``share`` of the messages took at most. A histogram knows no less than its shortest durations, but
+    at most one in ten messages takes longer than ten times the average."""
+    return min(Measured.durations(durations).quantile(share), (durations.mean or 0.0) / (1 - share))
 
 
-_SHARES = {"half of them": 0.5, "nine of ten": 0.9, "99 of 100": 0.99}
+_SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+_EXPLAINED = {
+    "started": "when the launch was started",
+    "stopped": "why the launch ended; window over: it ended in time for the next launch",
+    "ran": "how long the launch ran",
+    "average": "mean duration of a handler",
+    "margin": "how long before its end the launch took no new message",
+    "gap": "time without a launch before this one",
+    "per minute": "messages completed per minute, of late",
+    "oldest ready": "how long the oldest ready message has waited for a launch",
+    "late": "mean time from when a message was due until it was ready",
+    "waited": "of a launch: until the one before it had ended; of a message: while it was ready",
+    "duration": "how long the handler took",
+    "p90": "nine of ten messages took at most this long",
+    "other": "messages that were cancelled or have expired",
+}
+"""What the head of a column means, where it is no everyday word."""
 
 
 def static_file(name: str) -> bytes:

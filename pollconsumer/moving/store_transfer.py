@@ -216,7 +216,7 @@ def _cut_off(file: str) -> BadData:
 def reopen(yes: bool) -> None:
     """Open a store that was closed for its export, unless that was imported elsewhere."""
     if not yes:
-        raise UsageError("nothing reopened", None, "give --yes, if its export was not imported elsewhere")
+        raise UsageError("not reopened", None, "make sure first that the export was not imported elsewhere, then --yes")
     closing = _closing(_opener())
     closing.reopen()
     print_line(f"opened: {closing.wire.address}, namespace {current_settings().namespace}")

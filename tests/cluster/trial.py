@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.cluster.nodes import Cluster
 
 NAMESPACE = "trial"
-EXPECTED = ("nobody ever enqueued", "no time to handle anything")
+EXPECTED = ("never had a message", "no time to take a message")
 """In what launches say: the first ones come before a message, and a busy machine starts some as their window ends."""
 PACKAGE = Path(__file__).parents[2]
 

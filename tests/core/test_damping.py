@@ -87,7 +87,7 @@ def test_the_end_is_printed_once_and_without_the_advice() -> None:
     for _ in range(16):
         launches.fail("store: refused; start it")
         launches.now += MINUTE
-    assert launches.succeed() == ["over, after 16 launches in 15m: store: refused"]
+    assert launches.succeed() == ["resolved: store: refused (failed in 16 launches, for 15m)"]
     assert launches.succeed() == []
 
 
@@ -110,7 +110,7 @@ def test_only_a_launch_that_can_know_ends_a_streak(kind: str, at_the_lease: bool
 def test_what_this_launch_met_is_not_over() -> None:
     launches = Launches()
     launches.fail("a", "b", kind="standing")
-    assert launches.succeed("a") == ["over, after 1 launch: b"]
+    assert launches.succeed("a") == ["resolved: b (seen in 1 launch)"]
 
 
 def test_what_one_launch_met_by_chance_ends_without_a_word() -> None:
@@ -128,9 +128,9 @@ def test_what_comes_back_within_an_hour_goes_on_where_it_was() -> None:
         lines += [*launches.fail("store down"), *launches.succeed()]
         launches.now += MINUTE
     assert lines == [
-        "store down", "over, after 1 launch: store down",
-        "store down (2 launches in 1m)", "over, after 2 launches in 1m: store down",
-        "store down (5 launches in 4m)", "over, after 5 launches in 4m: store down",
+        "store down", "resolved: store down (failed in 1 launch)",
+        "store down (2 launches in 1m)", "resolved: store down (failed in 2 launches, for 1m)",
+        "store down (5 launches in 4m)", "resolved: store down (failed in 5 launches, for 4m)",
     ]  # fmt: skip
     launches.now += RESUMED_WITHIN
     assert launches.fail("store down") == ["store down"]
@@ -218,7 +218,7 @@ def test_garbage_is_taken_for_nothing(stored: bytes, now: float) -> None:
 def test_no_number_in_what_is_kept_ends_a_launch(launches: str, began: str) -> None:
     stored = f'{{"a": ["failure", {launches}, {began}, 990.0, 980.0, true, false, "text", "before"]}}'.encode()
     over = Streaks.decode(stored).end("now", 1000.0, worked=True)
-    assert over == (["over, after 14 launches in 50s: text"] if (launches, began) == ("14", "940.0") else [])
+    assert over == (["resolved: text (failed in 14 launches, for 50s)"] if (launches, began) == ("14", "940.0") else [])
     said = [Streaks.decode(stored).meet("a", "failure", "text", "now", now) for now in (1000.0, 9000.0)]
     assert all(text is None or text.startswith("text") for text in said)
 

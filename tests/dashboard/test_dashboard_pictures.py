@@ -131,7 +131,7 @@ def test_throughput_is_that_of_each_minute_and_waits_are_its_shortest_to_its_lon
     ]
     charts = of_completions([Completions(instants, [*range(1, 61)], samples)], NOW)
     assert [chart.title for chart in charts] == [
-        "completed a minute", "waited for a launch", "became ready after their due time",
+        "completed per minute", "waited for a launch", "became ready after their due time",
     ]  # fmt: skip
     boxes = Document(str(charts[0].image)).boxes("work")
     assert [(box[0], box[3]) for box in boxes] == [(30.0, 60.0)]

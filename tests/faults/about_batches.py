@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tests.faults.history import Counted, History, Stored
 
-DIED = ("crashed:", "skipped: its process died")
+DIED = ("launch killed ", "skipped: its process died")
 """How the error begins of a message whose launch died before the end that was said was settled."""
 CODES = {"completed": COMPLETED, "dead": DEAD, "cancelled": OTHERWISE, "expired": OTHERWISE}
 SHUT = {

@@ -103,7 +103,7 @@ def test_a_batch_that_is_enqueued_again_gets_no_second_members(site: Site) -> No
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        ("{bad", "message: {bad; no JSON at column 2"),
+        ("{bad", "message is not JSON: {bad; "),
         ('{"handler": "record", "payload": {"name": "c"}, "id": "c"}', "with an id or a key of its own"),
         ('{"handler": "record", "payload": {"name": "c"}, "key": "c"}', "with an id or a key of its own"),
     ],
@@ -138,7 +138,7 @@ def test_a_line_whose_message_would_have_an_id_that_is_taken_is_refused(site: Si
         (["record", "--batch", "b"], 2, "--batch: b; its members are lines: give --ndjson FILE, too"),
         (["record", "--then", "record"], 2, "--then: record; it is the callback of a batch: give --batch ID, too"),
         (["--ndjson", "lines", "--batch", "b", "--skip", "1"], 2, "--skip: 1; leave it out with --batch"),
-        (["--ndjson", "lines", "--batch", "b", "--then", "record={"], 65, "--then: payload: {; no JSON at column 2"),
+        (["--ndjson", "lines", "--batch", "b", "--then", "record={"], 65, "--then: payload is not JSON: {; "),
         (["--ndjson", "lines", "--batch", "b", "--then", "recrod"], 65, "--then: "),
         (["--ndjson", "lines", "--batch", "b", "--then", "x"], 65, "has it; give the configuration that has it, with"),
         (["--ndjson", "lines", "--batch", "b" * 101], 65, "; 1 to 100 letters, digits or any of _ . : @ + -"),

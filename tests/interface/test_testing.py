@@ -215,7 +215,7 @@ def test_a_retry_policy_that_says_no_delay_costs_a_warning_and_no_message(
     assert notes.made == [(7, 0), (7, 1), (7, 3)]  # as Backoff() has them
     warnings = [record.message for record in caplog.records if "retry policy" in record.message]
     assert len(warnings) == 2
-    assert warnings[0].startswith(f"retry policy of fail failed, the default delays hold: {reason}")
+    assert warnings[0].startswith(f"retry policy of fail failed, the default delays are used: {reason}")
     assert len(warnings[0]) < 600
 
 

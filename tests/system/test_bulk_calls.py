@@ -98,7 +98,7 @@ def test_the_neighbours_of_a_message_that_kills_its_process_are_completed(site: 
     assert messages(site, "state") == ["completed"] * 5 + ["dead"] + ["completed"] * 6
     assert handled(site) == Counter(f"handled {n}" for n in range(12) if n != 5)
     assert messages(site, "attempts") == [2] * 5 + [3] + [2] * 6
-    assert site.json("status", "5")["last_error"].startswith("crashed")
+    assert site.json("status", "5")["last_error"].startswith("launch killed")
 
 
 def test_the_neighbours_of_a_message_that_kills_an_isolated_process_are_not_charged(site: Site) -> None:

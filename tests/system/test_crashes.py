@@ -74,7 +74,7 @@ def test_three_deaths_in_flight_make_a_dead_letter(site: Site) -> None:
     assert site.notes() == ["leave die"] * 3
     status = site.json("status", message)
     assert (status["state"], status["attempts"]) == ("dead", 3)
-    assert status["last_error"].startswith("crashed")
+    assert status["last_error"].startswith("launch killed")
 
 
 def test_what_was_merely_reserved_beside_a_death_is_not_charged(site: Site) -> None:
@@ -133,7 +133,7 @@ def test_no_two_executions_have_the_same_attempt_and_none_begins_beyond_the_last
     assert starts["poison"] == deaths
     status = site.json("status", poison)
     assert (status["state"], status["attempts"]) == ("dead", deaths)
-    assert status["last_error"].startswith("crashed: ")
+    assert status["last_error"].startswith("launch killed ")
     for name, message in zip(("a", "b"), ended, strict=True):
         status = site.json("status", message)
         assert (status["state"], status["attempts"]) == ("completed", starts[name])

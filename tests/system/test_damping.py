@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.site import Site
 
 NOON = 1_700_000_000.0
-OVER = "pollconsumer: info: over, after "
+OVER = "pollconsumer: info: resolved: "
 
 
 class Clock:
@@ -153,7 +153,8 @@ def test_a_launch_ends_only_what_it_can_know_to_be_over(
         logs.launch_stopped(reason)
     logs.close_streaks(code)
     lines = capsys.readouterr().err.splitlines()
-    assert sorted(lines) == sorted(f"{OVER}1 launch: {name}" for name in over)
+    ended = [re.sub(r" \((failed|seen) in 1 launch\)$", "", line) for line in lines]
+    assert sorted(ended) == sorted(f"{OVER}{name}" for name in over)
 
 
 def test_where_the_users_disk_is_full_streaks_are_kept_in_a_temporary_directory(
@@ -245,8 +246,8 @@ def test_launches_before_a_dead_store_say_so_now_and_then_and_its_end_once(site:
     back = ("--store", f"unix://{address}", "run", "--until-empty")
     first, second = site.command(*back), site.command(*back)
     assert (first.returncode, second.returncode) == (0, 0)
-    assert [line for line in first.stderr.splitlines() if line.startswith(f"{OVER}6 launches in ")] != []
-    assert "over" not in second.stderr
+    assert [line for line in first.stderr.splitlines() if line.startswith(OVER) and "6 launches, for" in line] != []
+    assert OVER not in second.stderr
 
 
 def test_an_invalid_configuration_is_said_now_and_then_with_its_code_each_time(site: Site) -> None:
@@ -258,7 +259,9 @@ def test_an_invalid_configuration_is_said_now_and_then_with_its_code_each_time(s
     assert "nonsense" in site.command("check").stderr
     assert "nonsense" in site.command("check").stderr
     (site.directory / "config.toml").write_text(good)
-    assert site.drain().stderr.startswith(f"{OVER}6 launches in ")
+    over = site.drain().stderr
+    assert over.startswith(OVER)
+    assert "(failed in 6 launches, for " in over
 
 
 def test_a_person_at_a_terminal_is_told_every_time(site: Site) -> None:
@@ -277,11 +280,13 @@ def test_a_person_at_a_terminal_is_told_for_whom_a_launch_waits_and_cron_nothing
     site.await_holder(first.pid)
     with Terminal(site) as terminal:
         said = terminal.read_to("\n")
-        info, holder = "pollconsumer: info: ", rf"process {first.pid} on {re.escape(socket.gethostname())}"
-        assert re.fullmatch(rf"{info}consumer waits for the lease for [\d.]+m?s at most: held by {holder}\n", said)
+        info, holder = "pollconsumer: info: ", rf"pid {first.pid} on {re.escape(socket.gethostname())}"
+        assert re.fullmatch(
+            rf"{info}another launch is running \({holder}\); waiting up to [\d.]+m?s for it to end\n", said
+        )
         first.terminate()
         assert first.wait(PATIENCE) == 0
-        assert terminal.read_to_the_end().startswith(f"{info}consumer serves default, in a window until ")
+        assert terminal.read_to_the_end().startswith(f"{info}started: queues default; runs until ")
 
 
 def test_a_person_who_interrupts_a_launch_is_told_that_it_ends_with_what_is_in_hand(site: Site) -> None:
@@ -310,7 +315,7 @@ def test_a_person_at_a_terminal_is_told_what_is_served_each_message_and_a_summar
     shown = at_terminal()
     info, warning = "pollconsumer: info: ", "pollconsumer: warning: "
     assert re.fullmatch(
-        rf"{info}consumer serves default, in a window until \d\d:\d\d:\d\d\n"
+        rf"{info}started: queues default; runs until \d\d:\d\d:\d\d\n"
         rf"{info}{ids['a']} \(greet\) completed in [\d.]+m?s\n"
         rf"{warning}dead letter: {ids['b']} \(greet\), attempt 1: ZeroDivisionError: division by zero "
         rf"\(handlers.py:5\)\n"

@@ -132,7 +132,8 @@ def test_a_file_has_everything_with_times_and_cron_still_mails_what_is_wrong(sit
         site.enqueue("unheard-of", "--queue", "default", name="a")
     warned = drained(site, POLLCONSUMER_LOGS__TARGET="launch.log")
     assert warned == (
-        "pollconsumer: warning: unknown handler: unheard-of; its messages are parked, import its module\n"
+        "pollconsumer: warning: no handler named unheard-of: its messages are kept, tried again every 1m; add its "
+        'module to handlers, or aliases=["unheard-of"] to the handler that has another name now\n'
     )
     lines = (site.directory / "launch.log").read_text().splitlines()
     assert [line.partition(" ")[2] for line in lines if "hello" in line or "careful" in line] == [

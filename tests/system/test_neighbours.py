@@ -88,7 +88,7 @@ def test_recurrences_that_no_mover_can_read_cost_the_others_nothing(site: Site, 
     assert code == 0
     said = sorted(line.split()[3] for line in lines)
     assert said == ["a-score", "b-score", "c-text", "d-newer", "e-zone", "f-rule", "i-alone"], lines
-    assert all(" of queue default is left out: " in line for line in lines)
+    assert all(" of queue default is skipped: " in line for line in lines)
     listed = {entry["name"]: entry for entry in site.json("recurrences", "list")}
     assert listed.keys() == {"good", "i-alone", *spoilt}
     assert listed["good"]["error"] is None
@@ -113,7 +113,7 @@ def test_a_mover_that_knows_no_time_zones_goes_on_with_what_needs_none_and_the_r
         redis.zadd(key("next_instants"), {"paris": 1_600_000_000_000})
         code, lines = move_until_it_enqueued(site, **NO_ZONES)
         assert code == 0
-        assert [line.partition("is left out: ")[2] for line in lines] == [
+        assert [line.partition("is skipped: ")[2] for line in lines] == [
             "time zone 'Europe/Paris' is not known here; install tzdata"
         ]
         (site.directory / "tzdata.py").unlink()
@@ -142,7 +142,7 @@ def test_queues_with_a_key_of_another_type_cost_other_queues_nothing(site: Site,
     assert code == 0
     assert len(lines) == len(spoilt)
     for queue in spoilt:
-        assert sum(f"queue {queue} is left out: key of a wrong type" in line for line in lines) == 1
+        assert sum(f"queue {queue} is skipped: key of a wrong type" in line for line in lines) == 1
     together = site.command("run", *queues, "--queue", "default", "--max-messages", "1")
     assert together.returncode == 0
     assert sorted(together.stderr.splitlines()) == sorted(lines)
@@ -168,5 +168,5 @@ def test_a_recurrence_whose_handler_is_unknown_costs_the_others_nothing(site: Si
     launch.terminate()
     _, errors = launch.communicate(timeout=90)
     assert launch.returncode == 0
-    assert [line for line in errors.splitlines() if "unknown handler: nobody" in line] == errors.splitlines()
+    assert [line for line in errors.splitlines() if "no handler named nobody" in line] == errors.splitlines()
     assert errors.count("\n") == 1

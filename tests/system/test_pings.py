@@ -70,7 +70,7 @@ def test_a_monitor_that_fails_changes_no_exit_code_and_is_warned_of_damped_witho
     assert warnings[2] == ""
     monitor.status = 200
     over = site.command("run", "--until-empty", **monitor.variables)
-    assert over.stderr.startswith("pollconsumer: info: over, after 3 launches")
+    assert over.stderr.startswith("pollconsumer: info: resolved: ")
 
 
 SLOW_END = """

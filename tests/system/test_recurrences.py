@@ -373,7 +373,7 @@ def test_a_launch_leaves_a_name_that_was_added_to_who_added_it(site: Site) -> No
     )
     done = site.command("run", "--until-empty")
     assert (done.returncode, done.stderr.count("\n")) == (0, 1)
-    assert "recurrence tick of the configuration is left out" in done.stderr
+    assert "recurrence tick of the configuration is skipped" in done.stderr
     assert listed(site)["tick"]["rule"] == "every 1h"
 
 

@@ -20,7 +20,7 @@ def test_a_launch_says_once_that_it_leaves_messages_of_a_newer_version_and_handl
     launched = site.drain()
     assert launched.returncode == 0
     assert launched.stderr.splitlines() == [
-        "pollconsumer: warning: queue default has messages of a newer version: left as they are; upgrade pollconsumer"
+        "pollconsumer: warning: queue default has messages of a newer pollconsumer, kept as they are; upgrade this one"
     ]
     assert site.notes() == ["plain"]
     assert site.state(newer[0]) == "scheduled"
@@ -44,7 +44,7 @@ def test_what_a_newer_version_adds_to_messages_and_outboxes_is_left_and_the_othe
     launched = site.drain()
     assert launched.returncode == 0
     assert launched.stderr.splitlines() == [
-        "pollconsumer: warning: queue default has messages of a newer version: left as they are; upgrade pollconsumer"
+        "pollconsumer: warning: queue default has messages of a newer pollconsumer, kept as they are; upgrade this one"
     ]
     assert sorted(site.notes()) == ["follow-up", "plain"]
     assert (site.state(newer), site.state(plain)) == ("scheduled", "completed")

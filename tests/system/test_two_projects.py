@@ -31,8 +31,8 @@ class Other:
         (self.directory / "config.toml").write_text('handlers = ["others"]\n')
         (self.directory / "others.py").write_text(HANDLERS)
         self.line = (
-            f"pollconsumer: warning: lease held by a launch of another project: {site.directory / 'config.toml'}; both "
-            "take messages from the same queues: give each a namespace of its own in its configuration"
+            f"pollconsumer: warning: a launch of another project is running here: {site.directory / 'config.toml'}; "
+            "both take messages from the same queues: give each a namespace of its own in its configuration"
         )
 
     def hold(self) -> Launch:
@@ -62,8 +62,8 @@ def test_a_launch_that_finds_another_projects_launch_in_its_place_says_so_damped
     holder.terminate()
     assert holder.wait(PATIENCE) == 0
     over = other.run("run", "--until-empty").stderr
-    assert over.startswith("pollconsumer: info: over, after 4 launches in ")
-    assert f": lease held by a launch of another project: {other.site.directory}" in over
+    assert over.startswith("pollconsumer: info: resolved: ")
+    assert f": a launch of another project is running here: {other.site.directory}" in over
 
 
 def test_so_does_one_that_is_turned_away_since_another_launch_waits_already(other: Other, site: Site) -> None:

@@ -32,7 +32,7 @@ def test_each_finding_is_a_line_on_standard_output_or_quietly_on_standard_error(
     loud = site.command("doctor")
     assert (loud.returncode, loud.stderr) == (1, "")
     assert [line.partition(": ")[0] for line in loud.stdout.splitlines()] == [
-        "nobody has handler unheard-of",
+        "no launch knows handler unheard-of",
         "nobody serves queue forgotten",
     ]
     for _ in range(3):  # each time: an hourly line of a crontab calls it

@@ -263,7 +263,7 @@ def test_a_queue_that_nobody_ever_served_is_found_if_it_has_messages() -> None:
 
 def test_a_handler_that_no_launch_has_is_found() -> None:
     (found,) = findings_of(facts(queues=[QueueFacts("mail", parked={"report": 4})]))
-    assert (found.name, found.subject, found.value) == ("handler_unknown", "report", "4 waiting in mail")
+    assert (found.name, found.subject, found.value) == ("handler_unknown", "report", "4 messages wait in queue mail")
 
 
 def test_a_pause_that_may_be_forgotten_is_found() -> None:
@@ -387,7 +387,7 @@ def test_handlers_that_outlast_margin_and_grace_or_a_whole_launch_are_found() ->
 
 def test_a_finding_is_one_line_with_what_value_and_fix() -> None:
     (found,) = findings_of(facts(queues=[QueueFacts("mail", parked={"a\nb\x1b": 1})]))
-    assert str(found).startswith("nobody has handler a\\nb\\x1b: 1 waiting in mail; ")
+    assert str(found).startswith("no launch knows handler a\\nb\\x1b: 1 message waits in queue mail; ")
 
 
 def on_demand(platform: str, *, ago: float, count: int) -> list[dict[str, Any]]:

@@ -86,7 +86,8 @@ class Streaks:
             if streak.launch != launch and not streak.over and _is_over(streak, now, worked):
                 self.known[name] = streak._replace(over=True, told=False)
                 if streak.told and (streak.launches > 1 or streak.kind != "met"):
-                    lines.append(f"over, after {_span(streak)}: {streak.text}")
+                    verb = "failed" if streak.kind == "failure" else "seen"
+                    lines.append(f"resolved: {streak.text} ({verb} in {_span(streak, ', for ')})")
         return lines
 
     def encode(self, now: float) -> bytes:
@@ -128,8 +129,8 @@ def _is_gone(streak: Streak, now: float) -> bool:
     return abs(now - streak.met) > (RESUMED_WITHIN if streak.over else FORGOTTEN_AFTER)
 
 
-def _span(streak: Streak) -> str:
+def _span(streak: Streak, lasting: str = " in ") -> str:
     launches = counted(streak.launches, "launch")
     if streak.launches == 1:
         return launches
-    return f"{launches} in {format_duration(max(0.0, streak.met - streak.began))}"
+    return f"{launches}{lasting}{format_duration(max(0.0, streak.met - streak.began))}"

@@ -88,7 +88,7 @@ def _throughput(minutes: Sequence[_Minute]) -> Chart:
         for number, minute in enumerate(minutes)
     ]
     return Chart(
-        "completed a minute",
+        "completed per minute",
         picture("chart", BARS, most, parts, "completed messages by the minute"),
         (f"{most:.0f}", "0"),
     )

@@ -94,7 +94,7 @@ def _draw(role: str, queues: str, entries: Sequence[Mapping[str, Any]], now: int
     return Drawn(
         title=title,
         columns=picture("launches", HOUR, top, columns, f"{title}: launches of the last hour"),
-        handled=picture("handled", HOUR, most, bars, f"{title}: messages handled by each launch"),
+        handled=picture("handled", HOUR, most, bars, f"{title}: messages of each launch"),
         top=top,
         most_handled=most,
         launches=len(found),

@@ -23,7 +23,7 @@ def of_past(page: OfPast) -> list[Chart]:
     died = [launch["stop_reason"] == StopReason.DIED for launch in page.launches]
     messages = [(launch["handled"], launch["failed"]) for launch in page.launches]
     return [
-        _chart(page, "messages", ("handled", "failed"), messages),
+        _chart(page, "messages", ("completed", "failed"), messages),
         _chart(page, "launches", ("ended", "died"), [(1 - each, int(each)) for each in died]),
     ]
 

@@ -15,30 +15,41 @@ from pollconsumer.interface.logs.logs import MET, NEWS, STANDING, about, launch_
 WARNINGS: dict[type, tuple[str, str]] = {
     events.MessageParked: (
         "unknown handler: {handler}",
-        "unknown handler: {handler}; its messages are parked, import its module",
+        "no handler named {handler}: its messages are kept, tried again every {delay}; add its module to handlers, or "
+        'aliases=["{handler}"] to the handler that has another name now',
     ),
     events.MessageExpired: (
         "expired: {queue}",
-        "queue {queue}: messages have expired unhandled, as {id} ({handler}); 'list --state expired' shows all",
+        "queue {queue}: messages expired before a launch could handle them, {id} ({handler}) for one; "
+        "'list --state expired' shows all",
     ),
-    events.MessagesFound: ("in no list: {queue}", "messages of queue {queue} were in no list, repaired: {messages}"),
-    events.ReservationsLost: ("settled late", "settled too late, another launch had them: {ids}"),
+    events.MessagesFound: (
+        "in no list: {queue}",
+        "queue {queue}: messages had been left in no state, and are ready again: {messages}",
+    ),
+    events.ReservationsLost: (
+        "settled late",
+        "finished too late, another launch had taken them over and handles them again: {ids}",
+    ),
     events.MessageNotBegun: (
         "not begun: {handler}",
-        "{handler} is not begun: {reason}; its messages are offered again every {delay}, uncharged",
+        "cannot start messages of {handler}: {reason}; kept, tried again every {delay}",
     ),
     events.NewerMessagesFound: (
         "newer messages: {queue}",
-        "queue {queue} has messages of a newer version: left as they are; upgrade pollconsumer",
+        "queue {queue} has messages of a newer pollconsumer, kept as they are; upgrade this one",
     ),
     events.RetryPolicyFailed: (
         "retry policy failed: {handler}",
-        "retry policy of {handler} failed, the default delays hold: {reason}",
+        "retry policy of {handler} failed, the default delays are used: {reason}",
     ),
-    events.ResultDropped: ("result dropped: {handler}", "result of {id} ({handler}) is not kept: {reason}"),
+    events.ResultDropped: (
+        "result dropped: {handler}",
+        "{id} ({handler}) is completed, but its result is not kept: {reason}",
+    ),
     events.StepsUnasked: (
         "steps unasked: {handler}",
-        "{handler} no longer asks for steps recorded of {id}: {steps}; were they renamed while it slept?",
+        "{id} ({handler}) has recorded steps that its handler no longer has: {steps}; were they renamed meanwhile?",
     ),
     events.QueueUnserved: (
         "queue unserved: {queue}",
@@ -47,21 +58,21 @@ WARNINGS: dict[type, tuple[str, str]] = {
     ),
     events.ConflictDropped: (
         "conflict dropped: {queue}",
-        "not enqueued: {id} in queue {queue} is another message; choose another id",
+        "a handler's message was not enqueued: queue {queue} has another message with its id {id}; choose another id",
     ),
     events.DescriptorsClosed: (
         "descriptors closed: {handler}",
-        "descriptors closed that no handler had opened: by {id} ({handler}), or a concurrent handler",
+        "{id} ({handler}), or a handler beside it, closed files that it had not opened",
     ),
     events.DescriptorsUsedUp: (
         "descriptors used up: {handler}",
-        "as many files are open as the limit allows, after {id} ({handler}): the launch ends; have handlers close "
-        "theirs, or raise the limit (ulimit -n)",
+        "too many open files after {id} ({handler}), so the launch ends; let handlers close their files, or raise the "
+        "limit (ulimit -n)",
     ),
     events.WindowTooShort: (
         "window too short",
-        "no time to handle anything: a margin of {margin} in a window of {left}; lengthen timeout, or lower "
-        "estimated_duration, tolerance_factor or min_margin",
+        "this launch had no time to take a message: it stops {margin} before its end, and had {left}; lengthen "
+        "timeout, or lower estimated_duration, tolerance_factor or min_margin",
     ),
     events.StoreAwaited: (
         "store awaited",
@@ -69,42 +80,45 @@ WARNINGS: dict[type, tuple[str, str]] = {
     ),
     events.RecurrenceUnreadable: (
         "recurrence left out: {queue}: {recurrence}",
-        "recurrence {recurrence} of queue {queue} is left out: {reason}",
+        "recurrence {recurrence} of queue {queue} is skipped: {reason}",
     ),
     events.RecurrenceContested: (
         "recurrence contested: {queue}: {recurrence}",
-        "recurrence {recurrence} of queue {queue} is defined differently by launches in turn; upgrade all of them, or "
-        "give one of the two another name",
+        "recurrence {recurrence} of queue {queue} is defined in two ways by different launches; upgrade all of "
+        "them, or give one of the two another name",
     ),
     events.RecurrenceTaken: (
         "recurrence taken: {queue}: {recurrence}",
-        "recurrence {recurrence} of the configuration is left out: one of that name was put at run time, in queue "
-        "{queue}; remove that, or give one of the two another name",
+        "recurrence {recurrence} of the configuration is skipped: a program added one of that name, in queue {queue}; "
+        "remove that one, or rename one of the two",
     ),
     events.PingFailed: ("ping not delivered: {host}", "ping to {host} was not delivered: {reason}"),
     events.NamespaceShared: (
         "namespace shared: {config}",
-        "lease held by a launch of another project: {config}; both take messages from the same queues: give each a "
+        "a launch of another project is running here: {config}; both take messages from the same queues: give each a "
         "namespace of its own in its configuration",
     ),
     events.OutboxEntryRefused: (
         "outbox entry refused: {queue}",
-        "a follow-up in the outbox of queue {queue} is not enqueued: {reason}; 'dead list --unreadable' shows it",
+        "a message that queue {queue} was to send is not enqueued: {reason}; 'dead list --unreadable' shows it",
     ),
     events.SpoolFileRefused: (
         "spooled file refused: {file}",
-        "spooled messages are not enqueued: {reason}; kept as {file}: without .refused at its end it is taken in again",
+        "messages in the spool are not enqueued: {reason}; kept as {file}: rename it without .refused to try it again",
     ),
-    events.SpoolUnusable: ("spool unusable: {directory}", "spool {directory} is not taken in: {reason}"),
-    events.QueueLeftOut: ("queue left out: {queue}", "queue {queue} is left out: {reason}"),
+    events.SpoolUnusable: (
+        "spool unusable: {directory}",
+        "messages in the spool {directory} are not enqueued yet: {reason}",
+    ),
+    events.QueueLeftOut: ("queue left out: {queue}", "queue {queue} is skipped: {reason}"),
 }
 """Event → the streak of its warning (see `logs.about`), and the text; its fields are filled into both."""
 NOTES: dict[type, str] = {
-    events.LaunchWaits: "{role} waits for the lease for {left} at most: held by {holders}",
+    events.LaunchWaits: "another launch is running ({holders}); waiting up to {left} for it to end",
     events.MessageCompleted: "{id} ({handler}) completed in {took}",
-    events.HandlerPaused: "{id} ({handler}) is parked for {delay}: its handler is paused; 'handler resume' ends that",
-    events.MessageStopped: "{id} ({handler}), attempt {attempt}: {error}",
-    events.OrphansRecovered: "orphans of queue {queue} offered again: {messages}",
+    events.HandlerPaused: "{id} ({handler}) is kept for {delay}: its handler is paused; 'handler resume' ends that",
+    events.MessageStopped: "{id} ({handler}), attempt {attempt}, stopped by a person: {error}",
+    events.OrphansRecovered: "messages of a killed launch are ready again in queue {queue}: {messages}",
     events.OccurrencesSkipped: "missed occurrences of {recurrence} skipped: {messages}",
     events.RecurrenceRemoved: "recurrence {recurrence} is no longer defined: removed",
 }
@@ -139,11 +153,12 @@ def listener() -> Callable[[Event], None]:
                 log.info(text, event.role, fields["running_seconds"], reason, counts, extra=summary)
             case events.LaunchBegan():
                 until = _clock(max(0.0, event.left))
-                log.info("%s serves %s, in a window until %s", event.role, fields["queues"] or "all queues", until)
+                served = f"queues {fields['queues']}" if event.queues else f"{event.role} for all queues"
+                log.info("started: %s; runs until %s", served, until)
             case events.AttemptFailed():
                 _log_failure(event, fields)
             case events.QueueUnknown():
-                text = "queue %s: nobody ever enqueued to it, no handler names it; misspelt?"
+                text = "queue %s never had a message, and no handler belongs to it; is it misspelt?"
                 log.warning(text, event.queue, extra=NEWS)  # printed once: the launch makes it known
             case events.MessageExpired() if mark in told:
                 log.info("%s", "{id} ({handler}) of queue {queue} has expired".format_map(fields))

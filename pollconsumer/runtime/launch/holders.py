@@ -24,7 +24,7 @@ def is_gone(holder: bytes, host: Host) -> bool:
 
 def place_of(holder: bytes) -> str:
     found = _read(holder)
-    return f"process {found.get('pid', '?')} on {found.get('host', '?')}"
+    return f"pid {found.get('pid', '?')} on {found.get('host', '?')}"
 
 
 def projects_beside(identity: Identity, holders: Iterable[bytes]) -> list[str]:

@@ -104,7 +104,7 @@ class AttemptOpener:
         if newer:
             return None
         if options.encoded and handler.codec is None:  # GUARD an encoded payload needs a codec
-            raise NotBegun("a payload is encoded, and its application has no codec: give PollConsumer(codec=…)")
+            raise NotBegun("they are encoded, and PollConsumer() has no codec=")
         handler = overridden(handler, options)
         if options.ping is None or self._new_monitors is None:
             return handler
@@ -126,6 +126,6 @@ def _has_newer_sequel(reservation: Reservation) -> bool:
 def refuse_crashed(reservation: Reservation) -> None:
     """Raise Crashed if the message's process died too often for another attempt."""
     if reservation.spent:
-        raise Crashed("crashed: its launch died in its last attempt, or before that was settled")
+        raise Crashed("launch killed while running it, in its last attempt")
     if reservation.crashes >= MOST_CRASHES:
-        raise Crashed(f"crashed: its process died while it was in flight, {reservation.crashes} times")
+        raise Crashed(f"launch killed {reservation.crashes} times while running it")

@@ -74,8 +74,9 @@ def _of_parked(queue: QueueFacts, paused: Collection[str]) -> Iterator[Finding]:
         if handler in paused:
             continue
         yield Finding(
-            "handler_unknown", handler, f"nobody has handler {handler}", f"{messages} waiting in {queue.name}",
-            "name its module in handlers, for the launches that serve the queue",
+            "handler_unknown", handler, f"no launch knows handler {handler}",
+            f"{counted(messages, 'message')} wait{'s' if messages == 1 else ''} in queue {queue.name}",
+            f'add its module to handlers, or aliases=["{handler}"] to the handler that has another name now',
         )  # fmt: skip
 
 

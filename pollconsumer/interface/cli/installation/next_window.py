@@ -19,10 +19,10 @@ from pollconsumer.interface.settings.model import ConsumerSettings, MoverSetting
 from pollconsumer.runtime.launch.next_launches import next_launches
 
 LAUNCHES_SHOWN = 5
-OBSERVED = {
-    LauncherRule.PARALLEL: "seen to start another beside a launch that was alive at the tick, {}",
-    LauncherRule.QUEUE: "seen to start the next launch when one that was alive at the tick had ended, {}",
-    LauncherRule.DROP: "seen to start nothing at a tick at which a launch was alive, {}",
+RULES = {
+    LauncherRule.PARALLEL: "a new launch may start beside a running one",
+    LauncherRule.QUEUE: "a new launch starts when the running one has ended",
+    LauncherRule.DROP: "no launch is started while one is running",
 }
 
 
@@ -84,24 +84,31 @@ def _launcher_of(role: ConsumerSettings | MoverSettings, past: list[dict[str, An
 
 def described_window(window: dict[str, Any]) -> list[tuple[str, str]]:
     """The rows for people of what `next_window` returned."""
-    launches = "  ".join(map(_local, window["next_launches"])) or "no schedule set: timeout alone bounds the window"
+    limit = format_duration(window["window_seconds"])
+    launches = "  ".join(map(_local, window["next_launches"])) or f"none; a launch runs for timeout ({limit})"
     return [
         ("launcher", _launcher(window)),
-        ("window", format_duration(window["window_seconds"])),
-        ("launches", launches),
-        ("stop before", _local(window["stop_before"])),
-        ("hard end", _local(window["hard_end"])),
+        *_timing(window),
+        ("window", limit),
+        ("next launches" if window["next_launches"] else "schedule", launches),
+        ("takes no new message after", _local(window["stop_before"])),
+        ("killed at", _local(window["hard_end"])),
     ]
 
 
 def _launcher(window: dict[str, Any]) -> str:
-    found = window["platform"] or "none found, or no launch yet"
+    found = window["platform"] or "not known yet"
     if seen := window["observed"]:
-        found = OBSERVED[seen["rule"]].format(counted(seen["times"], "time"))
-    text = f"{window['launcher']} ({found}), least margin {format_duration(window['margin_seconds'])}"
-    if window["launch_offset_seconds"] is not None:
-        text += f", starts {max(0.0, window['launch_offset_seconds']):.1f}s after its time"
-    return text if window["exit_seconds"] is None else f"{text}, exits within {window['exit_seconds']:.1f}s"
+        found = f"seen {counted(seen['times'], 'time')}"
+    return f"{found}; {RULES[window['launcher']]}"
+
+
+def _timing(window: dict[str, Any]) -> list[tuple[str, str]]:
+    """A row with what was learned of earlier launches, if anything."""
+    offset, leaving = window["launch_offset_seconds"], window["exit_seconds"]
+    parts = [] if offset is None else [f"starts {max(0.0, offset):.1f}s after its tick"]
+    parts += [] if leaving is None else [f"exits within {leaving:.1f}s"]
+    return [("timing", ", ".join(parts))] if parts else []
 
 
 def _iso(moment: datetime) -> str:

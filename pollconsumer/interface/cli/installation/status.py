@@ -36,6 +36,7 @@ from pollconsumer.runtime.system.start_limit import lift
 from pollconsumer.store.reading.inspector import Inspector, Overview, QueueCounts
 from pollconsumer.store.reading.messages import Message
 
+DURATIONS = {"waited_seconds": "waited", "handled_seconds": "duration"}
 LAUNCHES_SHOWN = 5
 LOOK_EVERY = 0.5
 """Seconds after which ``--watch`` reads a message again."""
@@ -55,7 +56,17 @@ MOVER_MISSING_AFTER = 5.0
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --watch, one a line.")
 def status(message_id: str | None, queue: str | None, watch: bool, as_json: bool) -> None:
-    """State of the message ID; without one, of queues, schedule, leases and the last launches."""
+    """Show the message ID; without an ID, the queues, their schedule, leases and the last launches.
+
+    \b
+    started       reserved messages whose handler runs; the other reserved ones are next
+    parked        scheduled messages whose handler no launch knows, or is paused
+    per minute    messages completed per minute, of late
+    oldest ready  how long the oldest ready message has waited
+    waited        mean time that a completed message was ready before it began
+    duration      mean duration of a handler
+    late          mean time from when a message was due until it was ready
+    """
     if message_id is None and queue is not None:
         raise UsageError("--queue", queue, "give the id of a message, too")
     if message_id is None and watch and not is_terminal(sys.stdout):
@@ -186,7 +197,7 @@ def print_message(details: dict[str, Any], *, as_json: bool) -> None:
         *given_row("waits for", details["waits_for_rate_key"] and "the rate of its key, until its next attempt"),
         *given_row("raw", details.get("raw")),
         *((name, at) for name, at in details["timestamps"].items() if at),
-        *(row for name, seconds in durations for row in given_row(name.removesuffix("_seconds"), span(seconds))),
+        *(row for name, seconds in durations for row in given_row(DURATIONS[name], span(seconds))),
     ]
     print_table(("id", details["id"]), rows)
     if details["traceback"]:
@@ -226,7 +237,7 @@ def queues_table(queues: Sequence[QueueCounts]) -> None:
         left = "" if queue.resumes_in_seconds is None else f" for {span(queue.resumes_in_seconds)}"
         name = f"{queue.name} (paused{left})" if queue.paused else queue.name
         rows.append((name, *(getattr(queue, count) for count in counts), load.completed_per_minute, *map(span, spans)))
-    print_table(("queue", *counts, "a minute", "oldest ready", "waited", "handled", "late"), rows)
+    print_table(("queue", *counts, "per minute", "oldest ready", "waited", "duration", "late"), rows)
 
 
 def _print_overview(overview: Overview, launches: list[dict[str, Any]]) -> None:

@@ -71,12 +71,12 @@ def show(batch_id: str, watch: bool, as_json: bool) -> None:
     rows: list[tuple[str, object]] = [
         *((name, details[name]) for name in ("state", *COUNTS)),
         *(
-            (each["name"], f"{each['handler']}, {each['message_id']}: {each['state'] or 'not enqueued'}")
+            (f"callback {each['name']}", f"{each['handler']}, {each['message_id']}: {each['state'] or 'not enqueued'}")
             for each in details["callbacks"]
         ),
-        *given_row("created", details["created_at"]),
-        *given_row("ended", details["ended_at"]),
-        *given_row("expires", details["expires_at"]),
+        *given_row("created at", details["created_at"]),
+        *given_row("ended at", details["ended_at"]),
+        *given_row("expires at", details["expires_at"]),
     ]
     print_table(("id", details["id"]), rows)
 

@@ -130,8 +130,9 @@ def _chosen(ids: tuple[str, ...], every: bool, selection: Selection) -> Chosen:
     """Queue and id of each selected dead letter, before anything changes."""
     queue, narrowed = selection.queue, bool(selection.handler or selection.headers)
     if bool(ids) == (every or narrowed) and (ids or not queue):
-        what = "give ids, or --all, --handler, --header or --queue"
-        raise UsageError("which dead letters", "both" if ids else "none", what)
+        if ids:
+            raise UsageError("ids and a selection", None, "give one of the two")
+        raise UsageError("no dead letters chosen", None, "give ids or --all, --handler, --header or --queue")
     if not ids:
         return dead_letters(opened(MessageSelector), selection)
     letters = [opened(Inspector).message(message_id, queue) for message_id in ids]

@@ -77,14 +77,17 @@ def line_message(line: bytes, own_defaults: OwnDefaults) -> NewMessage:
 
 
 def parse_object(what: str, text: str) -> dict[str, Any]:
-    """The JSON object in ``text``. BadData names line and column."""
+    """The JSON object in ``text``. BadData names line and column, or writes ``to=a`` as the object that it means."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
+        name, given, pair = text.partition("=")
+        meant = json.dumps({name: pair} if given and name.isidentifier() else {"name": "Ada"}, ensure_ascii=False)
         at = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno} column {error.colno}"
-        raise BadData(what, text or "empty", f"no JSON at {at}: {error.msg}") from None
+        fix = f"write '{meant}'" if given or not text.startswith("{") else f"{error.msg}, at {at}"
+        raise BadData(f"{what} is not JSON", text or "empty", fix) from None
     except (RecursionError, ValueError) as error:
-        raise BadData(what, text, f"no JSON that can be read: {error}") from None
+        raise BadData(f"{what} is not JSON", text, str(error)) from None
     if not isinstance(value, dict):
         raise BadData(what, text, 'must be a JSON object, as in \'{"name": "Ada"}\'')
     return value

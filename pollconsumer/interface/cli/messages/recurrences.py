@@ -148,7 +148,7 @@ def history(name: str, limit: int, as_json: bool) -> None:
     names = ("instant", "state", "attempts", "late_seconds", "handled_seconds", "result", "last_error")
     rows = [[entry[name] for name in names] for entry in entries]
     rows = [[*row[:3], *map(span, row[3:5]), _brief(row[5]), row[6]] for row in rows]
-    print_table(("instant", "state", "attempts", "late", "took", "result", "last error"), rows)
+    print_table(("instant", "state", "attempts", "late", "duration", "result", "last error"), rows)
 
 
 def _found(name: str) -> tuple[Recurrences, RecurrenceStatus]:
