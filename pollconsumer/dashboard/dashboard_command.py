@@ -21,9 +21,23 @@ EXTRA = {"served": ("jinja2", "uvicorn"), "written": ("jinja2",)}
 
 @click.command(epilog="pollconsumer dashboard\npollconsumer dashboard --static /var/www/queue")
 @click.option("--host", cls=Once, default="127.0.0.1", show_default=True, help="Address to listen at.")
-@click.option("--port", cls=Once, type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: any.")
-@click.option("--allow-actions", is_flag=True, help="Let who has the token redrive, cancel, pause, resume, trigger.")
-@click.option("--static", "directory", cls=Once, type=NAMED_PATH, metavar="DIR", help="Write the pages as files.")
+@click.option(
+    "--port",
+    cls=Once,
+    type=click.IntRange(0, 65535),
+    default=8080,
+    show_default=True,
+    help="Port to listen at. 0: any free port.",
+)
+@click.option("--allow-actions", is_flag=True, help="Allow redrive, cancel, pause, resume and trigger with the token.")
+@click.option(
+    "--static",
+    "directory",
+    cls=Once,
+    type=NAMED_PATH,
+    metavar="DIR",
+    help="Write the pages into this directory instead of serving them.",
+)
 def dashboard(host: str, port: int, allow_actions: bool, directory: Path | None) -> None:
     """Web pages about launches, queues, recurrences, dead letters. Prints their address, and serves them until Ctrl-C.
 

@@ -72,12 +72,13 @@ class Asked(NamedTuple):
     help="Write the files there instead of printing them.",
 )
 @click.option("--force", is_flag=True, help="With --write or --install: replace files that differ.")
+@click.option("--install", "installs", is_flag=True, help="Add the lines to your crontab, or renew them (cron only).")
+@click.option("--uninstall", "uninstalls", is_flag=True, help="Remove the lines from your crontab (cron only).")
 @click.option(
-    "--install", "installs", is_flag=True, help="Of cron: add the lines to your crontab, or renew them there."
-)
-@click.option("--uninstall", "uninstalls", is_flag=True, help="Of cron: take the lines out of your crontab.")
-@click.option(
-    "--schedule", cls=Once, type=CRON, help="When the platform launches, else consumer.schedule or each minute."
+    "--schedule",
+    cls=Once,
+    type=CRON,
+    help="When the platform starts launches. Default: consumer.schedule, or each minute.",
 )
 @click.option("--image", cls=Once, metavar="NAME", help=f"The image of {', '.join(WITH_IMAGE)}.")
 def init(**options: Any) -> None:

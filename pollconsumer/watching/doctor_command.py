@@ -51,7 +51,7 @@ def _of_spool(settings: Settings, expected: Expected) -> Iterator[Finding]:
 
 
 @click.command(epilog="pollconsumer doctor\npollconsumer doctor --quiet")
-@click.option("--quiet", is_flag=True, help="Print nothing when all is well, else a line a finding on standard error.")
+@click.option("--quiet", is_flag=True, help="Print nothing when all is well. Print findings on standard error.")
 @JSON_OBJECT
 def doctor(quiet: bool, as_json: bool) -> int:
     """Check the running system: server, launches, queues, handlers. Exits with 1 if something is wrong.

@@ -42,7 +42,7 @@ def _address(text: str) -> ListenAddress:
     cls=Once,
     type=Value(Text("address", _address)),
     metavar="HOST:PORT",
-    help="Serve them over HTTP until a signal; a port alone is on loopback.",
+    help="Serve them over HTTP. A port alone listens on this machine only.",
 )
 def metrics(textfile: Path | None, serve: ListenAddress | None) -> None:
     """Print metrics as Prometheus text: totals of all launches, and the state of queues and launches."""

@@ -15,8 +15,8 @@ from pollconsumer.interface.cli.types import declared
 @click.command(epilog="pollconsumer move")
 @declared(flags_of("move"))
 def move(**flags: Any) -> None:
-    """One bounded launch of the mover.
+    """Move due messages to their queues until just before the next launch: one launch of the mover.
 
-    An option overrides the variable and the key of the configuration file of its name; defaults are shown.
+    An option overrides the variable and the setting of the same name.
     """
     launch_command.move(current_settings(), **flags)

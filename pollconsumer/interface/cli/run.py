@@ -17,8 +17,8 @@ from pollconsumer.interface.cli.types import declared
 )
 @declared(flags_of("run"))
 def run(**flags: Any) -> None:
-    """One bounded launch of the consumer.
+    """Handle messages until just before the next launch: one launch of the consumer.
 
-    An option overrides the variable and the key of the configuration file of its name; defaults are shown.
+    An option overrides the variable and the setting of the same name.
     """
     launch_command.run(current_settings(), **flags)

@@ -16,7 +16,12 @@ SHOWN = 3
 
 @click.command(epilog="pollconsumer audit --limit 20")
 @click.option(
-    "--limit", cls=Once, type=click.IntRange(1, MOST_NOTED), default=100, show_default=True, help="Most to show."
+    "--limit",
+    cls=Once,
+    type=click.IntRange(1, MOST_NOTED),
+    default=100,
+    show_default=True,
+    help="Show at most this many.",
 )
 @JSON_ARRAY
 def audit(limit: int, as_json: bool) -> None:

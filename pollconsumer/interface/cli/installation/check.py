@@ -70,7 +70,7 @@ class OnlyRead(OwnFiles):
 
 
 @click.command(epilog="pollconsumer --config /etc/pollconsumer/config.toml check\npollconsumer check --compat")
-@click.option("--compat", is_flag=True, help="Try the server instead, in a namespace of its own: name what it lacks.")
+@click.option("--compat", is_flag=True, help="Test what the server lacks, in a namespace of its own.")
 @JSON_OBJECT
 def check(compat: bool, as_json: bool) -> int:
     """Validate configuration and handlers, reach the store, show the next launches and the window."""

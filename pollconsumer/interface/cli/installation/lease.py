@@ -40,7 +40,7 @@ def show(as_json: bool) -> None:
 @lease.command(name="break", epilog="pollconsumer lease break --role mover --yes")
 @click.option("--role", cls=Once, type=WordType(["consumer", "mover"]), default="consumer", show_default=True)
 @click.option("--slot", cls=Once, type=click.IntRange(0, 63), help="Only this slot.")
-@click.option("--yes", is_flag=True, help="Do it.")
+@click.option("--yes", is_flag=True, help="Break it. Without this, only show it.")
 def break_(role: str, slot: int | None, yes: bool) -> None:
     """Take the lease from its holder, which ends with exit code 75 at its next renewal; the next launch takes over."""
     held = [each for each in opened(Inspector).leases() if each["role"] == role and slot in (None, each["slot"])]

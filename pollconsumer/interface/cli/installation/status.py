@@ -48,13 +48,13 @@ MOVER_MISSING_AFTER = 5.0
 
 @click.command(epilog="pollconsumer status\npollconsumer status ID --watch")
 @click.argument("message_id", metavar="[ID]", required=False)
-@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Of the message, where two have one of that id.")
+@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue of the message, if two queues have its id.")
 @click.option(
     "--watch",
     is_flag=True,
-    help="Print the message whenever it has changed, until it has ended; without ID, the overview every 2 s.",
+    help="Print the message at each change until it ends. Without ID: the overview every 2 s.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --watch, one a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with --watch one per line.")
 def status(message_id: str | None, queue: str | None, watch: bool, as_json: bool) -> None:
     """Show the message ID; without an ID, the queues, their schedule, leases and the last launches.
 

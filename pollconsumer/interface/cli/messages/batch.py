@@ -38,8 +38,10 @@ def batch() -> None:
 
 
 @batch.command(name="list", epilog="pollconsumer batch list --state closed")
-@click.option("--state", cls=Once, type=WordType(STATES), help="Only batches in it.")
-@click.option("--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Most to show.")
+@click.option("--state", cls=Once, type=WordType(STATES), help="Show batches in this state.")
+@click.option(
+    "--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Show at most this many."
+)
 @JSON_ARRAY
 def list_(state: str | None, limit: int, as_json: bool) -> None:
     """List batches, with how many members are in each state: those that have ended first, those that go on last."""
@@ -83,7 +85,7 @@ def show(batch_id: str, watch: bool, as_json: bool) -> None:
 
 @batch.command(epilog="pollconsumer batch cancel import-42 --yes")
 @ID
-@click.option("--yes", is_flag=True, help="Do it; without, only say how many these are.")
+@click.option("--yes", is_flag=True, help="Cancel or redrive them. Without it, only count them.")
 @JSON_OBJECT
 def cancel(batch_id: str, yes: bool, as_json: bool) -> None:
     """Cancel all members that have not ended; those in hand are asked to stop. Launches of their queues, or a mover,

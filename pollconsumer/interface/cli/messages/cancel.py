@@ -31,13 +31,15 @@ from pollconsumer.store.reading.message_selector import MessageSelector, Selecti
 
 @click.command(epilog="pollconsumer cancel ID\npollconsumer cancel --handler mail.send --yes")
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--queue", cls=Once, type=QUEUE_NAME, help="All of this queue; with an id, the queue that it is in.")
-@click.option("--handler", cls=Once, type=HANDLER_NAME, help="All for this handler.")
-@click.option("--key", cls=Once, help="Those that hold this unique key, one for each handler.")
-@click.option("--recurrence", cls=Once, type=RECURRENCE_NAME, help="All occurrences of this recurrence.")
+@click.option(
+    "--queue", cls=Once, type=QUEUE_NAME, help="Messages of this queue. With an id: the queue of that message."
+)
+@click.option("--handler", cls=Once, type=HANDLER_NAME, help="Messages of this handler.")
+@click.option("--key", cls=Once, help="Messages that hold this unique key, one for each handler.")
+@click.option("--recurrence", cls=Once, type=RECURRENCE_NAME, help="Occurrences of this recurrence.")
 @header_option("All that have it; repeatable, then all that have each.")
-@click.option("--running", is_flag=True, help="Ids in hand, too: their handlers are asked to stop, then interrupted.")
-@click.option("--yes", is_flag=True, help="Do it, where no id is given.")
+@click.option("--running", is_flag=True, help="Stop running handlers, too: ask them, interrupt them 5s later.")
+@click.option("--yes", is_flag=True, help="Cancel them. Without ids and without it, only count them.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, where no id is given.")
 def cancel(
     ids: tuple[str, ...],
@@ -92,11 +94,13 @@ def _cancel_each(ids: tuple[str, ...], queue: str | None, *, running: bool) -> N
 
 @click.command(epilog="pollconsumer reschedule ID --in 1h\npollconsumer reschedule ID --priority -10")
 @click.argument("message_id", metavar="ID")
-@click.option("--in", "in_", cls=Once, type=Duration(most=LONGEST_DELAY), help="Due after so long.")
-@click.option("--at", cls=Once, type=DUE_TIME, help="Due at this time, ISO 8601 with an offset or Z.")
-@click.option("--priority", cls=Once, type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY), help="Smaller is sooner.")
-@click.option("--payload", cls=Once, metavar="JSON", help="In place of its payload; - reads it from standard input.")
-@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Its queue, where two have a message of that id.")
+@click.option("--in", "in_", cls=Once, type=Duration(most=LONGEST_DELAY), help="Handle it after this time.")
+@click.option("--at", cls=Once, type=DUE_TIME, help="Handle it at this time, ISO 8601 with an offset or Z.")
+@click.option(
+    "--priority", cls=Once, type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY), help="Smaller numbers come first."
+)
+@click.option("--payload", cls=Once, metavar="JSON", help="New payload. - reads it from standard input.")
+@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue of the message, if two queues have its id.")
 def reschedule(
     message_id: str,
     in_: float | None,

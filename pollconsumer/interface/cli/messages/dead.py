@@ -43,10 +43,10 @@ def chosen(command: Callable[..., None]) -> Callable[..., None]:
         command(letters=letters, **others)
 
     for option in (
-        click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only those of this queue, ids given or not."),
-        click.option("--handler", cls=Once, type=HANDLER_NAME, help="Only those for this handler."),
+        click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only dead letters of this queue."),
+        click.option("--handler", cls=Once, type=HANDLER_NAME, help="Only dead letters of this handler."),
         header_option("Only those that have it; repeatable."),
-        click.option("--all", "every", is_flag=True, help="All of them."),
+        click.option("--all", "every", is_flag=True, help="All dead letters."),
         click.argument("ids", metavar="ID...", nargs=-1),
     ):
         call = option(call)
@@ -54,7 +54,7 @@ def chosen(command: Callable[..., None]) -> Callable[..., None]:
 
 
 UNREADABLE = click.option(
-    "--unreadable", is_flag=True, help="Instead: what no launch can read, in outboxes and in this host's spool."
+    "--unreadable", is_flag=True, help="Entries of outboxes and of this host's spool that cannot be read."
 )
 
 
@@ -64,10 +64,12 @@ def dead() -> None:
 
 
 @dead.command(name="list", epilog="pollconsumer dead list --handler mail.send")
-@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only those of this queue.")
-@click.option("--handler", cls=Once, type=HANDLER_NAME, help="Only those for this handler.")
+@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only dead letters of this queue.")
+@click.option("--handler", cls=Once, type=HANDLER_NAME, help="Only dead letters of this handler.")
 @header_option("Only those that have it; repeatable.")
-@click.option("--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Most to show.")
+@click.option(
+    "--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Show at most this many."
+)
 @UNREADABLE
 @JSON_ARRAY
 def list_(
@@ -89,7 +91,7 @@ def list_(
 
 @dead.command(epilog="pollconsumer dead show ID")
 @click.argument("message_id", metavar="ID")
-@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Its queue, where two have a message of that id.")
+@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue of the message, if two queues have its id.")
 @JSON_OBJECT
 def show(message_id: str, queue: str | None, as_json: bool) -> None:
     """Show one dead letter, with its stored bytes if it is malformed."""
@@ -101,7 +103,7 @@ def show(message_id: str, queue: str | None, as_json: bool) -> None:
 
 @dead.command(epilog="pollconsumer dead redrive ID\npollconsumer dead redrive --header customer=7")
 @chosen
-@click.option("--from-start", is_flag=True, help="Without their checkpoints, steps and signals.")
+@click.option("--from-start", is_flag=True, help="Forget their checkpoints, steps and signals.")
 @JSON_OBJECT
 def redrive(letters: Chosen, from_start: bool, as_json: bool) -> None:
     """Return dead letters to their queue, in a new generation with all attempts again."""
@@ -113,7 +115,7 @@ def redrive(letters: Chosen, from_start: bool, as_json: bool) -> None:
 @dead.command(epilog="pollconsumer dead purge --handler mail.send --yes\npollconsumer dead purge --unreadable --yes")
 @chosen
 @UNREADABLE
-@click.option("--yes", is_flag=True, help="Do it.")
+@click.option("--yes", is_flag=True, help="Forget them. Without it, only count them.")
 @JSON_OBJECT
 def purge(letters: Chosen, unreadable: bool, yes: bool, as_json: bool) -> None:
     """Forget dead letters."""

@@ -62,40 +62,62 @@ pollconsumer enqueue --ndjson rows.ndjson --batch import-42 --then report.send""
 )
 @click.argument("handler", type=HANDLER_NAME, required=False)
 @click.argument("payload", required=False)
-@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue; by default the handler's.")
-@click.option("--priority", cls=Once, type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY), help="Smaller is sooner; 0.")
-@click.option("--in", "in_", cls=Once, type=Duration(most=LONGEST_DELAY), help="Delay until it is due.")
-@click.option("--at", cls=Once, type=DUE_TIME, help="Due at this time, ISO 8601 with an offset or Z.")
-@click.option("--key", cls=Once, help="Unique key: one unfinished message at a time.")
-@click.option("--key-lifetime", cls=Once, type=Duration(positive=True, most=LONGEST_DELAY), help="The key expires.")
-@click.option("--key-scope", cls=Once, type=WordType(["handler", "queue"]), help="Who shares the key; handler.")
-@click.option("--key-until", cls=Once, type=WordType(["end", "start"]), help="Whether a message in hand holds it; end.")
-@click.option("--replace", is_flag=True, default=None, help="Replace what waits with the key: payload and due time,")
-@click.option("--at-most", cls=Once, type=Duration(most=LONGEST_DELAY), help="due so long after it was enqueued.")
-@click.option("--concurrency-key", cls=Once, help="Messages with the same key are handled one at a time,")
-@click.option("--concurrency-limit", cls=Once, type=click.IntRange(1, 255), help="or this many.")
-@click.option("--rate-key", cls=Once, help="Messages with the same key and rate are handed out at this rate,")
-@click.option("--rate", cls=Once, metavar="N/PERIOD", help="as 60/1h; by default the queue's.")
-@click.option("--id", cls=Once, help="Your own id: enqueueing it again makes no second message.")
-@click.option("--expires", cls=Once, type=Duration(positive=True, most=LONGEST_DELAY), help="Not handled after that.")
-@header_option("Repeatable.")
-@click.option("--timeout", cls=Once, type=Duration(positive=True), help="In place of the handler's.")
-@click.option("--max-attempts", cls=Once, type=click.IntRange(1, MOST_ATTEMPTS), help="In place of the handler's.")
-@click.option("--retry", cls=Once, metavar="POLICY", help="The name of a retry policy, in place of the handler's.")
+@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue to send it to. Default: the handler's.")
+@click.option(
+    "--priority",
+    cls=Once,
+    type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY),
+    help="Smaller numbers come first. Default: 0.",
+)
+@click.option("--in", "in_", cls=Once, type=Duration(most=LONGEST_DELAY), help="Handle it this much later.")
+@click.option("--at", cls=Once, type=DUE_TIME, help="Handle it at this time, ISO 8601 with an offset or Z.")
+@click.option("--key", cls=Once, help="Refuse it while an unfinished message has this key.")
+@click.option(
+    "--key-lifetime", cls=Once, type=Duration(positive=True, most=LONGEST_DELAY), help="Free the key after this time."
+)
+@click.option(
+    "--key-scope", cls=Once, type=WordType(["handler", "queue"]), help="Who shares the key. Default: handler."
+)
+@click.option(
+    "--key-until", cls=Once, type=WordType(["end", "start"]), help="Free the key when it ends, or starts. Default: end."
+)
+@click.option("--replace", is_flag=True, default=None, help="Replace the waiting message that has the key.")
+@click.option(
+    "--at-most", cls=Once, type=Duration(most=LONGEST_DELAY), help="With --replace: handle it by then at the latest."
+)
+@click.option("--concurrency-key", cls=Once, help="Handle messages with this key one at a time.")
+@click.option(
+    "--concurrency-limit",
+    cls=Once,
+    type=click.IntRange(1, 255),
+    help="Handle this many with the key at a time. Default: 1.",
+)
+@click.option("--rate-key", cls=Once, help="Handle messages with this key at the rate.")
+@click.option("--rate", cls=Once, metavar="N/PERIOD", help="Rate of the key, as 60/1h. Default: the queue's.")
+@click.option("--id", cls=Once, help="Id of the message. Enqueueing it again adds no second one.")
+@click.option(
+    "--expires", cls=Once, type=Duration(positive=True, most=LONGEST_DELAY), help="Do not start it after this time."
+)
+@header_option("Add a header. Repeatable.")
+@click.option("--timeout", cls=Once, type=Duration(positive=True), help="How long it may take. Default: the handler's.")
+@click.option("--max-attempts", cls=Once, type=click.IntRange(1, MOST_ATTEMPTS), help="Default: the handler's.")
+@click.option("--retry", cls=Once, metavar="POLICY", help="Name of a retry policy. Default: the handler's.")
 @click.option(
     "--ndjson",
     cls=Once,
     type=NAMED_FILE,
     metavar="FILE|-",
-    help="One message a line: handler, payload, the options as keys.",
+    help="Enqueue a message for each line: an object with handler, payload, options.",
 )
 @click.option("--skip", cls=Once, type=click.IntRange(0), default=0, help="Skip this many lines of --ndjson.")
 @click.option(
     "--batch", cls=Once, metavar="ID", help="The lines of --ndjson are the members of this batch: ID.0, ID.1, …"
 )
-@click.option("--then", cls=Once, metavar=CALLBACK, help="Enqueued when all members are completed.")
-@click.option("--failed", cls=Once, metavar=CALLBACK, help="Enqueued at the first that ends otherwise.")
-@click.option("--ended", cls=Once, metavar=CALLBACK, help="Enqueued when all have ended.")
+@click.option("--then", cls=Once, metavar=CALLBACK, help="Enqueue this when all members are completed.")
+@click.option(
+    "--failed", cls=Once, metavar=CALLBACK, help="Enqueue this when the first member is dead, cancelled or expired."
+)
+@click.option("--ended", cls=Once, metavar=CALLBACK, help="Enqueue this when all members have ended.")
 @click.option("--json", "as_json", is_flag=True, help="Print id and duplicate as a JSON object, one line a message.")
 def enqueue(
     handler: str | None,

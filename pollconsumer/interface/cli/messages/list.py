@@ -29,12 +29,14 @@ PAGE = 500
 
 
 @click.command(name="list", epilog="pollconsumer list --state ready --queue mail")
-@click.option("--state", cls=Once, type=WordType(State), help="Only messages in it.")
-@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only messages of it.")
-@click.option("--handler", cls=Once, type=HANDLER_NAME, help="Only messages for it.")
-@click.option("--recurrence", cls=Once, type=RECURRENCE_NAME, help="Only its occurrences.")
+@click.option("--state", cls=Once, type=WordType(State), help="Only messages in this state.")
+@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only messages of this queue.")
+@click.option("--handler", cls=Once, type=HANDLER_NAME, help="Only messages of this handler.")
+@click.option("--recurrence", cls=Once, type=RECURRENCE_NAME, help="Only occurrences of this recurrence.")
 @header_option("Only messages that have it; repeatable.")
-@click.option("--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Most to show.")
+@click.option(
+    "--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Show at most this many."
+)
 @JSON_ARRAY
 def list_(
     state: State | None,

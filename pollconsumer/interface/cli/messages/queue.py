@@ -37,7 +37,7 @@ def list_(as_json: bool) -> None:
 
 @queue.command(epilog="pollconsumer queue pause mail\npollconsumer queue pause mail --for 2h")
 @click.argument("name", type=QUEUE_NAME)
-@click.option("--for", "lasts", cls=Once, type=Duration(positive=True), help="The pause ends by itself after that.")
+@click.option("--for", "lasts", cls=Once, type=Duration(positive=True), help="End the pause after this time.")
 def pause(name: str, lasts: float | None) -> None:
     """Stop the queue from handing out messages; reserved ones are finished. Of a queue that is paused, change only when
     that ends."""
@@ -57,7 +57,7 @@ def resume(name: str) -> None:
 
 @queue.command(epilog="pollconsumer queue purge mail --yes")
 @click.argument("name", type=QUEUE_NAME)
-@click.option("--yes", is_flag=True, help="Do it; without, only say how many these are.")
+@click.option("--yes", is_flag=True, help="Purge them. Without it, only count them.")
 @JSON_OBJECT
 def purge(name: str, yes: bool, as_json: bool) -> None:
     """Empty a queue: cancel what is scheduled or ready, forget its dead letters. What is reserved is finished."""

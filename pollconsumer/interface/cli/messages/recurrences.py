@@ -52,9 +52,11 @@ recurrences.add_command(add)
 
 
 @recurrences.command(name="list", epilog="pollconsumer recurrences list\npollconsumer recurrences list --prefix check:")
-@click.option("--prefix", cls=Once, default="", help="Only those whose names begin so.")
-@click.option("--created-by", cls=Once, help="Only those that this one has put.")
-@click.option("--limit", cls=Once, type=click.IntRange(1), default=1000, show_default=True, help="Most to show.")
+@click.option("--prefix", cls=Once, default="", help="Only recurrences whose names begin with this.")
+@click.option("--created-by", cls=Once, help="Only recurrences that this person added.")
+@click.option(
+    "--limit", cls=Once, type=click.IntRange(1), default=1000, show_default=True, help="Show at most this many."
+)
 @AS_JSON
 def list_(prefix: str, created_by: str | None, limit: int, as_json: bool) -> None:
     """List recurrences: next due time, counts, and the state and result of the last occurrence."""
@@ -79,9 +81,9 @@ def _print_recurrences(entries: Sequence[dict[str, Any]]) -> None:
 
 @recurrences.command(name="next", epilog="pollconsumer recurrences next nightly -n 10")
 @NAME
-@click.option("-n", "count", type=click.IntRange(1, 1000), default=5, show_default=True, help="Instants to show.")
+@click.option("-n", "count", type=click.IntRange(1, 1000), default=5, show_default=True, help="Show this many times.")
 @click.option(
-    "--from", "start", cls=Once, type=Value(Text("DAY", _day)), help="From this day or time on, in its time zone."
+    "--from", "start", cls=Once, type=Value(Text("DAY", _day)), help="Begin at this day or time, in its time zone."
 )
 @click.option("--dst", is_flag=True, help="Show the days of the next year on which the clock changes.")
 @AS_JSON
@@ -136,7 +138,9 @@ def trigger(name: str, as_json: bool) -> None:
 
 @recurrences.command(epilog="pollconsumer recurrences history nightly")
 @NAME
-@click.option("--limit", cls=Once, type=click.IntRange(1, 100), default=20, show_default=True, help="Most to show.")
+@click.option(
+    "--limit", cls=Once, type=click.IntRange(1, 100), default=20, show_default=True, help="Show at most this many."
+)
 @AS_JSON
 def history(name: str, limit: int, as_json: bool) -> None:
     """List the last occurrences, newest first: at most a hundred, of the last day, if kept."""

@@ -44,26 +44,40 @@ def _until(text: str) -> datetime:
 @click.argument("name")
 @click.argument("handler", type=HANDLER_NAME)
 @click.argument("payload", required=False)
-@click.option("--every", cls=Once, type=Duration(positive=True), help="Its period.")
-@click.option("--cron", cls=Once, type=CRON, help="Or a cron expression.")
-@click.option("--timezone", cls=Once, help="The expression's time zone; UTC.")
+@click.option("--every", cls=Once, type=Duration(positive=True), help="Time between occurrences, as 5m.")
+@click.option("--cron", cls=Once, type=CRON, help="Cron expression, in place of --every.")
+@click.option("--timezone", cls=Once, help="Time zone of the cron expression. Default: UTC.")
 @click.option(
     "--first",
     cls=Once,
     type=Value(Text("now|next|TIME", _first)),
-    help="If new or with another rule, it begins at once, by its rule, or at this time; now.",
+    help="First run of a new or changed recurrence: now, next (by its rule), or a time. Default: now.",
 )
-@click.option("--times", cls=Once, type=click.IntRange(1), help="Most occurrences.")
-@click.option("--until", cls=Once, type=Value(Text("time", _until)), help="None after this time.")
-@click.option("--missed", cls=Once, type=WordType(Missed), help="What becomes of missed ones; once.")
-@click.option("--overlap", cls=Once, type=WordType(Overlap), help="With skip none while the last is unfinished.")
-@click.option("--after", cls=Once, type=WordType(After), help="With end the period counts from the last one's end.")
-@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue of its messages; by default the handler's.")
-@click.option("--priority", cls=Once, type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY), help="Smaller is sooner; 0.")
-@header_option("Repeatable.")
-@click.option("--created-by", cls=Once, help="Who adds it, to be listed.")
-@click.option("--ping", cls=Once, metavar="URL", help="Monitor that is told how each occurrence begins and ends.")
-@click.option("--disabled", is_flag=True, help="List it, and enqueue nothing.")
+@click.option("--times", cls=Once, type=click.IntRange(1), help="End after this many occurrences.")
+@click.option("--until", cls=Once, type=Value(Text("time", _until)), help="End at this time.")
+@click.option(
+    "--missed",
+    cls=Once,
+    type=WordType(Missed),
+    help="Occurrences that were missed: skip, run the last once, or all. Default: once.",
+)
+@click.option(
+    "--overlap", cls=Once, type=WordType(Overlap), help="skip: none while the last one is unfinished. Default: allow."
+)
+@click.option(
+    "--after", cls=Once, type=WordType(After), help="end: count --every from the end of the last one. Default: due."
+)
+@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue of its messages. Default: the handler's.")
+@click.option(
+    "--priority",
+    cls=Once,
+    type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY),
+    help="Smaller numbers come first. Default: 0.",
+)
+@header_option("Add a header to its messages. Repeatable.")
+@click.option("--created-by", cls=Once, help="Name of who adds it, shown by list.")
+@click.option("--ping", cls=Once, metavar="URL", help="URL of a monitor to call when each one begins and ends.")
+@click.option("--disabled", is_flag=True, help="Add it without enqueueing anything.")
 def add(name: str, handler: str, payload: str | None, disabled: bool, **options: Any) -> None:
     """Add a recurrence, or replace the one of that name, without any launch's configuration.
 

@@ -32,16 +32,16 @@ from pollconsumer.interface.settings.places import Placed
 class LaunchSettings(Section):
     """Options of any launch."""
 
-    timeout: kinds.Duration = Field(default=60.0, gt=0, le=YEAR, description="Longest running time of a launch.")
+    timeout: kinds.Duration = Field(default=60.0, gt=0, le=YEAR, description="How long a launch runs at most.")
     schedule: kinds.Cron | None = Field(
-        default=None, description="When the platform launches, as a cron expression: a launch ends before the next one."
+        default=None,
+        description="When the platform starts launches, as a cron expression. Each ends before the next one.",
     )
     min_margin: kinds.Duration | None = Field(
         default=None,
         ge=0,
         le=YEAR,
-        description="Least time before the window's end at which nothing more is begun. Unset: learned from the last "
-        "exits.",
+        description="Stop taking messages at least this long before the end. Default: learned from earlier launches.",
     )
     grace: kinds.Duration = Field(
         default=10.0,
@@ -52,11 +52,12 @@ class LaunchSettings(Section):
     )
     handoff: HandOff = Field(
         default=HandOff.DEADLINE,
-        description="`deadline`: end before the next launch; `baton`: work on until it waits for the lease.",
+        description="`deadline`: end before the next launch. `baton`: until it is ready to take over.",
     )
     launcher: LauncherRule = Field(
         default=LauncherRule.AUTO,
-        description="What the platform does at a tick while a launch is alive: `parallel`, `queue`, `drop`; or `auto`.",
+        description="What the platform does while a launch runs: it starts another (`parallel`), later (`queue`), or "
+        "none (`drop`). `auto` finds out.",
     )
 
 
@@ -65,30 +66,39 @@ class ConsumerSettings(LaunchSettings):
 
     queues: tuple[kinds.Name, ...] = Field(
         default=(),
-        description="Queues to serve, in this order. Unset: those of the handlers, and `default`.",
+        description="Queues to serve, in this order. Default: those of the handlers, and `default`.",
         json_schema_extra={"flag": "--queue"},
     )
     idle_time: kinds.Duration = Field(
-        default=5.0, gt=0, le=YEAR, description="Longest pause after an empty poll; an enqueue ends it at once."
+        default=5.0,
+        gt=0,
+        le=YEAR,
+        description="How long to wait before looking again where a queue is empty. A new message ends the wait.",
     )
     estimated_duration: kinds.Duration = Field(
-        default=2.0, ge=0, le=YEAR, description="Handling duration assumed until one is measured."
+        default=2.0, ge=0, le=YEAR, description="How long a handler is expected to take until it was measured."
     )
     tolerance_factor: kinds.Number = Field(
-        default=5.0, gt=0, le=1e6, description="The average duration times this is part of the margin."
+        default=5.0, gt=0, le=1e6, description="Leave time for a handler this many times slower than average."
     )
     overrun_target: kinds.Number | None = Field(
-        default=None, gt=0, le=1, description="Share of launches that may outlast their window. Unset: by launcher."
+        default=None,
+        gt=0,
+        le=1,
+        description="Share of launches that may run over their end, as 0.01. Default: what the launcher allows.",
     )
     loop: Loop = Field(
         default=Loop.WOKEN,
-        description="`woken`: the last wait lasts until the margin begins; `article`: it waits only where idle_time "
-        "fits.",
+        description="`woken`: wait for messages until the end. `article`: end when less than idle_time is left.",
     )
-    concurrency: kinds.Whole = Field(default=1, ge=1, le=256, description="Messages handled at one time.")
-    instances: kinds.Whole = Field(default=1, ge=1, le=64, description="Launches that may share the queues.")
+    concurrency: kinds.Whole = Field(
+        default=1, ge=1, le=256, description="How many messages are handled at the same time."
+    )
+    instances: kinds.Whole = Field(
+        default=1, ge=1, le=64, description="How many launches may serve the queues at the same time."
+    )
     memory_limit: kinds.Memory | None = Field(
-        default=None, description="A launch stops when its resident memory exceeds it, as `200MB`."
+        default=None, description="End the launch when it uses more memory than this, as `200MB`."
     )
     on_demand: kinds.OnDemand | None = Field(
         default=None,
@@ -103,13 +113,13 @@ class MoverSettings(LaunchSettings):
     """Options of a mover's launch."""
 
     idle_time: kinds.Duration = Field(
-        default=1.0, gt=0, le=YEAR, description="Longest pause between looks at the schedule."
+        default=1.0, gt=0, le=YEAR, description="How long to wait before looking at the schedule again."
     )
     page_size: kinds.Whole = Field(
         default=250,
         ge=1,
         le=500,
-        description="Messages promoted in one step.",
+        description="How many due messages are moved to their queues at a time.",
         json_schema_extra={"former": "batch_size"},
     )
 
