@@ -472,7 +472,7 @@ def test_each_slice_feeds_the_margin(app: PollConsumer, sandbox: Sandbox, monkey
 
 
 def test_the_guide_says_what_works() -> None:
-    handler, enqueueing, testing = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    handler, enqueueing, testing, _ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     calls: list[str] = []
     names: dict[str, Any] = {
         name: partial(lambda name, _: calls.append(name), name)
@@ -485,3 +485,19 @@ def test_the_guide_says_what_works() -> None:
         assert names["message"].state is State.COMPLETED
     exec(testing, names)
     assert calls == ["charge", "pack", "ship", "remind"] * 2
+
+
+def test_the_pages_loop_reminds_once_a_day_until_the_signal_comes() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    reminded: list[int] = []
+    names: dict[str, Any] = {"remind": lambda _, day: reminded.append(day)}
+    exec(blocks[0].partition("@app")[0] + blocks[3], names)
+    with Sandbox(names["app"]) as own:
+        paid, unpaid = (names["invoice"].enqueue(number=number) for number in (1, 2))
+        own.run_for("30h", every="1h")
+        assert reminded == [1, 1]
+        paid.signal("paid", {"by": "ann"})
+        own.run()
+        assert paid.status().result == "paid by ann"
+        own.run_for("45h", every="1h")
+        assert (unpaid.status().result, reminded) == ("given up", [1, 1, 2, 3])
