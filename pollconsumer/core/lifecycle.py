@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 I = TypeVar("I", int, datetime)  # noqa: E741  an instant
 
@@ -21,6 +21,9 @@ class State(StrEnum):
     @property
     def has_ended(self) -> bool:
         return self in (State.COMPLETED, State.DEAD, State.CANCELLED, State.EXPIRED)
+
+
+StateName = Literal["scheduled", "ready", "reserved", "completed", "dead", "cancelled", "expired"]
 
 
 class Timestamps(NamedTuple, Generic[I]):

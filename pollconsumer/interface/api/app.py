@@ -7,10 +7,11 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
 from pollconsumer.core.errors import CannotCreate, ConfigurationError, StoreUnreachable
-from pollconsumer.core.lifecycle import State
+from pollconsumer.core.lifecycle import State, StateName
 from pollconsumer.core.messages.message import Codec, NewMessage, check_handler
 from pollconsumer.core.notation.timespan import Span
 from pollconsumer.core.retry import ErrorPolicy, RetryPolicy
+from pollconsumer.interface.api import slips
 from pollconsumer.interface.api.batches.batch_calls import BatchCalls
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.handler_function import HandlerFunction
@@ -68,6 +69,9 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
     checkpoints, steps and signals, and whose ``decode(bytes)`` is the inverse.
     """
 
+    if not TYPE_CHECKING:  # type checkers would accept any attribute
+        __getattr__ = slips.hinting("an application", slips.OF_APPLICATIONS)
+
     def __init__(
         self,
         *,
@@ -88,6 +92,7 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
         self.retry_policies: dict[str, RetryPolicy | ErrorPolicy] = {}
         """Retry policies, by the name that a message gives as ``retry``."""
         self.hooks = Hooks(warn_of_users_code)
+        self._warned_of: set[str] = set()
         registry.add(self)
 
     @overload
@@ -253,6 +258,8 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
 
     def _message(self, handler: str, payload: Mapping[str, Any], options: SendOptions) -> NewMessage:
         """A message, checked by what is known of its handler in this process."""
+        if not isinstance(handler, str):
+            slips.refuse_handler_object(handler)
         known = self.known(handler, anywhere=options.get("queue") is not None)
         if known is None or not isinstance(payload, dict):
             return new_message(handler, payload, **options)
@@ -280,6 +287,12 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
 
             if handler not in registry.imported:
                 refuse_handler(handler, registry.imported)
+        if not anywhere and self.handlers and handler not in self._warned_of:
+            from pollconsumer.interface.api.known import warn_of_handler
+
+            self._warned_of.add(handler)
+            if registry.imported is None and handler not in self.settings().commands:
+                warn_of_handler(handler, self.handlers)
         return None
 
     @property
@@ -303,7 +316,7 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
     def messages(
         self,
         *,
-        state: State | str | None = None,
+        state: State | StateName | None = None,
         queue: str | None = None,
         handler: str | None = None,
         recurrence: str | None = None,

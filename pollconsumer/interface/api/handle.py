@@ -21,6 +21,7 @@ from pollconsumer.core.messages.message import Codec
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.timespan import Span
 from pollconsumer.core.spans import seconds_in
+from pollconsumer.interface.api import slips
 from pollconsumer.interface.api.handle_actions import (
     Act,
     cancelling,
@@ -78,6 +79,8 @@ class Handle(Generic[R]):
     read it; None after `enqueue`."""
 
     __slots__ = ("_app", "duplicate", "id", "listed", "queue")
+    if not TYPE_CHECKING:  # type checkers would accept any attribute
+        __getattr__ = slips.hinting("a handle", slips.OF_HANDLES)
 
     id: str
     queue: str
@@ -142,9 +145,9 @@ class Handle(Generic[R]):
         StoreUnreachable."""
         self._act(partial(redriving, from_start=from_start))
 
-    def signal(self, name: str, value: Any = None) -> bool:
+    def signal(self, name: str, value: Any = True) -> bool:
         """Send a value of at most 64 KiB of JSON to the message, whose handler waits for it by ``context.wait_for``, or
-        will. Send one, if only True: None is what a wait in vain returns, too. False if another value was sent before
+        will. Not None: a wait returns that at its timeout. False if another value was sent before
         by that name: the first one holds. BadData if the message has ended, has signals of 1 MiB, or for an invalid
         name or value; NotFound, StoreUnreachable."""
         return self._app.ask(signalling(self.queue, self.id, name, value, self._app.codec))
@@ -174,7 +177,7 @@ class Handle(Generic[R]):
         """`redrive` without blocking the event loop."""
         await self._act_async(partial(redriving, from_start=from_start))
 
-    async def signal_async(self, name: str, value: Any = None) -> bool:
+    async def signal_async(self, name: str, value: Any = True) -> bool:
         """`signal` without blocking the event loop."""
         return await self._app.ask_async(signalling(self.queue, self.id, name, value, self._app.codec))
 

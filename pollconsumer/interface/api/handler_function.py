@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
 from pollconsumer.core.messages.alike import Alike
 from pollconsumer.core.messages.message import NO_OPTIONS, OPTIONS, NewMessage
 from pollconsumer.core.messages.payloads import digest_of
+from pollconsumer.interface.api import slips
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import RegisteredHandler
 from pollconsumer.interface.api.store_calls import StoreCalls
@@ -36,25 +37,13 @@ ENCODED_AT_ONCE = 100
 """Messages that are encoded before other tasks of an event loop have their turn: a millisecond or less."""
 
 
-OF_OTHERS = {
-    "delay": "enqueue(...)",
-    "send": "enqueue(...)",
-    "apply_async": "using(in_=...).enqueue(...)",
-    "send_with_options": "using(in_=...).enqueue(...)",
-    "schedule": "using(in_=...).enqueue(...)",
-    "message": "args(...)",
-    "s": "args(...)",
-    "signature": "args(...)",
-    "retry": "raise RetryIn(60)",
-}
-"""What other queues call on a handler → what is called here."""
-
-
 class Args(Generic[P]):
     """Arguments of a handler whose parameters are P, as they were when they were given, already checked against them,
     and the options of one message. For `enqueue_many`, for callbacks, members of batches and links of chains."""
 
     __slots__ = ("encoded", "handler", "options")
+    if not TYPE_CHECKING:
+        __getattr__ = slips.hinting("what args(...) returns", slips.OF_ARGS)
 
     def __init__(
         self, handler: HandlerFunction[P, ..., Any, Any], encoded: bytes, options: SendOptions | None = None
@@ -94,10 +83,7 @@ class HandlerFunction(RegisteredHandler, Generic[P, Q, C, R]):
         return str(getattr(self.function, "__qualname__", self.__name__))
 
     if not TYPE_CHECKING:  # type checkers would accept any attribute
-
-        def __getattr__(self, name: str) -> Any:
-            ours = f"; did you mean {OF_OTHERS[name]}?" if name in OF_OTHERS else ""
-            raise AttributeError(f"a handler has no {name}{ours}", name=name, obj=self)
+        __getattr__ = slips.hinting("a handler", slips.OF_HANDLERS)
 
     def __call__(self, *args: Q.args, **kwargs: Q.kwargs) -> C:
         return self.function(*args, **kwargs)
@@ -155,6 +141,9 @@ class HandlerFunction(RegisteredHandler, Generic[P, Q, C, R]):
 
 class BoundHandler(Generic[P, R]):
     """A handler with options for its messages."""
+
+    if not TYPE_CHECKING:
+        __getattr__ = slips.hinting("what using(...) returns", slips.OF_BOUND)
 
     def __init__(self, handler: HandlerFunction[P, ..., Any, R], options: SendOptions) -> None:
         self._handler, self._options = handler, options

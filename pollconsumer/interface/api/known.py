@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
-from pollconsumer.core.errors import BadData, suggestion
+from pollconsumer.core.errors import BadData, shown, suggestion
 from pollconsumer.core.users_code import called
 from pollconsumer.interface.api.registry import RegisteredHandler
 from pollconsumer.runtime.handling.validation.argument_errors import BadArguments, refuse_thrown
@@ -19,6 +19,14 @@ def refuse_handler(name: str, known: Collection[str], fix: str = BY_QUEUE) -> No
     """Raise the BadData for a handler that the configuration does not have."""
     missing = "no module or command of this configuration has it"
     raise BadData("unknown handler", name, suggestion(name, known, f"{missing}; {fix}" if fix else missing))
+
+
+def warn_of_handler(name: str, known: Collection[str]) -> None:
+    """Warn of a handler that an application does not have. Not refused: another program may have it."""
+    from pollconsumer.interface.logs.logs import log
+
+    meant = suggestion(name, known, "where another program has it, name its queue: queue=...")
+    log.warning("%s", f"this application has no handler {shown(name)}, and sends the message all the same; {meant}")
 
 
 def check_arguments(handler: RegisteredHandler, payload: Mapping[str, Any], *, recurs: bool = False) -> None:

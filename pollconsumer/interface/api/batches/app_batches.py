@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from pollconsumer.core.errors import UsageError
-from pollconsumer.core.lifecycle import State
+from pollconsumer.core.lifecycle import State, StateName
 from pollconsumer.core.notation.timespan import Span
 from pollconsumer.core.spans import seconds_in
 from pollconsumer.interface.api.handle import Handle
@@ -69,7 +69,7 @@ class BatchHandle:
         """`status` without blocking the event loop."""
         return await self._app.ask_async(self._read)
 
-    def members(self, state: State | str | None = None) -> Iterator[Handle[Any]]:
+    def members(self, state: State | StateName | None = None) -> Iterator[Handle[Any]]:
         """Handles to the members that are kept, or to those in ``state``, in the order of their numbers; read a page at
         a time. Of a chain the link that came last. ``listed`` is the message as it was read."""
         wanted = None if state is None else parse_word(State, "state", state)

@@ -18,11 +18,11 @@ from pollconsumer.store.reading.inspector import Inspector
 @click.command(epilog='pollconsumer signal ID approved \'{"by":"admin"}\'')
 @click.argument("message_id", metavar="ID")
 @click.argument("name", metavar="NAME")
-@click.argument("value", metavar="[VALUE]", default="null")
+@click.argument("value", metavar="[VALUE]", default="true")
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue of the message, if two queues have its id.")
 def signal(message_id: str, name: str, value: str, queue: str | None) -> None:
     """Send VALUE, as JSON, to a message whose handler waits for the signal NAME, or will; the first of a name holds.
-    Give one, if only true: without it the handler gets None, as at the timeout of its wait."""
+    Default: true."""
     try:
         given = parse(value)
     except (ValueError, RecursionError):

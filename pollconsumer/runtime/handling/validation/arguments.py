@@ -23,6 +23,11 @@ from pollconsumer.runtime.handling.validation.argument_errors import (
     refuse_thrown,
 )
 
+SENT_WITH = {
+    *("queue", "in_", "at", "priority", "key", "id", "expires", "headers", "timeout", "max_attempts", "retry", "then"),
+    *("failed", "countdown", "eta", "delay"),
+}
+"""Names of options that are given as arguments by mistake, and as other queues call them."""
 Convert = Callable[[Any], Any]
 """Converts a JSON value to a parameter's type. Mismatch if it does not fit."""
 Kinds = tuple[type, ...] | None
@@ -208,6 +213,10 @@ class Arguments:
             wrong = self._misnamed(kwargs)
             problem = f"arguments of {self._function}(): {'; '.join(wrong)}" if wrong and not args else str(error)
             hint = self.hint(kwargs)
+            if kwargs.keys() & SENT_WITH - self._named.keys():
+                hint = (
+                    f"options go into using(), as in {self._function.rpartition('.')[2]}.using(in_='5m').enqueue(...)"
+                )
             raise TypeError(f"{problem}; {hint}" if hint else problem) from None
         for name, parameter in self._signature.parameters.items():
             if parameter.kind is parameter.VAR_KEYWORD:
