@@ -1,0 +1,31 @@
+"""Lines that a person meets early say what is wrong, and what to type."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.site import Site
+
+REFUSED = {
+    ("enqueue", "record", "name=a"): """payload is not JSON: name=a; write '{"name": "a"}'""",
+    ("enqueue", "record", '{"n": 1'): "payload is not JSON: {\"n\": 1; Expecting ',' delimiter, at column 8",
+    ("dead", "redrive"): "no dead letters chosen; give ids or --all, --handler, --header or --queue",
+    ("dead", "redrive", "a", "--all"): "ids and a selection; give one of the two",
+    ("store", "reopen"): "not reopened; make sure first that the export was not imported elsewhere, then --yes",
+}
+
+
+@pytest.mark.parametrize(("typed", "said"), REFUSED.items(), ids=lambda value: " ".join(value)[:30])
+def test_a_refusal_says_what_to_type(site: Site, typed: tuple[str, ...], said: str) -> None:
+    assert site.command(*typed).stderr == f"pollconsumer: error: {said}\n"
+
+
+def test_check_says_when_a_launch_ends_in_words(site: Site) -> None:
+    shown = site.command("check").stdout
+    rows = [line.split("  ")[0].removeprefix("consumer ") for line in shown.splitlines() if line.startswith("consumer")]
+    assert rows == ["launcher", "window", "schedule", "takes no new message after", "killed at"]
+    assert "; a new launch may start beside a running one" in shown
+    assert "none; a launch runs for timeout (1m)" in shown
