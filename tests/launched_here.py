@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pollconsumer.runtime.launch.heartbeat import OpenStore
+    from pollconsumer.runtime.launch.launch_end import LaunchEnd
     from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
     from pollconsumer.runtime.launch.tenure import Tenure
     from pollconsumer.runtime.pings.pinger import Pinger
@@ -74,8 +75,16 @@ class TestsProcess(ThisProcess):
     ) -> NoHeartbeat:
         return NoHeartbeat(progress)
 
-    def end_in(self, seconds: float, last_act: Callable[[], str]) -> Callable[[], None]:  # noqa: ARG002
-        return lambda: None
+    def watch(self, end: LaunchEnd, last_act: Callable[[], str]) -> Unwatched:  # noqa: ARG002  of the protocol
+        return Unwatched()
+
+
+class Unwatched:
+    """Nothing ends it."""
+
+    def extend(self) -> None: ...
+
+    def lift(self) -> None: ...
 
 
 def run_launch(

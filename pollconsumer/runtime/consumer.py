@@ -73,7 +73,7 @@ class Consumer:
         self._handlers, self._stops = handlers, launch.progress.stops
         calls = self._bulk_calls()
         self._stopping = MessageStopper(
-            launch, executor, self._exchange, options.queues, None if calls is None else calls.stoppable
+            launch, executor, self._exchange, options.queues, *(() if calls is None else (calls.stoppable, calls.known))
         )
         brief = durations.brief(options, executor.slots)
         self._relay = SlotRelay(launch, handlers, executor, self._exchange, brief=brief)
@@ -145,7 +145,9 @@ class Consumer:
             if self.executor.busy == self.executor.slots:
                 self.await_slot()
             elif not self.has_time_to_handle():
-                return StopReason.NO_TIME_TO_HANDLE
+                if not self.executor.busy:
+                    return StopReason.NO_TIME_TO_HANDLE
+                self.await_slot()
             elif self.dequeue():
                 self.handle()
             elif self.options.until_empty and (nothing_left := self.nothing_left()) is not None:
@@ -157,7 +159,12 @@ class Consumer:
         return reason
 
     def has_time_to_handle(self) -> bool:
-        return self.window.has_time(self.clock(), self.margin())
+        now, margin = self.clock(), self.margin()
+        return self.window.has_time(now, margin) or now + margin < self._begins_until(now)
+
+    def _begins_until(self, now: float) -> float:
+        """When messages begin no more, but for the margin: later than the window's end, if another slot goes on."""
+        return self._launch.end.begins_until(now) if self.executor.busy else self.window.stop_before
 
     def has_time_to_idle(self) -> bool:
         """Whether the article's sleep fits, if that is the loop: a wait of the other one ends when it must."""
@@ -168,7 +175,7 @@ class Consumer:
         if self._launch.check_lease():
             self._relay.close()
             self._exchange.clear()  # others may have recovered these, and be handling them
-        if self._stops.any():
+        if self._stops.any() or self.executor.busy:
             self._stopping.attend()
         if self._asked is not None:
             return self._asked
@@ -176,13 +183,18 @@ class Consumer:
             self._asked = StopReason.DESCRIPTORS
         elif self._launch.interrupted():
             self._asked = StopReason.INTERRUPTED
-        elif self._exchange.successor and self._launch.plan.handoff.on_call:
+        elif self._exchange.successor and self._launch.plan.handoff.on_call and not self._goes_on():
             self._asked = StopReason.HANDED_OVER
         elif self._pace.begun == self.options.max_messages:
             self._asked = StopReason.MAX_MESSAGES
         elif self.options.memory_limit and self._has_grown_beyond(self.options.memory_limit):
             self._asked = StopReason.MEMORY
         return self._asked
+
+    def _goes_on(self) -> bool:
+        """Whether a slot has a message that takes long, which the hand-over waits for: others may begin meanwhile."""
+        now = self.clock()
+        return self.executor.busy > 0 and self._launch.end.goes_on(now)
 
     def _has_grown_beyond(self, memory_limit: int) -> bool:
         """Whether the process has more than ``memory_limit`` bytes. Looks once a second: False in between."""
@@ -264,7 +276,7 @@ class Consumer:
         now = self.clock()
         longest = self.options.idle_time
         if self.options.loop is Loop.WOKEN:
-            longest = min(longest, self.window.left(now) - self.margin())
+            longest = min(longest, self._begins_until(now) - now - self.margin())
         if self._empty_since is not None:
             longest = min(longest, self._empty_since + self.options.linger - now)
         if self._bulks is not None:

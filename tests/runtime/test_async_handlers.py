@@ -120,7 +120,7 @@ def test_a_context_has_the_deadline_of_the_timeout(executor: Executor) -> None:
     async def left(context: Context) -> float:
         return context.time_left()
 
-    situation = Situation(time.monotonic() + 600, lambda: False, lambda *_: None, Defaults)
+    situation = Situation(lambda began, limit=600.0: began + limit, lambda: False, lambda *_: None, Defaults)
     context = Context(Delivery("n", "q", "id", "h", 1, 0, 1), situation)
     annotated: Any = left
     annotated.__annotations__["context"] = Context

@@ -35,7 +35,9 @@ DELIVERY = Delivery("tests", "mail", "m1", "send", attempt=2, generation=1, fenc
 
 
 def context(delivery: Delivery = DELIVERY) -> Context:
-    return Context(delivery, Situation(time.monotonic() + 60, lambda: False, lambda *_: None, Defaults))
+    return Context(
+        delivery, Situation(lambda began, limit=60.0: began + limit, lambda: False, lambda *_: None, Defaults)
+    )
 
 
 class Run(Protocol):

@@ -40,6 +40,9 @@ class StandingStill(ThisProcess):
         (LauncherRule.QUEUE, 59.0, 59.0 + EXIT_WITHIN),
         (LauncherRule.DROP, 20.0, 20.0 + EXIT_WITHIN),
         (LauncherRule.DROP, 57.0, 59.0),
+        (LauncherRule.PARALLEL, 170.0, 170.0 + EXIT_WITHIN),  # a message took long
+        (LauncherRule.DROP, 170.0, 170.0 + EXIT_WITHIN),
+        (LauncherRule.DROP, 178.0, 179.0),
     ],
 )
 def test_a_launch_exits_in_its_time_before_its_hard_end_and_before_a_tick_that_would_be_dropped(
@@ -51,4 +54,5 @@ def test_a_launch_exits_in_its_time_before_its_hard_end_and_before_a_tick_that_w
     plan = LaunchPlan(60.0, 10.0, HandOff.DEADLINE, (TICK, 2 * TICK), launcher=Found("", rule, reaped_late=0.5))
     frame = Frame(plan, StoreOpener("redis://nowhere.invalid", "n", "", ignore, OwnFiles([])), ignore, host)
     host.now = now
-    assert frame.exit_by(hard_end=70.0) == expected
+    frame.progress.flight.end_slow(now if now > 2 * TICK else 0.0)
+    assert frame.exit_by() == expected

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def context() -> Context:
-    situation = Situation(0.0, lambda: False, lambda *_: None, Defaults)
+    situation = Situation(lambda began, limit=60.0: began + limit, lambda: False, lambda *_: None, Defaults)
     return Context(Delivery("tests", "default", "m1", "h", 1, 0, 7), situation)
 
 

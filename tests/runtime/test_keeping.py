@@ -47,6 +47,11 @@ class Restoring(SystemClocks):
     def is_suspended(self) -> bool:
         return False
 
+    def call(self) -> None:
+        raise AssertionError("nothing is in hand")
+
+    kill = call
+
 
 def beat(wire: Wire, *, refuse: bool) -> tuple[LaunchProgress, list[str]]:
     """What it left for its launch, and what it said."""
@@ -55,7 +60,7 @@ def beat(wire: Wire, *, refuse: bool) -> tuple[LaunchProgress, list[str]]:
     assert isinstance(acquired, Acquired)
     identity = Identity("one", "mover", (), "host", 1, "", {})
     now = SYSTEM_CLOCKS.boot_time()
-    tenure = Tenure(identity, acquired, 0.0, now, now, SYSTEM_CLOCKS.monotonic() + 60.0)
+    tenure = Tenure(identity, acquired, 0.0, now, now, SYSTEM_CLOCKS.monotonic() + 50.0, 10.0)
     launch = Restoring(wire)
     keep(launch, progress, leases, tenure, launch, said.append)
     return progress, said

@@ -10,8 +10,9 @@ import pytest
 
 from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.core.news.events import Event, StoreAwaited
-from pollconsumer.core.window import Window
 from pollconsumer.runtime.launch.frame import LEAST_FOR_ANSWER, WindowPatience
+from pollconsumer.runtime.launch.launch_end import LaunchEnd
+from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
 from pollconsumer.store.client.patience import COMMAND_TIMEOUT, SYSTEM_CLOCKS, Budget, Patience
 from pollconsumer.store.client.server_wire import ServerWire
 from tests.store.relay import answering
@@ -19,7 +20,7 @@ from tests.store.relay import answering
 
 def patience(left: float, grace: float) -> WindowPatience:
     now = time.monotonic()
-    return WindowPatience(Window(now - 60, now + left), lambda: False, grace, SYSTEM_CLOCKS)
+    return WindowPatience(LaunchEnd(LaunchProgress().flight, now + left, grace), lambda: False, SYSTEM_CLOCKS)
 
 
 def test_an_answer_may_take_its_time_while_the_window_is_open() -> None:
@@ -48,7 +49,7 @@ class Clock:
 
 def test_what_is_left_after_the_window_counts_from_its_end_whatever_pause_began_before() -> None:
     clock = Clock()
-    patient = WindowPatience(Window(0.0, 3.0), lambda: False, 1.5, clock)
+    patient = WindowPatience(LaunchEnd(LaunchProgress().flight, 3.0, 1.5), lambda: False, clock)
     while patient.left() > 0:
         patient.pause(0.7)
     assert clock.now == pytest.approx(3.5)

@@ -20,6 +20,7 @@ from pollconsumer.runtime.handling.executors.executor import Attempt, Handled
 from pollconsumer.runtime.handling.executors.threads import ThreadExecutor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import DONE
+from pollconsumer.runtime.launch.launch_end import LaunchEnd
 from pollconsumer.runtime.launch.shared_memory.flight import Flight
 from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
 from pollconsumer.runtime.session.passes.slot_relay import SlotRelay
@@ -51,6 +52,7 @@ class Place:
         launch: Any = SimpleNamespace(
             progress=self.progress,
             clock=lambda: self.now,
+            end=LaunchEnd(self.progress.flight, stop_before=60.0, grace=10.0, handler_limit=300.0),
             may_begin=lambda end: self.trusted and not self.stopped and end < 60.0,
         )
         executor: Any = SimpleNamespace(inline=None, wake=self._wake, relay=lambda _: None)

@@ -133,7 +133,14 @@ def test_what_could_not_be_stored_is_taken_along_with_the_end_unless_a_newer_one
 def context(reports: list[Progress]) -> Context:
     delivery = Delivery("n", "q", "id", "h", 1, 0, 1)
     return Context(
-        delivery, Situation(0.0, bool, lambda *_: None, Defaults, report=lambda _, each: reports.append(each))
+        delivery,
+        Situation(
+            lambda began, limit=60.0: began + limit,
+            bool,
+            lambda *_: None,
+            Defaults,
+            report=lambda _, each: reports.append(each),
+        ),
     )
 
 

@@ -56,6 +56,10 @@ class Watched(SystemClocks):
     def is_suspended(self) -> bool:
         return False
 
+    def call(self) -> None: ...
+
+    def kill(self) -> None: ...
+
     def monotonic(self) -> float:
         return self.passed
 
@@ -73,7 +77,7 @@ def test_a_message_that_takes_long_is_listed_as_started_within_a_second_and_one_
     store.enqueue([message("slow"), message("ahead")])
     first, _ = Launch(store, int(acquired.holder.fence)).reserve(2)
     begin(progress, first)
-    tenure = Tenure(identity, acquired, 0.0, 0.0, 0.0, 60.0)
+    tenure = Tenure(identity, acquired, 0.0, 0.0, 0.0, 50.0, 10.0)
     keep(launch, progress, leases, tenure, launch, print)
     found = {
         each.id: each.row.timestamps.started_at for each in Inspector(store.wire, NAMESPACE).messages(None, QUEUE, 9)

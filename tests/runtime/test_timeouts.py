@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 import time
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ from pollconsumer.runtime.handling.interrupts.alarm import AlarmSignal
 from pollconsumer.runtime.handling.interrupts.timeouts import call_within, limited
 from pollconsumer.runtime.handling.outcome import Outcome, describe
 from pollconsumer.runtime.handling.shield import Shield, in_force
+from pollconsumer.runtime.launch.launch_end import LaunchEnd
+from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
 from pollconsumer.runtime.new_messages import Defaults
 from tests.site import PATIENCE
 
@@ -249,13 +252,20 @@ def test_a_thread_that_was_stopped_handles_the_next_message() -> None:
     assert ends[1] == Outcome(result="fine")
 
 
-def test_the_deadline_that_a_handler_sees_is_that_of_its_timeout() -> None:
+@pytest.mark.parametrize(
+    ("bounded", "timeout", "left"),
+    [(False, 30.0, 30.0), (False, None, 300.0), (True, 30.0, 20.0), (True, None, 20.0), (True, 10.0, 10.0)],
+)
+def test_the_deadline_that_a_handler_sees_is_that_of_its_limit_but_where_the_platform_ends_the_launch(
+    bounded: bool, timeout: float | None, left: float
+) -> None:
     clock = lambda: 100.0  # noqa: E731
     delivery = Delivery("n", "q", "id", "h", 1, 0, 1)
-    for stop_before, deadline in ((150.0, 130.0), (120.0, 120.0)):
-        context = Context(delivery, Situation(stop_before, lambda: False, lambda *_: None, Defaults, clock))
-        Handler("h", lambda *_: None, timeout=30.0).handle({}, context)
-        assert (context.deadline, context.time_left()) == (deadline, deadline - 100)
+    end = LaunchEnd(LaunchProgress().flight, stop_before=120.0, grace=10.0, handler_limit=300.0, bounded=bounded)
+    ends_by = partial(end.ends_by, limit=end.limit(timeout))
+    context = Context(delivery, Situation(ends_by, lambda: False, lambda *_: None, Defaults, clock))
+    Handler("h", lambda *_: None, timeout=timeout).handle({}, context)
+    assert (context.deadline, context.time_left()) == (100 + left, left)
 
 
 @pytest.mark.parametrize("timeout", [0, "0s", -1, "soon", True, float("inf"), "1000000h", [1]])

@@ -20,7 +20,7 @@ A, B = InHand("a"), InHand("b")
 
 
 def waits(*in_hand: InHand, slots: int = 1, shared: bool = False) -> SlotWaits:
-    return SlotWaits(ServedQueues("launch", ("mail",), slots, 0.0, shared, lambda: in_hand))
+    return SlotWaits(ServedQueues("launch", ("mail",), slots, lambda: 0.0, shared, lambda: in_hand))
 
 
 def begin(waits: SlotWaits, message: InHand) -> None:

@@ -25,6 +25,7 @@ from pollconsumer.runtime.handling.executors.executor import Attempt, Handled
 from pollconsumer.runtime.handling.executors.inline import InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import LaunchPlan
+from pollconsumer.runtime.launch.launch_end import LaunchEnd
 from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
 from pollconsumer.runtime.session import collector, pace
 from pollconsumer.runtime.session.consumer_options import ConsumerOptions
@@ -300,7 +301,9 @@ class VirtualLaunch:
         self.settings, self.script = settings, script
         self.id, self.min_margin, self.waited = "launch", settings.min_margin, False
         self.clock, self.window, self.plan = Clock(start), Window(start, settings.stop_before), LaunchPlan(60.0, 10.0)
-        self.progress, self.holder = LaunchProgress(), Holder("consumer:mail:0", "1", "consumer:mail")
+        self.progress = LaunchProgress()
+        self.end = LaunchEnd(self.progress.flight, settings.stop_before, self.plan.grace, self.plan.handler_limit)
+        self.holder = Holder("consumer:mail:0", "1", "consumer:mail")
         self.decisions: list[tuple[str | int | float, ...]] = []
         self.started: list[tuple[int, float, float]] = []
         """Messages started, when, and the margin at that moment."""

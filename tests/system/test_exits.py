@@ -171,7 +171,8 @@ def test_a_function_registered_with_atexit_that_keeps_the_interpreters_lock_is_c
 STAND_DOWN = """
 import time
 from pollconsumer.runtime.system.watchdog import Watchdog
-watchdog = Watchdog(0.2, lambda: "struck")
+until = time.monotonic() + 0.2
+watchdog = Watchdog(lambda: until, lambda: "struck")
 watchdog.disarm()
 time.sleep(1.5)
 """

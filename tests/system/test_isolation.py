@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from pathlib import Path
@@ -428,7 +427,9 @@ class Given:
         delivery = Delivery("n", "q", "id", "told", 2, 1, 7, {"step": 0})
         defaults_of = {"told": Defaults("mail")}.__getitem__
         save = save or self.saved.append
-        situation = Situation(time.monotonic() + 60, cancelled, lambda _, state: save(state), defaults_of)
+        situation = Situation(
+            lambda began, limit=60.0: began + limit, cancelled, lambda _, state: save(state), defaults_of
+        )
         self.context = Context(delivery, situation)
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from tests.site import Site
+
+
+def add(site: Site, code: str) -> None:
+    with (site.directory / "handlers.py").open("a") as module:
+        module.write(code)
+
 
 FLOWS = """
 from pollconsumer import Context
@@ -76,3 +83,85 @@ def test_a_signal_is_refused_that_cannot_be_taken(site: Site) -> None:
     assert site.command("cancel", message).returncode == 0
     done = site.command("signal", message, "late")
     assert (done.returncode, "it is cancelled already" in done.stderr) == (65, True)
+
+
+WINDOW = ["--timeout", "2s", "--min-margin", "200ms", "--estimated-duration", "1ms", "--idle-time", "100ms"]
+LONG = """
+from itertools import repeat
+
+@app.handler(timeout="30s")
+def declared(seconds: float) -> None:
+    time.sleep(seconds)
+    note("declared")
+
+@app.handler
+def undeclared(seconds: float) -> None:
+    for _ in range(int(seconds * 50)):
+        time.sleep(0.02)
+    note("undeclared")
+
+@app.handler
+async def awaiting(seconds: float) -> None:
+    import asyncio
+    await asyncio.sleep(seconds)
+    note("awaiting")
+
+@app.handler(isolation="process")
+def isolated(seconds: float) -> None:
+    time.sleep(seconds)
+    note("isolated")
+
+@app.handler(timeout="1s")
+def deaf() -> None:
+    while True:
+        try:
+            while True:
+                pass
+        except BaseException:
+            pass
+
+@app.handler(timeout="1s")
+def holds_the_interpreter() -> None:
+    sum(repeat(1))
+"""
+
+
+@pytest.mark.parametrize("kind", ["declared", "undeclared", "awaiting", "isolated"])
+def test_a_message_of_three_windows_is_completed_at_its_first_attempt(site: Site, kind: str) -> None:
+    add(site, LONG)
+    message = site.enqueue(kind, seconds=6)
+    done = site.command("run", *WINDOW, "--grace", "1s")
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = site.json("status", message)
+    assert (shown["state"], shown["attempts"], site.notes()) == ("completed", 1, [kind])
+    assert site.json("launches")[0]["stop_reason"] == "no_time_to_handle"
+
+
+@pytest.mark.parametrize("kind", ["undeclared", "awaiting", "isolated"])
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_message_without_a_timeout_is_interrupted_at_the_limit_and_the_launch_lives(
+    site: Site, kind: str, slots: int
+) -> None:
+    add(site, LONG)
+    message = site.enqueue(kind, seconds=600)
+    done = site.command("run", *WINDOW, "--handler-limit", "3s", "--concurrency", str(slots))
+    assert done.returncode == 0
+    shown = site.json("status", message)
+    assert (shown["state"], shown["attempts"], site.notes()) == ("scheduled", 1, [])
+    assert "HandlerTimeout: no end after 3s" in shown["last_error"]
+
+
+@pytest.mark.ends_with(-signal.SIGABRT)
+@pytest.mark.parametrize(("kind", "code"), [("deaf", 124), ("holds_the_interpreter", -signal.SIGABRT)])
+def test_what_resists_is_ended_at_its_limit_and_grace_whatever_is_left_of_the_window(
+    site: Site, kind: str, code: int
+) -> None:
+    add(site, LONG)
+    message = site.enqueue(kind)
+    done = site.command(
+        "run", "--timeout", "1s", "--min-margin", "200ms", "--estimated-duration", "1ms", "--grace", "1s"
+    )
+    assert done.returncode == code
+    assert kind in done.stderr
+    assert site.json("launches")[0]["stop_reason"] == "watchdog"
+    assert site.json("status", message)["state"] == "ready"

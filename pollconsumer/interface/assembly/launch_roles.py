@@ -80,6 +80,7 @@ class ConsumerRole:
         def work(launch: Launch) -> StopReason:
             options = self._begin(launch, queues)
             with _ready(handlers, settings, programs, launch.check_lease) as ready:
+                launch.end.expect([launch.end.limit(each.timeout) for each in ready.values()])
 
                 def serve() -> StopReason:
                     with taking_in(settings, launch):
@@ -100,7 +101,7 @@ class ConsumerRole:
         self.held = True
         chosen, flight = self._settings.consumer, launch.progress.flight
         identify(launch.id, launch.plan.run_id, flight.the_one)
-        until, shared = launch.window.stop_before, chosen.instances > 1
+        until, shared = launch.end.latest, chosen.instances > 1
         serve_here(SlotWaits(ServedQueues(launch.id, queues, chosen.concurrency, until, shared, flight.in_hand)))
         begin_hooks()
         options = self._options_of(queues, launch.plan.launcher.rule)
@@ -118,7 +119,9 @@ def launch_consumer(
 ) -> None:
     """Run one launch of the consumer. ``linger`` in seconds; ``reports_completed``: see `LaunchPlan`."""
     programs = _programs(settings)
-    plan = plan_of(settings, settings.consumer)._replace(reports_completed=reports_completed, if_free=if_free)
+    plan = plan_of(settings, settings.consumer)._replace(
+        reports_completed=reports_completed, if_free=if_free, handler_limit=settings.consumer.handler_limit
+    )
     options_of = partial(consumer_options, settings, until_empty=until_empty, linger=linger, max_messages=max_messages)
     role = ConsumerRole(settings, programs, options_of)
     warn_of_another_store(settings)

@@ -30,7 +30,7 @@ def present_during(
     """Do the ``work`` of a launch while producers find that it serves ``queues``. Once its lease is released, another
     is started if any message is ready, unless the platform soon starts one."""
     presence = Presence(launch.store.wire, launch.store.keys, queues, settings.consumer.queues)
-    presence.begin(launch.window.left(launch.clock()) + settings.consumer.grace)
+    presence.begin(launch.end.farthest() + launch.end.grace - launch.clock())
     reason = work()
     presence.end()
 

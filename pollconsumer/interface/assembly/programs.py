@@ -33,7 +33,7 @@ def load_commands(settings: Settings, programs: Programs) -> dict[str, Handler]:
             (program, *command.command[1:]),
             programs,
             directory=directory,
-            timeout=command.timeout,
+            timeout=command.timeout or settings.consumer.handler_limit,
             kill_after=command.kill_after,
             fatal=command.fatal,
             environment=command.environment,
@@ -52,6 +52,7 @@ def _handler_of(name: str, run: Command, command: CommandSettings) -> Handler:
         rate=command.rate,
         rate_key=command.rate_key,
         takes_context=True,
+        timeout=run.timeout,
         timed=lambda seconds: _handler_of(name, run.with_timeout(seconds), command),
     )
 

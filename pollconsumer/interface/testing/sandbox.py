@@ -239,7 +239,8 @@ class Sandbox:
         )
         # A wait need not be cut short, since no signal can come; reports of progress are stored at once.
         options = options._replace(memory_limit=None, longest_wait=options.idle_time, report_every=0.0)
-        plan = LaunchPlan(timeout, self._settings.consumer.grace)
+        consumer = self._settings.consumer
+        plan = LaunchPlan(timeout, consumer.grace, handler_limit=consumer.handler_limit)
         launch = SandboxLaunch(self._opener, CONSUMER, plan, self._clock, self._listen)
         executor = WatchedExecutor(launch, raising=raising)
         opens, lasts = self._clock.now_ms, ceil_ms(timeout)

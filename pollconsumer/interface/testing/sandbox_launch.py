@@ -18,6 +18,7 @@ from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.runtime.handling.validation.argument_errors import BadArguments
 from pollconsumer.runtime.launch.held import Attendance, LaunchPlan
+from pollconsumer.runtime.launch.launch_end import LaunchEnd
 from pollconsumer.runtime.launch.launch_run import Work
 from pollconsumer.runtime.launch.shared_memory.launch_progress import Identity, LaunchProgress
 from pollconsumer.runtime.launch.shared_memory.stops import Stops
@@ -40,6 +41,7 @@ class SandboxLaunch:
         self.window = Window(clock(), clock() + plan.timeout)
         self.min_margin, self.waited = 0.0, False
         self.progress = LaunchProgress()
+        self.end = LaunchEnd(self.progress.flight, self.window.stop_before, plan.grace, plan.handler_limit)
         self.store = opener.store()
         self.progress.stops = SandboxStops(self.store)
         self.leases = Leases(self.store.wire, opener.namespace)

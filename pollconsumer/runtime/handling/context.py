@@ -44,8 +44,8 @@ class Context:
     ) -> None:
         """``delivery`` may be a function, called when it is first needed. ``message``: see `Situation`."""
         self._delivery, self._message = delivery, message
-        self.deadline = situation.stop_before
-        """Instant of the monotonic clock: the end of the window or, before that, of the handler's timeout."""
+        self.deadline: float = situation.ends_by(situation.clock())
+        """Instant of the monotonic clock: when the handler must have ended."""
         self.enqueued: list[NewMessage] = []
         """Messages to enqueue with the completion."""
         self._started: list[StartedBatch] = []
@@ -75,7 +75,8 @@ class Context:
 
     def limit(self, seconds: float) -> None:
         """Start the handler's timeout."""
-        self.deadline = min(self._situation.stop_before, self._situation.clock() + seconds)
+        self.deadline = self._situation.ends_by(self._situation.clock(), limit=seconds)
+        self._situation.extend(self._message, self.deadline)
 
     @property
     def delivery(self) -> Delivery:

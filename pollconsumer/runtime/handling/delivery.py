@@ -64,16 +64,18 @@ def _no_batches(*_: object) -> Any:
 
 
 class Situation(NamedTuple):
-    """What a launch offers its handlers. ``stop_before`` is an instant of the monotonic clock.
+    """What a launch offers its handlers. ``ends_by`` tells, of an instant at which a handling began, when it must have
+    ended, by ``limit`` in seconds; both on the monotonic clock.
 
-    ``save`` stores a message's checkpoint, ``report`` its progress, soon; ``stop_asked`` tells whether it is to stop.
-    Their first argument is the message, as the context was given it. ``defaults_of`` gives those of a handler.
-    ``send`` enqueues a message immediately and returns its id; only hooks that are called after the settlement need it.
-    ``before_enqueue``: the hooks of the handler's application. ``record`` records a step; None if that cannot be, since
-    the handler is called at most once. ``ask_batch`` asks the store about a batch. ``codec``: the application's.
+    ``save`` stores a message's checkpoint, ``report`` its progress, soon; ``stop_asked`` tells whether it is to
+    stop. ``extend`` sets when its handling must have ended. Their first argument is the message, as the context was
+    given it. ``defaults_of`` gives those of a handler. ``send`` enqueues a message immediately and returns its id;
+    only hooks that are called after the settlement need it. ``before_enqueue``: the hooks of the handler's
+    application. ``record`` records a step; None if that cannot be, since the handler is called at most once.
+    ``ask_batch`` asks the store about a batch. ``codec``: the application's.
     """
 
-    stop_before: float
+    ends_by: Callable[..., float]
     cancelled: Callable[[], bool]
     save: Callable[[Any, bytes], None]
     defaults_of: Callable[[str], Defaults]
@@ -85,3 +87,4 @@ class Situation(NamedTuple):
     record: Callable[[Any, StepEntry], None] | None = None
     ask_batch: Callable[..., Any] = _no_batches
     codec: Codec | None = None
+    extend: Callable[[Any, float], None] = lambda *_: None

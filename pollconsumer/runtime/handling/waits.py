@@ -12,13 +12,13 @@ from pollconsumer.runtime.handling.in_hand import IN_SLOT, InHand
 
 
 class ServedQueues(NamedTuple):
-    """What a launch serves, with ``slots`` slots, until ``stop_before``, on the monotonic clock. ``shared``: by its
+    """What a launch serves, with ``slots`` slots, until ``latest()``, on the monotonic clock. ``shared``: by its
     settings other launches serve the same queues. ``in_hand``: its messages whose handlers run in this process."""
 
     launch: str
     queues: tuple[str, ...]
     slots: int
-    stop_before: float
+    latest: Callable[[], float]
     shared: bool
     in_hand: Callable[[], Iterable[InHand]]
 
@@ -54,8 +54,8 @@ class SlotWaits:
             self._waiting.pop(waiting, None)
 
     def seconds_left(self) -> float:
-        """Seconds that are left of the launch's window."""
-        return self.serving.stop_before - time.monotonic()
+        """Seconds until the launch's end."""
+        return self.serving.latest() - time.monotonic()
 
     def may_be_stuck(self, waiting: InHand | None, queue: str, awaited: str) -> bool:
         """Whether no slot of this launch can handle the ``awaited`` message, which has not ended, of that queue."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.choices import LauncherRule
@@ -11,8 +12,8 @@ from pollconsumer.core.news.events import Event, StoreAwaited
 from pollconsumer.core.window import OUR_OWN, StopReason, Window, predict_stop
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.host import Host
+from pollconsumer.runtime.launch.launch_end import LaunchEnd
 from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
-from pollconsumer.runtime.launch.tenure import while_what
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.process_exit import EXIT_WITHIN
 from pollconsumer.runtime.system.start_limit import EXIT_CODE
@@ -50,10 +51,13 @@ class Frame:
         self.launch_offset = None if passed else offset
         self.next_tick = None if passed or self._ahead is None else self._ahead[0] - self._start
         self.interruption = host.catch_signals()
-        self.window = Window(self._start, self._start)
-        self._patience = WindowPatience(self.window, self.interruption.__bool__, plan.grace, host, emit)
-        self.learn(Punctuality(), plan.launcher.rule)
         self.progress = LaunchProgress()
+        self.end = LaunchEnd(
+            self.progress.flight, self._start, plan.grace, plan.handler_limit, bounded=plan.window_is_budget
+        )
+        self.window = Window(self._start, self._start)
+        self._patience = WindowPatience(self.end, self.interruption.__bool__, host, emit)
+        self.learn(Punctuality(), plan.launcher.rule)
         self.id = host.new_id()
 
     def learn(self, punctuality: Punctuality, rule: LauncherRule) -> bool:
@@ -64,17 +68,21 @@ class Frame:
         self.plan = plan = plan._replace(launcher=found, handoff=rule.handoff(plan.handoff))
         late, margin = allowance(plan.launcher, punctuality, plan.min_margin)
         self.window = Window(self._start, predict_stop(self._start, plan.timeout, self._ahead, plan.handoff, late))
-        self._patience.window = self.window
+        self.end.stop_before = self.window.stop_before
         # What is only remembered never closes more than half of a window.
         self.min_margin = margin if plan.min_margin is not None else min(margin, self.window.left(self._start) / 2)
         return self.window != before
 
-    def exit_by(self, hard_end: float) -> float:
+    def exit_by(self) -> float:
         """The instant of the monotonic clock by which the process must have ended if its work ends now. A launcher that
         drops the tick of a launch that still runs must not drop the next one."""
-        until = min(self.host.monotonic() + EXIT_WITHIN, hard_end)
+        now = self.host.monotonic()
+        until = min(now + EXIT_WITHIN, self.end.hard_end())
         if self.plan.launcher.rule is LauncherRule.DROP and self._ahead:
-            until = min(until, self._ahead[0] - self.plan.launcher.reaped_late - FLOOR_OF_DROP)
+            first, second = self._ahead
+            passed = max(0, ceil((now - first) / (second - first)))  # dropped already: a message took long
+            tick = first + passed * (second - first)
+            until = min(until, tick - self.plan.launcher.reaped_late - FLOOR_OF_DROP)
         return until
 
     def interrupted(self) -> bool:
@@ -83,28 +91,26 @@ class Frame:
     def outlived(self) -> str:
         """Record that the watchdog ends the launch. Returns its message."""
         self.progress.end(StopReason.WATCHDOG, EXIT_CODE)
-        return f"watchdog: the launch outlived its window and grace, {while_what(self.progress.flight.left_behind())}"
+        return self.end.what_resisted(self.host.monotonic())
 
     def patience(self) -> WindowPatience:
         return self._patience
 
 
 class WindowPatience(Patience):
-    """Retry while the window is open and no signal has come; then for a short time in total, for the launch's end,
-    which comes before its hard end."""
+    """Retry until the launch's end, while no signal has come; then for a short time in total, before its hard end. A
+    message that ends after that is settled all the same: its outcome may be the work of many minutes."""
 
     def __init__(
         self,
-        window: Window,
+        end: LaunchEnd,
         interrupted: Callable[[], bool],
-        grace: float,
         clocks: Clocks,
         emit: Callable[[Event], None] = lambda _: None,
     ) -> None:
-        """``grace``: seconds from the window's end to the hard end. ``emit``: told once of a store that is away for
-        long."""
-        self.window, self._interrupted, self._clocks = window, interrupted, clocks
-        self._end_budget, self._last = min(END_BUDGET, grace / 3), grace - min(FOR_EXIT, grace / 5)
+        """``emit``: told once of a store that is away for long."""
+        self._end, self._interrupted, self._clocks = end, interrupted, clocks
+        self._end_budget, self._last = min(END_BUDGET, end.grace / 3), end.grace - min(FOR_EXIT, end.grace / 5)
         self._until: float | None = None
         self._first_pause: float | None = None
         self._emit, self._missed_since, self._has_told = emit, 0.0, False
@@ -112,18 +118,21 @@ class WindowPatience(Patience):
         """Seconds from the first wait for the store to the end of the last one."""
 
     def left(self) -> float:
-        now = self._clocks.monotonic()
-        if self._until is None:
-            left = self.window.left(now)
-            if left > 0 and not self._interrupted():
-                return left + self._end_budget
-            self._until = now + self._end_budget
-        return max(0.0, min(self._until, self.window.stop_before + self._last) - now)
+        now, latest, ended = self._clocks.monotonic(), self._end.latest(), self._end.last_ended()
+        if self._until is None or ended > self._until:
+            if now < latest and not self._interrupted():
+                self._until = None
+                return latest - now + self._end_budget
+            over = self._end.stop_before + self._end_budget if self._until is None else self._until
+            # GUARD the outcome of a long handling is settled
+            self._until = ended + self._last if ended > over else now + self._end_budget
+        return max(0.0, min(self._until, latest + self._last) - now)
 
     def pause(self, seconds: float) -> None:
         left, now = self.left(), self._clocks.monotonic()
-        if self._until is None and seconds >= (of_window := self.window.left(now)):
-            self._until = now + of_window + self._end_budget  # the short time begins with the window's end
+        latest = self._end.latest()
+        if self._until is None and now + seconds >= latest:
+            self._until = max(now, latest) + self._end_budget  # the short time begins with the launch's end
         self._clocks.sleep(min(seconds, left))
         self._first_pause = now if self._first_pause is None else self._first_pause
         self.waited = self._clocks.monotonic() - self._first_pause
@@ -139,13 +148,13 @@ class WindowPatience(Patience):
         """Timeout of one command, in seconds. It is shorter at the launch's end: a server that does not answer must not
         keep the launch beyond its grace."""
         is_open = self._until is None and not self._interrupted()
-        if is_open and blocking == 0 and self._clocks.monotonic() + COMMAND_TIMEOUT < self.window.stop_before:
+        if is_open and blocking == 0 and self._clocks.monotonic() + COMMAND_TIMEOUT < self._end.stop_before:
             return COMMAND_TIMEOUT  # hot path: long before the end
         left = self.left()
         timeout = answer_within(left) + blocking
         if timeout <= left:
             return timeout
-        last = self.window.stop_before + self._last - self._clocks.monotonic()
+        last = self._end.latest() + self._last - self._clocks.monotonic()
         return min(timeout, max(LEAST_FOR_ANSWER, last))
 
     def to_connect(self) -> float:

@@ -7,6 +7,7 @@ from pollconsumer.core.launcher.detection import UNKNOWN, Found
 from pollconsumer.core.news.events import Event
 from pollconsumer.core.notation.instants import ceil_ms
 from pollconsumer.core.window import Window
+from pollconsumer.runtime.launch.launch_end import LaunchEnd
 from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import Leases
@@ -22,7 +23,9 @@ class LaunchPlan(NamedTuple):
     """The limits of a launch; durations in seconds. ``next_launches`` counts from now, ``launched_ago`` to now from the
     time of the schedule at which this one was due. ``observes``: the ledger decides about the launcher's rule.
     ``min_margin`` is None to learn it. ``reports_completed``: the log shows each completed message.
-    ``config``: the path of its configuration. ``if_free``: it leaves where the lease is held."""
+    ``config``: the path of its configuration. ``if_free``: it leaves where the lease is held. ``handler_limit``: how
+    long a message may be handled whose handler has no timeout. ``window_is_budget``: the platform ends the launch at
+    the end of its window."""
 
     timeout: float
     grace: float
@@ -36,6 +39,8 @@ class LaunchPlan(NamedTuple):
     reports_completed: bool = False
     config: str = ""
     if_free: bool = False
+    handler_limit: float = 300.0
+    window_is_budget: bool = False
 
 
 class Attendance:
@@ -64,6 +69,7 @@ class Launch(Protocol):
     id: str
     plan: LaunchPlan
     window: Window
+    end: LaunchEnd
     min_margin: float
     """The margin of the plan, or the one that was learned."""
     waited: bool

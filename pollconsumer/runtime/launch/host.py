@@ -8,10 +8,10 @@ import random
 import signal
 import socket
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Protocol
 
 from pollconsumer.runtime.launch.heartbeat import ForkedHeartbeat, Heartbeat, OpenStore
+from pollconsumer.runtime.launch.launch_end import LaunchEnd
 from pollconsumer.runtime.launch.shared_memory.launch_progress import Identity, LaunchProgress
 from pollconsumer.runtime.system.process import all_gone, birth, namespace, started_at
 from pollconsumer.runtime.system.process_exit import LateAct, at_the_end, before_exit, expect_exit, leave_by
@@ -19,6 +19,16 @@ from pollconsumer.runtime.system.signals import CALL, StopRequest
 from pollconsumer.runtime.system.start_limit import leave_to_another
 from pollconsumer.runtime.system.watchdog import Watchdog
 from pollconsumer.store.client.patience import Clocks, SystemClocks
+
+
+class ForcedEnd(Protocol):
+    """What ends a process at a launch's end."""
+
+    def extend(self) -> None:
+        """Let a process whose GIL is held live until the farthest end, which is later than it was."""
+
+    def lift(self) -> None:
+        """End it no more: the process is to exit, or to be watched again."""
 
 
 class Host(Clocks, Protocol):
@@ -54,9 +64,8 @@ class Host(Clocks, Protocol):
         self, progress: LaunchProgress, open_store: OpenStore, on_launch_death: Callable[[int], None] | None
     ) -> Heartbeat: ...
 
-    def end_in(self, seconds: float, last_act: Callable[[], str]) -> Callable[[], None]:
-        """End this process after ``seconds``, with the watchdog's exit code, once ``last_act`` was called. Returns a
-        function that lifts the limit: the process is then to exit, or to be given another limit."""
+    def watch(self, end: LaunchEnd, last_act: Callable[[], str]) -> ForcedEnd:
+        """End this process at the hard end of ``end``, with the watchdog's exit code, once ``last_act`` was called."""
 
 
 class ThisProcess(SystemClocks):
@@ -88,8 +97,19 @@ class ThisProcess(SystemClocks):
         signal.signal(CALL, lambda *_: progress.stops.called())
         return ForkedHeartbeat(progress, open_store, on_launch_death)
 
-    def end_in(self, seconds: float, last_act: Callable[[], str]) -> Callable[[], None]:
-        self.leave_by(self.monotonic() + seconds)
-        watchdog = Watchdog(seconds, last_act)
+    def watch(self, end: LaunchEnd, last_act: Callable[[], str]) -> ForcedEnd:
+        self.leave_by(end.hard_end())
+        watch = _LaunchWatchdog(end, last_act)
         leave_to_another()
-        return partial(watchdog.disarm, expect_exit)
+        return watch
+
+
+class _LaunchWatchdog:
+    def __init__(self, end: LaunchEnd, last_act: Callable[[], str]) -> None:
+        self._end, self._watchdog = end, Watchdog(end.hard_end, last_act)
+
+    def extend(self) -> None:
+        self._watchdog.bound(self._end.farthest() + self._end.grace)
+
+    def lift(self) -> None:
+        self._watchdog.disarm(expect_exit)

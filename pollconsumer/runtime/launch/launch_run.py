@@ -75,7 +75,7 @@ def run_launch(
     heartbeat = host.start_heartbeat(frame.progress, open_store, on_launch_death)
     first_window = frame.window
     try:
-        go_on = host.end_in(frame.window.left(host.monotonic()) + plan.grace, frame.outlived)
+        watch = host.watch(frame.end, frame.outlived)
     except RuntimeError:  # the system refuses another thread
         heartbeat.stop()
         raise
@@ -84,15 +84,16 @@ def run_launch(
         group, work = prepare()
         held = _Claimant(frame, group, heartbeat).take_lease()
         if frame.window != first_window:
-            go_on()
-            go_on = host.end_in(frame.window.left(host.monotonic()) + plan.grace, frame.outlived)
+            watch.lift()
+            watch = host.watch(frame.end, frame.outlived)
+        frame.end.when_longer = watch.extend
         if held is None:
             running = host.monotonic() - frame.window.start
             emit(LaunchEnded(group.role, StopReason.LEASE_HELD, running, run_id=plan.run_id))
         else:
             held.work(work)
     finally:
-        go_on()
+        watch.lift()
         if held is None or held.released:
             heartbeat.stop()
         # Otherwise the store did not answer: the heartbeat retries the release.
@@ -189,9 +190,9 @@ class _Claimant:
             rule = seen.decides
             self._identity = self._identity._replace(launcher=rule, observed=seen)
         frame.learn(learned(past, rule, frame.launch_offset), rule)
-        hard_end = now + frame.window.left(now) + frame.plan.grace
         since = boot_now - (now - began)
-        tenure = Tenure(self._identity, acquired, began - frame.window.start, asked, since, hard_end)
+        waited = began - frame.window.start
+        tenure = Tenure(self._identity, acquired, waited, asked, since, frame.end.stop_before, frame.end.grace)
         attendance = Attendance(acquired.at, asked_at)
         self._waited = self._waited or frame.patience().waited >= LONG_WAIT
         return HeldLaunch(frame, self._store, self._leases, tenure, self._heartbeat, attendance, waited=self._waited)
@@ -212,6 +213,7 @@ class HeldLaunch:
         waited: bool,
     ) -> None:
         self.plan, self.window, self.progress, self.emit = frame.plan, frame.window, frame.progress, frame.emit
+        self.end = frame.end
         self.store, self.leases, self.holder = store, leases, tenure.acquired.holder
         self.attendance, self.id = attendance, tenure.identity.launch
         self.clock, self.chance = frame.host.monotonic, frame.host.chance
@@ -277,7 +279,7 @@ class HeldLaunch:
             self.released = True
             self._frame.opener.note(self.store.wire)
             self._clocks.at_exit(partial(self._note_exit, ended))
-        self._clocks.leave_by(self._frame.exit_by(tenure.hard_end))
+        self._clocks.leave_by(self._frame.exit_by())
         ran, counts = tenure.waited + ended - tenure.since, self.progress.counts().of_messages()
         end = LaunchEnded(tenure.identity.role, reason, ran, *counts, run_id=tenure.identity.run_id)
         if self._pinger is not None:

@@ -22,6 +22,8 @@ class Sightings:
         self._flight = flight
         self._since: dict[tuple[str, bytes], float] = {}
         self._told: set[tuple[str, bytes]] = set()
+        self._late: set[tuple[str, bytes]] = set()
+        """Messages whose launch was called at their limits."""
 
     def look(self, now: float) -> bool:
         """Look again. Returns whether a message was in hand at the look before, and was not told of yet."""
@@ -30,6 +32,12 @@ class Sightings:
         standing = {each for each, since in self._since.items() if since < now}
         untold, self._told = standing - self._told, standing
         return bool(untold)
+
+    def any_overdue(self, now: float) -> bool:
+        """Whether the limit of a message in hand has passed since the last call; ``now`` on the monotonic clock."""
+        late = {(each.queue, each.id) for each in self._flight.left_behind() if 0.0 < each.ends_by <= now}
+        new, self._late = late - self._late, late
+        return bool(new)
 
     def standing(self) -> list[tuple[str, str, float]]:
         """Queue and id of each message that was in hand at two looks, and when it was first seen."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -124,3 +125,12 @@ class Parent:
 
     def is_suspended(self) -> bool:
         return is_stopped(self._pid)
+
+    def call(self) -> None:
+        with suppress(OSError):
+            os.kill(self._pid, CALL)
+
+    def kill(self) -> None:
+        """End it by a signal at which faulthandler writes its stacks."""
+        with suppress(OSError):
+            os.kill(self._pid, signal.SIGABRT)

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable, shown
 from pollconsumer.core.notation.text import printable
 from pollconsumer.core.window import StopReason
-from pollconsumer.runtime.launch.shared_memory.entries import MessageInHand
+from pollconsumer.runtime.launch.launch_end import LaunchEnd, while_what
 from pollconsumer.runtime.launch.shared_memory.flight import Flight
 from pollconsumer.runtime.launch.shared_memory.launch_progress import (
     EMPTIED,
@@ -30,10 +30,10 @@ Tell = Callable[[str], None]
 RETRY_EVERY = 1.0
 """Seconds between retries while the server does not answer."""
 
+WITHOUT_WATCHDOG_AFTER = 1.0
+"""Seconds after its hard end until a launch is ended that did not end itself."""
 RELEASE_BUDGET = 2.0
 """Seconds for releasing the lease of a launch that died at its hard end."""
-
-MOST_NAMED = 3
 
 
 class Watched(Protocol):
@@ -44,18 +44,25 @@ class Watched(Protocol):
 
     def is_suspended(self) -> bool: ...
 
+    def call(self) -> None:
+        """Have the launch interrupt a handler whose limit has passed."""
+
+    def kill(self) -> None:
+        """End the launch, whose watchdog could not: a handler holds the GIL."""
+
 
 class Tenure(NamedTuple):
     """A lease and its holder. ``waited``: seconds from the launch's start until it had it. On the boot clock: when it
-    was ``asked`` for, and ``since`` when it is held. On the monotonic clock, like the timer of the watchdog: the
-    ``hard_end`` at which that ends the launch."""
+    was ``asked`` for, and ``since`` when it is held. ``stop_before`` on the monotonic clock, and ``grace``: of the
+    launch's end."""
 
     identity: Identity
     acquired: Acquired
     waited: float
     asked: float
     since: float
-    hard_end: float
+    stop_before: float
+    grace: float
 
     def entry(
         self,
@@ -78,12 +85,12 @@ class Tenure(NamedTuple):
 def keep(launch: Watched, progress: LaunchProgress, leases: Leases, tenure: Tenure, clocks: Clocks, tell: Tell) -> None:
     """Renew until the launch has ended, which may be a while after it has lost its lease."""
     identity, holder, pause, lost = tenure.identity, tenure.acquired.holder, 0.0, False
-    sightings = Sightings(progress.flight)
-    while not _ends_within(launch, pause, sightings, clocks):
+    sightings, end = Sightings(progress.flight), LaunchEnd(progress.flight, tenure.stop_before, tenure.grace)
+    while not _ends_within(launch, pause, sightings, end, clocks):
         asked, pause = clocks.boot_time(), RETRY_EVERY
         # A suspended launch must lose its lease as a frozen machine would. A process that exists beyond the hard end is
         # another program, by which a handler has replaced the launch (exec).
-        if lost or launch.is_suspended() or clocks.monotonic() > tenure.hard_end + RELEASE_BUDGET:
+        if lost or launch.is_suspended() or clocks.monotonic() > end.hard_end() + RELEASE_BUDGET:
             continue
         entry = tenure.entry(progress, asked, in_hand=sightings.standing())
         with suppress(PollConsumerError):
@@ -101,13 +108,17 @@ def keep(launch: Watched, progress: LaunchProgress, leases: Leases, tenure: Tenu
                 lost = True
 
 
-def _ends_within(launch: Watched, seconds: float, sightings: Sightings, clocks: Clocks) -> bool:
+def _ends_within(launch: Watched, seconds: float, sightings: Sightings, end: LaunchEnd, clocks: Clocks) -> bool:
     """Wait as `Watched.ends_within` does; return early, too, once a message has been in hand for a while: the store is
-    to be told."""
+    to be told. Meanwhile see to it that limits are kept: the launch may hold the GIL."""
     until = clocks.monotonic() + seconds
     while True:
         if launch.ends_within(max(0.0, min(until - clocks.monotonic(), LOOK_EVERY))):
             return True
+        if sightings.any_overdue(clocks.monotonic()):
+            launch.call()
+        if clocks.monotonic() > end.hard_end() + WITHOUT_WATCHDOG_AFTER and not launch.is_suspended():
+            launch.kill()
         if sightings.look(clocks.boot_time()) or clocks.monotonic() >= until:
             return False
 
@@ -123,14 +134,14 @@ def give_back(
 ) -> None:
     """The launch died. Release its reservations and its lease, and close its ledger entry, even if it has lost the
     lease. ``leave_output`` is called before a wait for the store: whoever reads the output must not wait as well."""
-    ended = clocks.boot_time()
+    ended, end = clocks.boot_time(), LaunchEnd(progress.flight, tenure.stop_before, tenure.grace)
     if progress.ended()[0] is None:
         tell(f"error: launch died: {while_what(progress.flight.left_behind())}; the next launch goes on")
         # The C watchdog cannot record that it struck; the time shows it.
-        struck = clocks.monotonic() >= tenure.hard_end
+        struck = clocks.monotonic() >= end.hard_end()
         progress.end(*((StopReason.WATCHDOG, 1) if struck else (StopReason.DIED, -1)))
     entry = tenure.entry(progress, ended)
-    until = max(tenure.hard_end, clocks.monotonic() + RELEASE_BUDGET)
+    until = max(end.hard_end(), clocks.monotonic() + RELEASE_BUDGET)
     while clocks.monotonic() < until:
         try:
             _give_up(progress.flight, store, tenure, tell)
@@ -163,14 +174,3 @@ def _give_up(flight: Flight, store: RedisStore, tenure: Tenure, tell: Tell) -> N
         # Another launch recovers the queue, or this one had skipped it or not announced itself there yet.
         with suppress(LeaseLost, StoreRefused):
             store.give_up(tenure.acquired.holder, queue, in_hand, ended, spent, begun, on_dead_letter=print_death)
-
-
-def while_what(left_behind: list[MessageInHand]) -> str:
-    """What a launch that is ending by force has in hand, for a line about it."""
-    in_hand = [message for message in left_behind if not message.ended]
-    shown_ids = [
-        f"{shown(message.id.decode('utf-8', 'replace'))} ({message.handler})" for message in in_hand[:MOST_NAMED]
-    ]
-    if len(in_hand) > MOST_NAMED:
-        shown_ids.append(f"{len(in_hand) - MOST_NAMED} more")
-    return printable(f"while handling {', '.join(shown_ids)}") if in_hand else "with nothing in hand"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections.abc import Collection, Sequence
 from copy import copy
 from datetime import UTC, datetime, timedelta
@@ -75,7 +74,7 @@ class Command:
         note = self._programs.begin(context.delivery)
         try:
             if self.timeout is not None:
-                context.deadline = min(context.deadline, time.monotonic() + self.timeout)
+                context.limit(self.timeout)
             try:
                 running = self._start(payload, context, note)
             except OSError as error:  # the system refuses a process; a program that is missing raises another error

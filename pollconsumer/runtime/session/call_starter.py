@@ -27,7 +27,12 @@ class CallStarter:
         collecting: Collector,
         pace: Pace,
     ) -> None:
-        self._flight, self._executor, self._durations = launch.progress.flight, executor, durations
+        self._launch, self._flight, self._executor, self._durations = (
+            launch,
+            launch.progress.flight,
+            executor,
+            durations,
+        )
         self._exchange, self._settling, self._collecting, self._pace = exchange, settling, collecting, pace
 
     def start(self, attempt: Attempt) -> bool:
@@ -56,9 +61,11 @@ class CallStarter:
             self._exchange.clear()
         if self._flight.free() < len(attempts):
             self._collecting.settle()
+        began, end = self._launch.clock(), self._launch.end
+        ends_by = end.ends_by(began, end.limit(call.handler.timeout))
         for each in attempts:
             last = each.reservation.attempt >= each.handler.max_attempts
-            self._flight.enter(each.reservation, last=last)
+            self._flight.enter(each.reservation, last=last, began=began, ends_by=ends_by)
         self._executor.start(call)
         self._collecting.collect()
         if suspect:

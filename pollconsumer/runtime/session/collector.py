@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.durations import Durations
 from pollconsumer.core.news.events import DescriptorsClosed, DescriptorsUsedUp
-from pollconsumer.core.retry import Asleep, CallDied, NotBegun, Yield
+from pollconsumer.core.retry import Asleep, CallDied, HandlerTimeout, NotBegun, Stopped, Yield
+from pollconsumer.core.users_code import TimeIsUp
 from pollconsumer.runtime.handling.executors.executor import Executor, Handled
+from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.session.consumer_options import LONGEST_WAIT
 from pollconsumer.runtime.session.exchange import Exchange
@@ -60,6 +62,8 @@ class Collector:
 
     def _add(self, handled: Handled) -> None:
         attempt, launch = handled.attempt, self._launch
+        if self._stopping.timed_out:
+            handled = self._at_limit(handled)
         self._exchange.is_stuck = False
         if self._executor.inline is None:
             self._relay.seen(handled)
@@ -75,6 +79,18 @@ class Collector:
             each_ended = [*self._each_of(handled)]
         if sum(map(self._end, each_ended)):
             self._durations.add(attempt.handler.name, handled.ended - handled.started)
+
+    def _at_limit(self, handled: Handled) -> Handled:
+        """``handled`` as a timeout ends it, if its limit had passed."""
+        reservation, handler = handled.attempt.reservation, handled.attempt.handler
+        if reservation not in self._stopping.timed_out:
+            return handled
+        self._stopping.timed_out.discard(reservation)
+        if not isinstance(handled.outcome.error, TimeIsUp | Stopped):
+            return handled  # it ended just in time, or by a timeout of its own
+        error = HandlerTimeout(self._launch.end.limit(handler.timeout))
+        error.__cause__ = handled.outcome.error
+        return handled._replace(outcome=Outcome(error))
 
     def _end(self, handled: Handled) -> bool:
         """Have a message settled. Returns whether its duration counts: its attempt was not put off."""
@@ -92,7 +108,7 @@ class Collector:
             else:
                 self._settling.postpone(reservation, error)
             return False
-        progress.flight.end(reservation)
+        progress.flight.end(reservation, handled.ended)
         self._settling.settle(handled)
         return True
 

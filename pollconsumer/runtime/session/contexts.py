@@ -79,8 +79,9 @@ class Deliveries:
             with suppress(Malformed):
                 headers = dict(decoded(lot.options)[0].headers)
         launch, handler = self._launch, self._handlers.get(lot.handler)
+        limit = launch.end.limit(None if handler is None else handler.timeout)
         situation = Situation(
-            launch.window.stop_before,
+            partial(launch.end.ends_by, limit=limit),
             self._cancelled,
             self._save,
             self._defaults_of,
@@ -92,6 +93,7 @@ class Deliveries:
             None if handler is not None and handler.at_most_once else self._record,
             partial(self._ask_batch, lot.sequel),
             None if handler is None else handler.codec,
+            launch.progress.flight.extend,
         )
         numbers = rows.attempts(lot.row), rows.generation(lot.row), rows.fence(lot.row)
         return _Shared(

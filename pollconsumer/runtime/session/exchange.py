@@ -269,7 +269,7 @@ class Exchange:
                 stepped = self._store.step(
                     launch.holder,
                     shares,
-                    lasts_ms=int((launch.window.left(sent) + launch.plan.grace) * 1000),
+                    lasts_ms=int((max(sent, launch.end.farthest()) - sent + launch.end.grace) * 1000),
                     now=launch.clock,
                     wait=wait,
                     promoting=promoting,

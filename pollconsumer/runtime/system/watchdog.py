@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import faulthandler
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -20,16 +21,20 @@ from pollconsumer.runtime.system.start_limit import (
 
 
 class Watchdog:
-    def __init__(self, seconds: float, last_act: Callable[[], str]) -> None:
-        """End the process after ``seconds``, unless disarmed. ``last_act`` is called then, and returns the line above
-        the stacks."""
-        self._last_act = last_act
+    def __init__(self, at: Callable[[], float], last_act: Callable[[], str]) -> None:
+        """End the process ``at`` an instant of the monotonic clock, which may move while it is awaited, unless
+        disarmed. ``last_act`` is called then, and returns the line above the stacks."""
+        self._at, self._last_act = at, last_act
         self._disarmed = threading.Event()
         self._striking = threading.Lock()
-        output = end_without_interpreter(seconds + WITHOUT_INTERPRETER_AFTER)
-        faulthandler.enable(file=output)  # a handler may crash in C
+        faulthandler.enable(file=self.bound(at()))  # a handler may crash in C
         with suppress(RuntimeError):
-            start_thread("watchdog", self._watch, seconds)
+            start_thread("watchdog", self._watch)
+
+    def bound(self, latest: float) -> int:
+        """Have the process end a little after ``latest`` even where Python cannot act. Returns the descriptor for its
+        stacks."""
+        return end_without_interpreter(max(0.0, latest - time.monotonic()) + WITHOUT_INTERPRETER_AFTER)
 
     def disarm(self, instead: Callable[[], None] = faulthandler.cancel_dump_traceback_later) -> None:
         """Lift the limit; ``instead`` sets another one in its place."""
@@ -37,8 +42,10 @@ class Watchdog:
             self._disarmed.set()
             instead()
 
-    def _watch(self, seconds: float) -> None:
-        if not self._disarmed.wait(seconds):
-            with self._striking:
-                if not self._disarmed.is_set():
-                    end_with_stacks(self._last_act())
+    def _watch(self) -> None:
+        while (left := self._at() - time.monotonic()) > 0:
+            if self._disarmed.wait(left):
+                return
+        with self._striking:
+            if not self._disarmed.is_set():
+                end_with_stacks(self._last_act())

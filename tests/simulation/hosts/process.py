@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pollconsumer.runtime.launch.heartbeat import Heartbeat, OpenStore
+    from pollconsumer.runtime.launch.launch_end import LaunchEnd
     from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
     from pollconsumer.runtime.launch.tenure import Tenure
     from pollconsumer.runtime.system.process_exit import LateAct
@@ -149,25 +150,8 @@ class Process:
         self.heartbeat = SimulatedHeartbeat(self, progress, open_store, on_launch_death)
         return self.heartbeat
 
-    def end_in(self, seconds: float, last_act: Callable[[], str]) -> Callable[[], None]:
-        over, until = False, self.machine.awake() + max(0.0, seconds / self.machine.rate)
-
-        def end() -> None:
-            left = until - self.machine.awake()
-            if self.code is not None or over:
-                return
-            if left > TINY:
-                self.world.after(left, end)
-            else:
-                self.world.tell(f"{self.name}: {last_act()}")
-                self.end(EXIT_CODE)
-
-        def prevent() -> None:
-            nonlocal over
-            over = True
-
-        self.world.after(max(0.0, seconds / self.machine.rate), end)
-        return prevent
+    def watch(self, end: LaunchEnd, last_act: Callable[[], str]) -> ForcedEnd:
+        return ForcedEnd(self, end, last_act)
 
     # Faults
 
@@ -229,6 +213,31 @@ class Process:
         self.end(code)
 
 
+class ForcedEnd:
+    """A watchdog: looks, at what was the hard end, whether it still is."""
+
+    def __init__(self, process: Process, end: LaunchEnd, last_act: Callable[[], str]) -> None:
+        self._process, self._end, self._last_act, self._lifted = process, end, last_act, False
+        self._look()
+
+    def extend(self) -> None:
+        """Nothing holds a GIL here."""
+
+    def lift(self) -> None:
+        self._lifted = True
+
+    def _look(self) -> None:
+        process = self._process
+        left = (self._end.hard_end() - process.monotonic()) / process.machine.rate
+        if process.code is not None or self._lifted:
+            return
+        if left > TINY:
+            process.world.after(left, self._look)
+        else:
+            process.world.tell(f"{process.name}: {self._last_act()}")
+            process.end(EXIT_CODE)
+
+
 class SimulatedHeartbeat:
     """The launch's side, and the heartbeat's loop, which runs as a separate actor."""
 
@@ -265,6 +274,12 @@ class SimulatedHeartbeat:
 
     def is_suspended(self) -> bool:
         return self.process.actor.suspended
+
+    def call(self) -> None:
+        self._progress.stops.called()
+
+    def kill(self) -> None:
+        raise AssertionError("nothing holds a GIL here")
 
     def _live(self) -> None:
         while self._tenure is None:

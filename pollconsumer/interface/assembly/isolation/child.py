@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -112,8 +113,8 @@ class Handed(NamedTuple):
 class _WaitsTold(SlotWaits):
     """The waits of this process's handler, which the launch is told of, since it counts those of all its handlers."""
 
-    def __init__(self, launch: str, stop_before: float, handed: Handed, tell: Callable[..., bool]) -> None:
-        super().__init__(ServedQueues(launch, (), 0, stop_before, True, list))
+    def __init__(self, launch: str, deadline: float, handed: Handed, tell: Callable[..., bool]) -> None:
+        super().__init__(ServedQueues(launch, (), 0, lambda: deadline, True, list))
         self._handed, self._tell = handed, tell
 
     def begin(self) -> Handed:
@@ -182,7 +183,7 @@ class _ChildServer:
             handler = handler.with_timeout(given["timeout"])  # the message's own
         reports = Reports(self._connection, self._asking)
         situation = Situation(
-            given["deadline"],
+            lambda began, limit=inf: min(given["deadline"], began + limit),
             lambda: self._cancelled,
             self._save,
             self._defaults_of,

@@ -36,4 +36,6 @@ def isolating(
     }
     program = Path(__file__).with_name("child_main.py")
     with closing(Processes(program, introduction, check_lease)) as processes:
-        yield processes.around(handlers)
+        limit = settings.consumer.handler_limit
+        timed = {name: each if each.timeout else each.with_timeout(limit) for name, each in handlers.items()}
+        yield {**handlers, **processes.around({name: each for name, each in timed.items() if each.isolated})}

@@ -188,7 +188,8 @@ def _text(path: Path | None) -> str | None:
 def _import_in_time(settings: Settings) -> dict[str, Handler]:
     """Import the handlers. ConfigurationError shows its traceback; if the import lasts too long, the process ends."""
     names = ", ".join([*filter(None, [django_site()]), *settings.handlers])
-    watchdog = Watchdog(IMPORT_WITHIN, lambda: f"handlers: {shown(names)}: import exceeded {IMPORT_WITHIN:g}s")
+    until = time.monotonic() + IMPORT_WITHIN
+    watchdog = Watchdog(lambda: until, lambda: f"handlers: {shown(names)}: import exceeded {IMPORT_WITHIN:g}s")
     try:
         with _own_time_zone():
             return load_handlers(settings)

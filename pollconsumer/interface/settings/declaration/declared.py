@@ -47,7 +47,7 @@ class LaunchSettings(Section):
         default=10.0,
         ge=0.5,
         le=YEAR,
-        description="How long after its window's end the watchdog ends the process.",
+        description="How long after the launch's end the watchdog ends the process.",
         json_schema_extra={"flag_only_in": "consumer"},
     )
     handoff: HandOff = Field(
@@ -68,6 +68,12 @@ class ConsumerSettings(LaunchSettings):
         default=(),
         description="Queues to serve, in this order. Default: those of the handlers, and `default`.",
         json_schema_extra={"flag": "--queue"},
+    )
+    handler_limit: kinds.Duration = Field(
+        default=300.0,
+        ge=0.1,
+        le=YEAR,
+        description="How long a message may be handled whose handler has no timeout of its own.",
     )
     idle_time: kinds.Duration = Field(
         default=5.0,

@@ -17,13 +17,15 @@ SIZE = _HEAD.size + 3 * LONGEST
 
 
 class MessageInHand(NamedTuple):
-    """A message that is handled or not settled yet. ``ended``: its handler has. ``last``: its last attempt."""
+    """A message that is handled or not settled yet. ``ended``: its handler has. ``last``: its last attempt.
+    ``ends_by``: when its handler must have ended, on the monotonic clock."""
 
     queue: str
     id: bytes
     handler: str
     ended: bool
     last: bool
+    ends_by: float = 0.0
 
 
 def head(handler: str, queue: str, id_length: int, *, last: bool) -> bytes:

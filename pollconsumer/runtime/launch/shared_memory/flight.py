@@ -17,7 +17,10 @@ class Flight:
 
     MOST, _PLACE, _FROM = 1024, 1024, 4096
     _SERIES_AT = _FROM + MOST * _PLACE
-    SIZE = _SERIES_AT + (Series.SIZE + 4095 & ~4095)
+    _TIMES_AT = _SERIES_AT + (Series.SIZE + 4095 & ~4095)
+    SIZE = _TIMES_AT + (16 * (MOST + 2) + 4095 & ~4095)
+    _OF_SERIES, _LAST = MOST, MOST + 1
+    """Where the times of the series are, and when the last long handling ended, among those of the places."""
     _FREE, _IN_HAND, _ENDED = range(3)
     """States of a place, in the byte before its entry."""
 
@@ -28,6 +31,8 @@ class Flight:
         self._free = list(range(self._FROM, self._SERIES_AT, self._PLACE))[::-1]
         self._heads: dict[tuple[str, str, int, bool], bytes] = {}
         self.series = Series(memory, self._SERIES_AT)
+        self._times = memoryview(memory)[self._TIMES_AT : self._TIMES_AT + 16 * (self.MOST + 2)].cast("d")
+        """Of each place: when its handling began, and when it must have ended."""
 
     def head(self, handler: str, queue: str, id_length: int, *, last: bool) -> bytes:
         """The same as `entries.head`, but made once."""
@@ -37,23 +42,71 @@ class Flight:
             head = self._heads[of] = entries.head(handler, queue, id_length, last=last)
         return head
 
-    def enter(self, reservation: Reservation, *, last: bool) -> None:
-        """Record that the handler of ``reservation`` begins. Requires a free place."""
+    def enter(self, reservation: Reservation, *, last: bool, began: float = 0.0, ends_by: float = 0.0) -> None:
+        """Record that the handler of ``reservation`` begins, and until when it may go on, on the monotonic clock.
+        Requires a free place."""
         message_id, memory, at = reservation.id, self._memory, self._free.pop()
+        times, number = self._times, (at - self._FROM) // self._PLACE
+        times[2 * number], times[2 * number + 1] = began, ends_by
         text = self.head(reservation.handler, reservation.queue, len(message_id), last=last)
         text += message_id[: entries.LONGEST]
         self._places[reservation] = at
         memory[at + 1 : at + 1 + len(text)] = text
         memory[at] = self._IN_HAND
 
-    def end(self, reservation: Reservation) -> None:
-        """Record that its handler has ended: a later death of the process is not charged to the message."""
+    def extend(self, reservation: Reservation, ends_by: float) -> None:
+        """Record anew until when a handler may go on: its timeout begins now."""
+        at = self._places.get(reservation)
+        number = self._OF_SERIES if at is None else (at - self._FROM) // self._PLACE
+        self._times[2 * number + 1] = ends_by
+
+    def end(self, reservation: Reservation, ended: float = 0.0) -> None:
+        """Record that its handler has ended, and when: a later death of the process is not charged to the message."""
+        self._times[2 * self._LAST] = ended
         at = self._places.get(reservation)
         if at is None:
             self.series.end()
         else:
             self._memory[at] = self._ENDED
             self._ended.append(reservation)
+
+    def enter_series(self, began: float, ends_by: float) -> None:
+        """Record until when the messages of a series may go on, each of which begins soon."""
+        self._times[2 * self._OF_SERIES], self._times[2 * self._OF_SERIES + 1] = began, ends_by
+
+    def end_slow(self, ended: float) -> None:
+        """Record when the last message of a series ended that was not brief: its outcome is settled after that."""
+        self._times[2 * self._LAST] = ended
+
+    def last_ended(self) -> float:
+        """When the last message ended that was not brief; 0 if none has."""
+        return self._times[2 * self._LAST]
+
+    def ends_by(self, before: float | None = None, since: float = 0.0) -> float:
+        """The last instant at which a message that is handled must have ended, or has ended; read from the shared
+        memory, in any process. With ``before``, of handlings that go on, and began before that and before ``since``."""
+        times, found = self._times, [] if before is not None else [self.last_ended()]
+        for number in self._handled():
+            began, ends_by = times[2 * number], times[2 * number + 1]
+            if before is None or began < min(before, since):
+                found.append(ends_by)
+        return max(found, default=0.0)
+
+    def _handled(self) -> list[int]:
+        """Where the times are of messages whose handler has not ended."""
+        states = self._memory[self._FROM : self._SERIES_AT : self._PLACE]
+        numbers = [number for number, state in enumerate(states.rstrip(b"\0")) if state == self._IN_HAND]
+        return [*numbers, self._OF_SERIES] if self.series.is_in_hand() else numbers
+
+    def overdue(self, now: float) -> list[Reservation]:
+        """Messages that are handled for longer than they may be, in this process."""
+        times = self._times
+        late = [
+            each
+            for each, at in [*self._places.items()]
+            if self._memory[at] == self._IN_HAND and 0.0 < times[2 * ((at - self._FROM) // self._PLACE) + 1] <= now
+        ]
+        return late + (self.series.in_hand() if 0.0 < times[2 * self._OF_SERIES + 1] <= now else [])
 
     def leave(self, reservation: Reservation) -> None:
         at = self._places.pop(reservation, None)
@@ -98,9 +151,11 @@ class Flight:
         held, states = [], self._memory[self._FROM : self._SERIES_AT : self._PLACE]
         for number, state in enumerate(states.rstrip(b"\0") and states):
             if state != self._FREE:
-                at = self._FROM + number * self._PLACE
-                held.append(entries.read(self._memory, at + 1, ended=state == self._ENDED)[0])
-        return held + self.series.left_behind()
+                at, ended = self._FROM + number * self._PLACE, state == self._ENDED
+                ends_by = 0.0 if ended else self._times[2 * number + 1]
+                held.append(entries.read(self._memory, at + 1, ended=ended)[0]._replace(ends_by=ends_by))
+        ends_by = self._times[2 * self._OF_SERIES + 1]
+        return held + [each if each.ended else each._replace(ends_by=ends_by) for each in self.series.left_behind()]
 
     def uncalled(self) -> list[entries.MessageInHand]:
         """Messages that are recorded as begun, to be handled at most once, and have not begun. Read from the shared

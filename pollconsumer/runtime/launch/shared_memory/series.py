@@ -73,6 +73,10 @@ class Series:
         begun, ended, *_ = self.counts
         return self._laid[ended:begun]
 
+    def is_in_hand(self) -> bool:
+        """Whether a message's handler has not ended, in any process."""
+        return self.counts[ENDED] < self.counts[BEGUN]
+
     def in_flight(self) -> list[Reservation]:
         """The message in hand and those that are not settled, in this process."""
         begun, _, settled, _ = self.counts

@@ -61,6 +61,11 @@ class BulkCalls:
         ended = [handled._replace(attempt=each, outcome=of) for each, of in zip(call.attempts, outcomes, strict=True)]
         return ended[::-1] if isinstance(outcome.error, CallDied) else ended  # each goes to the head of the queue
 
+    def known(self, reservation: Reservation) -> Reservation | None:
+        """``reservation``, if the executor knows a call by it; None for the other messages of the call."""
+        call = self._in_hand.get(reservation)
+        return reservation if call is None or call.reservation is reservation else None
+
     def stoppable(self, reservation: Reservation) -> Reservation | None:
         """The message by which the executor knows the call of ``reservation``; None while the call has messages that
         are not to stop."""

@@ -90,7 +90,10 @@ class QuickPath:
         done: list[Done] = []
         with self._passing:
             runs = self._line_up(reserved, min(most, self._flight.series.room()), inline)
-        since = self._launch.clock() if settling.since is None else settling.since
+        now = self._launch.clock()
+        if runs:
+            self._enter([way for way, _ in runs], now)
+        since = now if settling.since is None else settling.since
         this = _Pass(inline, reserved, done, margin, since + self._horizon, base, own)
         before: _Way | None = None
         first = counts[BEGUN]  # since they are lined up
@@ -114,6 +117,11 @@ class QuickPath:
         if handled and before is not None and before.at_most_once:
             settling.urgent = True
         return handled
+
+    def _enter(self, ways: Iterable[_Way], now: float) -> None:
+        """Record until when the messages of a pass may go on: the last one begins when brief ones have passed."""
+        limit = max([way.limit for way in ways])
+        self._flight.enter_series(now, self._launch.end.ends_by(now, limit + 2 * self._horizon))
 
     def _handle_run(self, way: _Way, run: list[Reservation], this: _Pass) -> bool:
         """Handle the messages of ``run``. Returns whether the pass goes on after them. Hot path."""
@@ -163,6 +171,7 @@ class QuickPath:
                 done.append((reservation, started, ended, extra))
                 now = clock()
             if now - started > brief or now > latest:
+                self._flight.end_slow(now)
                 return False
         return True
 
@@ -218,7 +227,7 @@ class QuickPath:
             return None
         way = self._ways.get(which)
         if way is None:
-            way = self._ways[which] = _Way(handler, queue, inline)
+            way = self._ways[which] = _Way(handler, queue, inline, self._launch.end.limit(handler.timeout))
         if way.at_most_once:
             way.together = together(expected)
         return way
@@ -247,9 +256,20 @@ class _Way:
     """How a handler's messages in a queue are handled, looked up once. ``lasted``: seconds that each message of a run
     took. ``together``: how many are recorded as begun at a time, if they are handled at most once, otherwise 0."""
 
-    __slots__ = ("at_most_once", "handle", "handler", "lasted", "queue", "result_ms", "takes_context", "together")
+    __slots__ = (
+        "at_most_once",
+        "handle",
+        "handler",
+        "lasted",
+        "limit",
+        "queue",
+        "result_ms",
+        "takes_context",
+        "together",
+    )
 
-    def __init__(self, handler: Handler, queue: str, inline: Inline) -> None:
+    def __init__(self, handler: Handler, queue: str, inline: Inline, limit: float) -> None:
+        self.limit = limit
         self.handler, self.queue = handler, queue
         self.takes_context, self.at_most_once = handler.takes_context, handler.at_most_once
         self.handle = inline.turning(handler) if handler.asynchronous else handler.handle_here

@@ -85,8 +85,11 @@ class SlotRelay:
             payload = decode_payload(reservation.payload)
         except Malformed:
             return None
-        if not launch.may_begin(launch.clock() + margin):
+        began, end = launch.clock(), launch.end
+        if not launch.may_begin(began + margin):
             return None
         del reserved[0]
-        self._flight.enter(reservation, last=rows.attempts(lot.row) >= handler.max_attempts)
+        ends_by = end.ends_by(began, end.limit(handler.timeout))
+        last = rows.attempts(lot.row) >= handler.max_attempts
+        self._flight.enter(reservation, last=last, began=began, ends_by=ends_by)
         return Attempt(reservation, handler, payload)

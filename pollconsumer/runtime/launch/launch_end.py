@@ -1,0 +1,93 @@
+"""When a launch ends at the latest: whatever must be over by then asks here.
+
+A launch begins messages until its window's end, and lets each go on until that one's limit. So its end moves with what
+is in flight: both are read from the memory that it shares with its heartbeat, and nothing is written for it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from pollconsumer.core.errors import shown
+from pollconsumer.core.notation.text import printable
+from pollconsumer.runtime.launch.shared_memory.entries import MessageInHand
+from pollconsumer.runtime.launch.shared_memory.flight import Flight
+
+MOST_NAMED = 3
+
+
+class LaunchEnd:
+    """The end of a launch; instants on the monotonic clock, durations in seconds."""
+
+    def __init__(
+        self, flight: Flight, stop_before: float, grace: float, handler_limit: float = 0.0, *, bounded: bool = False
+    ) -> None:
+        """``handler_limit``: how long a message may be handled whose handler has no timeout. ``bounded``: the platform
+        ends the launch at ``stop_before``, so nothing may go on beyond that."""
+        self._flight, self.stop_before, self.grace = flight, stop_before, grace
+        self._handler_limit, self._bounded = handler_limit, bounded
+        self._longest = 0.0
+        self.when_longer: Callable[[], None] = lambda: None
+        """Called when a message may be handled for longer than any before."""
+
+    def limit(self, timeout: float | None) -> float:
+        """How long a message may be handled whose handler has this ``timeout``."""
+        return self._handler_limit if timeout is None else timeout
+
+    def ends_by(self, began: float, limit: float) -> float:
+        """When a handling that ``began`` must have ended, by its ``limit``."""
+        if limit > self._longest:
+            self._longest = limit
+            self.when_longer()
+        return min(began + limit, self.stop_before) if self._bounded else began + limit
+
+    def expect(self, limits: Iterable[float]) -> None:
+        """Make known which limits the launch's handlers have."""
+        self.ends_by(0.0, max(limits, default=0.0))
+
+    def farthest(self) -> float:
+        """The latest instant at which a handling that begins in time may have to be over."""
+        return self.stop_before if self._bounded else self.stop_before + self._longest
+
+    def latest(self) -> float:
+        """When the launch must have ended its work, by what is in flight now: at the window's end; later, at the last
+        limit of what is handled, or when a message ended that was handled beyond the window."""
+        return max(self.stop_before, self._flight.ends_by())
+
+    def hard_end(self) -> float:
+        """When the process is ended by force."""
+        return self.latest() + self.grace
+
+    def last_ended(self) -> float:
+        """When the last message ended that was not brief; 0 if none has."""
+        return self._flight.last_ended()
+
+    def what_resisted(self, now: float) -> str:
+        """What a process has in hand that is ended by force."""
+        late = [each for each in self._flight.left_behind() if 0.0 < each.ends_by <= now]
+        if not late or now < self.stop_before + self.grace:
+            return f"watchdog: the launch outlived its window and grace, {while_what(self._flight.left_behind())}"
+        return f"killed: {late[0].handler}"
+
+    def begins_until(self, now: float) -> float:
+        """Until when other slots may begin messages: the window's end; later, while a handling goes on that began
+        before that and has lasted for longer than the grace, until the last limit of these."""
+        return self.stop_before if self._bounded else max(self.stop_before, self._long_until(now))
+
+    def goes_on(self, now: float) -> bool:
+        """Whether a handling has lasted for longer than the grace, and is within its limit."""
+        return now < self._long_until(now)
+
+    def _long_until(self, now: float) -> float:
+        return self._flight.ends_by(before=self.stop_before, since=now - self.grace)
+
+
+def while_what(left_behind: list[MessageInHand]) -> str:
+    """What a launch that is ending by force has in hand, for a line about it."""
+    in_hand = [message for message in left_behind if not message.ended]
+    shown_ids = [
+        f"{shown(message.id.decode('utf-8', 'replace'))} ({message.handler})" for message in in_hand[:MOST_NAMED]
+    ]
+    if len(in_hand) > MOST_NAMED:
+        shown_ids.append(f"{len(in_hand) - MOST_NAMED} more")
+    return printable(f"while handling {', '.join(shown_ids)}") if in_hand else "with nothing in hand"
