@@ -87,7 +87,11 @@ def meet(name: str) -> None:
 def hang() -> None:
     note("hang")
     while True:
-        time.sleep(0.01)
+        try:
+            while True:
+                time.sleep(0.01)
+        except BaseException:
+            pass
 
 def keep_interpreter() -> None:
     """Hold its lock for good, without the processor: wait for a mutex that this thread has."""
@@ -271,6 +275,8 @@ class Site:
                 "1ms",
                 "--grace",
                 "500ms",
+                "--handler-limit",
+                "1s",
             ]
             done = self.command("run", *window, *options)
             if times() > before:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LONG = ["run", "--timeout", "10m"]
 SHORT = ["--timeout", "4s", "--min-margin", "500ms", "--estimated-duration", "1ms", "--grace", "500ms"]
+LIMITED = [*SHORT, "--handler-limit", "1s"]
 
 DIES_BEFORE_IT_ANNOUNCES_ITSELF = """
 from pollconsumer.store.queues.upkeep import Upkeep
@@ -102,7 +103,7 @@ def test_a_module_that_closes_every_descriptor_costs_the_launch_nothing(site: Si
 @pytest.mark.ends_with(1)
 def test_the_ledger_says_how_a_launch_ended_that_was_suspended_until_its_lease_was_taken(site: Site) -> None:
     site.enqueue("hold", name="a")
-    first = site.start("run", *SHORT)
+    first = site.start("run", *LIMITED)
     site.await_note("begin a")
     first.send_signal(signal.SIGSTOP)
     over = time.monotonic() + 5
@@ -122,7 +123,7 @@ def test_a_launch_of_which_a_handler_made_another_program_keeps_the_lease_for_no
 ) -> None:
     add(site, BECOMES_ANOTHER_PROGRAM)
     message = site.enqueue("become")
-    launch = site.start("run", *SHORT)
+    launch = site.start("run", *LIMITED)
     site.await_note("become")
     site.await_release()
     assert launch.poll() is None

@@ -114,11 +114,11 @@ def test_a_handler_waits_for_a_message_that_another_launch_can_handle(site: Site
 
 
 @KINDS
-def test_a_wait_ends_with_the_window_where_nobody_handles_the_message(site: Site, handler: str) -> None:
+def test_a_wait_ends_with_the_limit_of_its_handler_where_nobody_handles_the_message(site: Site, handler: str) -> None:
     message = site.enqueue(handler, queue="apart")
     assert site.outlast("waits for", "--queue", "default").returncode == 0
     found = site.json("status", message)
     assert (found["state"], found["attempts"]) == ("scheduled", 1)
     (awaited,) = awaited_by(site)
-    said = f"cannot wait for message: {awaited} of queue apart, which is ready; the window of this launch ends"
+    said = f"cannot wait for message: {awaited} of queue apart, which is ready; the limit of its handler ends"
     assert found["last_error"] == f"WaitRefused: {said}"

@@ -290,7 +290,7 @@ class _LookTimes:
             raise TimeoutError(f"message {message_id} is still {state} after {self._timeout}")
         if self._slots is not None:
             if self._slots.seconds_left() <= 0:
-                raise WaitRefused(message_id, queue, state, "the window of this launch ends")
+                raise WaitRefused(message_id, queue, state, "the limit of its handler ends")
             left = min(left, self._slots.seconds_left())
         self._pause = min(LONGEST_PAUSE, pause * 2)
         return min(pause, left)

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from pollconsumer.runtime.handling.in_hand import IN_SLOT, InHand
 
+SAID_BEFORE = 0.2
+
 
 class ServedQueues(NamedTuple):
     """What a launch serves, with ``slots`` slots, until ``latest()``, on the monotonic clock. ``shared``: by its
@@ -54,8 +56,8 @@ class SlotWaits:
             self._waiting.pop(waiting, None)
 
     def seconds_left(self) -> float:
-        """Seconds until the launch's end."""
-        return self.serving.latest() - time.monotonic()
+        """Seconds for which a wait may go on: its handler is to say why it ends, just before its limit."""
+        return self.serving.latest() - SAID_BEFORE - time.monotonic()
 
     def may_be_stuck(self, waiting: InHand | None, queue: str, awaited: str) -> bool:
         """Whether no slot of this launch can handle the ``awaited`` message, which has not ended, of that queue."""

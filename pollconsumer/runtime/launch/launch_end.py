@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterable
 
 from pollconsumer.core.errors import shown
 from pollconsumer.core.notation.text import printable
+from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.runtime.launch.shared_memory.entries import MessageInHand
 from pollconsumer.runtime.launch.shared_memory.flight import Flight
 
 MOST_NAMED = 3
+REMEDY = 'give it isolation="process", or a timeout that it keeps'
+"""What to do about a handler that cannot be interrupted."""
 
 
 class LaunchEnd:
@@ -63,11 +66,15 @@ class LaunchEnd:
         return self._flight.last_ended()
 
     def what_resisted(self, now: float) -> str:
-        """What a process has in hand that is ended by force."""
-        late = [each for each in self._flight.left_behind() if 0.0 < each.ends_by <= now]
-        if not late or now < self.stop_before + self.grace:
-            return f"watchdog: the launch outlived its window and grace, {while_what(self._flight.left_behind())}"
-        return f"killed: {late[0].handler}"
+        """Why a process is ended by force, for a line about it: the message that did not stop, and the remedy."""
+        left_behind = self._flight.left_behind()
+        late = [each for each in left_behind if 0.0 < each.ends_by <= now]
+        if not late:
+            return f"watchdog: the launch outlived its window and grace, {while_what(left_behind)}"
+        one, within = late[0], format_duration(self.grace)
+        limit = format_duration(round(one.ends_by - one.began, 1))
+        what = f"{one.handler} did not stop within {within} after its limit of {limit} (message {_name(one)})"
+        return printable(f"killed: {what}; {REMEDY}")
 
     def begins_until(self, now: float) -> float:
         """Until when other slots may begin messages: the window's end; later, while a handling goes on that began
@@ -85,9 +92,11 @@ class LaunchEnd:
 def while_what(left_behind: list[MessageInHand]) -> str:
     """What a launch that is ending by force has in hand, for a line about it."""
     in_hand = [message for message in left_behind if not message.ended]
-    shown_ids = [
-        f"{shown(message.id.decode('utf-8', 'replace'))} ({message.handler})" for message in in_hand[:MOST_NAMED]
-    ]
+    shown_ids = [f"{_name(message)} ({message.handler})" for message in in_hand[:MOST_NAMED]]
     if len(in_hand) > MOST_NAMED:
         shown_ids.append(f"{len(in_hand) - MOST_NAMED} more")
     return printable(f"while handling {', '.join(shown_ids)}") if in_hand else "with nothing in hand"
+
+
+def _name(message: MessageInHand) -> str:
+    return shown(message.id.decode("utf-8", "replace"))

@@ -131,6 +131,8 @@ class Parent:
             os.kill(self._pid, CALL)
 
     def kill(self) -> None:
-        """End it by a signal at which faulthandler writes its stacks."""
+        """End it by a signal at which faulthandler writes its stacks; but not a program by which a handler has replaced
+        it (exec)."""
         with suppress(OSError):
-            os.kill(self._pid, signal.SIGABRT)
+            if os.readlink(f"/proc/{self._pid}/exe") == os.readlink("/proc/self/exe"):  # noqa: PTH115  as text
+                os.kill(self._pid, signal.SIGABRT)

@@ -136,9 +136,10 @@ def give_back(
     lease. ``leave_output`` is called before a wait for the store: whoever reads the output must not wait as well."""
     ended, end = clocks.boot_time(), LaunchEnd(progress.flight, tenure.stop_before, tenure.grace)
     if progress.ended()[0] is None:
-        tell(f"error: launch died: {while_what(progress.flight.left_behind())}; the next launch goes on")
-        # The C watchdog cannot record that it struck; the time shows it.
         struck = clocks.monotonic() >= end.hard_end()
+        died = f"launch died: {while_what(progress.flight.left_behind())}"
+        tell(f"error: {end.what_resisted(clocks.monotonic()) if struck else died}; the next launch goes on")
+        # The C watchdog cannot record that it struck; the time shows it.
         progress.end(*((StopReason.WATCHDOG, 1) if struck else (StopReason.DIED, -1)))
     entry = tenure.entry(progress, ended)
     until = max(end.hard_end(), clocks.monotonic() + RELEASE_BUDGET)

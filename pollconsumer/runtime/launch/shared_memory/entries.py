@@ -18,13 +18,14 @@ SIZE = _HEAD.size + 3 * LONGEST
 
 class MessageInHand(NamedTuple):
     """A message that is handled or not settled yet. ``ended``: its handler has. ``last``: its last attempt.
-    ``ends_by``: when its handler must have ended, on the monotonic clock."""
+    ``began`` and ``ends_by``: when its handler began, and must have ended, on the monotonic clock."""
 
     queue: str
     id: bytes
     handler: str
     ended: bool
     last: bool
+    began: float = 0.0
     ends_by: float = 0.0
 
 

@@ -152,10 +152,12 @@ class Flight:
         for number, state in enumerate(states.rstrip(b"\0") and states):
             if state != self._FREE:
                 at, ended = self._FROM + number * self._PLACE, state == self._ENDED
-                ends_by = 0.0 if ended else self._times[2 * number + 1]
-                held.append(entries.read(self._memory, at + 1, ended=ended)[0]._replace(ends_by=ends_by))
-        ends_by = self._times[2 * self._OF_SERIES + 1]
-        return held + [each if each.ended else each._replace(ends_by=ends_by) for each in self.series.left_behind()]
+                held.append(self._timed(entries.read(self._memory, at + 1, ended=ended)[0], number))
+        return held + [self._timed(each, self._OF_SERIES) for each in self.series.left_behind()]
+
+    def _timed(self, message: entries.MessageInHand, number: int) -> entries.MessageInHand:
+        began, ends_by = self._times[2 * number], self._times[2 * number + 1]
+        return message if message.ended else message._replace(began=began, ends_by=ends_by)
 
     def uncalled(self) -> list[entries.MessageInHand]:
         """Messages that are recorded as begun, to be handled at most once, and have not begun. Read from the shared
