@@ -57,7 +57,7 @@ def test_what_is_left_after_the_window_counts_from_its_end_whatever_pause_began_
 
 def test_a_launch_tells_once_of_a_store_that_has_been_away_for_three_seconds_and_until_when_it_asks() -> None:
     clock, told = Clock(), list[Event]()
-    patient = WindowPatience(Window(0.0, 60.0), lambda: False, 10.0, clock, told.append)
+    patient = WindowPatience(LaunchEnd(LaunchProgress().flight, 60.0, 10.0), lambda: False, clock, told.append)
     for _ in range(2):
         patient.missed("redis://a", "refused", first=True)
         patient.pause(2.5)

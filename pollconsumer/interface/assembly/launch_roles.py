@@ -120,7 +120,10 @@ def launch_consumer(
     """Run one launch of the consumer. ``linger`` in seconds; ``reports_completed``: see `LaunchPlan`."""
     programs = _programs(settings)
     plan = plan_of(settings, settings.consumer)._replace(
-        reports_completed=reports_completed, if_free=if_free, handler_limit=settings.consumer.handler_limit
+        reports_completed=reports_completed,
+        if_free=if_free,
+        handler_limit=settings.consumer.handler_limit,
+        window_is_budget=OUTCOME_VARIABLE in os.environ,  # a request waits for the launch
     )
     options_of = partial(consumer_options, settings, until_empty=until_empty, linger=linger, max_messages=max_messages)
     role = ConsumerRole(settings, programs, options_of)
