@@ -325,7 +325,7 @@ def test_a_message_that_can_never_work_becomes_a_dead_letter_with_a_warning(site
     message = site.enqueue("fatal")
     done = site.drain()
     assert done.returncode == 0
-    dead = f"dead letter: {message} (fatal), attempt 1: Fatal: never again (handlers.py:59)"
+    dead = f"dead letter: {message} (fatal), attempt 1: Fatal: never again (handlers.py:63)"
     assert done.stderr == f"pollconsumer: warning: {dead}\n"
     assert site.state(message) == "dead"
 
