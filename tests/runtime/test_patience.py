@@ -85,6 +85,19 @@ def test_a_call_tells_its_patience_of_each_answer_that_is_missing(tmp_path: Path
     assert not any(first for _, first in missed[1:])
 
 
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_the_outcome_of_a_handler_that_took_windows_is_worth_the_grace_after_its_end(interrupted: bool) -> None:
+    clock, flight = Clock(), LaunchProgress().flight
+    patient = WindowPatience(LaunchEnd(flight, 60.0, 10.0), lambda: interrupted, clock)
+    clock.now = 30.0
+    patient.left()  # a signal has come: the short time of the launch's end begins
+    clock.now = 200.0
+    flight.end_slow(200.0)
+    while patient.left() > 0:
+        patient.pause(0.7)
+    assert clock.now == pytest.approx(209.5)
+
+
 def test_a_connection_waits_for_an_answer_as_long_as_its_caller_can() -> None:
     waited: list[float] = []
 
