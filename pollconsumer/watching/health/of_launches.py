@@ -108,7 +108,7 @@ def _of_overruns(recent: Sequence[Mapping[str, Any]], queues: str, expected: Exp
     target = expected.overrun_target or _target(judged)
     if len(known) >= FEWEST_JUDGED and sum(known) >= max(FEWEST_OVERRUNS, OFTEN * target * len(known)):
         yield Finding(
-            "overruns", queues, f"launches outlast their window ({queues})", f"{sum(known)} of the last {len(known)}",
+            "overruns", queues, f"launches run over their end ({queues})", f"{sum(known)} of the last {len(known)}",
             "raise tolerance_factor or min_margin, lower overrun_target, or give handlers a timeout",
         )  # fmt: skip
 

@@ -145,12 +145,12 @@ def _of_served(queue: QueueFacts, serving: Sequence[LaunchGroup]) -> Iterator[Fi
     if queue.oldest_ready is not None and queue.oldest_ready > longest and not queue.paused:
         yield Finding(
             "oldest_ready", queue.name, f"queue {queue.name} is behind",
-            f"its oldest ready message waits since {format_duration(queue.oldest_ready)}, {queue.ready} are ready",
+            f"its oldest ready message has waited {format_duration(queue.oldest_ready)}, {queue.ready} are ready",
             "raise consumer.concurrency or consumer.instances, or the queue's limits",
         )  # fmt: skip
     if queue.overdue_by is not None and queue.overdue_by > longest and not queue.paused:
         yield Finding(
-            "overdue", queue.name, f"messages of queue {queue.name} are not promoted",
+            "overdue", queue.name, f"messages of queue {queue.name} are due and not moved to it",
             f"{queue.overdue} overdue, the oldest since {format_duration(queue.overdue_by)}",
             "launches come, and do not reach them: look at the log of one (run -v)",
         )  # fmt: skip
@@ -173,7 +173,7 @@ def _of_recurrences(facts: Facts, groups: Sequence[LaunchGroup], deserted: set[s
             )  # fmt: skip
         elif each.owners and each.queue not in deserted and not there & {*each.owners}:
             yield Finding(
-                "recurrence_unowned", each.name, f"nobody defines recurrence {each.name}", " ".join(each.owners),
+                "recurrence_unowned", each.name, f"no launch defines recurrence {each.name}", " ".join(each.owners),
                 f"launch these again, or remove it ('pollconsumer recurrences remove {each.name}')",
             )  # fmt: skip
 
