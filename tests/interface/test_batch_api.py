@@ -141,7 +141,12 @@ def test_a_batch_calls_back_when_all_members_are_completed(sandbox: Sandbox) -> 
     assert told == [("then", counts), ("ended", counts)]
     found = app.batches.get("import")
     assert found.wait().state == "ended"
-    assert [*found.results()] == [("import.0", 0), ("import.1", 2), ("import.2", 4), ("import.3", "x")]
+    assert [(each.id, each.result) for each in found.results()] == [
+        ("import.0", 0),
+        ("import.1", 2),
+        ("import.2", 4),
+        ("import.3", "x"),
+    ]
     assert [each.id for each in app.batches] == ["import"]
 
 
@@ -255,7 +260,10 @@ def test_results_outlive_their_members_and_are_passed_over_after_that(sandbox: S
     found = app.batches.get("import")
     assert [each.id for each in found.members("completed")] == ["import.3"]
     sandbox.run_for("16h", every="8h")
-    assert (found.status().completed, [*found.results()]) == (4, [("import.2", 3), ("import.3", 4)])
+    assert (found.status().completed, [(each.id, each.result) for each in found.results()]) == (
+        4,
+        [("import.2", 3), ("import.3", 4)],
+    )
 
 
 def test_a_callback_that_fails_leaves_its_batch_and_the_members_as_they_are(sandbox: Sandbox) -> None:

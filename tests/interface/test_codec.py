@@ -176,7 +176,7 @@ def test_chains_callbacks_and_batches_are_unreadable(app: PollConsumer, sandbox:
     assert told.count((SECRET, SECRET)) == 2
     assert (SECRET, [SECRET] * 3) in told
     assert (SECRET, None) in told
-    assert [result for _, result in app.batches.get("import").results()] == [SECRET] * 3
+    assert [each.result for each in app.batches.get("import").results()] == [SECRET] * 3
 
 
 def test_what_recurs_and_what_it_has_found_is_unreadable(app: PollConsumer, sandbox: Sandbox) -> None:

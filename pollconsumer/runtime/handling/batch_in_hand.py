@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.lifecycle import State
@@ -14,16 +15,23 @@ from pollconsumer.runtime.new_batches import member_of
 from pollconsumer.runtime.new_messages import Sendable
 
 
-class MemberOutcome(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class MemberOutcome:
     """How a member ended. ``error``: the last one, if it is not completed; ``result``: that of a completed one.
-    ``handler``: empty if only the result is kept."""
+    ``index``: its number in the batch, from 0, as of ``context.batch.index``. ``handler``: empty if only the result is
+    kept. ``payload``: None if it was dropped, as of members that are completed or cancelled."""
 
     id: str
-    number: int
+    index: int
     handler: str
     state: State
     result: Any
     error: str | None
+    payload: dict[str, Any] | None
+    headers: Mapping[str, str]
+
+
+FAILED = (State.DEAD, State.CANCELLED, State.EXPIRED)
 
 
 class BatchInHand:
@@ -91,9 +99,8 @@ class BatchInHand:
         return self._outcomes("results")
 
     def failures(self) -> Iterator[MemberOutcome]:
-        """The members that are dead, cancelled or expired, in the order of their numbers."""
-        failed = (State.DEAD, State.CANCELLED, State.EXPIRED)
-        return (each for each in self._outcomes("failed") if each.state in failed)  # but for those that were redriven
+        """The members that are dead, cancelled or expired now, in the order of their numbers."""
+        return (each for each in self._outcomes("failed") if each.state in FAILED)  # but for those that were redriven
 
     def add(self, member: Sendable) -> str:
         """Add a member, ``handler.args(…)`` or a chain, with the completion of this one, or not at all. Returns its id.
@@ -116,5 +123,5 @@ class BatchInHand:
         at: int | None = 0
         while at is not None:
             found, at = self._ask("members", self._home, self.id, which, at)
-            for message_id, number, handler, state, result, error in found:
-                yield MemberOutcome(message_id, number, handler, State(state), result, error)
+            for message_id, index, handler, state, *rest in found:
+                yield MemberOutcome(message_id, index, handler, State(state), *rest)

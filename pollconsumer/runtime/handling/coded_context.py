@@ -57,7 +57,7 @@ class CodedContext(Context):
         if question[0] != "members":
             return answer
         found, after = answer
-        return [(*each[:4], self._decoded(each[4]), *each[5:]) for each in found], after
+        return [(*each[:4], self._decoded(each[4]), each[5], self._decoded(each[6]), each[7]) for each in found], after
 
     def _opened_journal(self) -> Journal:
         if self._own_journal is None:

@@ -31,10 +31,12 @@ def answer_about(producer: Producer, sequel: bytes, what: str, home: str, batch_
     if what == "status":
         return {name: getattr(batch, name) for name in _TOLD}
     found, after = reader.page(batch, *more)
-    return [_outcome(each) for each in found], after
+    return [outcome_of(each) for each in found], after
 
 
-def _outcome(message: Message) -> tuple[Any, ...]:
+def outcome_of(message: Message) -> tuple[Any, ...]:
+    """How a member ended, as a `MemberOutcome` in values of JSON."""
     member = member_of(message.id)
     number = member[1] if member else None
-    return message.id, number, message.handler, str(message.state), message.result, message.last_error
+    ended = message.id, number, message.handler, str(message.state), message.result, message.last_error
+    return *ended, message.payload, dict(message.headers)

@@ -14,7 +14,9 @@ from pollconsumer.core.spans import seconds_in
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.interface.settings.values import parse_word
+from pollconsumer.runtime.handling.batch_in_hand import FAILED, MemberOutcome
 from pollconsumer.runtime.handling.waits import slot_waits
+from pollconsumer.runtime.session.batch_answers import outcome_of
 from pollconsumer.store.batch_interventions import BatchInterventions, CancelledMembers
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.reading.batch_reader import UNFINISHED, BatchReader, BatchStatus
@@ -77,10 +79,20 @@ class BatchHandle:
             if wanted is None or message.state is wanted:
                 yield self._app.handle_of(message)
 
-    def results(self) -> Iterator[tuple[str, Any]]:
-        """The id and the result of each completed member, in the order of their numbers; read a page at a time. Of one
-        that is forgotten as long as its result is kept: its handler's ``result_ttl``, two days at least."""
-        return ((message.id, self._app.decoded(message).result) for message in self._members("results"))
+    def results(self) -> Iterator[MemberOutcome]:
+        """The completed members with their results, as ``context.batch.results()`` gives them, in the order of their
+        numbers; read a page at a time. Of one that is forgotten as long as its result is kept: its handler's
+        ``result_ttl``, two days at least."""
+        return self._outcomes("results")
+
+    def failures(self) -> Iterator[MemberOutcome]:
+        """The members that are dead, cancelled or expired now, as ``context.batch.failures()`` gives them."""
+        return (each for each in self._outcomes("failed") if each.state in FAILED)
+
+    def _outcomes(self, which: str) -> Iterator[MemberOutcome]:
+        for message in self._members(which):
+            message_id, index, handler, state, *rest = outcome_of(self._app.decoded(message))
+            yield MemberOutcome(message_id, index, handler, State(state), *rest)
 
     def wait(self, timeout: Span | None = None) -> BatchStatus:
         """Wait until the batch has ended, is abandoned or has expired. Returns how it is then. TimeoutError after
