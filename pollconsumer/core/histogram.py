@@ -52,6 +52,11 @@ class Histogram:
         for bucket, count in other.counts.items():
             self.counts[bucket] += count
 
+    @property
+    def longest(self) -> float:
+        """The upper bound of the longest duration; there is one at least."""
+        return BOUNDS[max(self.counts)]
+
     def up_to(self, longest: float) -> Histogram:
         """The durations of at most ``longest``, and those in its bucket. Where longer ones are left out, the sum is
         that of the others' upper bounds: at most 4.4 % too great for durations of a millisecond or more."""

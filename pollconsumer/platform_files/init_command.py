@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from pollconsumer.core.errors import UsageError
+from pollconsumer.core.errors import UsageError, suggestion
 from pollconsumer.core.notation.cron_expression import five_fields
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.assembly.handlers import load_handlers
@@ -55,6 +55,7 @@ class Asked(NamedTuple):
     uninstalls: bool
     schedule: str | None
     image: str | None
+    apart: tuple[str, ...]
 
 
 @click.command(
@@ -80,6 +81,7 @@ class Asked(NamedTuple):
     type=CRON,
     help="When the platform starts launches. Default: consumer.schedule, or each minute.",
 )
+@click.option("--queue", "apart", multiple=True, help="A queue that gets a line of its own, for long work (cron only).")
 @click.option("--image", cls=Once, metavar="NAME", help=f"The image of {', '.join(WITH_IMAGE)}.")
 def init(**options: Any) -> None:
     """Print the files that a platform needs to launch this configuration, or write them.
@@ -108,6 +110,8 @@ def _refuse_contradictions(asked: Asked) -> None:
         _refuse_beside_crontab(asked)
     elif asked.force and asked.directory is None:
         raise UsageError("--force", fix="it is about files that exist: give --write DIR, too")
+    if asked.apart and asked.platform != "cron":
+        raise UsageError("--queue", asked.apart[0], "only cron has a line of its own for a queue")
     if asked.image is not None and asked.platform not in WITH_IMAGE:
         raise UsageError("--image", asked.image, f"only {', '.join(WITH_IMAGE)} have an image")
 
@@ -118,7 +122,7 @@ def _refuse_beside_crontab(asked: Asked) -> None:
         raise UsageError(option, asked.platform, "only cron has a crontab of yours")
     if asked.installs and asked.directory is not None:
         raise UsageError(option, fix="it writes to your crontab: leave --write away")
-    if asked.uninstalls and (asked.installs or asked.force or asked.directory or asked.schedule):
+    if asked.uninstalls and (asked.installs or asked.force or asked.directory or asked.schedule or asked.apart):
         raise UsageError("--uninstall", fix="it goes with no other option")
 
 
@@ -150,7 +154,8 @@ def _installation(asked: Asked) -> Installation:
         user,
         five_fields(asked.schedule or settings.consumer.schedule or EVERY_MINUTE),
         environment=variables | flags,
-        queues=_queues(settings) if asked.platform == "keda" else (),
+        queues=_apart(settings, asked.apart) if asked.platform == "keda" or asked.apart else (),
+        apart=asked.apart,
         data=data,
         data_home=data.parent if data and not settings.data and data.parent != home / ".local" / "share" else None,
         read=(Path(sys.base_prefix),),
@@ -197,6 +202,15 @@ def _queues(settings: Settings) -> tuple[str, ...]:
     if settings.consumer.queues:
         return served_queues(settings, {})
     return served_queues(settings, load_handlers(settings))
+
+
+def _apart(settings: Settings, apart: tuple[str, ...]) -> tuple[str, ...]:
+    """The queues of all launches. UsageError for one of ``apart`` that no launch would serve."""
+    queues = _queues(settings)
+    for queue in apart:
+        if queue not in queues:
+            raise UsageError("--queue", queue, suggestion(queue, queues))
+    return queues
 
 
 def _print(files: list[File]) -> None:

@@ -43,7 +43,8 @@ class Installation:
     """What the files depend on. ``program``: the words that run pollconsumer. ``schedule``: the platform's schedule.
     ``environment``: variables in force that the configuration file does not have. ``data``: the embedded server's
     directory. ``data_home``: its XDG_DATA_HOME, if that is not the user's default. ``read``: further directories that a
-    launch reads. ``written_to``: where the files are, else where they are expected, beside the configuration."""
+    launch reads. ``apart``: those of ``queues`` that a launch of its own serves. ``written_to``: where the files are,
+    else where they are expected, beside the configuration."""
 
     settings: Settings
     program: tuple[str, ...]
@@ -54,6 +55,7 @@ class Installation:
     data: Path | None = None
     data_home: Path | None = None
     read: tuple[Path, ...] = ()
+    apart: tuple[str, ...] = ()
     image: str | None = None
     written_to: Path | None = None
 
@@ -110,6 +112,12 @@ class Installation:
     def run(self, *options: str, schedule: str | None = None) -> tuple[str, ...]:
         """The command of a launch, on this machine."""
         return (*self.program, *self._run(self.settings.config, options, schedule))
+
+    def launches(self) -> list[tuple[str, ...]]:
+        """The commands of the launches of a tick: one for all queues, or one for those apart and one for the rest."""
+        rest = [queue for queue in self.queues if queue not in self.apart]
+        parts = [each for each in (rest, [*self.apart]) if each] if self.apart else [[]]
+        return [self.run(*(word for queue in part for word in ("--queue", queue))) for part in parts]
 
     def move(self) -> tuple[str, ...]:
         told = () if self.schedule == self.settings.mover.schedule else ("--schedule", self.schedule)

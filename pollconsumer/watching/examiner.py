@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pollconsumer.core.histogram import BOUNDS
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import Leases
@@ -148,7 +147,7 @@ class Examiner:
         return {handler: round(count * counts.parked / len(ids)) for handler, count in handlers.items()}
 
     def _slowest(self, group: str) -> dict[str, float]:
-        return {name: BOUNDS[max(each.counts)] for name, each in self._leases.remembered(group).items()}
+        return {name: each.longest for name, each in self._leases.remembered(group).items()}
 
 
 def _is_same(program: str, other: str) -> bool:

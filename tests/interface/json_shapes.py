@@ -277,6 +277,7 @@ queues                      list of text              ["default"]
 handlers                    list of text              ["report"]
 aliases                     object                    {}                             alias → its handler
 commands                    object                    {}                             handler → command, queue, timeout
+long_work                   object                    {}                             handler → what waits for it
 rates                       object
 rates.queues                object                    {}
 rates.handlers              object                    {}

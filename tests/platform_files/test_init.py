@@ -653,3 +653,13 @@ def test_a_client_of_the_users_is_found_by_a_launch_anywhere_but_not_by_keda() -
         assert not [text for text in texts if re.search("STORE.{1,4}embedded", text)]
     with pytest.raises(ConfigurationError, match="client: bring:client; KEDA reads the store itself: name its URL"):
         files_of("keda", installed(settings, queues=(QUEUE,)))
+
+
+def test_a_queue_apart_has_a_line_of_its_own_and_another_line_has_all_the_others(run: Any, place: Path) -> None:
+    (place / "config.toml").write_text('[consumer]\nqueues = ["default", "mail", "slow"]\nschedule = "* * * * *"\n')
+    _, shown, _ = run("init", "cron", "--queue", "slow")
+    launches = [line.rpartition("config.toml")[2] for line in shown.splitlines() if " run --config" in line]
+    assert launches == [" --queue default --queue mail", " --queue slow"]
+    code, _, said = run("init", "cron", "--queue", "slwo")
+    assert (code, "--queue: slwo; did you mean slow?" in said) == (2, True)
+    assert run("init", "systemd", "--queue", "slow")[0] == 2

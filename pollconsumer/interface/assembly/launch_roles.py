@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from logging import INFO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,6 +76,7 @@ class ConsumerRole:
                 extra=about("no handlers", kind=STANDING),
             )
         queues = served_queues(settings, handlers)
+        _tell_of_long_work(settings, handlers, queues)
         names = sha256("\n".join(sorted(handlers)).encode("utf-8", "surrogateescape"))[:8]
 
         def work(launch: Launch) -> StopReason:
@@ -106,6 +108,16 @@ class ConsumerRole:
         begin_hooks()
         options = self._options_of(queues, launch.plan.launcher.rule)
         return options._replace(new_monitors=partial(_monitors, self._settings, launch), min_margin=launch.min_margin)
+
+
+def _tell_of_long_work(settings: Settings, handlers: Mapping[str, Handler], queues: tuple[str, ...]) -> None:
+    """Tell a person of handlers that may outlast the window, by their timeouts, and keep others waiting."""
+    window = settings.consumer.timeout
+    if log.isEnabledFor(INFO):  # few launches are watched
+        from pollconsumer.interface.assembly.long_work import long_handlers
+
+        for each in long_handlers(handlers, queues, window, {}, settings.commands):
+            log.info("%s", each)
 
 
 def launch_consumer(

@@ -17,9 +17,9 @@ def files(installation: Installation) -> list[File]:
     text = render(
         "crontab",
         mail_to=installation.user,
+        launches="\n".join(_launches(installation)),
         schedule=installation.schedule,
         hourly=HOURLY,
-        run=_command(installation, installation.run()),
         doctor=_command(installation, installation.doctor()),
         move=_command(installation, installation.move()),
     )
@@ -31,8 +31,12 @@ def files(installation: Installation) -> list[File]:
 
 def entries(installation: Installation) -> list[str]:
     """Lines to stand among others of a user: they bring their variables, and set none for what follows them."""
-    commands = ((installation.schedule, installation.run()), (HOURLY, installation.doctor()))
-    return [f"{schedule} {_command(installation, words)}" for schedule, words in commands]
+    return [*_launches(installation), f"{HOURLY} {_command(installation, installation.doctor())}"]
+
+
+def _launches(installation: Installation) -> list[str]:
+    """A line for each launch that the platform starts at a tick."""
+    return [f"{installation.schedule} {_command(installation, words)}" for words in installation.launches()]
 
 
 def _command(installation: Installation, words: tuple[str, ...]) -> str:

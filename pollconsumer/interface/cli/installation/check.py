@@ -7,7 +7,7 @@ import shlex
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -26,13 +26,13 @@ from pollconsumer.interface.assembly import log_outputs
 from pollconsumer.interface.assembly.configured_recurrences import load_recurrences
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.launch_roles import served_queues
+from pollconsumer.interface.assembly.long_work import LongHandler, long_handlers
 from pollconsumer.interface.assembly.rate_table import described, rates_of
 from pollconsumer.interface.cli.group import current_settings, limit_command
 from pollconsumer.interface.cli.installation.command_timeouts import (
     described_commands,
     longest_launch,
     own_queues,
-    timeouts_missed,
 )
 from pollconsumer.interface.cli.installation.next_window import described_window, next_window
 from pollconsumer.interface.cli.output import given_row, print_json, print_table
@@ -52,6 +52,7 @@ from pollconsumer.runtime.system.watchdog import Watchdog
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.leases import Leases
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.rights import LAUNCH, lacking
 from pollconsumer.store.server import NO_SERVICE, QueueService, now_ms, service_of
@@ -103,6 +104,7 @@ def check(compat: bool, as_json: bool) -> int:
         "handlers": sorted({handler.name for handler in handlers.values()}),
         "aliases": dict(sorted(aliases_among(handlers).items())),
         "commands": described_commands(settings, handlers, own_queues(queues, past), longest_launch(settings, windows)),
+        "long_work": {each.name: str(each) for each in _long_work(settings, handlers, queues, past, windows, wire)},
         "rates": rates_of(settings, handlers),
         "recurrences": sorted(each.name for each in recurrences),
         "next_occurrences": _next_occurrences(recurrences, now),
@@ -161,6 +163,25 @@ def _earlier_launches(wire: Wire | None, settings: Settings) -> list[dict[str, A
         return Inspector(wire, settings.namespace).launches(LAUNCHES_LEARNED_FROM)
     except PermissionDenied:
         return []
+
+
+def _long_work(
+    settings: Settings,
+    handlers: Mapping[str, Handler],
+    queues: Collection[str],
+    past: Sequence[Mapping[str, Any]],
+    windows: Mapping[str, Any],
+    wire: Wire | None,
+) -> list[LongHandler]:
+    """The handlers that may outlast the window of this configuration's launches, by timeouts and earlier launches."""
+    measured: dict[str, float] = {}
+    if wire is not None and past:
+        with suppress(PermissionDenied):
+            remembered = Leases(wire, settings.namespace).remembered(f"consumer:{','.join(sorted(queues))}")
+            measured = {name: each.longest for name, each in remembered.items()}
+    own = own_queues(queues, past)
+    served = [queue for queue in queues if queue in own]
+    return [*long_handlers(handlers, served, windows["consumer"]["window_seconds"], measured, settings.commands)]
 
 
 def _places_of(settings: Settings, wire: Wire | None, state: Path | None) -> dict[str, Any]:
@@ -322,7 +343,6 @@ def _unchecked_arguments() -> dict[str, str]:
 def _print(report: dict[str, Any], settings: Settings, runs: str, not_served: list[str], roles: Sequence[str]) -> None:
     """Print the report as a table. ``runs``: whether the embedded server does; ``roles``: whose windows are shown."""
     no_state = "none" if settings.state == NO_STATE else "none can be written, set state to a directory"
-    longest = longest_launch(settings, report)
     rows: list[tuple[str, object]] = [
         ("store", f"{report['store']}, {runs}" if settings.is_embedded else report["store"]),
         *given_row("primary", report["primary"]),
@@ -341,7 +361,7 @@ def _print(report: dict[str, Any], settings: Settings, runs: str, not_served: li
             for path in report["group_writable"]
         ),
         *((f"command {name}", shlex.join(command["command"])) for name, command in report["commands"].items()),
-        *timeouts_missed(report["commands"], longest),
+        *(("long work", each) for each in report["long_work"].values()),
         *described(report["rates"]),
         *((f"recurrence {name}", _described_next(each)) for name, each in report["next_occurrences"].items()),
         *(("not served here", problem) for problem in not_served),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.programs.command import Command
@@ -36,17 +35,3 @@ def longest_launch(settings: Settings, windows: Mapping[str, Any]) -> float:
     """Seconds that a launch lasts at most: its window, and the grace until the watchdog ends it."""
     seconds: float = windows["consumer"]["window_seconds"] + settings.consumer.grace
     return seconds
-
-
-def timeouts_missed(commands: Mapping[str, Any], longest: float) -> Iterator[tuple[str, object]]:
-    """Problems with programs whose timeout is later than the watchdog, which ends them first."""
-    most = f"the {format_duration(longest)} of window and grace"
-    for name, command in commands.items():
-        seconds = command["timeout_seconds"]
-        if command["fits"] is not False:
-            continue
-        if seconds is None:
-            yield f"timeout of {name}", f"none: the watchdog ends it after {most}, with its launch"
-        else:
-            longer = f"{format_duration(seconds)}, longer than {most}: the watchdog ends it before, with its launch"
-            yield f"timeout of {name}", longer
