@@ -123,5 +123,6 @@ def test_batches_are_counted_by_state_where_there_are_any(store: RedisStore, bat
     metric = next(each for each in metrics_of(Inspector(store.wire, NAMESPACE)) if each.name == "batches")
     counts = {(each.labels["queue"], each.labels["state"]): each.value for each in metric.samples}
     assert counts == {
-        (HOME, "open"): 1, (HOME, "closed"): 1, (HOME, "ended"): 1, (HOME, "abandoned"): 0, (HOME, "expired"): 0
+        (HOME, "open"): 1, (HOME, "closed"): 1, (HOME, "ended"): 1, (HOME, "abandoned"): 0, (HOME, "expired"): 0,
+        (HOME, "malformed"): 0,
     }  # fmt: skip

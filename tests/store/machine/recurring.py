@@ -160,6 +160,8 @@ class Recurring(Base):
             standing.enqueued = standing.skipped = 0
             due = standing.next if standing.next is not None and standing.next <= before else None
             standing.next = self.begun(standing, first, before, due)
+            if standing.paused_at is not None and new.enabled:
+                standing.paused_at = self.periods_count_from(new, first, before)
             self.replace(standing, was, first, before)
         elif standing.next is None:
             if not standing.is_spent():
@@ -167,6 +169,12 @@ class Recurring(Base):
         elif standing.is_spent():
             standing.next = None
         self.bring_forward(name, late)
+
+    def periods_count_from(self, rule: Recurrence, first: First, before: int) -> int:
+        """The first instant of a rule that was put while its recurrence was paused."""
+        found, after = int(self.look.hash("recurrence_counters")[f"{rule.name}:paused"]), server_ms(self.wire)
+        assert before <= found <= after if first == "now" else found in self.following(rule, before, 0)
+        return found
 
     def replace(self, standing: Standing, was: Recurrence, first: First, before: int) -> None:
         """What is due by the rule that it had stays due, and then it begins."""
