@@ -377,12 +377,9 @@ def test_how_often_launches_are_started_until_nothing_is_left_is_no_period() -> 
     assert names(facts(ledger=by_hand, expected=expected_as_set(period=6.0, grace=10))) == ["grace_exceeds_period"]
 
 
-def test_handlers_that_outlast_margin_and_grace_or_a_whole_launch_are_found() -> None:
-    assert names(facts(slowest={"report": 14.9})) == []
-    assert names(facts(slowest={"report": 15.1})) == ["handler_slower_than_grace"]
-    assert names(facts(slowest={"report": 71.0})) == ["handler_too_slow"]
-    elsewhere = expected_as_set(queues=("other",), period=MINUTE)
-    assert names(facts(slowest={"report": 71.0}, expected=elsewhere)) == []
+def test_a_handler_longer_than_window_and_grace_is_no_finding() -> None:
+    assert names(facts(slowest={"report": 15.1})) == []
+    assert names(facts(slowest={"report": 290.0})) == []
 
 
 def test_a_finding_is_one_line_with_what_value_and_fix() -> None:

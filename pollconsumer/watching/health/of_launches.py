@@ -130,7 +130,7 @@ def _target(launches: Sequence[Mapping[str, Any]]) -> float:
 
 
 def _of_lengths(group: LaunchGroup, facts: Facts, queues: str) -> Iterator[Finding]:
-    """Period, window and grace against each other, and against the slowest handlers."""
+    """Grace against the time between launches."""
     expected = facts.expected
     # Launches that end as soon as nothing is left are started by hand: how soon after each other tells nothing.
     by_hand = any(each["stop_reason"] == StopReason.EMPTY for each in group.launches[:LOOKED_AT])
@@ -141,18 +141,3 @@ def _of_lengths(group: LaunchGroup, facts: Facts, queues: str) -> Iterator[Findi
             f"{format_duration(expected.grace)}, and launches come every {format_duration(period)}",
             "lower grace: a handler that hangs keeps the next launches from working for as long",
         )  # fmt: skip
-    margin = float(group.launches[0]["margin_seconds"])
-    whole = expected.window + expected.grace
-    for handler, slowest in sorted(facts.slowest.get(group.name, {}).items()):
-        if slowest > whole:
-            yield Finding(
-                "handler_too_slow", handler, f"handler {handler} outlasts a launch",
-                f"up to {format_duration(slowest)}, window and grace are {format_duration(whole)}",
-                "lengthen timeout and schedule, or divide the work by checkpoints and Yield",
-            )  # fmt: skip
-        elif slowest > margin + expected.grace:
-            yield Finding(
-                "handler_slower_than_grace", handler, f"handler {handler} may be ended by the watchdog",
-                f"up to {format_duration(slowest)}, margin and grace are {format_duration(margin + expected.grace)}",
-                f"raise grace to {format_duration(slowest)}, or give the handler a shorter timeout",
-            )  # fmt: skip
