@@ -9,11 +9,11 @@ from typing import Any
 
 from django.db import close_old_connections
 
+from pollconsumer.django.site_place import application
 from pollconsumer.django.task_backend.backend import PollConsumerBackend
 from pollconsumer.django.task_backend.framework import Task, TaskResult, task_backends, task_finished, task_started
 from pollconsumer.django.task_backend.result import running_result, stored_result, succeed
 from pollconsumer.django.task_backend.task import PollConsumerTaskContext, find_tasks, modules_of_tasks, task_at
-from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.logs.logs import STANDING, about, log
 from pollconsumer.interface.settings.model import Settings
@@ -25,7 +25,7 @@ Args = list[Any] | None
 Kwargs = dict[str, Any] | None
 """Arguments by name; None where a message of the command line or of a recurrence leaves them out."""
 
-app = PollConsumer()
+app = application()
 """The application that the handlers of tasks belong to."""
 
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 from django.conf import settings as django_settings
 from django.http import HttpRequest, HttpResponse
 
+from pollconsumer.django.site_place import application
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.web.web_exchange import Answer, WebRequest
 
@@ -40,11 +41,11 @@ def respond(request: HttpRequest, answer: Callable[[WebRequest], Answer], path: 
 def site_app() -> PollConsumer:
     """The application of the site's backend, the first one of ours in ``TASKS``; without one, that of the settings."""
     if not getattr(django_settings, "TASKS", None):
-        return PollConsumer()
+        return application()
     from pollconsumer.django.task_handlers import own_backends, register_tasks  # they need the framework
 
     found = own_backends()
     if not found:
-        return PollConsumer()
+        return application()
     register_tasks(found[0].settings())
     return found[0].app

@@ -150,6 +150,7 @@ def import_(file: str, restart: bool, as_json: bool) -> None:
     Nothing is served from the store until all of it is there, and was compared with the export. If this is broken off,
     give the same export again.
     """
+    current_settings()  # refused at once where nothing says in which store
     taken, imports = 0, list[tuple[StoreOpener, Import, object]]()
 
     def advance(elements: int) -> None:

@@ -9,7 +9,8 @@ import click
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.cli.output import print_line, print_lines, print_notice
-from pollconsumer.interface.settings.load import absolute
+from pollconsumer.interface.settings.config_search import NAME
+from pollconsumer.interface.settings.load import absolute, find_config
 from pollconsumer.interface.settings.names import CONFIG_VARIABLE
 from pollconsumer.platform_files.file_text import crontab
 from pollconsumer.platform_files.installation import Installation
@@ -39,10 +40,13 @@ def install(installation: Installation) -> None:
 def uninstall(user: str) -> None:
     """Take out the lines of the configuration, which need not be valid, nor be there any more."""
     named = click.get_current_context().find_root().params["config"] or os.environ.get(CONFIG_VARIABLE)
-    config = absolute(Path(named or "config.toml"))
+    config = absolute(Path(named or NAME))
     table = UsersCrontab()
     content = table.read()
     changed, former = with_block(content, config, b"")
+    if not (named or former or config.exists()) and (above := find_config(None, None)) is not None:
+        config = above
+        changed, former = with_block(content, config, b"")
     if not former:
         print_line(f"the crontab of {user} has no lines of {config}")
         return

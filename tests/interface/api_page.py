@@ -93,6 +93,7 @@ BETWEEN_ROOMS: dict[str, set[str]] = {
             "handle_of",
             "hooks",
             "known",
+            "own_config",
             "look",
             "look_async",
             "new_message",

@@ -53,6 +53,7 @@ def place(tmp_path: Path, cache_home: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for name in [name for name in os.environ if name.startswith("POLLCONSUMER_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.toml").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache_home))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     yield

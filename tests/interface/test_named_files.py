@@ -185,7 +185,7 @@ def test_another_users_file_is_read_where_that_user_lets_others_and_never_change
         path.write_text(content)
         os.chown(path, UIDS["ada"], UIDS["ada"])
         path.chmod(mode)
-        variables = {named.variable: str(path)} if named.variable else {}
+        variables = {"POLLCONSUMER_NAMESPACE": "web"} | ({named.variable: str(path)} if named.variable else {})
         done = users.run("web", *(word.replace("{}", str(path)) for word in named.arguments), config=None, **variables)
         read = configures and mode == 0o644
         assert done.returncode in ({0} if read else named.code | {73, 77, 78}), (name, done)

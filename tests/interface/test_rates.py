@@ -222,4 +222,4 @@ def test_a_configured_rate_that_cannot_be_meant_is_refused(site: Site, section: 
     configure(site, section)
     refused = site.command("check")
     assert refused.returncode == 78
-    assert refused.stderr.startswith(f"pollconsumer: error: {problem}")
+    assert refused.stderr.startswith(f"pollconsumer: error: config.toml: {problem}")

@@ -46,6 +46,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return current
 
 
+def defaults(place: Path) -> Settings:
+    """The settings where there is no configuration."""
+    return Settings(directory=place, nowhere=f"no config.toml in {place} or above it")
+
+
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path | None]:
     """One entry for each time that the settings were read rather than remembered."""
@@ -78,7 +83,7 @@ def refused(text: str, place: Path) -> ConfigurationError:
 
 
 def test_without_any_source_there_are_the_defaults(place: Path) -> None:
-    assert load_settings() == Settings(directory=place)
+    assert load_settings() == defaults(place)
 
 
 def test_an_empty_file_leaves_the_defaults(place: Path) -> None:
@@ -124,7 +129,7 @@ def test_an_empty_variable_is_unset(
     monkeypatch.setenv("POLLCONSUMER_CONSUMER__CONCURRENCY", "")
     monkeypatch.setenv("POLLCONSUMER_CONFIG", "")
     with caplog.at_level("DEBUG", "pollconsumer"):
-        assert load_settings() == Settings(directory=place)
+        assert load_settings() == defaults(place)
     assert "POLLCONSUMER_CONSUMER__CONCURRENCY is empty" in caplog.text
 
 
@@ -504,7 +509,7 @@ def test_what_was_kept_of_one_file_is_not_taken_for_another(
 
 
 def test_settings_of_another_version_are_taken_as_far_as_they_are_known(place: Path) -> None:
-    settings = load_settings()
+    settings = load_settings(namespace="mine")
     values = as_values(settings)
     values["consumer"] |= {"new": 1}
     values |= {"new_section": {"a": 1}, "new": True}
@@ -562,7 +567,7 @@ def test_a_second_load_reads_nothing_and_whatever_changed_is_read(
 def test_flags_are_applied_to_what_was_remembered(reads: list[Path | None]) -> None:
     load_settings(store="redis://:secret@h")
     assert load_settings(namespace="other").namespace == "other"
-    assert load_settings() == Settings()
+    assert load_settings() == defaults(Path.cwd())
     assert len(reads) == 1
 
 
@@ -712,7 +717,7 @@ def test_at_most_eight_configurations_are_remembered(place: Path, tmp_path: Path
 
 def test_nothing_half_written_is_left_when_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "replace", mock.Mock(side_effect=OSError(28, "No space left on device")))
-    assert load_settings() == Settings()
+    assert load_settings() == defaults(Path.cwd())
     assert remembered(tmp_path) == []
 
 
@@ -727,7 +732,7 @@ def test_state_is_kept_in_the_directory_that_is_named_and_nowhere_with_none(
 
 
 def test_a_state_directory_without_a_name_is_refused(place: Path) -> None:
-    assert str(refused('state = ""', place)) == "state: ; name a directory, or none to keep nothing"
+    assert str(refused('state = ""', place)) == "config.toml: state: ; name a directory, or none to keep nothing"
 
 
 def is_idna(name: str) -> bool:

@@ -174,7 +174,7 @@ def test_modules_that_others_may_add_to_are_refused_though_no_file_is_configured
     site.directory.chmod(0o1777)
     named = {"POLLCONSUMER_HANDLERS": "handlers"}
     assert site.command("run", "--until-empty", **named).returncode == 78
-    assert site.command("enqueue", "record", '{"name": "a"}').returncode == 0
+    assert site.command("--namespace", "pollconsumer", "enqueue", "record", '{"name": "a"}').returncode == 0
     site.directory.chmod(0o755)
     assert site.command("run", "--until-empty", **named).returncode == 0
 

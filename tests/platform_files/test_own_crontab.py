@@ -281,7 +281,7 @@ def test_without_a_configuration_file_there_is_nothing_that_a_line_could_name(
     run: Any, place: Path, crontab: Command
 ) -> None:
     (place / "config.toml").unlink()
-    code, _, err = run("init", "cron", "--install")
+    code, _, err = run("-q", "init", "cron", "--install")
     assert (code, err.count("\n"), crontab.table) == (78, 1, b"")
 
 

@@ -374,7 +374,7 @@ def test_a_configuration_of_others_that_nobody_named_is_refused(shared: Shared) 
     for user in ("ada", "root"):
         refused = shared.users.run(user, "check")
         assert refused.returncode == 78, user
-        assert f"configuration in the current directory is another user's: {shared.config}; name it" in refused.stderr
+        assert f"configuration that was found is another user's: {shared.config}; name it" in refused.stderr
     assert shared.users.run("web", "check").returncode == 0
     assert shared.users.run("ada", "check", config=shared.config).returncode == 0
     assert shared.users.run("ada", "check", POLLCONSUMER_CONFIG=str(shared.config)).returncode == 0

@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from pollconsumer.core.errors import NotFound, PollConsumerError
 from pollconsumer.core.messages.message import NewMessage, check_handler, check_queue
+from pollconsumer.django.site_place import application, beside_site
 from pollconsumer.django.task_backend.framework import (
     BaseTaskBackend,
     InvalidTask,
@@ -57,7 +58,8 @@ class PollConsumerBackend(BaseTaskBackend):
     def settings(self) -> Settings:
         """The settings of its OPTIONS and of this process's environment. Errors as in ``load_settings``."""
         config, store, namespace = map(self.options.get, OF_PRODUCERS[:3])
-        return load_settings(None if config is None else Path(config), store=store, namespace=namespace)
+        named = None if config is None else Path(config)
+        return load_settings(named, store=store, namespace=namespace, beside=beside_site())
 
     def options_of(self, task: Task[Any, Any]) -> HandlerOptions:
         """The options of the task's handler, unchecked."""
@@ -147,7 +149,7 @@ def _missing() -> Iterator[None]:
 
 @cache
 def _application(**options: Any) -> PollConsumer:
-    return PollConsumer(**options)
+    return application(**options)
 
 
 def _aware(moment: datetime | None) -> datetime | None:

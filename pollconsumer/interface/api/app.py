@@ -56,9 +56,10 @@ PATIENCE = 5.0
 class PollConsumer(BatchCalls, HookRegistration, Application):
     """Handlers, and the store of their messages.
 
-    Settings are those of the command that imports the module, else read like the command line's from the environment,
-    the file ``config`` (``config.toml``) and defaults. ``store``, a URL or a redis-py client, and ``namespace`` take
-    precedence. The store is opened lazily; an instance is thread-safe, and may be used on both sides of a fork.
+    Settings are those of the command that imports the module, else read from the environment, a file and defaults. The
+    file is ``config``, else what POLLCONSUMER_CONFIG names, else ``config.toml`` beside the module that makes the
+    application, or above it. ``store``, a URL or a redis-py client, and ``namespace`` take precedence. The store is
+    opened lazily; an instance is thread-safe, and may be used on both sides of a fork.
 
     ``patience``, seconds, text such as ``1s`` or a timedelta, more than 0: after that time without an answer from the
     store a call raises StoreUnreachable, or OutcomeUnknown if it was sent. It may last a few tenths of a second longer,

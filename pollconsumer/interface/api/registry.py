@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
 from pollconsumer.interface.api.handler_options import refuse_second
@@ -31,6 +32,9 @@ class Application:
     recurring: Mapping[str, RecurrenceSettings]
     hooks: Hooks
     place: tuple[object, str | None]
+
+    def own_config(self) -> Path | None:
+        raise NotImplementedError
 
 
 class StandIn(Protocol):
@@ -69,6 +73,12 @@ class Registry:
         """The handler of that name in this process, of an application whose store is at ``place``."""
         apps = (app for app in self.apps if handler in app.handlers and app.place == place)
         return next((app.handlers[handler] for app in apps), None)
+
+    def other_configs(self, settings: Settings) -> list[Path]:
+        """Configurations that applications have outside of the command with these settings."""
+        found = {app.own_config() for app in self.apps if not any(app.place)}
+        here = settings.config
+        return sorted(each for each in found if each is not None and (here is None or not each.samefile(here)))
 
     def queues(self) -> set[str]:
         return {queue for app in self.apps for queue in app.queues}

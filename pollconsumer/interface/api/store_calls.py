@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from contextvars import copy_context
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pollconsumer.core.errors import CannotCreate, Conflict, NotFound, StoreUnreachable
@@ -18,8 +20,10 @@ from pollconsumer.core.messages.message import Codec, NewMessage
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.api.store_pool import CallPatience, PooledStore, StorePool
-from pollconsumer.interface.settings.load import load_settings
+from pollconsumer.interface.settings.config_search import Beside, beside_module
+from pollconsumer.interface.settings.load import find_config, load_settings
 from pollconsumer.interface.settings.model import Settings, changed
+from pollconsumer.interface.settings.names import PREFIX
 from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.runtime.handling.shield import Shield
 from pollconsumer.runtime.store_opener import StoreOpener
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
     from pollconsumer.store.reading.messages import Message
 
 T = TypeVar("T")
+
+PACKAGE = __name__.partition(".")[0]
 
 
 class StoreCalls:
@@ -60,6 +66,8 @@ class StoreCalls:
             self._client, store = brought(store), EMBEDDED
         self._store_url, self._namespace = store, namespace
         self._config = None if config is None else Path(config)
+        self.beside: Callable[[], Beside | None] = partial(beside_module, _module_of_caller())
+        """Where the search for a configuration begins that nobody names; by default in the current directory."""
         self._opener: StoreOpener | None = None
         self._own_settings: Settings | None = None
         self._pid, self._pool = os.getpid(), StorePool(self._open, patience)
@@ -275,7 +283,7 @@ class StoreCalls:
 
     def _open(self, patience: Patience) -> Producer:
         from pollconsumer.interface.configured_store import opener_of, producer_of
-        from pollconsumer.interface.logs.logs import said_once, warn_of_store
+        from pollconsumer.interface.logs.logs import log, said_once, warn_of_store
 
         settings = self.settings()
         if self._opener is None:
@@ -283,9 +291,12 @@ class StoreCalls:
             given = None if client is None else lambda: client
             self._opener = opener_of(settings, warn=said_once(warn_of_store), client=given)
             if settings is not registry.settings:  # otherwise the command has warned already
-                from pollconsumer.interface.settings.owners import warn_of_another_store
+                from pollconsumer.interface.settings.owners import user_named, warn_of_another_store
 
                 warn_of_another_store(settings)
+                if settings.nowhere is not None:
+                    what = "%s: this application has the namespace %s of %s's own store; give it config= or %sCONFIG"
+                    log.warning(what, settings.nowhere, settings.namespace, user_named(os.geteuid()), PREFIX)
         return producer_of(settings, self._opener.wire(lambda: patience))
 
     def settings(self) -> Settings:
@@ -293,11 +304,29 @@ class StoreCalls:
         if registry.settings is not None and (registry.stand_in is not None or not any(self.place)):
             return registry.settings
         if self._own_settings is None:
-            settings = load_settings(self._config, store=self._store_url, namespace=self._namespace)
+            settings = load_settings(
+                self._config, store=self._store_url, namespace=self._namespace, beside=self.beside()
+            )
             if self._client is not None:
                 settings = changed(settings, client=self._client.address)
             self._own_settings = settings
         return self._own_settings
+
+    def own_config(self) -> Path | None:
+        """The configuration that this application has outside of commands; None if there is none."""
+        return find_config(self._config, self.beside())
+
+
+def _module_of_caller() -> str | None:
+    """The file of the module that makes an application: the first that is none of ours. None in a notebook, for one."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # as quick as inspect is slow to import
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == PACKAGE:
+        frame = frame.f_back
+    file = None if frame is None else frame.f_globals.get("__file__")
+    try:
+        return os.path.abspath(file) if isinstance(file, str) else None  # noqa: PTH100  # as written, links included
+    except OSError:  # the current directory is gone
+        return None
 
 
 def _looking(queue: str | None, message_id: str) -> Callable[[Wire, str], Message]:

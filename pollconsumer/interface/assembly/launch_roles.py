@@ -21,6 +21,7 @@ from pollconsumer.interface.configured_store import opener_of, producer_of
 from pollconsumer.interface.logs.event_log import listener
 from pollconsumer.interface.logs.log_records import identify
 from pollconsumer.interface.logs.logs import STANDING, about, log
+from pollconsumer.interface.settings.config_search import other_config, refuse_nowhere
 from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, QueueSettings, Settings
 from pollconsumer.interface.settings.names import OUTCOME_VARIABLE
 from pollconsumer.interface.settings.owners import warn_of_another_store
@@ -60,6 +61,7 @@ class ConsumerRole:
 
     def prepare(self) -> tuple[Group, Work]:
         # Imported lazily, since a mover needs none; and here, while the launch before still holds the lease.
+        from pollconsumer.interface.api.registry import registry
         from pollconsumer.interface.assembly.configured_recurrences import load_recurrences
         from pollconsumer.interface.assembly.handlers import load_handlers
         from pollconsumer.runtime.consumer_role import consume
@@ -70,7 +72,10 @@ class ConsumerRole:
         handle_signals_plainly_in_forks((*SIGNALS, CALL))
         handlers = load_handlers(settings, programs)
         recurrences = load_recurrences(settings, handlers)
+        for other in registry.other_configs(settings):
+            log.info("%s", other_config(other, settings))
         if not handlers:
+            refuse_nowhere(settings)
             log.warning(
                 "no handlers: messages will be parked; name their modules as handlers in the configuration",
                 extra=about("no handlers", kind=STANDING),

@@ -71,7 +71,7 @@ SECTIONS = {"run": "consumer", "move": "mover"}
 @cache
 def common_flags() -> tuple[Flag, ...]:
     """Flags that are allowed before and after every command."""
-    config = "Configuration file, else POLLCONSUMER_CONFIG or config.toml."
+    config = "Configuration file, else POLLCONSUMER_CONFIG, else config.toml here or above."
     return (Flag("--config", PlainKind(str), config, metavar="PATH"), *_of_settings(""))
 
 

@@ -19,6 +19,8 @@ from pollconsumer.interface.cli.launch_command import set_verbosity, settings_of
 from pollconsumer.interface.cli.output import print_help
 from pollconsumer.interface.cli.types import Once, bound, declared, type_of
 from pollconsumer.interface.command_line import LAUNCHES
+from pollconsumer.interface.logs.logs import log
+from pollconsumer.interface.settings.config_search import NAMED_BY, name_file, refuse_nowhere
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import VERSION
 from pollconsumer.runtime.system.start_limit import lift, limit, raise_interrupts
@@ -76,6 +78,18 @@ OF_WINGS = {
     ),
 }
 """Command of the house → commands within it that wings have, written as in `COMMANDS`: the house imports no wing."""
+CHANGING = frozenset(
+    (
+        *("enqueue", "cancel", "reschedule", "signal", "lease break"),
+        *("dead redrive", "dead purge", "batch cancel", "batch redrive"),
+        *("recurrences add", "recurrences pause", "recurrences remove", "recurrences resume", "recurrences trigger"),
+        *("queue pause", "queue purge", "queue resume", "handler pause", "handler resume"),
+        *("store adopt", "store import", "store reopen"),
+    )
+)
+"""Commands that change what is stored: refused where nothing says in which store. Others warn of that, and read."""
+UNWARNED = frozenset({*LAUNCHES, "metrics"})
+"""Commands that do not warn: launches refuse by themselves, metrics go to no person."""
 SHORT = frozenset({"check", "doctor", "enqueue", "launches", "lease", "metrics", "status"})
 """Commands that are limited as a whole, since cron starts them, too. An endless option of theirs lifts the limit."""
 END_WITHIN = 60.0
@@ -184,7 +198,19 @@ def current_settings() -> Settings:
         known = root.meta["pollconsumer.settings"] = settings_of(given["config"], given["store"], given["namespace"])
         if not launches:
             limit_command()
+        if known.nowhere is not None:
+            _meet_nowhere(known)
     return known
+
+
+def _meet_nowhere(settings: Settings) -> None:
+    """Raise ConfigurationError for a command that changes something; warn a person of a command that reads."""
+    context = click.get_current_context()
+    name = context.command_path.partition(" ")[2]
+    if name in CHANGING:
+        refuse_nowhere(settings)
+    if name not in UNWARNED and not (context.params.get("as_json") or context.params.get("quiet")):
+        log.warning("%s: this reads your own store; %s", settings.nowhere, NAMED_BY)
 
 
 def limit_command() -> None:
@@ -215,6 +241,8 @@ def invoke(arguments: Sequence[str]) -> int:
                 code = group.invoke(context)
             except Exception as error:
                 _raise_if_misread(error)
+                if (settings := context.meta.get("pollconsumer.settings")) is not None:
+                    name_file(error, settings.config, context.params["store"])
                 raise
             if unread := {queue for wire in wires_of_command() for queue in wire.unread}:
                 from pollconsumer.store.server import unreachable  # imported lazily: nodes of a cluster are rarely lost

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pollconsumer.core.errors import UsageError
+from pollconsumer.core.errors import ConfigurationError, UsageError
 from pollconsumer.interface.assembly.log_direction import direct_log
 from pollconsumer.interface.cli.flags import Given
 from pollconsumer.interface.logs import logs
+from pollconsumer.interface.logs.logs import log
+from pollconsumer.interface.settings.config_search import name_file, refuse_nowhere
 from pollconsumer.interface.settings.former_names import warn_of_former_names
 from pollconsumer.interface.settings.load import load_settings, with_flags
 from pollconsumer.interface.settings.model import Settings, changed
@@ -22,7 +24,12 @@ from pollconsumer.runtime.system.process_exit import before_exit
 def start(given: Given) -> None:
     """Run the launch that a command line gives."""
     set_verbosity(given.verbosity, quiet=given.quiet)
-    LAUNCHES[given.command](settings_of(**given.common), **given.own)
+    settings = settings_of(**given.common)
+    try:
+        LAUNCHES[given.command](settings, **given.own)
+    except ConfigurationError as error:
+        name_file(error, settings.config, given.common["store"])
+        raise
 
 
 def run(
@@ -54,6 +61,7 @@ def run(
 def move(settings: Settings, **flags: Any) -> None:
     from pollconsumer.interface.assembly.mover_launch import launch_mover
 
+    refuse_nowhere(settings)
     launch_mover(_settings_of_launch(settings, "mover", flags))
 
 
@@ -69,6 +77,7 @@ def set_verbosity(verbosity: int, *, quiet: bool) -> None:
 def settings_of(config: str | None, store: str | None, namespace: str | None) -> Settings:
     """Settings of a command with these flags, before its own. Errors as in ``load_settings``."""
     settings = load_settings(None if config is None else Path(config), store=store, namespace=namespace)
+    log.info("configuration: %s", settings.config or settings.nowhere or "none: the environment alone")
     if (streaks := logs.damped_by()) is not None:
         streaks.files = settings.state_files()
     return settings
@@ -82,7 +91,7 @@ def _settings_of_launch(
     The configured schedule is the platform's: it bounds a launch at a terminal only if the flag gives it.
     """
     settings, attended = with_flags(settings, section, flags), _at_terminal()
-    if attended and logs.log.isEnabledFor(logging.WARNING):
+    if attended and log.isEnabledFor(logging.WARNING):
         logs.speak()
     direct_log(settings)
     warn_of_former_names(settings)

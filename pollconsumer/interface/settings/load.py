@@ -12,15 +12,16 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from pollconsumer.core.errors import ConfigurationError, PermissionDenied
+from pollconsumer.core.errors import ConfigurationError, PermissionDenied, PollConsumerError
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.named_files import open_plain
 from pollconsumer.interface.settings.cache import key_of, recalled, remember
+from pollconsumer.interface.settings.config_search import NAME, Beside, candidates, name_file
 from pollconsumer.interface.settings.environment import overrides, put
 from pollconsumer.interface.settings.model import Settings, changed, declared_fields, has_secrets, settings_of
-from pollconsumer.interface.settings.names import CONFIG_VARIABLE, PREFIX
+from pollconsumer.interface.settings.names import CONFIG_VARIABLE, PREFIX, variable
 from pollconsumer.interface.settings.rules import check_connection, check_given, check_strict, check_together
 from pollconsumer.interface.settings.writable import refuse_found_of_others, refuse_writable_file
 from pollconsumer.runtime.system.own_files import EMBEDDED
@@ -35,10 +36,19 @@ ABOUT_MESSAGE = frozenset(
 TRUST_VARIABLE, TRUSTED = f"{PREFIX}TRUST_WRITABLE", "true"
 """Read from the environment alone: a file that others may write cannot vouch for itself."""
 DJANGO_VARIABLE = "DJANGO_SETTINGS_MODULE"
+SAYING_WHERE = tuple(map(variable, ("store", "namespace", "data", "client")))
+"""Variables that say where messages go, without a configuration."""
 
 
-def load_settings(config: Path | None = None, *, store: str | None = None, namespace: str | None = None) -> Settings:
-    """Settings from flags (the arguments), environment, file and defaults, in this precedence.
+def load_settings(
+    config: Path | None = None,
+    *,
+    store: str | None = None,
+    namespace: str | None = None,
+    beside: Beside | None = None,
+) -> Settings:
+    """Settings from flags (the arguments), environment, file and defaults, in this precedence. ``beside``: where the
+    search for a file begins that nobody names; by default in the current directory.
 
     ConfigurationError (78) for an invalid file, variable, key, value or ``store``; UsageError (2) for an invalid
     ``namespace``; PermissionDenied (77) for a file that may not be read.
@@ -46,7 +56,18 @@ def load_settings(config: Path | None = None, *, store: str | None = None, names
     variables = _variables()
     for name in (name for name, value in variables.items() if not value):
         log.debug("%s is empty: taken as unset", name)
-    settings = _load(config, variables)
+    file = _find(config, variables, beside)
+    try:
+        settings = _checked(_load(file, variables), store, namespace)
+    except ConfigurationError as error:
+        name_file(error, file.path, store)
+        raise
+    if file.path is None and store is None and namespace is None and not any(map(variables.get, SAYING_WHERE)):
+        settings.nowhere = f"no {NAME} in {file.directory} or above it"
+    return settings
+
+
+def _checked(settings: Settings, store: str | None, namespace: str | None) -> Settings:
     given = {name: value for name, value in (("store", store), ("namespace", namespace)) if value is not None}
     if given:
         settings = changed(settings, **given)
@@ -60,28 +81,34 @@ def load_settings(config: Path | None = None, *, store: str | None = None, names
     return settings
 
 
-def _load(config: Path | None, variables: Mapping[str, str]) -> Settings:
+def _load(file: _ConfigFile, variables: Mapping[str, str]) -> Settings:
     """The settings of file and environment: without pydantic, if the file was read before and the variables are
     valid."""
-    path, content = _find(config, variables)
-    key = key_of("file", os.fspath(path or ""), content)
+    path, key = file.path, key_of("file", os.fspath(file.path or ""), file.content)
     if (known := recalled(key)) is not None:
         with suppress(AttributeError, KeyError, TypeError, ValueError, RecursionError):
             return _laid_over(known, variables, path)
     from pollconsumer.interface.settings.declaration.sources import read
 
-    source = path if content else None
+    source = path if file.content else None
     with suppress(ConfigurationError, ValueError):  # raised again below, unless variables mend the file
         values = read(source, {})
         alone = settings_of(values, *_place(path))
         check_together(alone)
         # The file is read twice on the way here, and must not be kept if it changed in between.
-        if not has_secrets(alone) and key == key_of("file", os.fspath(path or ""), _find(config, variables)[1]):
+        if not has_secrets(alone) and _is_unchanged(file):
             remember(key, values)
         return _laid_over(values, variables, path)
     settings = settings_of(read(source, variables), *_place(path))
     check_together(settings)
     return settings
+
+
+def _is_unchanged(file: _ConfigFile) -> bool:
+    try:
+        return file.path is None or _bytes_of(file.path) == file.content
+    except OSError:
+        return False
 
 
 def _laid_over(values: dict[str, Any], variables: Mapping[str, str], path: Path | None) -> Settings:
@@ -125,8 +152,8 @@ def read_settings(config: Path) -> Settings:
     """Settings of the file and defaults, without environment and cache. ConfigurationError as by `load_settings`."""
     from pollconsumer.interface.settings.declaration.sources import read
 
-    path, content = _find(config, {})
-    settings = settings_of(read(path if content else None, {}), *_place(path))
+    file = _find(config, {})
+    settings = settings_of(read(file.path if file.content else None, {}), *_place(file.path))
     check_together(settings)
     check_strict(settings)
     return settings
@@ -144,21 +171,52 @@ def with_flags(settings: Settings, section: Literal["consumer", "mover"], flags:
     return settings
 
 
-def _find(config: Path | None, variables: Mapping[str, str]) -> tuple[Path | None, bytes]:
-    """The configuration file, absolute, and its bytes; None and empty if there is none."""
-    named = config or variables.get(CONFIG_VARIABLE) or None
-    path = absolute(Path(named or "config.toml"))
+class _ConfigFile(NamedTuple):
+    """The configuration file, absolute, and its bytes; None and empty if there is none. ``directory``: of the file,
+    else the one where the search began."""
+
+    path: Path | None
+    content: bytes
+    directory: Path
+
+
+def _find(config: Path | None, variables: Mapping[str, str], beside: Beside | None = None) -> _ConfigFile:
+    """The file that is named, else the one that is found from ``beside`` on, by default the current directory."""
+    trusted = variables.get(TRUST_VARIABLE, "").lower() == TRUSTED
+    if named := config or variables.get(CONFIG_VARIABLE):
+        path = absolute(Path(named))
+        try:
+            return _ConfigFile(path, _content(path, trusted), path.parent)
+        except (FileNotFoundError, NotADirectoryError):
+            raise ConfigurationError("configuration file not found", path, "create it, or name another one") from None
+    starts = (absolute(Path()),) if beside is None else beside.directories
+    for path in (path for start in starts for path in candidates(start)):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            content = _content(path, trusted)
+            if not trusted:
+                refuse_found_of_others(path, None if beside is None else beside.owner)
+            return _ConfigFile(path, content, path.parent)
+    return _ConfigFile(None, b"", starts[0])
+
+
+def find_config(config: Path | None, beside: Beside | None) -> Path | None:
+    """The configuration file that `load_settings` would read; None if there is none, or it would be refused."""
     try:
-        content = _content(path)
-        if variables.get(TRUST_VARIABLE, "").lower() != TRUSTED:
+        return _find(config, _variables(), beside).path
+    except PollConsumerError:
+        return None
+
+
+def _content(path: Path, trusted: bool) -> bytes:
+    """The bytes of a configuration file. FileNotFoundError or NotADirectoryError if nothing is there; errors as of
+    `load_settings` for one that must not be read."""
+    try:
+        content = _bytes_of(path)
+        if not trusted:
             refuse_writable_file(path)
-            if named is None:
-                refuse_found_of_others(path)
-        return path, content
+        return content
     except (FileNotFoundError, NotADirectoryError):
-        if named is None:
-            return None, b""
-        raise ConfigurationError("configuration file not found", path, "create it, or name another one") from None
+        raise
     except IsADirectoryError:
         raise ConfigurationError("configuration file is a directory", path, "name the file in it") from None
     except PermissionError:
@@ -175,7 +233,7 @@ def absolute(path: Path) -> Path:
         raise ConfigurationError("current directory", error.strerror, "start in one that exists") from None
 
 
-def _content(path: Path) -> bytes:
+def _bytes_of(path: Path) -> bytes:
     """The bytes of a plain file; none of ``/dev/null``. OSError for anything else."""
     try:
         descriptor = open_plain(path)

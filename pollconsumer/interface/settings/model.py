@@ -61,12 +61,16 @@ class Values:
 class AllValues(Values, Placed):
     """The values at the top of the file, and each section and table, as attributes."""
 
-    def __init__(self, directory: Path | None = None, config: Path | None = None, **given: Any) -> None:
+    def __init__(
+        self, directory: Path | None = None, config: Path | None = None, nowhere: str | None = None, **given: Any
+    ) -> None:
         nested = {name: given.pop(name, None) for name in (*SECTIONS, *TABLES)}
         super().__init__(**given)
         for name, value in nested.items():
             vars(self)[name] = value if value is not None else SECTIONS[name]() if name in SECTIONS else {}
         self.directory, self.config = Path.cwd() if directory is None else directory, config
+        self.nowhere = nowhere
+        """That no file was found, where nothing else says which store and namespace are meant; else None."""
 
 
 def _class(section: str, name: str) -> Any:
@@ -78,7 +82,7 @@ SECTIONS = {
 }
 TABLES = {name: _class(name, name.removesuffix("s")) for name in ("queues", "recurrences", "commands")}
 """Sections whose keys are chosen by the user."""
-PLACE = ("directory", "config")
+PLACE = ("directory", "config", "nowhere")
 """Attributes of Settings that are no keys of the file: where it was found."""
 
 if TYPE_CHECKING:

@@ -31,13 +31,15 @@ def refuse_writable_file(path: Path) -> None:
         raise ConfigurationError("configuration's directory is writable by others", loose, _remedy(loose))
 
 
-def refuse_found_of_others(path: Path) -> None:
-    """Raise ConfigurationError for a configuration of another user's that nobody named: it is there because this
-    process was started there, and names the code to run."""
+def refuse_found_of_others(path: Path, beside: int | None = None) -> None:
+    """Raise ConfigurationError for a configuration of another user's that nobody named: it was found because this
+    process was started there, and names the code to run. ``beside``: the owner of the module beside which the search
+    began. That module runs anyway."""
     found = path.stat()
-    if stat.S_ISREG(found.st_mode) and found.st_uid not in (0, os.geteuid()) and not modes_mean_nothing(path):
+    # GUARD no found configuration of another user's is read, but that of the owner of the module beside it
+    if stat.S_ISREG(found.st_mode) and found.st_uid not in (0, os.geteuid(), beside) and not modes_mean_nothing(path):
         fix = "name it to run its code as this user: --config PATH, or POLLCONSUMER_CONFIG"
-        raise ConfigurationError("configuration in the current directory is another user's", path, fix)
+        raise ConfigurationError("configuration that was found is another user's", path, fix)
 
 
 def refuse_writable_modules(directory: Path, modules: Iterable[str] = ()) -> None:

@@ -40,6 +40,7 @@ from pollconsumer.interface.cli.types import JSON_OBJECT
 from pollconsumer.interface.configured_spool import usable_spool
 from pollconsumer.interface.configured_store import opener_of, program_to_start, server_of
 from pollconsumer.interface.logs.logs import log
+from pollconsumer.interface.settings.config_search import other_config
 from pollconsumer.interface.settings.former_names import warn_of_former_names
 from pollconsumer.interface.settings.load import django_site
 from pollconsumer.interface.settings.model import Settings
@@ -121,6 +122,8 @@ def check(compat: bool, as_json: bool) -> int:
         not_served = [_not_served(queue, service, handlers, report["commands"]) for queue, service in unserved.items()]
         runs = "its server runs" if wire is not None else "its server does not run yet: a launch or enqueue starts it"
         _print(report, settings, runs, not_served, roles)
+    for other in registry.other_configs(settings):
+        log.warning("%s", other_config(other, settings))
     warn_of_former_names(settings)
     if wire is not None:
         _warn_of_missing_rights(wire, settings)
@@ -368,5 +371,5 @@ def _print(report: dict[str, Any], settings: Settings, runs: str, not_served: li
         *(("not checked", f"{each}: {reason}") for each, reason in report["arguments_not_checked"].items()),
         *((f"{role} {name}", value) for role in roles for name, value in described_window(report[role])),
     ]
-    found = settings.config or f"none in {settings.directory}: all defaults; --config names one"
+    found = settings.config or f"none in {settings.directory} or above it: all defaults; --config names one"
     print_table(("config", str(found)), rows)

@@ -286,6 +286,7 @@ class Settings(BaseSettings, Placed):
     if TYPE_CHECKING:  # where the settings were found: no keys of the file
         directory: Path = Path()
         config: Path | None = None
+        nowhere: str | None = None
 
     @classmethod
     def settings_customise_sources(
