@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 import click
 
-from pollconsumer.core.errors import UsageError, suggestion
+from pollconsumer.core.errors import ConfigurationError, UsageError, suggestion
 from pollconsumer.core.notation.cron_expression import five_fields
 from pollconsumer.core.notation.redaction import redacted
-from pollconsumer.interface.assembly.handlers import load_handlers
+from pollconsumer.interface.assembly.handlers import import_handlers, load_handlers
 from pollconsumer.interface.assembly.launch_roles import served_queues
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.output import is_terminal, print_line, print_lines, print_notice
@@ -161,7 +161,18 @@ def _installation(asked: Asked) -> Installation:
         read=(Path(sys.base_prefix),),
         image=asked.image,
         written_to=None if asked.directory is None else asked.directory.absolute(),
+        timeouts=_declared_timeouts(settings),
     )
+
+
+def _declared_timeouts(settings: Settings) -> tuple[float, ...]:
+    """The timeouts in seconds that handlers in Python declare. None where they cannot be imported, as where only the
+    files are made."""
+    try:
+        return tuple(each.timeout for each in import_handlers(settings).values() if each.timeout is not None)
+    except ConfigurationError as error:
+        log.warning("%s; the files reckon without the timeouts of handlers in Python", error)
+        return ()
 
 
 def _problems(platform: str, settings: Settings) -> Iterator[str]:

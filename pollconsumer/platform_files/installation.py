@@ -21,7 +21,7 @@ ENVIRONMENT_FILE = "pollconsumer.env"
 STORE = "POLLCONSUMER_STORE"
 PUBLIC, PRIVATE, EXECUTABLE = 0o644, 0o600, 0o755
 LONGEST_HANDLER = 30.0
-"""Seconds that the longest handler is assumed to take, since only programs' timeouts are in the settings."""
+"""Seconds that the longest handler is assumed to take at least."""
 LONGEST_RARE = 3_600.0
 MINUTES_TO_INSTALL = 10
 MIB = 1 << 20
@@ -44,7 +44,8 @@ class Installation:
     ``environment``: variables in force that the configuration file does not have. ``data``: the embedded server's
     directory. ``data_home``: its XDG_DATA_HOME, if that is not the user's default. ``read``: further directories that a
     launch reads. ``apart``: those of ``queues`` that a launch of its own serves. ``written_to``: where the files are,
-    else where they are expected, beside the configuration."""
+    else where they are expected, beside the configuration. ``timeouts``: seconds, as handlers in Python declare them;
+    the settings have those of programs."""
 
     settings: Settings
     program: tuple[str, ...]
@@ -58,6 +59,7 @@ class Installation:
     apart: tuple[str, ...] = ()
     image: str | None = None
     written_to: Path | None = None
+    timeouts: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         paths = [*self.program, self.place, *([self.settings.config] if self.settings.config else [])]
@@ -151,24 +153,33 @@ class Installation:
     # How long a launch, and its end, may take; in whole seconds
 
     @property
+    def after_window(self) -> float:
+        """Seconds that a launch may go on after its window: the greatest limit of a handling, and the grace."""
+        consumer = self.settings.consumer
+        return max(consumer.handler_limit, *self._declared, 0.0) + consumer.grace
+
+    @property
     def hard_end(self) -> int:
-        """Seconds from its start after which the watchdog ends a launch."""
-        return ceil(self.settings.consumer.timeout + self.settings.consumer.grace)
+        """Seconds from its start after which the watchdog ends a launch at the latest."""
+        return ceil(self.settings.consumer.timeout + self.after_window)
 
     @property
     def longest_run(self) -> int:
-        """Seconds after which the platform kills a launch that hangs; a baton may be held for another period."""
-        return max(240, self.hard_end + self.stop_grace + 120)
+        """Seconds after which the platform kills a launch that hangs; a baton may be held for another window."""
+        return self.hard_end + ceil(self.settings.consumer.timeout) + 60
 
     def ci_minutes(self, schedule: str) -> int:
         """Whole minutes after which a job of CI is ended."""
-        return ceil((self._rare_window(schedule) + self.settings.consumer.grace) / 60) + MINUTES_TO_INSTALL
+        return ceil((self._rare_window(schedule) + self.after_window) / 60) + MINUTES_TO_INSTALL
 
     @property
     def stop_grace(self) -> int:
-        """Seconds from SIGTERM to SIGKILL, in which the longest handler finishes."""
-        timeouts = [command.timeout or 0.0 for command in self.settings.commands.values()]
-        return ceil(max(LONGEST_HANDLER, *timeouts, 0.0)) + 15
+        """Seconds from SIGTERM to SIGKILL, in which the handler with the longest declared timeout finishes."""
+        return ceil(max(LONGEST_HANDLER, *self._declared, 0.0)) + 15
+
+    @property
+    def _declared(self) -> list[float]:
+        return [*self.timeouts, *(command.timeout or 0.0 for command in self.settings.commands.values())]
 
     @property
     def tasks(self) -> int:

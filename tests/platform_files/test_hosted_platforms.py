@@ -60,7 +60,7 @@ def test_cloud_run_starts_a_task_of_the_image_with_secrets_by_name() -> None:
     job = read(text)
     assert (job["kind"], job["metadata"]["name"]) == ("Job", "shop")
     task = job["spec"]["template"]["spec"]["template"]["spec"]
-    assert (task["maxRetries"], task["timeoutSeconds"]) == (0, 140 + 115 + 120)
+    assert (task["maxRetries"], task["timeoutSeconds"]) == (0, 440 + 120 + 60)
     [container] = task["containers"]
     assert container["image"] == IMAGE
     assert container["command"] == [PROGRAM, "run", *TOLD, *ALWAYS_BATON]
@@ -107,7 +107,7 @@ def test_container_apps_start_a_replica_of_the_image_with_secrets_of_a_vault() -
     configuration, [container] = properties["configuration"], properties["template"]["containers"]
     assert configuration["triggerType"] == "Schedule"
     assert configuration["scheduleTriggerConfig"]["cronExpression"] == "*/2 * * * *"
-    assert (configuration["replicaRetryLimit"], configuration["replicaTimeout"]) == (0, 375)
+    assert (configuration["replicaRetryLimit"], configuration["replicaTimeout"]) == (0, 620)
     assert (container["image"], container["command"]) == (IMAGE, [PROGRAM, "run", *TOLD, *ALWAYS_BATON])
     assert container["resources"] == {"cpu": 0.5, "memory": "1.0Gi"}
     known = {secret["name"]: secret["keyVaultUrl"] for secret in configuration["secrets"]}
@@ -138,7 +138,7 @@ def test_gitlab_has_a_job_that_its_own_schedule_runs_and_nothing_interrupts() ->
     [(name, job)] = read(text).items()
     assert (name, job["resource_group"], job["interruptible"]) == ("shop", "shop", False)
     assert job["rules"] == [{"if": '$CI_PIPELINE_SOURCE == "schedule" && $LAUNCH == "shop"'}]
-    assert job["timeout"] == "16 minutes"  # a window of five, some grace, and the installation
+    assert job["timeout"] == "21 minutes"  # a window of five, a handling of five, some grace, and the installation
     words = ["--config", "settings.toml", "--schedule", "*/5 * * * *", "--until-empty", "--timeout", "300s"]
     assert shlex.split(job["script"][0]) == ["pollconsumer", "run", *words, "--launcher", "queue"]
     assert 'glab schedule create --cron "*/5 * * * *"' in text

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
-from datetime import UTC
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from pollconsumer.interface.logs import logs
 from pollconsumer.interface.settings.model import CommandSettings, ConsumerSettings, MoverSettings, Settings, changed
 from pollconsumer.platform_files import calendar
 from pollconsumer.platform_files.init_command import LOCAL
-from pollconsumer.platform_files.installation import PRIVATE, File, Installation
+from pollconsumer.platform_files.installation import PRIVATE, STORE, File, Installation
 from pollconsumer.platform_files.platforms.platform_modules import PLATFORMS, files_of
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
@@ -391,14 +391,69 @@ def test_times_follow_from_the_configuration() -> None:
     settings = changed(installed().settings, commands={"backup": backup}, consumer=ConsumerSettings(timeout=840.0))
     found = installed(settings, schedule="*/15 * * * *")
     assert "TimeoutStopSec=615\n" in text_of(files_of("systemd", found), "pollconsumer.service")
-    assert "TimeoutStartSec=1525\n" in text_of(files_of("systemd", found), "pollconsumer.service")
+    assert "TimeoutStartSec=1510\n" in text_of(files_of("systemd", found), "pollconsumer.service")
     assert "OnCalendar=*-*-* *:0/15:00\n" in text_of(files_of("systemd", found), "pollconsumer.timer")
     cronjob = text_of(files_of("kubernetes", found), "cronjob.yaml")
-    assert re.search(r"activeDeadlineSeconds: 1585\b", cronjob)
+    assert re.search(r"activeDeadlineSeconds: 2350\b", cronjob)
     assert re.search(r"terminationGracePeriodSeconds: 615\b", cronjob)
     assert "'*/15 * * * *'" in text_of(files_of("cron", found), "crontab")  # told, since the configuration has none
     job = json.loads(text_of(files_of("azure", found), "settings.job"))
-    assert job == {"schedule": "0 */15 * * * *", "stopping_wait_time": 855, "is_in_place": False}
+    assert job == {"schedule": "0 */15 * * * *", "stopping_wait_time": 1455, "is_in_place": False}
+
+
+BOUNDS = {
+    "systemd": r"TimeoutStartSec=(\d+)",
+    "kubernetes": r"activeDeadlineSeconds: (\d+)",
+    "keda": r"activeDeadlineSeconds: (\d+)",
+    "cloudrun": r"timeoutSeconds: (\d+)",
+    "containerapps": r"replicaTimeout: (\d+)",
+    "azure": r'"stopping_wait_time": (\d+)',
+    "github": r"timeout-minutes: (\d+)",
+    "gitlab": r"timeout: (\d+) minutes",
+}
+"""What bounds a whole launch in the files of each platform."""
+
+
+@pytest.mark.parametrize("platform", BOUNDS)
+@pytest.mark.parametrize(
+    ("limit", "timeouts", "greatest"), [(300.0, (), 300), (300.0, (2000.0, 40.0), 2000), (3000.0, (40.0,), 3000)]
+)
+def test_no_platform_ends_a_launch_within_the_limit_of_what_it_handles(
+    platform: str, limit: float, timeouts: tuple[float, ...], greatest: int
+) -> None:
+    settings = changed(installed().settings, consumer=ConsumerSettings(timeout=840.0, handler_limit=limit))
+    found = installed(settings, timeouts=timeouts, queues=("default",), environment={STORE: URL})
+    texts = "\n".join(file.text for file in files_of(platform, found) if "doctor" not in file.name)
+    [bound] = map(int, re.findall(BOUNDS[platform], texts))
+    windows = 1 if platform in ("systemd", "azure", "github", "gitlab") else 2  # a baton may be held for two
+    assert bound * (60 if platform in ("github", "gitlab") else 1) > windows * 840 + greatest + 10
+
+
+@pytest.mark.parametrize(
+    ("limit", "timeouts", "grace"), [(3000.0, (), 45), (300.0, (20.0,), 45), (300.0, (90.0,), 105)]
+)
+def test_a_grace_period_follows_declared_timeouts_alone(limit: float, timeouts: tuple[float, ...], grace: int) -> None:
+    settings = changed(installed().settings, consumer=ConsumerSettings(handler_limit=limit))
+    assert installed(settings, timeouts=timeouts).stop_grace == grace
+
+
+def test_init_reckons_with_the_timeouts_that_handlers_declare(site: Site) -> None:
+    (site.directory / "slowly.py").write_text(
+        "from pollconsumer import PollConsumer\napp = PollConsumer()\n"
+        '@app.handler("slowly", timeout="20m")\ndef slowly() -> None: ...\n'
+    )
+    done = site.command("init", "systemd", POLLCONSUMER_HANDLERS="slowly")
+    assert "TimeoutStopSec=1215\n" in done.stdout
+    done = site.command("init", "systemd", POLLCONSUMER_HANDLERS="absent")
+    assert (done.returncode, "TimeoutStopSec=45\n" in done.stdout) == (0, True)
+    assert "the files reckon without the timeouts of handlers in Python" in done.stderr
+
+
+def test_check_tells_the_latest_end_of_a_launch(site: Site) -> None:
+    limits = {"POLLCONSUMER_CONSUMER__HANDLER_LIMIT": "20m", "POLLCONSUMER_CONSUMER__GRACE": "10s"}
+    window = json.loads(site.command("check", "--json", **limits).stdout)["consumer"]
+    beyond = datetime.fromisoformat(window["hard_end"]) - datetime.fromisoformat(window["stop_before"])
+    assert beyond.total_seconds() == 1210
 
 
 @pytest.mark.parametrize("role", ["run", "move"])

@@ -23,11 +23,11 @@ def files(installation: Installation) -> list[File]:
     job = {
         "schedule": for_azure(installation.schedule),  # in UTC, unless WEBSITE_TIME_ZONE says otherwise
         # A triggered job gets no shutdown file, only this time until it is killed: it must exceed a launch.
-        "stopping_wait_time": max(75, installation.hard_end + 5),
+        "stopping_wait_time": installation.hard_end + 5,
         "is_in_place": False,  # in place, each start would kill a launch that is alive
     }
     app = {
-        "WEBJOBS_IDLE_TIMEOUT": str(max(300, installation.hard_end + 60)),
+        "WEBJOBS_IDLE_TIMEOUT": str(installation.hard_end + 60),
         "WEBJOBS_HISTORY_SIZE": "200",
         **(installation.environment if installation.settings.is_embedded else installation.remote_environment),
     }

@@ -48,7 +48,7 @@ def _service(installation: Installation, common: dict[str, str]) -> str:
     return render(
         "pollconsumer.service",
         run=systemd(installation.run("--handoff", "deadline", "--launcher", "queue")),
-        start_timeout=max(180, installation.hard_end + installation.stop_grace + 60),
+        start_timeout=installation.hard_end + 60,
         stop_grace=installation.stop_grace,
         # A launch that finds no server starts one, which must not be killed at its end.
         kill_mode="# A server that the launch had to start stays.\nKillMode=process"

@@ -31,7 +31,7 @@ from pollconsumer.interface.assembly.rate_table import described, rates_of
 from pollconsumer.interface.cli.group import current_settings, limit_command
 from pollconsumer.interface.cli.installation.command_timeouts import (
     described_commands,
-    longest_launch,
+    longest_limit,
     own_queues,
 )
 from pollconsumer.interface.cli.installation.next_window import described_window, next_window
@@ -98,13 +98,17 @@ def check(compat: bool, as_json: bool) -> int:
     }
     roles = [role for role, found in launches.items() if found or role == "consumer"]
     now = datetime.now().astimezone()
-    windows = {role: next_window(getattr(settings, role), now, found) for role, found in launches.items()}
+    longest = {"consumer": longest_limit(settings, handlers, queues)}
+    windows = {
+        role: next_window(getattr(settings, role), now, found, longest.get(role, 0.0))
+        for role, found in launches.items()
+    }
     report: dict[str, Any] = {
         **_places_of(settings, wire, files.place()),
         "queues": list(queues),
         "handlers": sorted({handler.name for handler in handlers.values()}),
         "aliases": dict(sorted(aliases_among(handlers).items())),
-        "commands": described_commands(settings, handlers, own_queues(queues, past), longest_launch(settings, windows)),
+        "commands": described_commands(settings, handlers, own_queues(queues, past)),
         "long_work": {each.name: str(each) for each in _long_work(settings, handlers, queues, past, windows, wire)},
         "rates": rates_of(settings, handlers),
         "recurrences": sorted(each.name for each in recurrences),

@@ -1,4 +1,4 @@
-"""What ``pollconsumer check`` says of programs: whether the launches of their queues last as long as their timeouts."""
+"""What ``pollconsumer check`` says of programs, and how long handlings may last."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pollconsumer.runtime.programs.command import Command
 
 
 def described_commands(
-    settings: Settings, handlers: Mapping[str, Handler], own: Collection[str], longest: float
+    settings: Settings, handlers: Mapping[str, Handler], own: Collection[str]
 ) -> dict[str, dict[str, object]]:
-    """Handlers that are programs, and whether their timeouts fit into ``longest``, the maximum seconds of a launch that
-    serves the queues ``own``; None of other queues."""
+    """Handlers that are programs. ``fits``: whether a program of the queues ``own`` has a timeout, which a launch then
+    waits for; None of other queues."""
     found: dict[str, dict[str, object]] = {}
     for name, command in settings.commands.items():
         run, timeout = handlers[name].run, command.timeout
         assert isinstance(run, Command)
-        fits = None if command.queue not in own else timeout is not None and timeout <= longest
+        fits = None if command.queue not in own else timeout is not None
         found[name] = {"command": list(run.argv), "queue": command.queue, "timeout_seconds": timeout, "fits": fits}
     return found
 
@@ -31,7 +31,8 @@ def own_queues(queues: Collection[str], past: Sequence[Mapping[str, Any]]) -> se
     return {queue for queue in queues if last.get(queue, sorted(queues)) == sorted(queues)}
 
 
-def longest_launch(settings: Settings, windows: Mapping[str, Any]) -> float:
-    """Seconds that a launch lasts at most: its window, and the grace until the watchdog ends it."""
-    seconds: float = windows["consumer"]["window_seconds"] + settings.consumer.grace
-    return seconds
+def longest_limit(settings: Settings, handlers: Mapping[str, Handler], queues: Collection[str]) -> float:
+    """The seconds that a message of ``queues`` may be handled at most: a declared timeout, else the default limit."""
+    default = settings.consumer.handler_limit
+    served = (each.timeout for each in handlers.values() if each.queue in queues)
+    return max((default if timeout is None else timeout for timeout in served), default=0.0)

@@ -26,9 +26,12 @@ RULES = {
 }
 
 
-def next_window(role: ConsumerSettings | MoverSettings, now: datetime, past: list[dict[str, Any]]) -> dict[str, Any]:
+def next_window(
+    role: ConsumerSettings | MoverSettings, now: datetime, past: list[dict[str, Any]], longest: float = 0.0
+) -> dict[str, Any]:
     """The window of the launch that the platform starts next, or now without a schedule. ``past``: earlier launches,
-    newest first. They show what the launcher is: ``check`` itself is started by a person."""
+    newest first. They show what the launcher is: ``check`` itself is started by a person. ``longest``: the seconds
+    that a message which begins at the end of the window may be handled."""
     launches = _launches(role.schedule, now) if role.schedule else []
     start = datetime.fromisoformat(launches[0]) if launches else now
     ahead = next_launches(role.schedule, start) if role.schedule else None
@@ -53,7 +56,7 @@ def next_window(role: ConsumerSettings | MoverSettings, now: datetime, past: lis
         "next_launches": launches,
         "window_seconds": window,
         "stop_before": _iso(start + timedelta(seconds=stop)),
-        "hard_end": _iso(start + timedelta(seconds=stop + role.grace)),
+        "hard_end": _iso(start + timedelta(seconds=stop + longest + role.grace)),
     }
 
 
