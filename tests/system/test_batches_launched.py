@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 HANDLERS = """
 import os
 from pathlib import Path
-from pollconsumer import Context, PollConsumer
+from pollconsumer import Context, Fatal, PollConsumer
 
 app = PollConsumer()
 
@@ -40,6 +40,17 @@ def starts(context: Context) -> None:
 def told(context: Context) -> None:
     batch = context.batch
     note(f"{context.id} {batch.total} {batch.completed} {sum(each.result or 0 for each in batch.results())}")
+
+def asks(context: Context) -> None:
+    batch = context.batch
+    counts = [batch.total, batch.completed, batch.dead, batch.cancelled, batch.expired]
+    note(f"{context.handler} {batch.index} {batch.state} {counts}")
+
+asks_here, asks_apart = app.handler("asks_here")(asks), app.handler("asks_apart", isolation="process")(asks)
+
+@app.handler("fatal")
+def fatal() -> None:
+    raise Fatal("never")
 
 @app.handler("adds")
 def adds(context: Context, n: int) -> int:
@@ -74,6 +85,17 @@ def test_members_and_callbacks_in_processes_of_their_own(site: Site) -> None:
     assert {"b:then 5 5 3", "started:ended 1 1 0"} < {*site.notes()}
     (chained,) = (note for note in site.notes() if note.split()[0].endswith("+3"))
     assert chained.split()[1] == "3"
+
+
+def test_a_member_reads_its_batch_in_a_process_of_its_own_as_in_the_launch(site: Site) -> None:
+    (site.directory / "handlers.py").write_text(HANDLERS)
+    members = ("brief", "fatal", "asks_apart", "asks_here")
+    add = "; ".join(f"batch.add({member}.args())" for member in members)
+    produced = f"from handlers import *\nwith app.batch('b', ended=told.args()) as batch: {add}"
+    assert site.start_program([sys.executable, "-c", produced]).communicate() == ("", "")
+    for _ in members:  # a launch each: what ended before is counted
+        assert site.command("run", "--max-messages", "1").returncode == 0
+    assert site.notes() == ["asks_apart 2 closed [4, 1, 1, 0, 0]", "asks_here 3 closed [4, 2, 1, 0, 0]"]
 
 
 def test_a_batch_that_is_moved_to_another_server_goes_on_there(site: Site, valkey: Server) -> None:

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pollconsumer.runtime.system.process import birth
+from tests.site import wait_until
+
 if TYPE_CHECKING:
     from tests.site import Site
 
@@ -165,3 +168,149 @@ def test_what_resists_is_ended_at_its_limit_and_grace_whatever_is_left_of_the_wi
     assert kind in done.stderr
     assert site.json("launches")[0]["stop_reason"] == "watchdog"
     assert site.json("status", message)["state"] == "ready"
+
+
+BESIDE = """
+import subprocess
+
+(HERE / "notes").touch()
+
+def after_the_other():
+    while "lasts" not in (HERE / "notes").read_text():
+        time.sleep(0.005)
+
+@app.handler(timeout="4s")
+def deaf_beside() -> None:
+    after_the_other()
+    while True:
+        try:
+            while True:
+                time.sleep(0.01)
+        except BaseException:
+            pass
+
+@app.handler(timeout="4s")
+def keeps_the_interpreter_beside() -> None:
+    after_the_other()
+    keep_interpreter()
+
+@app.handler(timeout="4s", isolation="process")
+def lasts_apart() -> None:
+    child = subprocess.Popen(["sleep", "600"])
+    note(f"lasts {os.getpid()} {child.pid}")
+    time.sleep(600)
+
+@app.handler(isolation="process")
+def leaves_a_child() -> None:
+    child = subprocess.Popen(["sleep", "600"])
+    note(f"lasts {os.getpid()} {child.pid}")
+"""
+PROGRAM = """
+[commands.lasts]
+command = ["sh", "-c", "sleep 600 & echo lasts $$ $! >> notes; wait"]
+timeout = "4s"
+"""
+
+
+@pytest.mark.ends_with(-signal.SIGABRT)
+@pytest.mark.parametrize(("kind", "code"), [("deaf_beside", 124), ("keeps_the_interpreter_beside", -signal.SIGABRT)])
+@pytest.mark.parametrize(("beside", "slots"), [("lasts", 2), ("lasts_apart", 2), ("leaves_a_child", 1)])
+def test_what_resists_leaves_no_process_behind_when_it_is_ended(
+    site: Site, kind: str, code: int, beside: str, slots: int
+) -> None:
+    add(site, BESIDE)
+    with (site.directory / "config.toml").open("a") as config:
+        config.write(PROGRAM)
+    site.enqueue(beside)
+    resists = site.enqueue(kind)
+    done = site.command("run", *WINDOW, "--grace", "1s", "--concurrency", str(slots))
+    assert done.returncode == code
+    assert site.json("launches")[0]["stop_reason"] == "watchdog"
+    assert site.state(resists) == "ready"
+    (pids,) = (note.split()[1:] for note in site.notes() if note.startswith("lasts"))
+    for pid in pids:
+        wait_until(lambda pid=pid: birth(int(pid)) is None, f"end of {pid}")  # type: ignore[misc]
+
+
+def _waits(site: Site) -> bool:
+    return "next:consumer:default" in site.control_keys()
+
+
+@pytest.mark.parametrize(("slots", "handoff"), [("1", "deadline"), ("1", "baton"), ("2", "deadline")])
+def test_a_successor_waits_for_a_handler_beyond_the_window_and_takes_over_at_its_end(
+    site: Site, slots: str, handoff: str
+) -> None:
+    options = ["--handoff", handoff]
+    message = site.enqueue("hold", name="a")
+    first = site.start("run", *WINDOW, *options, "--concurrency", slots)
+    site.await_note("begin a")
+    passed = site.command("run", *WINDOW, *options)  # it waits for its window, so the first one is beyond its own
+    assert (passed.returncode, passed.stdout, passed.stderr) == (0, "", "")
+    second = site.start("run", "--until-empty", *options)
+    wait_until(lambda: second.poll() is not None or _waits(site), "a successor")
+    third = site.command("run", *options)
+    assert (third.returncode, third.stdout, third.stderr) == (0, "", "")
+    assert (first.poll(), second.poll()) == (None, None)
+    ready = site.enqueue("record", name="b")
+    if slots == "2":
+        site.await_note("b")
+    site.open_gate()
+    for launch in (first, second):
+        output, errors = launch.communicate(timeout=90)
+        assert (launch.returncode, output, errors) == (0, "", "")
+    assert site.notes() == (["begin a", "b", "end a"] if slots == "2" else ["begin a", "end a", "b"])
+    assert [site.json("status", each)["attempts"] for each in (message, ready)] == [1, 1]
+    assert [site.state(each) for each in (message, ready)] == ["completed", "completed"]
+    assert len(site.json("launches")) == 2
+
+
+TOLD = """
+from pollconsumer import Context
+
+def beyond(context):
+    begun = time.monotonic()
+    while time.monotonic() < begun + 2:  # the whole window, which began earlier
+        assert not context.cancelled
+        yield
+    note("beyond")
+    while not context.cancelled:
+        yield
+    note("told")
+    while not (HERE / "gate").exists():
+        yield
+    note("ended")
+
+def told(context: Context) -> None:
+    for _ in beyond(context):
+        time.sleep(0.005)
+
+app.handler("function")(told)
+app.handler("with_timeout", timeout="5m")(told)
+app.handler("process", isolation="process")(told)
+
+@app.handler("coroutine")
+async def told_soon(context: Context) -> None:
+    import asyncio
+    for _ in beyond(context):
+        await asyncio.sleep(0.005)
+"""
+
+
+@pytest.mark.parametrize("kind", ["function", "with_timeout", "process", "coroutine"])
+@pytest.mark.parametrize("slots", ["1", "2"])
+def test_a_handler_beyond_the_window_is_told_to_stop_and_completes_and_nothing_more_begins(
+    site: Site, kind: str, slots: str
+) -> None:
+    add(site, TOLD)
+    message = site.enqueue(kind)
+    launch = site.start("run", *WINDOW, "--grace", "1s", "--concurrency", slots)
+    site.await_note("beyond")
+    launch.terminate()
+    site.await_note("told")
+    later = site.enqueue("record", name="later")
+    site.open_gate()
+    assert launch.wait(90) == 0
+    assert site.notes() == ["beyond", "told", "ended"]
+    shown = site.json("status", message)
+    assert (shown["state"], shown["attempts"], site.state(later)) == ("completed", 1, "ready")
+    assert site.json("launches")[0]["stop_reason"] == "interrupted"
