@@ -174,6 +174,8 @@ NEAREST = {
     "places": ["concurrency_keys", GARBAGE],
     "place_counts": ["concurrency_keys"],
     "withdraw": ["leases"],
+    "config_search": ["interface/test_config_search"],
+    "writable": ["interface/test_writable", "interface/test_config_search"],
     "write_places": ["concurrency_keys", "rates"],
 }
 """The files of tests/store, or of tests, that are likely to notice, or a test of one, by the script or module that

@@ -281,7 +281,9 @@ def test_the_reason_of_a_failed_import_is_cut(site: Site) -> None:
         refused = site.command(command)
         assert refused.returncode == 78
         line = refused.stderr.splitlines()[-1]
-        assert line.startswith("pollconsumer: error: handlers: handlers; importing it raised ValueError: longlong")
+        assert line.startswith(
+            "pollconsumer: error: config.toml: handlers: handlers; importing it raised ValueError: longlong"
+        )
         assert len(line) < 750
         assert chr(27) not in refused.stderr
 

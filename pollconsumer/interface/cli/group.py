@@ -15,7 +15,7 @@ from pollconsumer.core.errors import UsageError, shown, suggestion
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.cli.epilogs import OF_PROGRAM, below_options
 from pollconsumer.interface.cli.flags import common_flags
-from pollconsumer.interface.cli.launch_command import set_verbosity, settings_of
+from pollconsumer.interface.cli.launch_command import name_configuration, set_verbosity, settings_of
 from pollconsumer.interface.cli.output import print_help
 from pollconsumer.interface.cli.types import Once, bound, declared, type_of
 from pollconsumer.interface.command_line import LAUNCHES
@@ -197,6 +197,7 @@ def current_settings() -> Settings:
         given = root.params
         known = root.meta["pollconsumer.settings"] = settings_of(given["config"], given["store"], given["namespace"])
         if not launches:
+            name_configuration(known)
             limit_command()
         if known.nowhere is not None:
             _meet_nowhere(known)

@@ -77,10 +77,14 @@ def set_verbosity(verbosity: int, *, quiet: bool) -> None:
 def settings_of(config: str | None, store: str | None, namespace: str | None) -> Settings:
     """Settings of a command with these flags, before its own. Errors as in ``load_settings``."""
     settings = load_settings(None if config is None else Path(config), store=store, namespace=namespace)
-    log.info("configuration: %s", settings.config or settings.nowhere or "none: the environment alone")
     if (streaks := logs.damped_by()) is not None:
         streaks.files = settings.state_files()
     return settings
+
+
+def name_configuration(settings: Settings) -> None:
+    """Log which configuration a command has."""
+    log.info("configuration: %s", settings.config or settings.nowhere or "none: the environment alone")
 
 
 def _settings_of_launch(
@@ -94,6 +98,7 @@ def _settings_of_launch(
     if attended and log.isEnabledFor(logging.WARNING):
         logs.speak()
     direct_log(settings)
+    name_configuration(settings)
     warn_of_former_names(settings)
     if attended and flags["schedule"] is None:
         settings = changed(settings, **{section: changed(getattr(settings, section), schedule=None)})
