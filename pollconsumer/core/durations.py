@@ -12,6 +12,8 @@ from pollconsumer.core.choices import LauncherRule, Loop
 from pollconsumer.core.histogram import BOUNDS, Histogram
 from pollconsumer.core.window import Window
 
+HANDLER_LIMIT = 300.0
+"""Seconds for which a message may be handled whose handler has no timeout, where no setting says otherwise."""
 MEMORY = 100
 """Maximum weight of earlier messages, so that an average follows a handler that changed."""
 

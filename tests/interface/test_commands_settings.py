@@ -62,7 +62,7 @@ def test_a_handler_is_made_of_it(place: Path) -> None:
     (place / "work").mkdir()
     (place / "config.toml").write_text(WHOLE.replace(": now!", ""))
     handler = load_commands(load_settings(), Programs(place / "programs", pytest.fail))["mail.send"]
-    assert (handler.queue, handler.max_attempts, handler.takes_context, handler.timeout) == ("mail", 7, True, None)
+    assert (handler.queue, handler.max_attempts, handler.takes_context, handler.timeout) == ("mail", 7, True, 600.0)
     assert isinstance(handler.retry, Backoff)
     assert [handler.retry.delay(attempt, 0.5) for attempt in (1, 2, 9)] == [2.0, 6.0, 60.0]
 

@@ -71,7 +71,7 @@ def test_no_meaning_of_a_setting_stands_a_second_time() -> None:
 def test_no_meaning_repeats_the_range_or_the_default_beside_it() -> None:
     for path, field, setting in fields():
         limits = [f"{limit:g}" for limit in (setting.least, setting.most, setting.over) if limit is not None]
-        numbers = re.findall(r"\d+", field.description)
+        numbers = re.findall(r"\d+(?:\.\d+)?", field.description)
         if setting.reads != READ_DURATION and limits:
             assert not {*limits} & {*numbers}, path
 
@@ -155,7 +155,8 @@ def test_variables_laid_over_what_was_kept_give_what_pydantic_reads(text: str, v
         with suppress(ConfigurationError):
             load_settings(config)  # which keeps it, if it is valid alone
         with mock.patch.dict(os.environ, variables):
-            assert outcome(lambda: load_settings(config)) == outcome(lambda: read_by_pydantic(config, variables))
+            found = outcome(lambda: load_settings(config)).removeprefix(f"{config}: ")  # where a file is to blame
+            assert found == outcome(lambda: read_by_pydantic(config, variables)).removeprefix(f"{config}: ")
 
 
 def read_by_pydantic(config: Path, variables: dict[str, str]) -> Any:

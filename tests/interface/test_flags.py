@@ -69,6 +69,12 @@ def command_lines(draw: st.DrawFn) -> list[str]:
     return words
 
 
+class Common(dict[str, Any]):
+    """Flags before a command, in the place of settings."""
+
+    config = nowhere = None
+
+
 def by_click(arguments: list[str]) -> Given | None:
     """What click reads; None for help and errors."""
     found: list[Given] = []
@@ -83,7 +89,7 @@ def by_click(arguments: list[str]) -> Given | None:
         verbosity = times, quiet
 
     def settings_of(config: str | None, store: str | None, namespace: str | None) -> Any:
-        return {"config": config, "store": store, "namespace": namespace}
+        return Common(config=config, store=store, namespace=namespace)
 
     with (
         mock.patch.multiple(group, settings_of=settings_of, set_verbosity=set_verbosity),

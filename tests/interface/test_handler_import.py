@@ -84,7 +84,10 @@ def test_who_names_a_file_or_an_application_is_told_the_module(site: Site, named
     for command in ("run", "check"):
         done = site.command(command)
         assert done.returncode == 78
-        assert done.stderr == f"pollconsumer: error: handlers: {named}; name the module; did you mean handlers?\n"
+        assert (
+            done.stderr
+            == f"pollconsumer: error: config.toml: handlers: {named}; name the module; did you mean handlers?\n"
+        )
 
 
 def test_an_interruption_that_a_module_raises_by_itself_is_its_mistake(site: Site) -> None:

@@ -244,13 +244,13 @@ def test_a_file_without_the_table_that_a_variable_is_in_is_refused_as_ever(
 ) -> None:
     (place / "config.toml").write_text("queues = 5\n")
     monkeypatch.setenv("POLLCONSUMER_QUEUES__DEFAULT__QUOTA", "5/1m")
-    with pytest.raises(ConfigurationError, match=r"^queues: 5; expected a table"):
+    with pytest.raises(ConfigurationError, match=r"^config\.toml: queues: 5; expected a table"):
         load_settings()
 
 
 def test_a_limit_that_is_no_number_is_refused_in_the_file(place: Path) -> None:
     (place / "config.toml").write_text('[queues.mail]\nmax_in_flight = "3"\n')
-    with pytest.raises(ConfigurationError, match=r"^queues\.mail\.max_in_flight: 3; expected an integer"):
+    with pytest.raises(ConfigurationError, match=r"^config\.toml: queues\.mail\.max_in_flight: 3; expected an integer"):
         load_settings()
 
 

@@ -472,7 +472,7 @@ def test_each_slice_feeds_the_margin(app: PollConsumer, sandbox: Sandbox, monkey
 
 
 def test_the_guide_says_what_works() -> None:
-    handler, enqueueing, testing, _ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    _, handler, enqueueing, testing, _ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     calls: list[str] = []
     names: dict[str, Any] = {
         name: partial(lambda name, _: calls.append(name), name)
@@ -491,7 +491,7 @@ def test_the_pages_loop_reminds_once_a_day_until_the_signal_comes() -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     reminded: list[int] = []
     names: dict[str, Any] = {"remind": lambda _, day: reminded.append(day)}
-    exec(blocks[0].partition("@app")[0] + blocks[3], names)
+    exec(blocks[1].partition("@app")[0] + blocks[4], names)
     with Sandbox(names["app"]) as own:
         paid, unpaid = (names["invoice"].enqueue(number=number) for number in (1, 2))
         own.run_for("30h", every="1h")

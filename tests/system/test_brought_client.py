@@ -137,7 +137,8 @@ def test_a_client_that_cannot_be_had_ends_a_launch_with_one_line(site: Site, app
     done = site.drain()
     assert done.returncode == 78
     assert done.stderr == (
-        "pollconsumer: error: client: bring:client: a int; name a function that returns a redis-py client\n"
+        "pollconsumer: error: config.toml: client: bring:client: a int; "
+        "name a function that returns a redis-py client\n"
     )
 
 

@@ -85,7 +85,7 @@ def test_what_the_page_on_managing_messages_tells_is_so(site: Site) -> None:
         assert (shown.returncode, shown.stderr) == (0, ""), line
     assert states(site, "report") == ["ready"]
     assert site.command("reschedule", report, "--priority", "1").returncode == 0
-    assert re.search(rf"^\d+ \S+@\S+ change default \('{report}',\) 1$", run(site, audit), re.MULTILINE)
+    assert re.search(rf"^[-\d]+ [:.+\d]+ \S+@\S+ change default \('{report}',\) 1$", run(site, audit), re.MULTILINE)
 
 
 def test_what_the_page_on_batches_tells_is_so(site: Site) -> None:
@@ -95,7 +95,7 @@ def test_what_the_page_on_batches_tells_is_so(site: Site) -> None:
     correct(site)
     assert run(site, redrive) == "ended 1\nimport-42.2 Fatal: no table\n"
     assert handled(site) == ["day 1: 30 rows"]
-    assert run(site, read) == "import-42.0 10\nimport-42.1 10\nimport-42.2 10\n"
+    assert run(site, read) == "0 10\n1 10\n2 10\n"
     assert run(site, grow) + run(site, nightly) == ""
     assert handled(site) == ["of-monday: 1 of 1", "tree: 3 of 3"]
     assert run(site, chain) == "waiting\n"

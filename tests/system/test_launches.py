@@ -271,12 +271,12 @@ def test_a_launch_that_slept_through_its_window_has_lost_its_lease(site: Site) -
     assert second.wait(90) == 0
 
 
-@pytest.mark.ends_with(-signal.SIGABRT)
-@pytest.mark.parametrize(("handler", "code"), [("hang", 124), ("hang_with_the_lock", -signal.SIGABRT)])
-def test_the_watchdog_ends_a_launch_whose_handler_hangs(site: Site, handler: str, code: int) -> None:
+@pytest.mark.ends_with(1, -signal.SIGABRT)
+@pytest.mark.parametrize(("handler", "codes"), [("hang", {124}), ("hang_with_the_lock", {1, -signal.SIGABRT})])
+def test_the_watchdog_ends_a_launch_whose_handler_hangs(site: Site, handler: str, codes: set[int]) -> None:
     message = site.enqueue(handler)
     done = site.outlast(handler)
-    assert done.returncode == code
+    assert done.returncode in codes
     assert f"in {handler}" in done.stderr
     wait_until(lambda: site.json("launches")[0]["stop_reason"] == "watchdog", "the ledger's entry")
     handlers = site.directory / "handlers.py"

@@ -328,7 +328,7 @@ def test_limits_that_cannot_be_meant_are_refused(site: Site, section: str, probl
     with (site.directory / "config.toml").open("a") as config:
         config.write(section)
     refused = site.command("check")
-    assert (refused.returncode, refused.stderr) == (78, f"pollconsumer: error: {problem}\n")
+    assert (refused.returncode, refused.stderr) == (78, f"pollconsumer: error: config.toml: {problem}\n")
 
 
 @pytest.mark.parametrize("role", ["run", "move"])

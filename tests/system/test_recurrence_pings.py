@@ -143,7 +143,11 @@ def test_an_address_that_is_none_is_refused_without_being_shown(site: Site, url:
     configured = site.command("run")
     assert (added.returncode, configured.returncode) == (65, 78)
     for done in (added, configured):
-        assert done.stderr.startswith("pollconsumer: error: recurrence")
+        assert (
+            done.stderr.removeprefix("pollconsumer: error: config.toml: ")
+            .removeprefix("pollconsumer: error: ")
+            .startswith("recurrence")
+        )
         assert done.stderr.endswith("; write https://HOST/…, without spaces\n")
         assert SECRET not in done.stderr
 

@@ -111,7 +111,7 @@ def test_an_empty_name_is_refused_with_the_settings(site: Site) -> None:
     config.write_text(f'server = ""\n{config.read_text()}')
     refused = site.command("check")
     assert refused.returncode == 78
-    assert refused.stderr.startswith("pollconsumer: error: server: ")
+    assert refused.stderr.startswith("pollconsumer: error: config.toml: server: ")
     assert refused.stderr.endswith("; name a valkey-server or a redis-server by its path\n")
 
 

@@ -81,7 +81,11 @@ def _past(text: str) -> Callable[[int], int]:
     except ValueError:
         pass
     else:
-        return lambda _: round(moment.astimezone().timestamp() * 1000)
+        try:
+            at = round(moment.astimezone().timestamp() * 1000)
+        except (OverflowError, ValueError):
+            raise ValueError("must be between the years 1970 and 9999") from None
+        return lambda _: at
     try:
         seconds = parse_duration(text)
     except ValueError:

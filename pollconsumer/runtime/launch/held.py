@@ -3,6 +3,7 @@
 from typing import NamedTuple, Protocol
 
 from pollconsumer.core.choices import HandOff
+from pollconsumer.core.durations import HANDLER_LIMIT
 from pollconsumer.core.launcher.detection import UNKNOWN, Found
 from pollconsumer.core.news.events import Event
 from pollconsumer.core.notation.instants import ceil_ms
@@ -39,7 +40,7 @@ class LaunchPlan(NamedTuple):
     reports_completed: bool = False
     config: str = ""
     if_free: bool = False
-    handler_limit: float = 300.0
+    handler_limit: float = HANDLER_LIMIT
     window_is_budget: bool = False
 
 

@@ -18,6 +18,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from pollconsumer.core.choices import Dialect, HandOff, LauncherRule, Loop
+from pollconsumer.core.durations import HANDLER_LIMIT
 from pollconsumer.core.notation.timespan import YEAR
 from pollconsumer.interface.settings.declaration import declared_types as kinds
 from pollconsumer.interface.settings.declaration.declared_tables import (
@@ -70,7 +71,7 @@ class ConsumerSettings(LaunchSettings):
         json_schema_extra={"flag": "--queue"},
     )
     handler_limit: kinds.Duration = Field(
-        default=300.0,
+        default=HANDLER_LIMIT,
         ge=0.1,
         le=YEAR,
         description="How long a message may be handled whose handler has no timeout of its own.",
