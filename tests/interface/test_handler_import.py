@@ -73,7 +73,7 @@ def test_what_an_import_raised_is_told_with_its_place_and_traced_where_that_is_a
         traces = "-v" in command or "check" in command
         assert any("Traceback" in each for each in traced) == traces, done.stderr
         assert not traces or any(f'File "{site.directory}/handlers.py", line ' in each for each in traced)
-        assert all(each.startswith("  ") for each in traced)
+        assert all(each.startswith(("  ", "pollconsumer: info: configuration: ")) for each in traced)
     (site.directory / "config.toml").write_text('handlers = ["handlers"]\n[logs]\nformat = "json"\n')
     assert "Traceback" in json.loads(site.command("-v", "run").stderr.splitlines()[-1])["traceback"]
 

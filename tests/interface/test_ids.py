@@ -109,7 +109,7 @@ def test_what_conflicts_with_a_completion_is_dropped_with_a_line_and_holds_up_no
         "b": {"order": 3},
     }
     assert [record.getMessage() for record in caplog.records] == [
-        "not enqueued: a in queue default is another message; choose another id"
+        "a handler's message was not enqueued: queue default has another message with its id a; choose another id"
     ]
 
 
