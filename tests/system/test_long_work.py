@@ -73,7 +73,7 @@ def test_a_signal_is_refused_that_cannot_be_taken(site: Site) -> None:
     message = site.enqueue("record", "--in", "1h", name="a")
     assert site.command("signal", message, "approved").returncode == 0
     (sent,) = site.json("status", message)["signals"]
-    assert (sent["name"], sent["value"]) == ("approved", None)
+    assert (sent["name"], sent["value"]) == ("approved", True)
     for arguments, code, said in (
         ((message, "approved", "2"), 65, "signal sent before: approved; the first one holds"),
         ((message, "other", "{"), 65, "VALUE: {; JSON, as in"),

@@ -95,10 +95,12 @@ def _settings_of_launch(
     The configured schedule is the platform's: it bounds a launch at a terminal only if the flag gives it.
     """
     settings, attended = with_flags(settings, section, flags), _at_terminal()
+    is_verbose = log.isEnabledFor(logging.INFO)
     if attended and log.isEnabledFor(logging.WARNING):
         logs.speak()
     direct_log(settings)
-    name_configuration(settings)
+    if is_verbose:  # a person at a terminal sees what happens, not where it is configured
+        name_configuration(settings)
     warn_of_former_names(settings)
     if attended and flags["schedule"] is None:
         settings = changed(settings, **{section: changed(getattr(settings, section), schedule=None)})
