@@ -70,7 +70,7 @@ class AllValues(Values, Placed):
             vars(self)[name] = value if value is not None else SECTIONS[name]() if name in SECTIONS else {}
         self.directory, self.config = Path.cwd() if directory is None else directory, config
         self.nowhere = nowhere
-        """That no file was found, where nothing else says which store and namespace are meant; else None."""
+        """The text that says that no file was found, where nothing else names a store or a namespace; else None."""
 
 
 def _class(section: str, name: str) -> Any:

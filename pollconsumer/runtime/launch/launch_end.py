@@ -77,8 +77,8 @@ class LaunchEnd:
         return printable(f"killed: {what}; {REMEDY}")
 
     def begins_until(self, now: float) -> float:
-        """Until when other slots may begin messages: the window's end; later, while a handling goes on that began
-        before that and has lasted for longer than the grace, until the last limit of these."""
+        """The instant until which other slots may begin messages. While handlings go on that began in the window
+        and have lasted for longer than the grace, it is the last of their limits; otherwise it is the window's end."""
         return self.stop_before if self._bounded else max(self.stop_before, self._long_until(now))
 
     def goes_on(self, now: float) -> bool:

@@ -32,7 +32,7 @@ class Flight:
         self._heads: dict[tuple[str, str, int, bool], bytes] = {}
         self.series = Series(memory, self._SERIES_AT)
         self._times = memoryview(memory)[self._TIMES_AT : self._TIMES_AT + 16 * (self.MOST + 2)].cast("d")
-        """Of each place: when its handling began, and when it must have ended."""
+        """Two instants for each place: when its handling began, and when the handling must have ended."""
 
     def head(self, handler: str, queue: str, id_length: int, *, last: bool) -> bytes:
         """The same as `entries.head`, but made once."""
