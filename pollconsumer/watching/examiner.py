@@ -51,7 +51,6 @@ class Examiner:
         overview = self._inspector.overview()
         now, server = self._server(home, data)
         launches = self._inspector.launches(LAUNCHES_READ)
-        groups = {launch["lineage"].rpartition(":")[0] for launch in launches if launch.get("lineage")}
         doubtful = self._recurring.doubtful(UNREADABLE_READ)
         return Facts(
             now=now,
@@ -62,7 +61,6 @@ class Examiner:
             queues=[self._queue(counts, now, expected.recent) for counts in overview.queues],
             recurrences=[RecurrenceFacts(each.name, each.queue, each.owners, each.error) for each in doubtful],
             launches=launches,
-            slowest={group: self._slowest(group) for group in groups},
             expected=expected,
             others=[self._server(other, None)[1]._replace(place=other.place) for other in others],
             lost=[each.address for each in lost],
@@ -145,9 +143,6 @@ class Examiner:
         if len(ids) < PARKED_LOOKED_AT:
             return dict(handlers)
         return {handler: round(count * counts.parked / len(ids)) for handler, count in handlers.items()}
-
-    def _slowest(self, group: str) -> dict[str, float]:
-        return {name: each.longest for name, each in self._leases.remembered(group).items()}
 
 
 def _is_same(program: str, other: str) -> bool:

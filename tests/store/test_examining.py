@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pollconsumer.core.choices import Missed
-from pollconsumer.core.histogram import BOUNDS, Histogram
 from pollconsumer.core.news.events import Event, OccurrencesSkipped
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.leases import Acquired, Group, Leases
 from pollconsumer.watching.examiner import UNREADABLE_READ, Examiner
 from pollconsumer.watching.health.facts import Facts, RecurrenceFacts
 from tests.as_set import expected_as_set
@@ -89,22 +86,6 @@ def test_what_is_due_later_is_not_overdue(store: RedisStore) -> None:
     store.enqueue([message("late", delay=HOUR)])
     (queue,) = examined(store.wire).queues
     assert (queue.overdue, queue.overdue_by, queue.parked) == (0, None, {})
-
-
-def test_the_slowest_of_a_handler_is_that_of_either_generation(store: RedisStore, leases: Leases) -> None:
-    group = Group("consumer", (QUEUE,), 1)
-    entry = {"launch_id": "a", "role": "consumer", "stop_reason": None, "lineage": f"{group.name}:0"}
-    acquired = leases.acquire(group, "a", json.dumps({}), json.dumps(entry))
-    assert isinstance(acquired, Acquired)
-    slow, quick = Histogram(), Histogram()
-    slow.add_all([0.5, 20.0])
-    quick.add_all([0.001] * 8000)
-    leases.learn(group.name, {"report": slow})
-    leases.learn(group.name, {"mail": quick})  # the generation is complete
-    leases.learn(group.name, {"report": Histogram(0.1, {5: 1})})
-    slowest = examined(store.wire).slowest[group.name]
-    assert slowest["mail"] == BOUNDS[0]
-    assert 20 <= slowest["report"] < 21
 
 
 def test_recurrences_come_with_those_that_define_them(store: RedisStore) -> None:

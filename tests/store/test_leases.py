@@ -407,6 +407,15 @@ def test_a_duration_is_forgotten_after_two_generations_of_messages_of_its_group_
     assert learned(leases, "rare", "frequent") == {"frequent": (2.0, {0: GENERATION})}
 
 
+def test_durations_of_all_handlers_of_a_group_are_those_of_both_generations(leases: Leases) -> None:
+    leases.learn(GROUP.name, {"rare": Histogram(50.0, {300: 1})})
+    leases.learn(GROUP.name, {"frequent": Histogram(1.0, {0: GENERATION - 1})})  # the generation is complete
+    leases.learn(GROUP.name, {"rare": Histogram(0.1, {5: 1})})
+    leases.learn("consumer:other", {"another": Histogram(0.1, {5: 1})})
+    found = {name: dict(each.counts) for name, each in leases.remembered(GROUP.name).items()}
+    assert found == {"rare": {300: 1, 5: 1}, "frequent": {0: GENERATION - 1}}
+
+
 def test_the_histogram_of_a_handler_over_all_groups_never_falls(leases: Leases, wire: Wire) -> None:
     for group in (GROUP.name, "consumer:other"):
         for _ in range(3):

@@ -43,7 +43,6 @@ def facts(
     queues: Sequence[QueueFacts] = (QueueFacts("mail"),),
     ledger: Sequence[Mapping[str, Any]] | None = None,
     recurrences: Sequence[RecurrenceFacts] = (),
-    slowest: Mapping[str, float] | None = None,
     expected: Expected | None = None,
 ) -> Facts:
     return Facts(
@@ -52,7 +51,6 @@ def facts(
         queues,
         recurrences,
         launches() if ledger is None else ledger,
-        {"consumer:mail": slowest or {}},
         expected or expected_as_set(period=MINUTE),
     )
 
@@ -375,11 +373,6 @@ def test_how_often_launches_are_started_until_nothing_is_left_is_no_period() -> 
     by_hand = launches(**soon, stop_reason="empty")
     assert names(facts(ledger=by_hand, expected=expected_as_set(grace=10))) == []
     assert names(facts(ledger=by_hand, expected=expected_as_set(period=6.0, grace=10))) == ["grace_exceeds_period"]
-
-
-def test_a_handler_longer_than_window_and_grace_is_no_finding() -> None:
-    assert names(facts(slowest={"report": 15.1})) == []
-    assert names(facts(slowest={"report": 290.0})) == []
 
 
 def test_a_finding_is_one_line_with_what_value_and_fix() -> None:

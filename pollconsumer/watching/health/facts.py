@@ -125,17 +125,15 @@ class Expected(NamedTuple):
 class Facts(NamedTuple):
     """What is known of a running system. ``now``: in epoch ms of the server's clock. ``recurrences``: those that
     launches define, and some of those that launches could not read. ``launches``: the ledger's entries, newest first.
-    ``slowest``: by group of launches, the longest remembered duration of each handler. ``server``: the one with the
-    leases. ``others``: the other nodes of a cluster that answer. ``lost``: the addresses of those that do not.
-    ``unreachable``: the queues of the lost ones. ``batches``: some that have not ended. ``paused_handlers``: all names
-    of those that a person paused."""
+    ``server``: the one with the leases. ``others``: the other nodes of a cluster that answer. ``lost``: the addresses
+    of those that do not. ``unreachable``: the queues of the lost ones. ``batches``: some that have not ended.
+    ``paused_handlers``: all names of those that a person paused."""
 
     now: int
     server: ServerFacts
     queues: Sequence[QueueFacts]
     recurrences: Sequence[RecurrenceFacts]
     launches: Sequence[Mapping[str, Any]]
-    slowest: Mapping[str, Mapping[str, float]]
     expected: Expected
     others: Sequence[ServerFacts] = ()
     lost: Sequence[str] = ()
