@@ -29,7 +29,11 @@ EXTRA = {"served": ("jinja2", "uvicorn"), "written": ("jinja2",)}
     show_default=True,
     help="Port to listen at. 0: any free port.",
 )
-@click.option("--allow-actions", is_flag=True, help="Allow redrive, cancel, pause, resume and trigger with the token.")
+@click.option(
+    "--allow-actions",
+    is_flag=True,
+    help="Allow redrive, cancel, pause, resume and trigger; the address then contains a token.",
+)
 @click.option(
     "--static",
     "directory",
@@ -39,11 +43,11 @@ EXTRA = {"served": ("jinja2", "uvicorn"), "written": ("jinja2",)}
     help="Write the pages into this directory instead of serving them.",
 )
 def dashboard(host: str, port: int, allow_actions: bool, directory: Path | None) -> None:
-    """Web pages about launches, queues, recurrences, dead letters. Prints their address, and serves them until Ctrl-C.
+    """Serve web pages about launches, queues, recurrences and dead letters, until Ctrl-C. Print their address.
 
-    They are read-only and on this machine only, unless a flag says otherwise. A token, which is part of the address
-    then, is needed with --allow-actions, with a --host that others can reach, and if POLLCONSUMER_DASHBOARD__TOKEN
-    is set, which it is taken from.
+    By default the pages are read-only and for this machine only. With --allow-actions, or with a --host that other
+    machines can reach, the address contains a token, made anew at each start. POLLCONSUMER_DASHBOARD__TOKEN sets a
+    token of your own, which is then always needed.
     """
     settings = current_settings()
     if directory is None:

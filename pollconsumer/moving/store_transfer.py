@@ -53,10 +53,10 @@ LOOK_EVERY = 0.2
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @JSON_OBJECT
 def export_(file: str, yes: bool, as_json: bool) -> None:
-    """Close the store, and write all of it to FILE, or to standard output for '-'. Asks a person at a terminal first.
+    """Close the store, and write all of it to FILE.
 
-    Waits until the launches that are under way have ended, and lets no other begin. From then on the store refuses
-    whoever uses it, until it is reopened.
+    '-' writes to standard output. At a terminal it asks first. It waits until running launches have ended, and lets no
+    other start. Then the store refuses launches and producers until it is reopened.
     """
     if as_json and file == "-":
         raise UsageError("--json", "-", "the last line of an export has its totals")
@@ -86,12 +86,13 @@ def export_(file: str, yes: bool, as_json: bool) -> None:
 @click.argument("file", type=NAMED_FILE, metavar="FILE")
 @JSON_OBJECT
 def backup(file: str, as_json: bool) -> None:
-    """Write all of the store, as it is now, to FILE, or to standard output for '-', while everything goes on.
+    """Write a copy of the store to FILE, while launches go on.
 
-    Of the embedded server all namespaces, of another server that of the settings; --namespace names one.
+    '-' writes to standard output. The embedded server is backed up with all its namespaces, another server with the
+    namespace of the settings. --namespace chooses one.
 
-    FILE is an export: `store import` restores it. The server must give us what it gives a replica, the contents of all
-    its databases; they are in the directory of FILE meanwhile.
+    'store import' restores FILE. The user of the store needs the right to replicate: the server sends the contents of
+    all its databases, which are kept in the directory of FILE until the backup is done.
     """
     if as_json and file == "-":
         raise UsageError("--json", "-", "the last line of a backup has its totals")
@@ -139,16 +140,16 @@ def _totals(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     "pollconsumer store import backup.ndjson --namespace shop",
 )
 @click.argument("file", type=NAMED_FILE, metavar="FILE")
-@click.option("--restart", is_flag=True, help="Remove what an import that was broken off has left.")
+@click.option("--restart", is_flag=True, help="Remove what an interrupted import left behind, and begin anew.")
 @JSON_OBJECT
 def import_(file: str, restart: bool, as_json: bool) -> None:
-    """Read an export or a backup from FILE, or from standard input for '-', into an empty store.
+    """Read an export or a backup from FILE into an empty store.
 
-    Each namespace of a backup that has several is restored by its name; with --namespace that one alone, and the others
-    stay as they are.
+    '-' reads from standard input. A backup of several namespaces restores each under its name. --namespace restores
+    only that one.
 
-    Nothing is served from the store until all of it is there, and was compared with the export. If this is broken off,
-    give the same export again.
+    The store can be used once everything is there and has been compared with the export. If the import is interrupted,
+    import the same file again.
     """
     current_settings()  # refused at once where nothing says in which store
     taken, imports = 0, list[tuple[StoreOpener, Import, object]]()
@@ -213,9 +214,12 @@ def _cut_off(file: str) -> BadData:
 
 
 @click.command(epilog="pollconsumer store reopen --yes")
-@click.option("--yes", is_flag=True, help="Do it.")
+@click.option("--yes", is_flag=True, help="Reopen it.")
 def reopen(yes: bool) -> None:
-    """Open a store that was closed for its export, unless that was imported elsewhere."""
+    """Open a store that an export closed.
+
+    Do this only if the export was not imported elsewhere.
+    """
     if not yes:
         raise UsageError("not reopened", None, "make sure first that the export was not imported elsewhere, then --yes")
     closing = _closing(_opener())

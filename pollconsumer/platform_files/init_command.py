@@ -73,7 +73,7 @@ class Asked(NamedTuple):
     help="Write the files there instead of printing them.",
 )
 @click.option("--force", is_flag=True, help="With --write or --install: replace files that differ.")
-@click.option("--install", "installs", is_flag=True, help="Add the lines to your crontab, or renew them (cron only).")
+@click.option("--install", "installs", is_flag=True, help="Add the lines to your crontab, or update them (cron only).")
 @click.option("--uninstall", "uninstalls", is_flag=True, help="Remove the lines from your crontab (cron only).")
 @click.option(
     "--schedule",
@@ -81,13 +81,15 @@ class Asked(NamedTuple):
     type=CRON,
     help="When the platform starts launches. Default: consumer.schedule, or each minute.",
 )
-@click.option("--queue", "apart", multiple=True, help="A queue that gets a line of its own, for long work (cron only).")
-@click.option("--image", cls=Once, metavar="NAME", help=f"The image of {', '.join(WITH_IMAGE)}.")
+@click.option(
+    "--queue", "apart", multiple=True, help="Queue that gets a crontab line of its own, for long work (cron only)."
+)
+@click.option("--image", cls=Once, metavar="NAME", help=f"Container image, for {', '.join(WITH_IMAGE)}.")
 def init(**options: Any) -> None:
-    """Print the files that a platform needs to launch this configuration, or write them.
+    """Print or write the files with which a platform starts launches of this configuration.
 
-    azure is App Service on Linux, ecs is Fargate with EventBridge, launchd is of macOS. 'project' writes a first
-    config.toml, handlers.py and a test into DIR, else into the current directory, and replaces no file.
+    azure is App Service on Linux, ecs is Fargate with EventBridge, launchd belongs to macOS. 'project' writes a first
+    config.toml, handlers.py and a test into DIR. Default: the current directory. It replaces no file.
     """
     asked = Asked(**options)
     _refuse_contradictions(asked)

@@ -66,13 +66,13 @@ OUTCOMES: dict[str, tuple[str, Callable[[float], str]]] = {
 
 
 @click.command(epilog="pollconsumer tune\npollconsumer tune --apply")
-@click.option("--apply", is_flag=True, help="Write what is proposed into the configuration file.")
+@click.option("--apply", is_flag=True, help="Write the proposed settings into the configuration file.")
 @JSON_OBJECT
 def tune(apply: bool, as_json: bool) -> None:
     """Propose timeout, idle time, tolerance factor, overrun target and concurrency of the consumer.
 
-    The launches of the ledger are simulated again, with the durations that are remembered, under today's settings and
-    under others. Of several consumers, the one that handled most is looked at; 'consumer.queues' chooses another.
+    The recorded launches are simulated with the measured durations, under today's settings and under others. If there
+    are several consumers, the one that handled most is tuned; 'consumer.queues' chooses another.
     """
     settings = current_settings()
     entries = opened(Inspector).launches(LAUNCHES_READ)

@@ -51,12 +51,12 @@ def _of_spool(settings: Settings, expected: Expected) -> Iterator[Finding]:
 
 
 @click.command(epilog="pollconsumer doctor\npollconsumer doctor --quiet")
-@click.option("--quiet", is_flag=True, help="Print nothing when all is well. Print findings on standard error.")
+@click.option("--quiet", is_flag=True, help="Print nothing when all is well. Print problems on standard error.")
 @JSON_OBJECT
 def doctor(quiet: bool, as_json: bool) -> int:
-    """Check the running system: server, launches, queues, handlers. Exits with 1 if something is wrong.
+    """Find problems in the running system: server, launches, queues, handlers. Exit with 1 if there are any.
 
-    For an hourly line of a crontab: 'pollconsumer doctor --quiet' makes cron send a mail when launches stay away.
+    In an hourly crontab line, 'pollconsumer doctor --quiet' makes cron send a mail when there is a problem.
     """
     settings = current_settings()
     examiner = opened(Examiner, warn=lambda _: None)  # doctor looks for such problems itself

@@ -36,13 +36,13 @@ def _address(text: str) -> ListenAddress:
 
 
 @click.command(epilog="pollconsumer metrics\npollconsumer metrics --textfile /var/lib/node_exporter/pollconsumer.prom")
-@click.option("--textfile", cls=Once, type=NAMED_PATH, help="Write them to this file, atomically.")
+@click.option("--textfile", cls=Once, type=NAMED_PATH, help="Write the metrics to this file, atomically.")
 @click.option(
     "--serve",
     cls=Once,
     type=Value(Text("address", _address)),
     metavar="HOST:PORT",
-    help="Serve them over HTTP. A port alone listens on this machine only.",
+    help="Serve the metrics over HTTP. A port without a host: for this machine only.",
 )
 def metrics(textfile: Path | None, serve: ListenAddress | None) -> None:
     """Print metrics as Prometheus text: totals of all launches, and the state of queues and launches."""

@@ -66,6 +66,13 @@ def test_the_help_of_the_program_has_every_exit_code_of_an_error(run: Any) -> No
         assert re.search(rf"^ +{code} +{re.escape(meaning)}$", out, re.MULTILINE)
 
 
+@pytest.mark.parametrize("name", sorted({name.split()[0] for name in EXAMPLES if " " in name}))
+def test_the_list_of_the_commands_of_a_group_says_all_of_each_line(name: str, run: Any) -> None:
+    listed = run(name, "--help")[1].partition("Commands:")[2].partition("Exit codes:")[0].strip()
+    assert listed
+    assert "..." not in listed
+
+
 @pytest.mark.parametrize(
     ("command", "option", "default"),
     [

@@ -36,7 +36,7 @@ SHELLS = ("bash", "zsh", "fish")
 @click.command(epilog="pollconsumer completion bash >> ~/.bashrc")
 @click.argument("shell", type=WordType(SHELLS))
 def completion(shell: str) -> None:
-    """Print the completion of commands, options and names for a shell.
+    """Print a script that completes commands, options and names in a shell.
 
     \b
     bash: pollconsumer completion bash > ~/.local/share/bash-completion/completions/pollconsumer

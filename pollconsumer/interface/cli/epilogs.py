@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 EXIT_CODES = {
-    "0": "every normal end of a launch; what was asked for is done",
-    "1": "a bug of pollconsumer; of doctor: something is wrong",
-    "2": "usage",
-    "65": "bad data",
+    "0": "success; every normal end of a launch",
+    "1": "a bug in pollconsumer; of doctor: it found a problem",
+    "2": "wrong usage",
+    "65": "invalid data",
     "66": "no such message, queue, recurrence or batch",
     "69": "the store cannot be reached",
     "73": "a file, directory or socket cannot be created",
     "75": "the lease was lost while running",
-    "77": "authentication, or permission",
-    "78": "configuration, import of handlers, or a store that must not be used",
-    "124": "ended by the watchdog",
-    "130, 143": "interrupted; a launch: by its second SIGINT or SIGTERM",
+    "77": "authentication failed, or permission denied",
+    "78": "wrong configuration, failed import of handlers, or unsafe store",
+    "124": "killed by the watchdog",
+    "130, 143": "interrupted by SIGINT or SIGTERM; a launch: by the second one",
 }
 OF_PROGRAM = "\n".join(["\b", "Exit codes:", *(f"  {code:8}  {meaning}" for code, meaning in EXIT_CODES.items())])
 

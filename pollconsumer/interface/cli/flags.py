@@ -57,10 +57,10 @@ class Flag(NamedTuple):
 
 OWN = {
     "run": (
-        Flag("--if-free", None, "Leave at once where the lease is held."),
-        Flag("--until-empty", None, "Stop when there is nothing to handle."),
-        Flag("--max-messages", Whole(1), "Stop after so many messages."),
-        Flag("--linger", duration(), "With --until-empty: stay until there was nothing for so long."),
+        Flag("--if-free", None, "End at once if another launch holds the lease."),
+        Flag("--until-empty", None, "End when the queues are empty."),
+        Flag("--max-messages", Whole(1), "End after this many messages."),
+        Flag("--linger", duration(), "With --until-empty: end when the queues have been empty for this long."),
     ),
     "move": (),
 }
@@ -71,7 +71,7 @@ SECTIONS = {"run": "consumer", "move": "mover"}
 @cache
 def common_flags() -> tuple[Flag, ...]:
     """Flags that are allowed before and after every command."""
-    config = "Configuration file, else POLLCONSUMER_CONFIG, else config.toml here or above."
+    config = "Configuration file. Default: POLLCONSUMER_CONFIG, else config.toml in this directory or above."
     return (Flag("--config", PlainKind(str), config, metavar="PATH"), *_of_settings(""))
 
 

@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 COMMANDS = {
     "run": ("interface.cli.run:run", "Handle messages until just before the next launch."),
     "move": ("interface.cli.move:move", "Move due messages to their queues; run does so, too."),
-    "enqueue": ("interface.cli.messages.enqueue:enqueue", "Enqueue a message, or one a line."),
-    "status": ("interface.cli.installation.status:status", "Show a message, or queues, leases and the last launches."),
+    "enqueue": ("interface.cli.messages.enqueue:enqueue", "Enqueue a message, or one for each line of a file."),
+    "status": ("interface.cli.installation.status:status", "Show one message, or an overview of queues and launches."),
     "list": ("interface.cli.messages.list:list_", "List messages, by state."),
-    "cancel": ("interface.cli.messages.cancel:cancel", "Cancel messages that no launch has begun."),
+    "cancel": ("interface.cli.messages.cancel:cancel", "Cancel messages; --running also stops running ones."),
     "reschedule": (
         "interface.cli.messages.cancel:reschedule",
-        "Change due time, priority or payload of a waiting message.",
+        "Change the due time, priority or payload of a message.",
     ),
     "signal": ("interface.cli.messages.signal:signal", "Send a value to a message that waits for it."),
     "dead": ("interface.cli.messages.dead:dead", "Dead letters: list, show, redrive, purge."),
     "recurrences": (
         "interface.cli.messages.recurrences:recurrences",
-        "Recurring messages: list, next, pause, resume, trigger, remove.",
+        "Recurring messages: add, list, pause, resume, trigger, remove.",
     ),
     "queue": ("interface.cli.messages.queue:queue", "Queues: list, pause, resume, purge."),
     "handler": ("interface.cli.messages.handler_pause:handler", "Handlers: pause, resume."),
@@ -51,11 +51,14 @@ COMMANDS = {
     "launches": ("interface.cli.installation.launches:launches", "Show what each launch did, newest first."),
     "audit": ("interface.cli.installation.audit_command:audit", "Show what people did: who, when, what."),
     "lease": ("interface.cli.installation.lease:lease", "Show which launch holds a lease, or break it."),
-    "check": ("interface.cli.installation.check:check", "Validate configuration and handlers, show the window."),
+    "check": ("interface.cli.installation.check:check", "Validate configuration and handlers, show the next launches."),
     "metrics": ("watching.metrics_command:metrics", "Print, write or serve metrics for Prometheus."),
-    "doctor": ("watching.doctor_command:doctor", "Check the running system; exit with 1 if something is wrong."),
-    "dashboard": ("dashboard.dashboard_command:dashboard", "Serve web pages about queues and launches, or write them."),
-    "tune": ("tuning.tune_command:tune", "Propose better settings from recorded launches."),
+    "doctor": ("watching.doctor_command:doctor", "Find problems in the running system; exit with 1 if any."),
+    "dashboard": (
+        "dashboard.dashboard_command:dashboard",
+        "Serve web pages about queues and launches, or write them to files.",
+    ),
+    "tune": ("tuning.tune_command:tune", "Propose better settings, from recorded launches."),
     "store": (
         "interface.cli.installation.store:store",
         "Control the embedded server; export, import, back up a store.",
@@ -64,7 +67,7 @@ COMMANDS = {
         "platform_files.init_command:init",
         "Write files for cron, systemd and other platforms, or a first project.",
     ),
-    "completion": ("interface.cli.completion:completion", "Completion for bash, zsh or fish."),
+    "completion": ("interface.cli.completion:completion", "Print a completion script for bash, zsh or fish."),
 }
 """Command → module below pollconsumer, attribute, and help in the list of commands."""
 FORMER = {"interventions": "audit"}
@@ -179,7 +182,7 @@ def _take_common_option(context: click.Context, option: click.Parameter, value: 
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @declared(common_flags())
-@click.option("-v", "verbosity", count=True, help="Log more; -vv for everything.")
+@click.option("-v", "verbosity", count=True, help="Log more. -vv logs everything.")
 @click.option("-q", "quiet", is_flag=True, help="Log errors only.")
 @click.version_option(VERSION, message="%(prog)s %(version)s")
 def group(config: str | None, store: str | None, namespace: str | None, verbosity: int, quiet: bool) -> None:  # noqa: ARG001  # current_settings

@@ -15,8 +15,9 @@ from pollconsumer.interface.cli.types import declared
 @click.command(epilog="pollconsumer move")
 @declared(flags_of("move"))
 def move(**flags: Any) -> None:
-    """Move due messages to their queues until just before the next launch: one launch of the mover.
+    """Move due messages to their queues until just before the next launch.
 
-    An option overrides the variable and the setting of the same name.
+    'run' does this too for its own queues; a mover is for setups with many consumers. An option overrides the variable
+    and the setting of the same name.
     """
     launch_command.move(current_settings(), **flags)

@@ -17,7 +17,7 @@ from pollconsumer.interface.cli.types import declared
 )
 @declared(flags_of("run"))
 def run(**flags: Any) -> None:
-    """Handle messages until just before the next launch: one launch of the consumer.
+    """Handle messages until just before the next launch starts.
 
     An option overrides the variable and the setting of the same name.
     """

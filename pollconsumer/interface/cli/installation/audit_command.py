@@ -25,9 +25,10 @@ SHOWN = 3
 )
 @JSON_ARRAY
 def audit(limit: int, as_json: bool) -> None:
-    """What people did, newest first: who cancelled, stopped, rescheduled, redrove, purged, paused, resumed, triggered,
-    removed or broke what. The last 10,000 are kept. Of what an earlier version noted, who did it is unverified: a
-    producer's login can write such a note."""
+    """Show what people did, newest first: who cancelled, paused, redrove or removed what.
+
+    The last 10,000 entries are kept. "(unverified)" marks entries of an earlier version: a producer's login to the
+    store could have written these."""
     found = opened(lambda wire, namespace: interventions_of(wire, namespace, limit))
     if as_json:
         print_json([each._asdict() | {"at": iso(each.at)} for each in found])

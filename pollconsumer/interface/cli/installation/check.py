@@ -72,10 +72,12 @@ class OnlyRead(OwnFiles):
 
 
 @click.command(epilog="pollconsumer --config /etc/pollconsumer/config.toml check\npollconsumer check --compat")
-@click.option("--compat", is_flag=True, help="Test what the server lacks, in a namespace of its own.")
+@click.option(
+    "--compat", is_flag=True, help="Test the server's commands, in a temporary namespace, and list what it lacks."
+)
 @JSON_OBJECT
 def check(compat: bool, as_json: bool) -> int:
-    """Validate configuration and handlers, reach the store, show the next launches and the window."""
+    """Validate configuration and handlers, connect to the store, and show when the next launches start and end."""
     settings = current_settings()
     if compat:
         from pollconsumer.interface.cli.installation.compat import try_server  # a check of the configuration needs none

@@ -85,8 +85,10 @@ def launches(
     utc: bool,
     as_json: bool,
 ) -> None:
-    """What each launch did, newest first, and ticks of the schedule at which no launch came. Launches that found the
-    lease taken are counted with the launch that had it. Launches of the last two days are kept, and 5,000 at least.
+    """Show what each launch did, newest first, and at which ticks of the schedule no launch came.
+
+    A launch that finds the lease taken has no line: the launch that has the lease counts it as skipped. Launches are
+    kept for two days, and at least 5,000 of them.
 
     \b
     started    when it was started
@@ -95,13 +97,13 @@ def launches(
     stopped    why it ended; "window over": it ended in time for the next launch
     completed  messages that it completed
     failed     attempts that failed; each is tried again, or is dead
-    released   messages that it took and gave back unhandled
+    released   messages that it took from the queue and returned unhandled
     average    mean duration of a handler
-    margin     how long before the window's end it took no new message
+    margin     how long before the end of its window it stopped taking messages
     gap        time without a launch before this one
     offset     how long after the full minute (the tick) it began
     exit       how long its process took to exit
-    skipped    launches that found the lease taken
+    skipped    launches that did no work, since this one had the lease
     """
     reading = opened(Inspector)
     now = reading.now()

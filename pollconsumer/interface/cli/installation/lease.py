@@ -27,7 +27,11 @@ def lease() -> None:
 @lease.command(epilog="pollconsumer lease show")
 @JSON_ARRAY
 def show(as_json: bool) -> None:
-    """Show who holds which lease, since when, under which fence."""
+    """Show which launch holds which lease, since when.
+
+    \b
+    fence  number of the lease's holder; the store refuses writes of earlier holders
+    """
     held = opened(Inspector).leases()
     if as_json:
         print_json(leases_as_json(held, NAMES))
@@ -39,10 +43,13 @@ def show(as_json: bool) -> None:
 
 @lease.command(name="break", epilog="pollconsumer lease break --role mover --yes")
 @click.option("--role", cls=Once, type=WordType(["consumer", "mover"]), default="consumer", show_default=True)
-@click.option("--slot", cls=Once, type=click.IntRange(0, 63), help="Only this slot.")
-@click.option("--yes", is_flag=True, help="Break it. Without this, only show it.")
+@click.option("--slot", cls=Once, type=click.IntRange(0, 63), help="Only this slot: the number of an instance, from 0.")
+@click.option("--yes", is_flag=True, help="Break it. Without --yes, only show it.")
 def break_(role: str, slot: int | None, yes: bool) -> None:
-    """Take the lease from its holder, which ends with exit code 75 at its next renewal; the next launch takes over."""
+    """Take the lease away from the launch that holds it.
+
+    That launch ends with exit code 75 when it next renews the lease. The next launch takes over.
+    """
     held = [each for each in opened(Inspector).leases() if each["role"] == role and slot in (None, each["slot"])]
     if not held:
         raise NotFound("no such lease", role, "lease show lists those that are held")

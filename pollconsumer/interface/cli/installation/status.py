@@ -59,13 +59,14 @@ def status(message_id: str | None, queue: str | None, watch: bool, as_json: bool
     """Show the message ID; without an ID, the queues, their schedule, leases and the last launches.
 
     \b
-    started       reserved messages whose handler runs; the other reserved ones are next
-    parked        scheduled messages whose handler no launch knows, or is paused
-    per minute    messages completed per minute, of late
+    reserved      messages that a launch has taken
+    started       reserved messages whose handler is running
+    parked        scheduled messages whose handler is paused, or unknown to all launches
+    per minute    messages completed in the last minute
     oldest ready  how long the oldest ready message has waited
-    waited        mean time that a completed message was ready before it began
-    duration      mean duration of a handler
-    late          mean time from when a message was due until it was ready
+    waited        mean time that recent messages were ready before they started
+    duration      mean duration of the handler of recent messages
+    late          longest time from when a recent message was due until it was ready
     """
     if message_id is None and queue is not None:
         raise UsageError("--queue", queue, "give the id of a message, too")

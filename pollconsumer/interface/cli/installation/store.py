@@ -15,7 +15,7 @@ from pollconsumer.store.server import TIME
 
 @click.group()
 def store() -> None:
-    """The embedded server, which launches start automatically; and moving a store, embedded or not."""
+    """Control the embedded server; export, import, back up any store."""
 
 
 @store.command(epilog="pollconsumer store start")
@@ -70,7 +70,7 @@ def path(as_json: bool) -> None:
 
 @store.command(epilog="pollconsumer store adopt")
 def adopt() -> None:
-    """Accept the store after its data was replaced or emptied on purpose."""
+    """Accept a store whose data was replaced or emptied on purpose."""
     opened = opener_of(current_settings())
     opened.memo.forget()
     opened.wire(command_patience).command(*TIME)

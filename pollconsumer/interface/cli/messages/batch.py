@@ -34,7 +34,7 @@ LOOK_EVERY = 0.5
 
 @click.group()
 def batch() -> None:
-    """Batches: messages that are counted together. They are kept until two days after their end."""
+    """Batches: messages with a common count and callbacks. A batch is kept for two days after its end."""
 
 
 @batch.command(name="list", epilog="pollconsumer batch list --state closed")
@@ -44,7 +44,7 @@ def batch() -> None:
 )
 @JSON_ARRAY
 def list_(state: str | None, limit: int, as_json: bool) -> None:
-    """List batches, with how many members are in each state: those that have ended first, those that go on last."""
+    """List batches with their progress, those without an expiry last."""
     wanted = (each for each in opened(BatchReader).batches() if state in (None, each.state))
     found = map(_describe, islice(wanted, limit))
     if as_json:
@@ -58,10 +58,10 @@ def list_(state: str | None, limit: int, as_json: bool) -> None:
 
 @batch.command(epilog="pollconsumer batch show import-42\npollconsumer batch show import-42 --watch")
 @ID
-@click.option("--watch", is_flag=True, help="Wait until it has ended, with a progress bar on a terminal.")
+@click.option("--watch", is_flag=True, help="Wait until the batch has ended. At a terminal, show a progress bar.")
 @JSON_OBJECT
 def show(batch_id: str, watch: bool, as_json: bool) -> None:
-    """Show one batch: how many members are in each state, and its callbacks."""
+    """Show one batch: its progress and its callbacks."""
     reader = opened(BatchReader)
     status = reader.batch(batch_id)
     if watch:
@@ -85,11 +85,14 @@ def show(batch_id: str, watch: bool, as_json: bool) -> None:
 
 @batch.command(epilog="pollconsumer batch cancel import-42 --yes")
 @ID
-@click.option("--yes", is_flag=True, help="Cancel or redrive them. Without it, only count them.")
+@click.option("--yes", is_flag=True, help="Cancel them. Without --yes, only count them.")
 @JSON_OBJECT
 def cancel(batch_id: str, yes: bool, as_json: bool) -> None:
-    """Cancel all members that have not ended; those in hand are asked to stop. Launches of their queues, or a mover,
-    tell the batch of it: show counts them after that. A malformed batch is forgotten by them."""
+    """Cancel all members that have not ended.
+
+    Members that are running are asked to stop. 'batch show' counts a cancelled member after the next launch of its
+    queue has reported it. A batch that cannot be read is deleted.
+    """
     reader = opened(BatchReader)
     status = reader.batch(batch_id)
     if not yes:
@@ -111,7 +114,7 @@ def cancel(batch_id: str, yes: bool, as_json: bool) -> None:
 @ID
 @JSON_OBJECT
 def redrive(batch_id: str, as_json: bool) -> None:
-    """Return the members that are dead letters to their queues, with all attempts again."""
+    """Return dead members to their queues, with all attempts again."""
     done = RedrivenMembers(0, [])
     with telling_when_interrupted(lambda: f"{done.redriven} redriven, and perhaps some more", lost=True):
         for each in opened(BatchInterventions).redrive(opened(BatchReader).batch(batch_id)):

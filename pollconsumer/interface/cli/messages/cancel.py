@@ -35,12 +35,12 @@ from pollconsumer.store.reading.message_selector import MessageSelector, Selecti
     "--queue", cls=Once, type=QUEUE_NAME, help="Messages of this queue. With an id: the queue of that message."
 )
 @click.option("--handler", cls=Once, type=HANDLER_NAME, help="Messages of this handler.")
-@click.option("--key", cls=Once, help="Messages that hold this unique key, one for each handler.")
+@click.option("--key", cls=Once, help="Messages with this unique key. Each handler may have one.")
 @click.option("--recurrence", cls=Once, type=RECURRENCE_NAME, help="Occurrences of this recurrence.")
-@header_option("All that have it; repeatable, then all that have each.")
-@click.option("--running", is_flag=True, help="Stop running handlers, too: ask them, interrupt them 5s later.")
-@click.option("--yes", is_flag=True, help="Cancel them. Without ids and without it, only count them.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, where no id is given.")
+@header_option("Messages with this header. Repeatable: with all of them.")
+@click.option("--running", is_flag=True, help="Also stop running handlers: ask them, and interrupt them 5s later.")
+@click.option("--yes", is_flag=True, help="Cancel them. Without ids and --yes, only count them.")
+@click.option("--json", "as_json", is_flag=True, help="Without ids: print one JSON object.")
 def cancel(
     ids: tuple[str, ...],
     queue: str | None,
@@ -52,9 +52,11 @@ def cancel(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Cancel messages that are scheduled or ready: those of the ids, or all that have everything in common that is
-    given. Without ids and without --yes, only say how many these are. With --running, return when the requests are
-    taken; status shows how the messages end."""
+    """Cancel messages that are scheduled or ready.
+
+    Give ids, or options: then all messages that fit every option are cancelled. With options but without --yes, only
+    count them. --running also stops running handlers; 'status ID' shows how these messages end.
+    """
     if ids:
         if handler or key or recurrence or headers:
             raise UsageError("which messages", "both", "give ids, or --handler, --key, --recurrence and --header")

@@ -45,7 +45,7 @@ def chosen(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only dead letters of this queue."),
         click.option("--handler", cls=Once, type=HANDLER_NAME, help="Only dead letters of this handler."),
-        header_option("Only those that have it; repeatable."),
+        header_option("Only dead letters with this header. Repeatable: with all of them."),
         click.option("--all", "every", is_flag=True, help="All dead letters."),
         click.argument("ids", metavar="ID...", nargs=-1),
     ):
@@ -54,19 +54,19 @@ def chosen(command: Callable[..., None]) -> Callable[..., None]:
 
 
 UNREADABLE = click.option(
-    "--unreadable", is_flag=True, help="Entries of outboxes and of this host's spool that cannot be read."
+    "--unreadable", is_flag=True, help="Unreadable messages in outboxes and in this host's spool."
 )
 
 
 @click.group()
 def dead() -> None:
-    """Dead letters: messages set aside after their last attempt, or malformed."""
+    """Dead letters: messages that failed in their last attempt, or that cannot be read."""
 
 
 @dead.command(name="list", epilog="pollconsumer dead list --handler mail.send")
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only dead letters of this queue.")
 @click.option("--handler", cls=Once, type=HANDLER_NAME, help="Only dead letters of this handler.")
-@header_option("Only those that have it; repeatable.")
+@header_option("Only dead letters with this header. Repeatable: with all of them.")
 @click.option(
     "--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Show at most this many."
 )
@@ -103,10 +103,10 @@ def show(message_id: str, queue: str | None, as_json: bool) -> None:
 
 @dead.command(epilog="pollconsumer dead redrive ID\npollconsumer dead redrive --header customer=7")
 @chosen
-@click.option("--from-start", is_flag=True, help="Forget their checkpoints, steps and signals.")
+@click.option("--from-start", is_flag=True, help="Delete their checkpoints, steps and signals first.")
 @JSON_OBJECT
 def redrive(letters: Chosen, from_start: bool, as_json: bool) -> None:
-    """Return dead letters to their queue, in a new generation with all attempts again."""
+    """Return dead letters to their queue, with all attempts again."""
     act = partial(opened(Interventions).redrive, from_start=from_start)
     returned = each_queue("redriven", (letters, act))
     report("redriven", returned, letters, WHY_LEFT, as_json)
@@ -115,10 +115,10 @@ def redrive(letters: Chosen, from_start: bool, as_json: bool) -> None:
 @dead.command(epilog="pollconsumer dead purge --handler mail.send --yes\npollconsumer dead purge --unreadable --yes")
 @chosen
 @UNREADABLE
-@click.option("--yes", is_flag=True, help="Forget them. Without it, only count them.")
+@click.option("--yes", is_flag=True, help="Delete them. Without --yes, only count them.")
 @JSON_OBJECT
 def purge(letters: Chosen, unreadable: bool, yes: bool, as_json: bool) -> None:
-    """Forget dead letters."""
+    """Delete dead letters."""
     if unreadable:
         purge_unreadable(yes=yes, as_json=as_json)
         return

@@ -69,56 +69,94 @@ pollconsumer enqueue --ndjson rows.ndjson --batch import-42 --then report.send""
     type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY),
     help="Smaller numbers come first. Default: 0.",
 )
-@click.option("--in", "in_", cls=Once, type=Duration(most=LONGEST_DELAY), help="Handle it this much later.")
+@click.option("--in", "in_", cls=Once, type=Duration(most=LONGEST_DELAY), help="Handle it after this time, as 5m.")
 @click.option("--at", cls=Once, type=DUE_TIME, help="Handle it at this time, ISO 8601 with an offset or Z.")
-@click.option("--key", cls=Once, help="Refuse it while an unfinished message has this key.")
+@click.option("--key", cls=Once, help="Unique key: enqueue nothing while an unfinished message has it.")
 @click.option(
-    "--key-lifetime", cls=Once, type=Duration(positive=True, most=LONGEST_DELAY), help="Free the key after this time."
+    "--key-lifetime",
+    cls=Once,
+    type=Duration(positive=True, most=LONGEST_DELAY),
+    help="Free the unique key after this time.",
 )
 @click.option(
-    "--key-scope", cls=Once, type=WordType(["handler", "queue"]), help="Who shares the key. Default: handler."
+    "--key-scope",
+    cls=Once,
+    type=WordType(["handler", "queue"]),
+    help="The unique key counts per handler, or in the whole queue. Default: handler.",
 )
 @click.option(
-    "--key-until", cls=Once, type=WordType(["end", "start"]), help="Free the key when it ends, or starts. Default: end."
+    "--key-until",
+    cls=Once,
+    type=WordType(["end", "start"]),
+    help="Free the key when the message ends, or when it starts. Default: end.",
 )
-@click.option("--replace", is_flag=True, default=None, help="Replace the waiting message that has the key.")
+@click.option("--replace", is_flag=True, default=None, help="With --key: replace the waiting message that has the key.")
 @click.option(
-    "--at-most", cls=Once, type=Duration(most=LONGEST_DELAY), help="With --replace: handle it by then at the latest."
+    "--at-most",
+    cls=Once,
+    type=Duration(most=LONGEST_DELAY),
+    help="With --replace: it is due after this time, however often it is replaced.",
 )
 @click.option("--concurrency-key", cls=Once, help="Handle messages with this key one at a time.")
 @click.option(
     "--concurrency-limit",
     cls=Once,
     type=click.IntRange(1, 255),
-    help="Handle this many with the key at a time. Default: 1.",
+    help="With --concurrency-key: handle so many at a time. Default: 1.",
 )
-@click.option("--rate-key", cls=Once, help="Handle messages with this key at the rate.")
-@click.option("--rate", cls=Once, metavar="N/PERIOD", help="Rate of the key, as 60/1h. Default: the queue's.")
-@click.option("--id", cls=Once, help="Id of the message. Enqueueing it again adds no second one.")
+@click.option("--rate-key", cls=Once, help="Limit the rate of messages with this key.")
+@click.option(
+    "--rate",
+    cls=Once,
+    metavar="N/PERIOD",
+    help="With --rate-key: at most so many, as 60/1h. Default: the queue's rate.",
+)
+@click.option("--id", cls=Once, help="Id of the message. A second message with the same id is not added.")
 @click.option(
     "--expires", cls=Once, type=Duration(positive=True, most=LONGEST_DELAY), help="Do not start it after this time."
 )
 @header_option("Add a header. Repeatable.")
-@click.option("--timeout", cls=Once, type=Duration(positive=True), help="How long it may take. Default: the handler's.")
-@click.option("--max-attempts", cls=Once, type=click.IntRange(1, MOST_ATTEMPTS), help="Default: the handler's.")
+@click.option(
+    "--timeout",
+    cls=Once,
+    type=Duration(positive=True),
+    help="How long the handler may run. Default: the handler's timeout.",
+)
+@click.option(
+    "--max-attempts",
+    cls=Once,
+    type=click.IntRange(1, MOST_ATTEMPTS),
+    help="Attempts before it is a dead letter. Default: the handler's.",
+)
 @click.option("--retry", cls=Once, metavar="POLICY", help="Name of a retry policy. Default: the handler's.")
 @click.option(
     "--ndjson",
     cls=Once,
     type=NAMED_FILE,
     metavar="FILE|-",
-    help="Enqueue a message for each line: an object with handler, payload, options.",
+    help="Enqueue a message for each line: a JSON object with handler, payload and options.",
 )
 @click.option("--skip", cls=Once, type=click.IntRange(0), default=0, help="Skip this many lines of --ndjson.")
 @click.option(
-    "--batch", cls=Once, metavar="ID", help="The lines of --ndjson are the members of this batch: ID.0, ID.1, …"
+    "--batch",
+    cls=Once,
+    metavar="ID",
+    help="With --ndjson: make a batch of the lines. Its members get the ids ID.0, ID.1, …",
 )
-@click.option("--then", cls=Once, metavar=CALLBACK, help="Enqueue this when all members are completed.")
+@click.option("--then", cls=Once, metavar=CALLBACK, help="With --batch: enqueue this when all members are completed.")
 @click.option(
-    "--failed", cls=Once, metavar=CALLBACK, help="Enqueue this when the first member is dead, cancelled or expired."
+    "--failed",
+    cls=Once,
+    metavar=CALLBACK,
+    help="With --batch: enqueue this when the first member is dead, cancelled or expired.",
 )
-@click.option("--ended", cls=Once, metavar=CALLBACK, help="Enqueue this when all members have ended.")
-@click.option("--json", "as_json", is_flag=True, help="Print id and duplicate as a JSON object, one line a message.")
+@click.option(
+    "--ended",
+    cls=Once,
+    metavar=CALLBACK,
+    help="With --batch: enqueue this when all members have ended, in whatever state.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object with id and duplicate for each message.")
 def enqueue(
     handler: str | None,
     payload: str | None,
@@ -131,8 +169,11 @@ def enqueue(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Enqueue a message for HANDLER and print its id. PAYLOAD is a JSON object; - reads it from standard input. With
-    --batch, print the id of the batch: enqueued again, it gets no second members."""
+    """Enqueue a message for HANDLER and print its id.
+
+    PAYLOAD is a JSON object; - reads it from standard input. With --batch, print the id of the batch. Running the same
+    command again adds no member twice.
+    """
     callbacks = {"then": then, "failed": failed, "ended": ended}
     _refuse_without_batch(ndjson, skip, batch, callbacks)
     if ndjson is not None:

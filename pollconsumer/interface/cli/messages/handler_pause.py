@@ -15,14 +15,16 @@ from pollconsumer.store.handler_pauses import HandlerPauses
 
 @click.group()
 def handler() -> None:
-    """Switch a handler off for a time: its messages are parked; then on again."""
+    """Pause a handler, or resume it. Its messages are kept meanwhile."""
 
 
 @handler.command(epilog="pollconsumer handler pause mail.send")
 @click.argument("name", type=HANDLER_NAME)
 def pause(name: str) -> None:
-    """Have launches park the messages of the handler, whatever their queue, and whichever of its names they have,
-    within a second. Those in hand are finished."""
+    """Pause a handler: its messages are kept until it is resumed.
+
+    This holds for all queues and for the handler's aliases, within a second. Messages that are running are finished.
+    """
     opened(HandlerPauses).pause(name)
     try:
         OwnDefaults(current_settings()).function(name, fix="")
@@ -35,6 +37,5 @@ def pause(name: str) -> None:
 @handler.command(epilog="pollconsumer handler resume mail.send")
 @click.argument("name", type=HANDLER_NAME)
 def resume(name: str) -> None:
-    """Have launches handle the messages of a paused handler again, within a second: those that are parked are due at
-    once."""
+    """Resume a paused handler: its messages are due at once."""
     opened(HandlerPauses).resume(name)

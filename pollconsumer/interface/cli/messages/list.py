@@ -33,7 +33,7 @@ PAGE = 500
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only messages of this queue.")
 @click.option("--handler", cls=Once, type=HANDLER_NAME, help="Only messages of this handler.")
 @click.option("--recurrence", cls=Once, type=RECURRENCE_NAME, help="Only occurrences of this recurrence.")
-@header_option("Only messages that have it; repeatable.")
+@header_option("Only messages with this header. Repeatable: with all of them.")
 @click.option(
     "--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Show at most this many."
 )
@@ -47,7 +47,7 @@ def list_(
     limit: int,
     as_json: bool,
 ) -> None:
-    """Messages by state, oldest in it first."""
+    """List messages by state, those longest in it first."""
     found = opened(MessageSelector).messages(Selection(state, queue, handler, recurrence, headers=headers))
     print_messages(islice(found, limit), as_json=as_json)
     note_more(found, limit)

@@ -21,13 +21,13 @@ from pollconsumer.store.server import known_queues
 
 @click.group()
 def queue() -> None:
-    """List queues; pause one, resume it, empty it."""
+    """List, pause, resume or empty queues."""
 
 
 @queue.command(name="list", epilog="pollconsumer queue list")
 @JSON_ARRAY
 def list_(as_json: bool) -> None:
-    """Queues, with how many messages are in each state."""
+    """List queues, with the number of messages in each state."""
     queues = opened(Inspector).overview().queues
     if as_json:
         print_json([as_object(each) for each in queues])
@@ -39,8 +39,10 @@ def list_(as_json: bool) -> None:
 @click.argument("name", type=QUEUE_NAME)
 @click.option("--for", "lasts", cls=Once, type=Duration(positive=True), help="End the pause after this time.")
 def pause(name: str, lasts: float | None) -> None:
-    """Stop the queue from handing out messages; reserved ones are finished. Of a queue that is paused, change only when
-    that ends."""
+    """Pause a queue: its messages wait until it is resumed.
+
+    Messages that are running are finished. For a queue that is paused already, --for changes when the pause ends.
+    """
     known = opened(lambda wire, namespace: known_queues(wire, Keys(namespace)))
     opened(Interventions).pause(name, paused=True, lasts_ms=0 if lasts is None else ceil_ms(lasts))
     if name not in known:
@@ -57,10 +59,13 @@ def resume(name: str) -> None:
 
 @queue.command(epilog="pollconsumer queue purge mail --yes")
 @click.argument("name", type=QUEUE_NAME)
-@click.option("--yes", is_flag=True, help="Purge them. Without it, only count them.")
+@click.option("--yes", is_flag=True, help="Purge the queue. Without --yes, only count its messages.")
 @JSON_OBJECT
 def purge(name: str, yes: bool, as_json: bool) -> None:
-    """Empty a queue: cancel what is scheduled or ready, forget its dead letters. What is reserved is finished."""
+    """Empty a queue: cancel waiting messages, delete dead letters.
+
+    Scheduled and ready messages are cancelled. Messages that are running are finished.
+    """
     selecting, interventions = opened(MessageSelector), opened(Interventions)
     asked = unreserved(selecting, Selection(queue=name))
     dead = dead_letters(selecting, Selection(queue=name))

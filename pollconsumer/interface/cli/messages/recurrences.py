@@ -45,7 +45,7 @@ def _day(text: str) -> date | int:
 
 @click.group()
 def recurrences() -> None:
-    """Recurring messages: those of configurations, and those that are put at run time."""
+    """Recurring messages, from the configuration or added at run time."""
 
 
 recurrences.add_command(add)
@@ -59,7 +59,7 @@ recurrences.add_command(add)
 )
 @AS_JSON
 def list_(prefix: str, created_by: str | None, limit: int, as_json: bool) -> None:
-    """List recurrences: next due time, counts, and the state and result of the last occurrence."""
+    """List recurrences, with next due time, counts and last result."""
     every = _all(prefix, created_by)
     found = map(_describe, islice(every, limit))
     if as_json:
@@ -107,7 +107,10 @@ def next_(name: str, count: int, start: date | int | None, dst: bool, as_json: b
 @recurrences.command(epilog="pollconsumer recurrences pause nightly")
 @NAME
 def pause(name: str) -> None:
-    """Enqueue no occurrences until it is resumed; those in between are not made up for."""
+    """Pause a recurrence: nothing is enqueued until it is resumed.
+
+    Occurrences that come due meanwhile are skipped, not enqueued later.
+    """
     store = opened(Recurrences)
     store.pause(store.find(name))
 
@@ -115,7 +118,7 @@ def pause(name: str) -> None:
 @recurrences.command(epilog="pollconsumer recurrences resume nightly")
 @NAME
 def resume(name: str) -> None:
-    """Resume with the next occurrence."""
+    """Resume a paused recurrence with its next occurrence."""
     store = opened(Recurrences)
     store.resume(store.find(name))
 
@@ -123,7 +126,10 @@ def resume(name: str) -> None:
 @recurrences.command(epilog="pollconsumer recurrences remove nightly")
 @NAME
 def remove(name: str) -> None:
-    """Remove a recurrence. What it has enqueued stays; if a configuration defines it, the next launch adds it again."""
+    """Remove a recurrence.
+
+    Messages that it has enqueued stay. If a configuration defines it, the next launch adds it again.
+    """
     opened(Recurrences).remove(name)
 
 
@@ -143,7 +149,10 @@ def trigger(name: str, as_json: bool) -> None:
 )
 @AS_JSON
 def history(name: str, limit: int, as_json: bool) -> None:
-    """List the last occurrences, newest first: at most a hundred, of the last day, if kept."""
+    """List the last occurrences of a recurrence, newest first.
+
+    At most a hundred of the last day are listed, as far as their messages are still kept.
+    """
     store, standing = _found(name)
     entries = [_describe_occurred(each) for each in store.history(standing, limit)]
     if as_json:

@@ -45,7 +45,7 @@ def _until(text: str) -> datetime:
 @click.argument("handler", type=HANDLER_NAME)
 @click.argument("payload", required=False)
 @click.option("--every", cls=Once, type=Duration(positive=True), help="Time between occurrences, as 5m.")
-@click.option("--cron", cls=Once, type=CRON, help="Cron expression, in place of --every.")
+@click.option("--cron", cls=Once, type=CRON, help="Cron expression, instead of --every.")
 @click.option("--timezone", cls=Once, help="Time zone of the cron expression. Default: UTC.")
 @click.option(
     "--first",
@@ -53,8 +53,8 @@ def _until(text: str) -> datetime:
     type=Value(Text("now|next|TIME", _first)),
     help="First run of a new or changed recurrence: now, next (by its rule), or a time. Default: now.",
 )
-@click.option("--times", cls=Once, type=click.IntRange(1), help="End after this many occurrences.")
-@click.option("--until", cls=Once, type=Value(Text("time", _until)), help="End at this time.")
+@click.option("--times", cls=Once, type=click.IntRange(1), help="Stop after this many occurrences.")
+@click.option("--until", cls=Once, type=Value(Text("time", _until)), help="Enqueue nothing after this time.")
 @click.option(
     "--missed",
     cls=Once,
@@ -75,13 +75,13 @@ def _until(text: str) -> datetime:
     help="Smaller numbers come first. Default: 0.",
 )
 @header_option("Add a header to its messages. Repeatable.")
-@click.option("--created-by", cls=Once, help="Name of who adds it, shown by list.")
-@click.option("--ping", cls=Once, metavar="URL", help="URL of a monitor to call when each one begins and ends.")
-@click.option("--disabled", is_flag=True, help="Add it without enqueueing anything.")
+@click.option("--created-by", cls=Once, help="Who added it, as shown by 'recurrences list'.")
+@click.option("--ping", cls=Once, metavar="URL", help="Monitor URL to call when an occurrence starts and ends.")
+@click.option("--disabled", is_flag=True, help="Add it switched off: nothing is enqueued.")
 def add(name: str, handler: str, payload: str | None, disabled: bool, **options: Any) -> None:
-    """Add a recurrence, or replace the one of that name, without any launch's configuration.
+    """Add a recurrence, or change the one of that name.
 
-    PAYLOAD is a JSON object; - reads it from standard input. Replacing changes only what is different.
+    It is stored, not written into config.toml. PAYLOAD is a JSON object; - reads it from standard input.
     """
     if (options["every"] is None) == (options["cron"] is None):
         raise click.UsageError("give --every or --cron, one of them")

@@ -21,8 +21,11 @@ from pollconsumer.store.reading.inspector import Inspector
 @click.argument("value", metavar="[VALUE]", default="true")
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue of the message, if two queues have its id.")
 def signal(message_id: str, name: str, value: str, queue: str | None) -> None:
-    """Send VALUE, as JSON, to a message whose handler waits for the signal NAME, or will; the first of a name holds.
-    Default: true."""
+    """Send the signal NAME with VALUE to a message whose handler waits for it.
+
+    VALUE is JSON. Default: true. A signal sent before the handler waits is kept. A second signal of the same name is
+    refused.
+    """
     try:
         given = parse(value)
     except (ValueError, RecursionError):
