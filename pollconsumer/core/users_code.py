@@ -7,8 +7,9 @@ Whatever such code raises is an answer. `SystemExit` and its like would end a la
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ MOST_CHARACTERS = 200
 OTHERS, OURS, OUR_THREAD = range(3)
 """Whose code runs at the bottom of a thread: that of a program that is not ours; that of a command or of an endpoint;
 that of a thread which we have begun, and which no signal interrupts."""
+_printing_aside = ContextVar("users' code prints on standard error", default=False)
 whose: ContextVar[int] = ContextVar("whose code runs here", default=OTHERS)
 
 
@@ -62,10 +64,26 @@ def answering() -> Iterator[None]:
 
 
 @contextmanager
+def printing_aside() -> Iterator[None]:
+    """Wrap a command whose standard output is for what it prints itself: `users_output` goes to standard error."""
+    token = _printing_aside.set(True)
+    try:
+        yield
+    finally:
+        _printing_aside.reset(token)
+
+
+def users_output() -> AbstractContextManager[object]:
+    """Wrap an import or a call of users' code. What it prints goes to standard error within `printing_aside`."""
+    # GUARD what users' code prints is not taken for a command's own output
+    return redirect_stdout(sys.stderr) if _printing_aside.get() else nullcontext()
+
+
+@contextmanager
 def refusing(what: str, name: str, who: str) -> Iterator[None]:
-    """`answering`, with ConfigurationError for what ``who``, code of users, raises within the block, but for errors of
-    ours. ``what`` and ``name``: as of the ConfigurationError."""
-    with answering():
+    """`answering` and `users_output`, with ConfigurationError for what ``who``, code of users, raises within the block,
+    but for errors of ours. ``what`` and ``name``: as of the ConfigurationError."""
+    with answering(), users_output():
         try:
             yield
         except PollConsumerError:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from pollconsumer.core.errors import ConfigurationError, PollConsumerError
 from pollconsumer.core.notation.redaction import redacted
-from pollconsumer.core.users_code import answering, called, text_of
+from pollconsumer.core.users_code import answering, called, text_of, users_output
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.writable import refuse_writable_modules
 from pollconsumer.runtime.handling.outcome import describe, trace, user_frames
@@ -49,7 +49,7 @@ def importing(setting: str, module: str) -> Iterator[None]:
     module has forked ends here."""
     pid = os.getpid()
     try:
-        with _refusing(setting, module):
+        with users_output(), _refusing(setting, module):
             yield
     except BaseException as error:
         end_stray(pid, error)
@@ -60,7 +60,7 @@ def importing(setting: str, module: str) -> Iterator[None]:
 def made_by(setting: str, name: str, function: Callable[[], T]) -> T:
     """What the function ``name`` returns, which ``setting`` names. ConfigurationError for what it raises."""
     try:
-        with answering():
+        with users_output(), answering():
             return called(function)
     except Exception as error:
         reason = redacted(describe(error))[:MOST_CHARACTERS]

@@ -115,10 +115,71 @@ def test_check_shows_the_queues_that_a_launch_would_serve(mailing: Site) -> None
     assert mailing.json("check")["queues"] == ["default", "mail"]
 
 
-def test_a_module_that_prints_does_not_disturb_the_id(mailing: Site) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("init", "cron"),
+        ("init", "keda", "--image", "shop"),
+        ("init", "cron", "--queue", "mail"),
+        ("check", "--json"),
+        ("recurrences", "list", "--json"),
+        ("enqueue", "mail.send", "--id", "1", "--json"),
+    ],
+    ids=" ".join,
+)
+def test_what_a_module_prints_is_no_output_of_a_command(mailing: Site, command: tuple[str, ...]) -> None:
+    if command[1] == "keda":
+        (mailing.directory / "config.toml").write_text('store = "redis://redis.example"\nhandlers = ["handlers"]\n')
+    quiet = mailing.command(*command)
     (mailing.directory / "handlers.py").write_text(f"print('loading')\n{HANDLERS}")
-    done = mailing.command("enqueue", "mail.send")
-    assert (len(done.stdout.split()), done.stderr) == (1, "loading\n")
+    done = mailing.command(*command)
+    assert (done.returncode, quiet.returncode) == (0, 0), (done, quiet)
+    assert "loading" not in done.stdout
+    assert done.stdout[:20] == quiet.stdout[:20] != ""
+    assert done.stderr == f"loading\n{quiet.stderr}"
+
+
+def test_what_codec_hook_and_client_print_is_no_output_of_a_command(mailing: Site) -> None:
+    (mailing.directory / "handlers.py").write_text(
+        """
+from pollconsumer import PollConsumer
+
+
+class Codec:
+    def encode(self, payload):
+        print("encoding")
+        return payload
+
+    def decode(self, payload):
+        return payload
+
+
+app = PollConsumer(codec=Codec())
+app.before_enqueue(lambda draft: print("hooked"))
+
+
+@app.handler("mail.send")
+def send(): ...
+"""
+    )
+    done = mailing.command("enqueue", "mail.send", "--id", "1")
+    assert (done.stdout, done.stderr) == ("1\n", "hooked\nencoding\n")
+    (mailing.directory / "client.py").write_text(
+        """
+import os
+import redis
+print("loading")
+
+
+def make():
+    print("making")
+    return redis.Redis(unix_socket_path=os.environ["SOCKET"])
+"""
+    )
+    (mailing.directory / "config.toml").write_text('client = "client:make"\n')
+    socket = mailing.command("store", "status", "--json").stdout
+    done = mailing.command("list", "--json", SOCKET=json.loads(socket)["socket"], POLLCONSUMER_STORE="")
+    assert ([each["id"] for each in json.loads(done.stdout)], done.stderr) == (["1"], "loading\nmaking\n")
 
 
 def test_a_module_that_cannot_be_imported_stops_only_those_who_name_no_queue(mailing: Site) -> None:

@@ -16,13 +16,9 @@ if TYPE_CHECKING:
 
 def configured_recurrences(settings: Settings) -> dict[str, Recurrence]:
     """The recurrences that the next launch defines, by name. ConfigurationError as `load_recurrences`."""
-    import sys
-    from contextlib import redirect_stdout
-
     from pollconsumer.interface.assembly.handlers import load_handlers
 
-    with redirect_stdout(sys.stderr):  # standard output is for what is listed
-        return {each.name: each for each in load_recurrences(settings, load_handlers(settings))}
+    return {each.name: each for each in load_recurrences(settings, load_handlers(settings))}
 
 
 def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> list[Recurrence]:

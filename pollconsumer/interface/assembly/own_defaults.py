@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from contextlib import redirect_stdout
 from typing import Any
 
 from pollconsumer.core.errors import BadData, ConfigurationError
@@ -75,15 +73,14 @@ class OwnDefaults:
             return message
         from pollconsumer.runtime.drafts import drafted
 
-        with redirect_stdout(sys.stderr), refusing("before_enqueue", message.handler, "a hook"):
+        with refusing("before_enqueue", message.handler, "a hook"):
             return drafted(message, known.hooks.before_enqueue)
 
     def _import(self) -> Mapping[str, Handler]:
         from pollconsumer.interface.assembly.handlers import import_handlers
 
         try:
-            with redirect_stdout(sys.stderr):  # standard output is for ids
-                return import_handlers(self._settings)
+            return import_handlers(self._settings)
         except ConfigurationError as error:
             refusal = ConfigurationError(f"{error}; or name the queue: then no module is imported")
             refusal.traced = error.traced

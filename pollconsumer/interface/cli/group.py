@@ -13,6 +13,7 @@ import click
 
 from pollconsumer.core.errors import UsageError, shown, suggestion
 from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.core.users_code import printing_aside
 from pollconsumer.interface.cli.epilogs import OF_PROGRAM, below_options
 from pollconsumer.interface.cli.flags import common_flags
 from pollconsumer.interface.cli.launch_command import name_configuration, set_verbosity, settings_of
@@ -202,6 +203,7 @@ def current_settings() -> Settings:
         if not launches:
             name_configuration(known)
             limit_command()
+            root.with_resource(printing_aside())
         if known.nowhere is not None:
             _meet_nowhere(known)
     return known
