@@ -24,7 +24,7 @@ def metrics_of(inspector: Inspector) -> list[Metric]:
         *_of_queues(overview.queues),
         _of_batches(inspector.batches()),
         _of_lost(overview),
-        Metric("lease_held", "gauge", "1 while a launch of that role holds a lease.", held),
+        Metric("lease_held", "gauge", "1 while a launch of this role holds a lease, else 0.", held),
         *_of_launches(launches),
     ]
 
@@ -40,12 +40,16 @@ def _of_totals(totals: Totals) -> list[Metric]:
     ]
     skipped = [Sample({"queue": queue}, count) for queue, count in sorted(totals.skipped.items())]
     return [
-        Metric("messages_settled_total", "counter", "Attempts settled, by outcome.", settled),
-        Metric("occurrences_skipped_total", "counter", "Occurrences of recurrences that were never enqueued.", skipped),
-        Metric("launches_total", "counter", "Launches that held a lease and ended, by stop reason.", launches),
-        _histogram("handling_duration_seconds", "How long handlers took.", "handler", totals.durations),
-        _histogram("waiting_seconds", "From ready to reserved, of attempts settled.", "queue", totals.waits),
-        _histogram("lateness_seconds", "From due to ready, of messages with a due time.", "queue", totals.lateness),
+        Metric("messages_settled_total", "counter", "Attempts that have ended, by outcome.", settled),
+        Metric("occurrences_skipped_total", "counter", "Occurrences of recurrences that were skipped.", skipped),
+        Metric("launches_total", "counter", "Launches that have ended, by stop reason.", launches),
+        _histogram("handling_duration_seconds", "Time that handlers took for a message.", "handler", totals.durations),
+        _histogram(
+            "waiting_seconds", "Time that messages were ready before a launch took them.", "queue", totals.waits
+        ),
+        _histogram(
+            "lateness_seconds", "Time from when a message was due until it was ready.", "queue", totals.lateness
+        ),
     ]
 
 
@@ -66,12 +70,18 @@ def _of_queues(queues: Sequence[QueueCounts]) -> list[Metric]:
     oldest = [each.oldest_ready_seconds or 0.0 for each in queues]
     wanted = [each.ready + each.overdue + age for each, age in zip(queues, oldest, strict=True)]
     return [
-        Metric("messages", "gauge", "Messages kept, by state.", by_state),
+        Metric("messages", "gauge", "Messages that the store has now, by state.", by_state),
         of_each("overdue_messages", "Scheduled messages whose due time has passed.", [each.overdue for each in queues]),
-        of_each("parked_messages", "Messages whose handler no launch had.", [each.parked for each in queues]),
-        of_each("oldest_ready_seconds", "For how long the oldest ready message waits; 0 if there is none.", oldest),
-        of_each("queue_paused", "1 while the queue hands out nothing.", [float(each.paused) for each in queues]),
-        of_each("scale_out", "Messages ready and overdue, and seconds that the oldest ready one waits.", wanted),
+        of_each(
+            "parked_messages",
+            "Scheduled messages whose handler is unknown to all launches, or paused.",
+            [each.parked for each in queues],
+        ),
+        of_each("oldest_ready_seconds", "Time that the oldest ready message has waited; 0 if none is ready.", oldest),
+        of_each("queue_paused", "1 while the queue is paused, else 0.", [float(each.paused) for each in queues]),
+        of_each(
+            "scale_out", "Ready and overdue messages, plus the seconds that the oldest ready one has waited.", wanted
+        ),
     ]
 
 
@@ -81,13 +91,13 @@ def _of_batches(batches: Mapping[str, Mapping[str, int]]) -> Metric:
         for home, states in sorted(batches.items())
         for state in STATES
     ]
-    return Metric("batches", "gauge", "Batches kept, by state.", samples)
+    return Metric("batches", "gauge", "Batches that the store has now, by state.", samples)
 
 
 def _of_lost(overview: Overview) -> Metric:
     samples = [Sample({"queue": each.name}, 0) for each in overview.queues]
     samples += [Sample({"queue": name}, 1) for name in overview.unreachable]
-    return Metric("queue_unreachable", "gauge", "1 while the queue's node of a cluster is lost.", samples)
+    return Metric("queue_unreachable", "gauge", "1 while the cluster node of this queue is lost, else 0.", samples)
 
 
 def _of_launches(launches: Sequence[Mapping[str, Any]]) -> list[Metric]:
@@ -103,14 +113,14 @@ def _of_launches(launches: Sequence[Mapping[str, Any]]) -> list[Metric]:
         Metric(
             "last_launch_timestamp_seconds",
             "gauge",
-            "When the last launch started, in seconds since 1970.",
+            "Unix time at which the last launch started.",
             [Sample(labels, each["started_ms"] / 1000) for labels, each in by_group],
         ),
-        Metric("launch_gap_seconds", "gauge", "How long nobody held the lease before the last launch.", gaps),
+        Metric("launch_gap_seconds", "gauge", "Time without a launch before the last launch.", gaps),
         Metric(
             "launch_margin_seconds",
             "gauge",
-            "Time that had to remain for another message, in the last launch.",
+            "How long before its end the last launch stopped taking messages.",
             [Sample(labels, each["margin_seconds"]) for labels, each in by_group],
         ),
     ]

