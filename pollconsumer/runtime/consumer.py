@@ -89,7 +89,7 @@ class Consumer:
         )
         self._bulks = self._bulk_caller(deliveries, calls)
         self._asked: StopReason | None = None
-        """The first reason to stop; it may be transient."""
+        """The first reason to stop; what was seen, as memory, may not be seen again."""
         self._exhausted = False
         """Whether the last attempt to dequeue found no message, in any queue."""
         self._empty_since: float | None = None
@@ -159,12 +159,21 @@ class Consumer:
         return reason
 
     def has_time_to_handle(self) -> bool:
+        if self._has_begun_all():
+            return False
         now, margin = self.clock(), self.margin()
-        return self.window.has_time(now, margin) or now + margin < self._begins_until(now)
+        in_window = self._exchange.called == inf and self.window.has_time(now, margin)
+        return in_window or now + margin < self._begins_until(now)
 
     def _begins_until(self, now: float) -> float:
-        """When messages begin no more, but for the margin: later than the window's end, if another slot goes on."""
-        return self._launch.end.begins_until(now) if self.executor.busy else self.window.stop_before
+        """When messages begin no more, but for the margin: at the window's end or when the next launch calls; later, if
+        another slot goes on."""
+        end, called = self._launch.end, self._exchange.called
+        return end.begins_until(now, called) if self.executor.busy else self.window.stop_before
+
+    def _has_begun_all(self) -> bool:
+        """Whether ``max_messages`` have begun."""
+        return self._pace.begun == self.options.max_messages
 
     def has_time_to_idle(self) -> bool:
         """Whether the article's sleep fits, if that is the loop: a wait of the other one ends when it must."""
@@ -183,18 +192,13 @@ class Consumer:
             self._asked = StopReason.DESCRIPTORS
         elif self._launch.interrupted():
             self._asked = StopReason.INTERRUPTED
-        elif self._exchange.successor and self._launch.plan.handoff.on_call and not self._goes_on():
+        elif self._exchange.called < inf and not self.executor.busy:  # a message in flight may last: others then begin
             self._asked = StopReason.HANDED_OVER
-        elif self._pace.begun == self.options.max_messages:
+        elif self._has_begun_all() and not self.executor.busy:  # a call in flight may take its messages back
             self._asked = StopReason.MAX_MESSAGES
         elif self.options.memory_limit and self._has_grown_beyond(self.options.memory_limit):
             self._asked = StopReason.MEMORY
         return self._asked
-
-    def _goes_on(self) -> bool:
-        """Whether a slot has a message that takes long, which the hand-over waits for: others may begin meanwhile."""
-        now = self.clock()
-        return self.executor.busy > 0 and self._launch.end.goes_on(now)
 
     def _has_grown_beyond(self, memory_limit: int) -> bool:
         """Whether the process has more than ``memory_limit`` bytes. Looks once a second: False in between."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -248,7 +249,7 @@ def test_the_end_waits_for_a_node_that_outcomes_wait_for_unless_a_successor_wait
     parted.complete(parted.reserve("a"))
     parted.lose("mail")
     parted.exchange.settle()
-    parted.exchange.successor = successor
+    parted.exchange.called = 0.0 if successor else inf
     store, asked = parted.launch.store, list[str]()
     announce = store.upkeep.announce
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from pollconsumer.core.choices import Loop
+from pollconsumer.core.choices import HandOff, Loop
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.news.events import WindowTooShort
 from pollconsumer.core.window import StopReason
@@ -407,3 +407,47 @@ def test_no_wait_ends_before_it_begins_where_the_margin_begins_during_a_round_tr
         assert launch.handle_until_stopped() is StopReason.NO_TIME_TO_HANDLE
     assert launch.waits
     assert all(begin <= end for begin, end in launch.waits)
+
+
+def called_at(launch: VirtualLaunch, instant: float) -> VirtualLaunch:
+    """``launch``, under the baton, which a successor calls then."""
+    launch.plan, step = launch.plan._replace(handoff=HandOff.BATON), launch.store.step
+
+    def stepping(*arguments: Any, **options: Any) -> Stepped:
+        stepped = step(*arguments, **options)
+        stepped.successor = launch.clock.now >= instant
+        return stepped
+
+    launch.store.step = stepping  # type: ignore[method-assign]
+    return launch
+
+
+@pytest.mark.parametrize(
+    ("lasts", "others", "ended"),
+    [
+        (5.0, [], 6.0),  # shorter than the grace: nothing begins after the call
+        (30.0, [11.0, 15.0], 31.0),  # longer: others begin from then on, until it ends
+        (300.0, [11.0, 15.0, 299.5], 301.0),
+    ],
+)
+def test_a_launch_that_is_called_hands_over_when_what_is_in_flight_has_ended_and_others_begin_beside_what_lasts(
+    lasts: float, others: list[float], ended: float
+) -> None:
+    script = [Arrival(1.0, lasts), *[Arrival(at, 0.25) for at in (3.0, 15.0, 299.5, 301.5)]]
+    launch = VirtualLaunch(Settings(400.0, 0.75, 0.0, 0.0, slots=2, waking=True), script)
+    assert called_at(launch, 2.0).consumer.run() is StopReason.HANDED_OVER
+    begun = [at for _, at, _ in launch.started]
+    assert begun[0] == 1.0
+    assert len(begun) == 1 + len(others)
+    for at, earliest in zip(begun[1:], others, strict=True):
+        assert earliest <= at < earliest + 1.0
+    assert ended <= launch.clock.now < ended + 1.0
+
+
+@pytest.mark.parametrize("lasts", [0.25, 100.0])
+def test_beside_what_began_after_the_call_nothing_begins_and_it_is_awaited(lasts: float) -> None:
+    script = [Arrival(1.0, 30.0), Arrival(15.0, lasts), Arrival(40.0, 0.25)]
+    launch = VirtualLaunch(Settings(400.0, 0.75, 0.0, 0.0, slots=2, waking=True), script)
+    assert called_at(launch, 2.0).consumer.run() is StopReason.HANDED_OVER
+    assert [n for n, *_ in launch.started] == [0, 1]
+    assert launch.clock.now >= max(31.0, 15.0 + lasts)

@@ -153,6 +153,16 @@ def test_the_neighbours_of_a_message_that_hangs_are_completed_uncharged(
     assert site.json("status", "3")["last_error"].startswith("HandlerTimeout")
 
 
+@pytest.mark.parametrize("concurrency", ["1", "2"])
+def test_a_launch_with_a_limit_of_messages_does_not_count_those_of_a_call_that_died(
+    site: Site, concurrency: str
+) -> None:
+    send(site, "bulk.apart", 3, poison=1)
+    site.drain("--max-messages", "3", "--concurrency", concurrency)
+    assert calls(site) == ["0 1 2", "0", "1", "2"]
+    assert messages(site, "state") == ["completed", "scheduled", "completed"]
+
+
 @pytest.mark.parametrize("handler", ["bulk.once", "bulk.once.apart"])
 def test_messages_of_a_dead_call_that_are_handled_at_most_once_are_not_handled_again(site: Site, handler: str) -> None:
     send(site, handler, 4, poison=1)

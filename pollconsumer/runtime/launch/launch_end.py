@@ -7,6 +7,7 @@ is in flight: both are read from the memory that it shares with its heartbeat, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from math import inf
 
 from pollconsumer.core.errors import shown
 from pollconsumer.core.notation.text import printable
@@ -76,17 +77,12 @@ class LaunchEnd:
         what = f"{one.handler} did not stop within {within} after its limit of {limit} (message {_name(one)})"
         return printable(f"killed: {what}; {REMEDY}")
 
-    def begins_until(self, now: float) -> float:
-        """The instant until which other slots may begin messages. While handlings go on that began in the window
-        and have lasted for longer than the grace, it is the last of their limits; otherwise it is the window's end."""
-        return self.stop_before if self._bounded else max(self.stop_before, self._long_until(now))
-
-    def goes_on(self, now: float) -> bool:
-        """Whether a handling has lasted for longer than the grace, and is within its limit."""
-        return now < self._long_until(now)
-
-    def _long_until(self, now: float) -> float:
-        return self._flight.ends_by(before=self.stop_before, since=now - self.grace)
+    def begins_until(self, now: float, called: float = inf) -> float:
+        """The instant until which other slots may begin messages. The window closes at its end, or when the next launch
+        has ``called`` for the lease. While handlings go on that began before and have lasted for longer than the grace,
+        it is the last of their limits; otherwise it is that instant."""
+        closes = min(called, self.stop_before)
+        return closes if self._bounded else max(closes, self._flight.ends_by(before=closes, since=now - self.grace))
 
 
 def while_what(left_behind: list[MessageInHand]) -> str:

@@ -73,8 +73,9 @@ class Exchange:
         """Queues to trim with their next step."""
         self._unusual_until: dict[str, float] = {}
         """When messages of a queue may be plain again, by queue, on the launch's clock: see UNUSUAL_FOR."""
-        self.successor = False
-        """Whether the next launch waits for the lease."""
+        self.called = inf
+        """When the next launch was first heard to call for the lease, on the launch's clock; infinity until then, and
+        without the baton."""
         self.more_in: float | None = None
         """Seconds from the last claim until limits allow more; None if unknown."""
         self.held_back = False
@@ -104,6 +105,11 @@ class Exchange:
     def due_in(self) -> float:
         """Seconds until a message or a recurrence of our queues is due; infinity if none is known."""
         return max(0.0, self._due_at - self._launch.clock())
+
+    def hear_call(self) -> None:
+        """Note that the next launch calls for the lease."""
+        if self._launch.plan.handoff.on_call:
+            self.called = min(self.called, self._launch.clock())
 
     def promote_next(self) -> None:
         """Promote with the next step, even if nothing is known to be due."""
@@ -279,7 +285,8 @@ class Exchange:
         except PollConsumerError as error:
             return self._send_without(error, shares, promoting)
         self.reserved += self._settling.named(stepped.reserved)
-        self.successor = self.successor or stepped.successor
+        if stepped.successor:
+            self.hear_call()
         self.held_back = self.held_back or stepped.held_back
         if stepped.more_in is not None and (self.more_in is None or stepped.more_in < self.more_in):
             self.more_in = stepped.more_in

@@ -99,7 +99,7 @@ class ReservedReturner:
             self._store = RedisStore(self._launch.bare_wire(), self._launch.store.keys.namespace)
         try:
             if self._store.release(self._launch.holder, [*self._shares.values()]):
-                self._exchange.successor = True
+                self._exchange.hear_call()
             self._shares.clear()
         except PollConsumerError:
             self._store.wire.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from typing import Any
 
 from pollconsumer.core.errors import NodeLost, StoreUnreachable
@@ -146,7 +147,7 @@ class ClusterExchange(Exchange):
         lost = self._store.lost(self._turns.queues)
         try:
             for queue in sorted(self._away.queues):
-                if queue not in lost or (self._away.has_outcomes(queue) and not self.successor):
+                if queue not in lost or (self._away.has_outcomes(queue) and self.called == inf):
                     self._go_on_with(queue)
         except StoreUnreachable:
             return
