@@ -30,30 +30,6 @@ from collections.abc import Collection
 from pollconsumer.core.notation.text import printable
 
 SHOWN_CHARACTERS = 80
-OF_OTHERS = {
-    "countdown": "in",
-    "defer_by": "in",
-    "delay": "in",
-    "defer_until": "at",
-    "eta": "at",
-    "run_after": "at",
-    "run_at": "at",
-    "max_retries": "max_attempts",
-    "max_tries": "max_attempts",
-    "retries": "max_attempts",
-    "autoretry_for": "retry",
-    "backoff": "retry",
-    "retry_backoff": "retry",
-    "retry_delay": "retry",
-    "job_timeout": "timeout",
-    "time_limit": "timeout",
-    "ttl": "expires",
-    "job_id": "id",
-    "task_id": "id",
-    "queue_name": "queue",
-    "unique": "key",
-}
-"""Options as other queues call them → as they are called here."""
 
 
 def shown(value: object) -> str:
@@ -67,10 +43,12 @@ def suggestion(name: str, known: Collection[str], otherwise: str = "", *, beginn
     ``known``. ``beginning``: that of all names, which makes none resemble another."""
     from difflib import get_close_matches
 
+    from pollconsumer.core.notation.other_queues import OPTIONS, STATES
+
     by_word = {each.removeprefix(beginning).strip("-_").replace("-", "_"): each for each in known}
     word = name.removeprefix(beginning).strip("-_").replace("-", "_")
-    word = OF_OTHERS.get(word.lower(), word)
-    close = [word] if word in by_word else get_close_matches(word, by_word, n=1, cutoff=0.7)
+    meant = word if word in by_word else (OPTIONS | STATES).get(word.lower())
+    close = [meant] if meant in by_word else get_close_matches(word, by_word, n=1, cutoff=0.7)
     return f"did you mean {by_word[close[0]]}?" if close else otherwise or f"known here: {', '.join(sorted(known))}"
 
 

@@ -133,7 +133,7 @@ def test_check_refuses_a_recurrence_of_which_each_occurrence_would_die(prepared:
     [
         (
             ["recurrences", "add", "x", "mail.send", "--every", "1h", "--missed", "onec"],
-            "--missed: 'onec'; must be one of",
+            "--missed: 'onec'; did you mean once?",
         ),
         (["recurrences", "add", "x", "mail.send", "--every", "1h", "--first", "nwo"], "--first: nwo; write ISO 8601"),
         (["enqueue", "mail.send", "--countdown", "5"], "unknown option: --countdown; did you mean --in?"),

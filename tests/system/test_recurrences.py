@@ -213,7 +213,7 @@ def test_type_checkers_know_the_words_that_may_be_given(name: str, words: type[S
     ("when", "options", "said"),
     [
         ("1m", {"missed": "never"}, "missed: 'never'; one of skip, once, all"),
-        ("1m", {"overlap": "skp"}, "overlap: 'skp'; one of skip, allow"),
+        ("1m", {"overlap": "skp"}, "overlap: 'skp'; did you mean skip?"),
         ("1m", {"enabled": 1}, "enabled: 1; true or false"),
         ("1m", {"priority": 1.5}, "priority: 1.5"),
         ("1m", {"priority": "high"}, "priority: 'high'"),

@@ -314,9 +314,12 @@ def _of_click(text: str, kind: click.ParamType[Any]) -> str:
 
 
 def _similar(name: str, context: click.Context | None, see: str) -> str:
+    from pollconsumer.core.notation.other_queues import command_for
+
     command = context.command if context else None
     names = command.list_commands(context) if context and isinstance(command, click.Group) else []
-    return suggestion(name, names, see)
+    meant = command_for(name, context.command_path.partition(" ")[2] if context else "", names)
+    return f"did you mean {meant}?" if meant else suggestion(name, names, see)
 
 
 def _options(context: click.Context | None) -> list[str]:

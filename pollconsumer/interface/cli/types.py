@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pollconsumer.core.errors import shown
+from pollconsumer.core.errors import shown, suggestion
 from pollconsumer.core.messages.message import is_text
 from pollconsumer.core.messages.message_options import read_header
 from pollconsumer.core.notation.instants import read_instant
@@ -122,6 +122,10 @@ class WordType(click.Choice[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         return self._words[super().convert(value, param, ctx)]
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:  # noqa: ARG002  # click's
+        all_words = f"must be one of {', '.join(map(repr, self._words))}"
+        return f"{shown(repr(value))}; {suggestion(str(value), self._words, all_words)}"
 
 
 def declared(flags: Sequence[Flag]) -> Callable[[Function], Function]:

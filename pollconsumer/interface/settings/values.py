@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pollconsumer.core.errors import shown
+from pollconsumer.core.errors import shown, suggestion
 from pollconsumer.core.notation.timespan import YEAR, Span, parse_duration
 
 R = TypeVar("R")
@@ -89,7 +89,8 @@ def parse_word(kind: type[W], key: str, value: str) -> W:
     try:
         return kind(value)
     except ValueError:
-        raise ValueError(f"{key}: {shown(repr(value))}; one of {', '.join(kind)}") from None
+        fix = suggestion(str(value), list(kind), f"one of {', '.join(kind)}")
+        raise ValueError(f"{key}: {shown(repr(value))}; {fix}") from None
 
 
 def read_argv(value: object) -> object:

@@ -1,0 +1,43 @@
+"""What other queues call things → what they are called here."""
+
+OPTIONS = {
+    **dict.fromkeys(("countdown", "defer_by", "delay"), "in"),
+    **dict.fromkeys(("defer_until", "eta", "run_after", "run_at"), "at"),
+    **dict.fromkeys(("max_retries", "max_tries", "retries"), "max_attempts"),
+    **dict.fromkeys(("autoretry_for", "backoff", "retry_backoff", "retry_delay"), "retry"),
+    **dict.fromkeys(("job_timeout", "time_limit"), "timeout"),
+    **dict.fromkeys(("job_id", "task_id"), "id"),
+    "ttl": "expires",
+    "queue_name": "queue",
+    "unique": "key",
+}
+STATES = {
+    **dict.fromkeys(("deferred", "delayed"), "scheduled"),
+    **dict.fromkeys(("pending", "queued", "todo", "waiting"), "ready"),
+    **dict.fromkeys(("active", "doing", "running", "started"), "reserved"),
+    **dict.fromkeys(("done", "finished", "succeeded", "success", "successful"), "completed"),
+    **dict.fromkeys(("failed", "failure", "discarded"), "dead"),
+    **dict.fromkeys(("aborted", "canceled", "revoked"), "cancelled"),
+}
+COMMANDS = {
+    **dict.fromkeys(("consume", "consumer", "start", "work", "worker", "workers"), "run"),
+    **dict.fromkeys(("call", "publish", "push", "send"), "enqueue"),
+    **dict.fromkeys(("redrive", "replay", "requeue", "retry"), "dead redrive"),
+    **dict.fromkeys(("jobs", "messages", "tasks"), "list"),
+    **dict.fromkeys(("info", "inspect", "stats"), "status"),
+    **dict.fromkeys(("clear", "empty", "flush", "purge"), "queue purge"),
+    **dict.fromkeys(("pause", "suspend"), "queue pause"),
+    "resume": "queue resume",
+    "queues": "queue list",
+    **dict.fromkeys(("abort", "delete", "revoke"), "cancel"),
+    **dict.fromkeys(("beat", "cron", "schedule", "scheduler"), "recurrences list"),
+    **{word: f"list --state {state}" for word, state in STATES.items()},
+    **dict.fromkeys(("dlq", "failed", "failure"), "dead list"),
+}
+
+
+def command_for(word: str, group: str, known: list[str]) -> str | None:
+    """The command that is meant by ``word``, which is none of ``known`` in ``group``; None if it is nobody's word."""
+    meant = COMMANDS.get(word.lower())
+    verb = (meant or "").rpartition(" ")[2]
+    return f"{group} {verb}" if group and verb in known else meant
