@@ -42,12 +42,12 @@ def _of_spool(settings: Settings, expected: Expected) -> Iterator[Finding]:
     age = 0.0 if state.oldest is None else time.time() - state.oldest / 1000
     if age > max(SPOOLED_AT_MOST, 2 * (expected.period or 0.0)):
         value = f"{counted(state.waiting, 'file')} in {place}, the oldest for {format_duration(age)}"
-        fix = "see that launches reach the store, on a host that has this directory"
-        yield Finding("spool_waits", None, "spooled messages wait", value, fix)
+        fix = "check that launches run on this host, and reach the store"
+        yield Finding("spool_waits", None, "messages in the spool are not enqueued yet", value, fix)
     if state.refused:
-        fix = "'pollconsumer dead list --unreadable' shows why; without the ending .refused a launch takes one in again"
+        fix = "'pollconsumer dead list --unreadable' shows why; rename a file without .refused to try it again"
         value = f"{counted(state.refused, 'file')} in {place}"
-        yield Finding("spool_refused", None, "spooled messages could not be read", value, fix)
+        yield Finding("spool_refused", None, "messages in the spool cannot be enqueued", value, fix)
 
 
 @click.command(epilog="pollconsumer doctor\npollconsumer doctor --quiet")

@@ -478,7 +478,7 @@ HANDLER = "@PollConsumer().handler\ndef store"
     [
         (
             "(n: int, to: Connection)",
-            "store, parameter to: no payload can give a Connection; annotate what JSON can say",
+            "store, parameter to: no payload can give a Connection; annotate a type that JSON has, or give a default",
         ),
         ("(n: int, /)", "parameter n of store; arguments come by name: leave out the /"),
     ],

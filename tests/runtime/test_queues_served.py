@@ -55,7 +55,7 @@ def test_a_launch_warns_of_a_queue_of_its_handlers_that_no_launch_serves(mailing
     done = mailing.drain("--queue", "default")
     assert (done.returncode, done.stderr.count("\n")) == (0, 1)
     assert "warning: queue mail: 1 ready, and no launch serves it, though it is that of mail.send" in done.stderr
-    assert "mail, that of mail.send: 1 ready, and no launch came for it lately" in (
+    assert "mail (of mail.send): 1 ready, and no launch has served it lately" in (
         mailing.command("check", POLLCONSUMER_CONSUMER__QUEUES="default").stdout
     )
 
@@ -83,7 +83,7 @@ def test_two_lines_over_one_module_each_with_a_queue_of_its_own_are_silent(maili
     mailing.enqueue("mail.send")
     assert mailing.drain("--queue", "default").stderr == ""
     report = mailing.command("check", POLLCONSUMER_CONSUMER__QUEUES="default").stdout
-    assert "mail, that of mail.send: other launches serve it" in report
+    assert "mail (of mail.send): other launches serve it" in report
     found = mailing.command("check", "--json", POLLCONSUMER_CONSUMER__QUEUES="default").stdout
     assert '"queues_not_served": ["mail"], "queues_served_elsewhere": ["mail"]' in found
 

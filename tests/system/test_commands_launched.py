@@ -355,7 +355,7 @@ def test_check_judges_no_timeout_by_a_window_in_which_the_program_does_not_run(s
     assert site.json("check")["commands"]["backup"]["fits"] is None
     other = site.command("check", POLLCONSUMER_CONSUMER__QUEUES="default,mail").stdout
     assert "backup may take" not in other
-    assert "slow, that of backup: other launches serve it, which need a timeout above 50m" in other
+    assert "slow (of backup): other launches serve it, which need a timeout above 50m" in other
     assert site.drain().returncode == 0
     assert "backup may take" in site.command("check").stdout
 

@@ -264,7 +264,9 @@ def test_a_module_whose_import_hangs_ends_check(site: Site) -> None:
     check = patched(site, IMPATIENT, "check")
     _, errors = check.communicate(timeout=90)
     assert check.returncode == 124
-    assert errors.startswith("pollconsumer: error: handlers: handlers: import exceeded 0.5s; its stacks follow\n")
+    assert errors.startswith(
+        "pollconsumer: error: handlers: handlers: import took longer than 0.5s; its stacks follow\n"
+    )
     assert "handlers.py" in errors
 
 

@@ -94,8 +94,8 @@ def test_a_launcher_whose_rule_nothing_names_is_known_by_what_earlier_launches_s
 
 
 def test_check_warns_of_a_launcher_that_drops_ticks_while_no_schedule_is_known(site: Site) -> None:
-    warning = "pollconsumer: warning: {0}: its launcher drops ticks, and no schedule is known: "
-    warning += "a launch lasts beyond the next tick; set {0}.schedule\n"
+    warning = "pollconsumer: warning: {0}: no launch is started while one is running, and no schedule "
+    warning += "is set: each would run past the next tick, which is lost; set {0}.schedule\n"
     environment = {"POLLCONSUMER_CONSUMER__LAUNCHER": "drop", "POLLCONSUMER_MOVER__LAUNCHER": "drop"}
     assert site.command("check", **environment).stderr == warning.format("consumer")
     schedule = {"POLLCONSUMER_CONSUMER__SCHEDULE": "* * * * *"}

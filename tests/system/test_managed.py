@@ -118,7 +118,7 @@ def test_a_server_without_a_command_of_launches_is_said_by_check_and_begins_none
         url = f"redis://launch:{PASSWORD}@{address}"
         checked = site.command("--store", url, "check")
         assert checked.returncode == 0
-        assert "rights of a launch missing: lrem" in checked.stderr
+        assert "launches cannot start, since the store's user may not run lrem" in checked.stderr
         begun = site.command("--store", url, "run")
         assert begun.returncode == 77
         assert "+lrem" in begun.stderr

@@ -114,7 +114,7 @@ def test_without_a_place_for_state_launches_are_silent_and_check_says_so(site: S
     environment = {"POLLCONSUMER_STORE": store, **nowhere}
     done = site.command("run", "--until-empty", **environment)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "none can be written" in site.command("check", **environment).stdout
+    assert "not writable, set state" in site.command("check", **environment).stdout
 
 
 def _wipe(site: Site) -> None:

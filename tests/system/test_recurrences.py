@@ -256,7 +256,7 @@ def test_check_warns_of_a_recurrence_whose_queue_nobody_serves(site: Site) -> No
     )
     done = site.command("check", "--json")
     assert (done.returncode, done.stderr.count("\n")) == (0, 1)
-    assert "recurrence lost: nobody serves its queue attic" in done.stderr
+    assert "recurrence lost: no launch serves its queue attic" in done.stderr
     report = json.loads(done.stdout)
     assert report["queues_not_served"] == ["attic"]
     moments = [*report["consumer"]["next_launches"], report["consumer"]["stop_before"], report["mover"]["hard_end"]]

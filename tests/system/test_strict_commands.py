@@ -84,7 +84,7 @@ def test_an_import_does_not_say_that_all_is_there_before_replicas_have_it(pair: 
 def test_a_right_to_wait_is_missed_by_its_name_before_anything_is_changed(pair: Pair, site: Site) -> None:
     pair.wire(greeted=False).command("ACL", "SETUSER", "some", "on", "nopass", "~*", "+@all", "-wait")
     site.environment["POLLCONSUMER_STORE"] = pair.url().replace("unix://", "unix://some:any@")
-    assert "rights of a launch missing: wait;" in site.command("check").stderr
+    assert "launches cannot start, since the store's user may not run wait;" in site.command("check").stderr
     for command in (["queue", "pause", "default"], ["run", "--until-empty"]):
         ran = site.command(*command)
         assert ran.returncode == 77, ran.stderr

@@ -298,7 +298,7 @@ def test_doctor_of_a_user_without_launches_says_that_those_of_others_do_not_read
     shared.users.run("web", "enqueue", "hello", '{"name": "a"}', config=shared.config)
     found = shared.users.run("web", "doctor", "--quiet", config=shared.config)
     assert found.returncode == 1
-    assert "nobody serves queue default: 1 ready; launches of other users do not read web's store: set data=" in (
+    assert "no launch serves queue default: 1 ready; launches of other users do not read web's store: set data=" in (
         found.stderr
     )
 

@@ -44,8 +44,8 @@ def said(batch: BatchFacts, ago: float = 5.0) -> list[str]:
 def test_a_batch_that_nobody_ends_in_time_is_stuck(state: str, end: str) -> None:
     late = CLOSED._replace(state=state, age=2 * HOUR, overdue_by=11 * MINUTE)
     assert said(late) == [
-        f"batch import is still {state}: it should have been {end} for 11m; "
-        "launches of queue mail see to it: look whether they come, and at the log of one (run -v)"
+        f"batch import is still {state}: it should have been {end} 11m ago; "
+        "launches of queue mail do that: check that they run, and see the log of one (run -v)"
     ]
     assert said(late._replace(overdue_by=9 * MINUTE)) == []
 
@@ -53,8 +53,8 @@ def test_a_batch_that_nobody_ends_in_time_is_stuck(state: str, end: str) -> None
 def test_a_closed_batch_is_stuck_whose_members_wait_in_a_queue_that_no_launch_came_for_lately() -> None:
     assert said(CLOSED) == []
     assert said(CLOSED._replace(queues=("mail", "mail", "sync"))) == [
-        "no launch serves the members of batch import: 4 of 9 outstanding, after 1h 1m; "
-        "launch for queue sync, or cancel the batch"
+        "no launch serves the members of batch import: 4 of 9 have not ended after 1h 1m; "
+        "start launches for queue sync, or cancel the batch"
     ]
     assert len(said(CLOSED, ago=HOUR)) == 1
     assert said(CLOSED._replace(age=59 * MINUTE), ago=HOUR) == []

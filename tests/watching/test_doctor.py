@@ -33,7 +33,7 @@ def test_each_finding_is_a_line_on_standard_output_or_quietly_on_standard_error(
     assert (loud.returncode, loud.stderr) == (1, "")
     assert [line.partition(": ")[0] for line in loud.stdout.splitlines()] == [
         "no launch knows handler unheard-of",
-        "nobody serves queue forgotten",
+        "no launch serves queue forgotten",
     ]
     for _ in range(3):  # each time: an hourly line of a crontab calls it
         quiet = site.command("doctor", "--quiet")
@@ -65,7 +65,7 @@ def test_a_schedule_is_compared_with_the_grace(site: Site) -> None:
     hasty = {"POLLCONSUMER_CONSUMER__SCHEDULE": "* * * * *", "POLLCONSUMER_CONSUMER__GRACE": "2m"}
     done = site.command("doctor", **hasty)
     assert done.returncode == 1
-    assert "(default): 2m, and launches come every 1m; lower grace" in done.stdout
+    assert "(default): grace 2m, a launch every 1m; lower grace" in done.stdout
 
 
 def test_a_store_that_is_down_is_told_as_everywhere(site: Site) -> None:

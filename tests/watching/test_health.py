@@ -66,7 +66,8 @@ def names_but_of_holes(found: Facts) -> list[str]:
 def test_lost_nodes_of_a_cluster_are_found_with_the_queues_that_wait_for_them() -> None:
     parted = facts()._replace(lost=["redis://h2:6379"], unreachable=["mail", "sync"])
     assert [str(each) for each in findings_of(parted)] == [
-        "nodes of the cluster lost: redis://h2:6379; start them, or replicas of them; queues wait for them: mail, sync"
+        "nodes of the cluster do not answer: redis://h2:6379; start them, or replicas of them; "
+        "these queues wait: mail, sync"
     ]
     assert names(parted._replace(unreachable=[])) == ["node_lost"]
 
@@ -181,7 +182,7 @@ def test_a_launcher_that_stopped_is_found_after_three_missing_launches() -> None
     assert names(facts(ledger=launches(ago=175))) == []
     (found,) = findings_of(facts(ledger=launches(ago=185)))
     assert (found.name, found.subject) == ("launch_absent", "mail")
-    assert "3m 5s ago, every 1m before" in found.value
+    assert "3m 5s ago, before that every 1m" in found.value
 
 
 def test_a_launch_that_is_there_is_not_missed_however_long_it_works() -> None:
@@ -205,7 +206,7 @@ def test_a_few_launches_do_not_tell_how_often_they_come() -> None:
 def test_the_schedule_tells_how_often_launches_come_from_the_first_one_on() -> None:
     first = launches(ago=185, count=1)
     (found,) = findings_of(facts(ledger=first, expected=expected_as_set(period=MINUTE)))
-    assert (found.name, found.value) == ("launch_absent", "last seen 3m 5s ago, every 1m before")
+    assert (found.name, found.value) == ("launch_absent", "the last one 3m 5s ago, before that every 1m")
     assert names(facts(ledger=first, expected=expected_as_set(period=HOUR))) == []
     others = expected_as_set(queues=("reports",), period=MINUTE)
     assert names(facts(ledger=first, expected=others)) == []
@@ -216,12 +217,12 @@ def test_a_consumer_that_stays_away_is_one_finding_however_many_queues_it_served
     gone = launches(ago=600, queues=["default", "mail", "reports"])
     (found,) = findings_of(facts(queues=queues, ledger=gone))
     assert (found.name, found.subject) == ("launch_absent", "default,mail,reports")
-    assert found.value == "last seen 10m ago, every 1m before, 3 ready, 3 scheduled"
+    assert found.value == "the last one 10m ago, before that every 1m, 3 ready, 3 scheduled"
     other = launches(queues=["mail"])
     (found,) = findings_of(facts(queues=queues, ledger=[*other, *gone]))
     assert (found.subject, found.value) == (
         "default,reports",
-        "last seen 10m ago, every 1m before, 1 ready, 3 scheduled",
+        "the last one 10m ago, before that every 1m, 1 ready, 3 scheduled",
     )
 
 
@@ -324,7 +325,7 @@ def test_a_launch_that_was_ended_by_force_is_found_for_an_hour_or_until_the_next
         for each in findings_of(facts(ledger=[*launches(count=9), *launches(ago=HOUR - 1, count=1, **died)]))
         if each.name != "launches_missed"
     )
-    assert (found.name, found.value) == ("launches_died", "1 of the last 10, the last one 59m 59s ago")
+    assert (found.name, found.value) == ("launches_died", "1 of the last 10, most recently 59m 59s ago")
     assert names_but_of_holes(facts(ledger=[*launches(), *launches(ago=HOUR, count=1, **died)])) == []
     nightly = launches(ago=8 * HOUR, every=DAY, count=3)
     assert names_but_of_holes(facts(ledger=[{**nightly[0], **died}, *nightly[1:]])) == ["launches_died"]
@@ -408,8 +409,8 @@ def test_a_crontab_that_has_stopped_is_found_beside_launches_on_demand() -> None
     )
     (found,) = findings_of(facts(ledger=ledger))
     assert str(found) == (
-        "only producers start launches for queue mail: none by a launcher for 2h; "
-        "add a crontab line ('pollconsumer init cron'): what is due later, and retries, wait for it"
+        "only producers start launches for queue mail: the last one that was not theirs started 2h ago; "
+        "add a crontab line ('pollconsumer init cron'): without it retries, and messages due later, wait"
     )
 
 

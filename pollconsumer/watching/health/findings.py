@@ -22,8 +22,8 @@ def findings_of(facts: Facts) -> list[Finding]:
     found += [*of_queues(facts, groups), *of_batches(facts, groups), *of_launches(facts, groups)]
     if facts.server.lacking and all(group.absent for group in groups):
         lacking = " ".join(each.lower() for each in facts.server.lacking)
-        fix = "grant them (docs/reference/rights.md): a launch of this user cannot start"
-        found.append(Finding("rights", None, "rights of a launch missing", lacking, fix))
+        fix = "grant them (docs/reference/rights.md): launches with this login cannot start"
+        found.append(Finding("rights", None, "the store's user lacks rights of a launch", lacking, fix))
     if facts.server.broken:  # GUARD what is only not recorded
         found = [each for each in found if each.name not in UNRECORDED]
     return found
@@ -31,9 +31,9 @@ def findings_of(facts: Facts) -> list[Finding]:
 
 def _of_lost(facts: Facts) -> Iterator[Finding]:
     if facts.lost:
-        waiting = f"; queues wait for them: {', '.join(facts.unreachable)}" if facts.unreachable else ""
+        waiting = f"; these queues wait: {', '.join(facts.unreachable)}" if facts.unreachable else ""
         fix = f"start them, or replicas of them{waiting}"
-        yield Finding("node_lost", None, "nodes of the cluster lost", ", ".join(facts.lost), fix)
+        yield Finding("node_lost", None, "nodes of the cluster do not answer", ", ".join(facts.lost), fix)
 
 
 def _of_server(server: ServerFacts, expected: Expected) -> Iterator[Finding]:

@@ -25,14 +25,14 @@ def _of_overdue(batch: BatchFacts) -> Finding:
     end = "abandoned" if batch.state == "open" else "expired"
     return Finding(
         "batch_stuck", batch.id, f"batch {batch.id} is still {batch.state}",
-        f"it should have been {end} for {format_duration(batch.overdue_by or 0.0)}",
-        f"launches of queue {batch.queues[0]} see to it: look whether they come, and at the log of one (run -v)",
+        f"it should have been {end} {format_duration(batch.overdue_by or 0.0)} ago",
+        f"launches of queue {batch.queues[0]} do that: check that they run, and see the log of one (run -v)",
     )  # fmt: skip
 
 
 def _of_unserved(batch: BatchFacts, unserved: Sequence[str]) -> Finding:
     return Finding(
         "batch_stuck", batch.id, f"no launch serves the members of batch {batch.id}",
-        f"{batch.outstanding} of {batch.total} outstanding, after {format_duration(batch.age)}",
-        f"launch for queue{'s'[: len(unserved) > 1]} {', '.join(unserved)}, or cancel the batch",
+        f"{batch.outstanding} of {batch.total} have not ended after {format_duration(batch.age)}",
+        f"start launches for queue{'s'[: len(unserved) > 1]} {', '.join(unserved)}, or cancel the batch",
     )  # fmt: skip

@@ -31,11 +31,15 @@ REPEATED = 3
 CUT_SHORT = (StopReason.HANDED_OVER, StopReason.LEASE_LOST, StopReason.STORE_UNREACHABLE)
 """Reasons of launches that tell nothing about the margin."""
 ENDS = {
-    StopReason.WATCHDOG: ("launches_overlong", "ended by the watchdog", "raise grace, or give the handler a timeout"),
+    StopReason.WATCHDOG: (
+        "launches_overlong",
+        "were killed by the watchdog",
+        'give the handler that did not stop at its limit isolation="process", or a timeout that it keeps',
+    ),
     StopReason.DIED: (
         "launches_died",
         "died",
-        "look for a traceback, at the system's log (killed for memory?), and whether the store was away",
+        "look for a traceback in their output, and for 'out of memory' in the system's log; was the store away?",
     ),
 }
 
@@ -60,7 +64,7 @@ def _of_holes(facts: Facts) -> Iterator[Finding]:
         if is_recent and hole.ticks >= MISSED and hole.ticks * hole.period >= AT_LEAST:
             queues = ",".join(hole.queues) or "all queues"
             yield Finding(
-                "launches_missed", queues, f"no launch came for a time ({queues})", hole.text(facts.now),
+                "launches_missed", queues, f"no launch started for a time ({queues})", hole.text(facts.now),
                 "was the machine off, or cron? See the system's log of that time",
             )  # fmt: skip
 
@@ -98,7 +102,7 @@ def _of_ends(group: LaunchGroup, recent: Sequence[Mapping[str, Any]], queues: st
             continue
         ago = (now - forced[0].get("ended_ms", forced[0]["started_ms"])) / 1000
         if len(forced) >= REPEATED or ago < LATELY or forced[0] is group.launches[0]:
-            value = f"{len(forced)} of the last {len(recent)}, the last one {format_duration(ago)} ago"
+            value = f"{len(forced)} of the last {len(recent)}, most recently {format_duration(ago)} ago"
             yield Finding(name, queues, f"launches of the {group.role} {what} ({queues})", value, fix)
 
 
@@ -108,7 +112,8 @@ def _of_overruns(recent: Sequence[Mapping[str, Any]], queues: str, expected: Exp
     target = expected.overrun_target or _target(judged)
     if len(known) >= FEWEST_JUDGED and sum(known) >= max(FEWEST_OVERRUNS, OFTEN * target * len(known)):
         yield Finding(
-            "overruns", queues, f"launches run over their end ({queues})", f"{sum(known)} of the last {len(known)}",
+            "overruns", queues, f"launches run longer than their window ({queues})",
+            f"{sum(known)} of the last {len(known)}",
             "raise tolerance_factor or min_margin, lower overrun_target, or give handlers a timeout",
         )  # fmt: skip
 
@@ -138,6 +143,6 @@ def _of_lengths(group: LaunchGroup, facts: Facts, queues: str) -> Iterator[Findi
     if period is not None and expected.grace > period:
         yield Finding(
             "grace_exceeds_period", queues, f"grace is longer than the time between launches ({queues})",
-            f"{format_duration(expected.grace)}, and launches come every {format_duration(period)}",
-            "lower grace: a handler that hangs keeps the next launches from working for as long",
+            f"grace {format_duration(expected.grace)}, a launch every {format_duration(period)}",
+            "lower grace: while a launch hangs for that long, the next ones cannot work",
         )  # fmt: skip

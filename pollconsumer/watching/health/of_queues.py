@@ -28,7 +28,7 @@ def of_queues(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
         yield from _of_parked(queue, facts.paused_handlers)
         if queue.quarantined:
             yield Finding(
-                "outbox_unreadable", queue.name, f"messages that queue {queue.name} sends could not be read",
+                "outbox_unreadable", queue.name, f"messages in the outbox of queue {queue.name} cannot be read",
                 counted(queue.quarantined, "message"),
                 "look at them with 'pollconsumer dead list --unreadable', then purge them",
             )  # fmt: skip
@@ -64,8 +64,8 @@ def _of_pause(queue: QueueFacts) -> Iterator[Finding]:
     if queue.paused and not queue.resumes and waits is not None and waits > DAY:
         yield Finding(
             "paused", queue.name, f"queue {queue.name} is paused",
-            f"{queue.ready} are ready, the oldest since {format_duration(waits)}",
-            f"'pollconsumer queue resume {queue.name}', or 'queue pause {queue.name} --for 2h': that ends by itself",
+            f"{counted(queue.ready, 'message')} ready, the oldest for {format_duration(waits)}",
+            f"'pollconsumer queue resume {queue.name}' ends the pause, 'queue pause {queue.name} --for 2h' limits it",
         )  # fmt: skip
 
 
@@ -84,8 +84,8 @@ def _of_movers(movers: Iterable[LaunchGroup], overdue: int) -> Iterator[Finding]
     for mover in movers:
         if mover.absent and (overdue or mover.seen < DAY):
             yield Finding(
-                "mover_absent", None, "no mover came lately", _seen(mover),
-                "see whether its launcher still starts 'pollconsumer move'",
+                "mover_absent", None, "no mover has run lately", _seen(mover),
+                "check that cron, or your platform, still starts 'pollconsumer move'",
             )  # fmt: skip
 
 
@@ -104,8 +104,8 @@ def _unserved(queue: QueueFacts, user: str) -> Finding:
         if user
         else ""
     )
-    fix += f"add it to consumer.queues, or launch 'pollconsumer run --queue {queue.name}'"
-    return Finding("queue_unserved", queue.name, f"nobody serves queue {queue.name}", _counts([queue]), fix)
+    fix += f"add it to consumer.queues, or start 'pollconsumer run --queue {queue.name}' too"
+    return Finding("queue_unserved", queue.name, f"no launch serves queue {queue.name}", _counts([queue]), fix)
 
 
 def _absent(group: LaunchGroup, queues: Sequence[QueueFacts]) -> Finding:
@@ -115,12 +115,13 @@ def _absent(group: LaunchGroup, queues: Sequence[QueueFacts]) -> Finding:
     if group.by_producers:
         return Finding(
             "launch_absent", ",".join(names), f"only producers start launches for queue{'s'[: len(names) > 1]} "
-            f"{', '.join(names)}", f"none by a launcher for {format_duration(group.seen)}",
-            "add a crontab line ('pollconsumer init cron'): what is due later, and retries, wait for it",
+            f"{', '.join(names)}", f"the last one that was not theirs started {format_duration(group.seen)} ago",
+            "add a crontab line ('pollconsumer init cron'): without it retries, and messages due later, wait",
         )  # fmt: skip
     return Finding(
-        "launch_absent", ",".join(names), f"no launch came lately for queue{'s'[: len(names) > 1]} {', '.join(names)}",
-        value, "see whether its launcher still starts 'pollconsumer run'",
+        "launch_absent", ",".join(names),
+        f"no launch has run lately for queue{'s'[: len(names) > 1]} {', '.join(names)}", value,
+        "check that cron, or your platform, still starts 'pollconsumer run'",
     )  # fmt: skip
 
 
@@ -136,7 +137,7 @@ def _of_ends(queue: QueueFacts, recent: float) -> Iterator[Finding]:
         yield Finding(
             "occurrences_skipped", queue.name, f"occurrences of queue {queue.name} were skipped",
             f"{queue.skipped} so far, the last one {format_duration(queue.skipped_ago)} ago",
-            "'pollconsumer recurrences list' shows of which: launches come too rarely, or the one before is unfinished",
+            "'pollconsumer recurrences list' shows which; launches are too rare, or the previous one is unfinished",
         )  # fmt: skip
 
 
@@ -150,9 +151,9 @@ def _of_served(queue: QueueFacts, serving: Sequence[LaunchGroup]) -> Iterator[Fi
         )  # fmt: skip
     if queue.overdue_by is not None and queue.overdue_by > longest and not queue.paused:
         yield Finding(
-            "overdue", queue.name, f"messages of queue {queue.name} are due and not moved to it",
-            f"{queue.overdue} overdue, the oldest since {format_duration(queue.overdue_by)}",
-            "launches come, and do not reach them: look at the log of one (run -v)",
+            "overdue", queue.name, f"messages of queue {queue.name} are overdue",
+            f"{counted(queue.overdue, 'message')}, the oldest for {format_duration(queue.overdue_by)}",
+            "launches run, but do not get to them: see the log of one (run -v)",
         )  # fmt: skip
 
 
@@ -173,8 +174,9 @@ def _of_recurrences(facts: Facts, groups: Sequence[LaunchGroup], deserted: set[s
             )  # fmt: skip
         elif each.owners and each.queue not in deserted and not there & {*each.owners}:
             yield Finding(
-                "recurrence_unowned", each.name, f"no launch defines recurrence {each.name}", " ".join(each.owners),
-                f"launch these again, or remove it ('pollconsumer recurrences remove {each.name}')",
+                "recurrence_unowned", each.name, f"no launch defines recurrence {each.name} any more",
+                f"launches of {' '.join(each.owners)} did",
+                f"start these again, or remove it ('pollconsumer recurrences remove {each.name}')",
             )  # fmt: skip
 
 
@@ -184,5 +186,5 @@ def _counts(queues: Sequence[QueueFacts]) -> str:
 
 
 def _seen(group: LaunchGroup) -> str:
-    rate = "" if group.period is None else f", every {format_duration(group.period)} before"
-    return f"last seen {format_duration(group.seen)} ago{rate}"
+    rate = "" if group.period is None else f", before that every {format_duration(group.period)}"
+    return f"the last one {format_duration(group.seen)} ago{rate}"

@@ -25,12 +25,12 @@ def of_server(server: ServerFacts, expected: Expected) -> Iterator[Finding]:
         yield Finding(
             "clock_skew", None, "clocks differ",
             f"the server's is {format_duration(abs(server.skew))} {side} this machine's",
-            "synchronise both (NTP): due times follow the server's, schedules this machine's",
+            "synchronise both (NTP): due times follow the server's clock, crontabs this machine's",
         )  # fmt: skip
     if server.set_back:
         yield Finding(
             "clock_set_back", None, "the server's clock was set back", f"by {format_duration(server.set_back)}",
-            "see that it is right (NTP): until it has caught up, what was due later waits as much longer",
+            "correct it (NTP): until it has caught up, scheduled messages wait that much longer",
         )  # fmt: skip
     if server.runs_another:
         yield Finding(
@@ -58,14 +58,15 @@ def _of_persistence(server: ServerFacts) -> Iterator[Finding]:
     size, base = server.append_only_bytes, max(server.append_only_base, SMALLEST_REWRITTEN)
     if server.appends and size > GROWN * base:
         yield Finding(
-            "append_only_file", None, "append-only file is not rewritten", f"{_size(size)}, {_size(base)} when it was",
+            "append_only_file", None, "append-only file is not rewritten",
+            f"{_size(size)}, {_size(base)} after the last time",
             "look at the server's log, and at auto-aof-rewrite-percentage",
         )  # fmt: skip
     if server.disk_free is not None and server.disk_free < size + SPARE_DISK:
         yield Finding(
             "disk_space", None, "disk nearly full",
-            f"{_size(server.disk_free)} free beside an append-only file of {_size(size)}",
-            "free some: the file's rewriting needs as much again, and without any the server refuses writes",
+            f"{_size(server.disk_free)} free, the append-only file has {_size(size)}",
+            "free some space: to be rewritten the file needs as much again; on a full disk the server refuses writes",
         )  # fmt: skip
 
 
@@ -92,13 +93,13 @@ def _of_replicas(server: ServerFacts, expected: Expected) -> Iterator[Finding]:
         yield Finding(
             "replication", None, "too few replicas",
             f"{online} of {wanted} online: {listed or 'none'}; {absent} not connected",
-            "look at the log of what is not online, attach more, or lower strict.replicas: until then enqueue reports "
-            "that messages are not replicated, and launches wait",
+            "see the log of replicas that are not online, attach more, or lower strict.replicas: until then enqueue "
+            "reports that messages are not replicated, and launches wait",
         )  # fmt: skip
     if server.replica_lags and (lag := max(server.replica_lags)) > LAGGING:
         yield Finding(
-            "replication", None, "replica lags", f"heard of {format_duration(lag)} ago",
-            "look at its log and the network: if it is promoted, what it lacks is lost",
+            "replication", None, "replica lags", f"last contact {format_duration(lag)} ago",
+            "see its log and the network: if it is promoted, messages that it lacks are lost",
         )  # fmt: skip
 
 

@@ -219,7 +219,7 @@ def _import_in_time(settings: Settings) -> dict[str, Handler]:
     """Import the handlers. ConfigurationError shows its traceback; if the import lasts too long, the process ends."""
     names = ", ".join([*filter(None, [django_site()]), *settings.handlers])
     until = time.monotonic() + IMPORT_WITHIN
-    watchdog = Watchdog(lambda: until, lambda: f"handlers: {shown(names)}: import exceeded {IMPORT_WITHIN:g}s")
+    watchdog = Watchdog(lambda: until, lambda: f"handlers: {shown(names)}: import took longer than {IMPORT_WITHIN:g}s")
     try:
         with _own_time_zone():
             return load_handlers(settings)
@@ -236,15 +236,15 @@ def _warn_of_dropped_ticks(role: str, window: Mapping[str, Any], launches: Seque
     known = window["schedule"] is not None or any(each.get("next_tick_seconds") for each in launches[:1])
     if window["launcher"] is LauncherRule.DROP and not known:
         log.warning(
-            "%s: its launcher drops ticks, and no schedule is known: a launch lasts beyond the next tick; "
-            "set %s.schedule", role, role,
+            "%s: no launch is started while one is running, and no schedule is set: each would run past the next "
+            "tick, which is lost; set %s.schedule", role, role,
         )  # fmt: skip
 
 
 def _warn_of_missing_rights(wire: Wire, settings: Settings) -> None:
     if refused := lacking(wire, LAUNCH, Keys(settings.namespace).control("fences")):
         log.warning(
-            "store: rights of a launch missing: %s; grant them, or have the server enable them: none can begin",
+            "store: launches cannot start, since the store's user may not run %s; grant these commands",
             " ".join(each.decode().lower() for each in refused),
         )
 
@@ -253,7 +253,8 @@ def _warn_of_recurrences_nobody_serves(recurrences: Iterable[Recurrence], unserv
     for each in recurrences:
         if each.enabled and each.queue in unserved and not unserved[each.queue].lately:
             log.warning(
-                "recurrence %s: nobody serves its queue %s; add it to consumer.queues, or launch 'run --queue %s'",
+                "recurrence %s: no launch serves its queue %s; add it to consumer.queues, or start 'run "
+"--queue %s' too",
                 each.name, each.queue, each.queue,
             )  # fmt: skip
 
@@ -286,7 +287,7 @@ def _check_handlers(recurrences: Sequence[Recurrence], handlers: Mapping[str, Ha
     functions = registry.handlers()
     for each in recurrences:
         if each.handler not in handlers:
-            fix = suggestion(each.handler, handlers, "nobody has this handler: name its module in handlers")
+            fix = suggestion(each.handler, handlers, "no handler has this name: add its module to handlers")
             raise ConfigurationError(f"recurrences.{each.name}: handler", each.handler, fix)
         if (known := functions.get(each.handler)) is not None:
             try:
@@ -300,9 +301,9 @@ def _not_served(queue: str, service: QueueService, handlers: Mapping[str, Handle
     if service.lately:
         longest = max((each["timeout_seconds"] or 0 for each in commands.values() if each["queue"] == queue), default=0)
         needed = f", which need a timeout above {format_duration(longest)}" if longest else ""
-        return f"{queue}, that of {names}: other launches serve it{needed}"
-    remedy = f"add it to consumer.queues, or launch 'run --queue {queue}'"
-    return f"{queue}, that of {names}: {service.ready} ready, and no launch came for it lately; {remedy}"
+        return f"{queue} (of {names}): other launches serve it{needed}"
+    remedy = f"add it to consumer.queues, or start 'run --queue {queue}' too"
+    return f"{queue} (of {names}): {service.ready} ready, and no launch has served it lately; {remedy}"
 
 
 def _next_occurrences(recurrences: Iterable[Recurrence], now: datetime) -> dict[str, dict[str, Any]]:
@@ -343,7 +344,7 @@ def _unchecked_arguments() -> dict[str, str]:
         name, (impossible, odd) = registered.definition.name, registered.arguments.problems()
         for parameter, reason in impossible.items():
             raise ConfigurationError(
-                f"handlers: {name}, parameter {parameter}", reason, "annotate what JSON can say, or give a default"
+                f"handlers: {name}, parameter {parameter}", reason, "annotate a type that JSON has, or give a default"
             )
         unchecked |= {f"{name}.{parameter}": shown(reason) for parameter, reason in odd.items()}
     return unchecked
@@ -351,22 +352,22 @@ def _unchecked_arguments() -> dict[str, str]:
 
 def _print(report: dict[str, Any], settings: Settings, runs: str, not_served: list[str], roles: Sequence[str]) -> None:
     """Print the report as a table. ``runs``: whether the embedded server does; ``roles``: whose windows are shown."""
-    no_state = "none" if settings.state == NO_STATE else "none can be written, set state to a directory"
+    no_state = "none" if settings.state == NO_STATE else "not writable, set state to a directory"
     rows: list[tuple[str, object]] = [
         ("store", f"{report['store']}, {runs}" if settings.is_embedded else report["store"]),
         *given_row("primary", report["primary"]),
         ("namespace", settings.namespace),
         ("state", report["state"] or f"{no_state}: a replaced store is not noticed"),
         ("queues", ", ".join(report["queues"])),
-        ("handlers", ", ".join(report["handlers"]) or "none: messages will be parked"),
-        *((f"alias {alias}", f"of {name}") for alias, name in report["aliases"].items()),
+        ("handlers", ", ".join(report["handlers"]) or "none: messages are kept until a launch has their handler"),
+        *((f"alias {alias}", f"handled by {name}") for alias, name in report["aliases"].items()),
         *given_row("pings", report["pings"]),
         *given_row("data", report["data"]),
         *given_row("spool", report["spool"]),
         *given_row("server", report["server"]),
         *(("owner", f"{path}: {owner}") for path, owner in report["owners"].items()),
         *(
-            ("group-writable", f"{path}: members of its group decide which code runs")
+            ("group-writable", f"{path}: users of its group can change the code that launches run")
             for path in report["group_writable"]
         ),
         *((f"command {name}", shlex.join(command["command"])) for name, command in report["commands"].items()),
@@ -374,7 +375,7 @@ def _print(report: dict[str, Any], settings: Settings, runs: str, not_served: li
         *described(report["rates"]),
         *((f"recurrence {name}", _described_next(each)) for name, each in report["next_occurrences"].items()),
         *(("not served here", problem) for problem in not_served),
-        *(("not checked", f"{each}: {reason}") for each, reason in report["arguments_not_checked"].items()),
+        *(("argument not checked", f"{each}: {reason}") for each, reason in report["arguments_not_checked"].items()),
         *((f"{role} {name}", value) for role in roles for name, value in described_window(report[role])),
     ]
     found = settings.config or f"none in {settings.directory} or above it: all defaults; --config names one"
