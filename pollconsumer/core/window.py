@@ -6,7 +6,7 @@ Source: Mark Seemann, "Faking a continuously Polling Consumer with scheduled tas
 from __future__ import annotations
 
 from enum import StrEnum
-from math import inf, nextafter
+from math import ceil, inf, nextafter
 from typing import NamedTuple
 
 from pollconsumer.core.choices import HandOff
@@ -80,3 +80,9 @@ def predict_stop(
     launches = 2 if handoff.on_call else 1
     latest = start + launches * timeout
     return latest if next_launches is None else min(latest, next_launches[launches - 1] + late)
+
+
+def tick_from(now: float, ticks: tuple[float, float]) -> float:
+    """The first tick of a schedule at ``now`` or later, by two of its ``ticks``; in seconds of one clock."""
+    first, second = ticks
+    return first + max(0, ceil((now - first) / (second - first))) * (second - first)

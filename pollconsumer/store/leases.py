@@ -209,6 +209,12 @@ class Leases:
         evidence.marks = Marks(mark, max(evidence.marks.greatest, seen, mark))
         return None if held < 0 else bool(held)
 
+    def prolong_presence(self, queues: Iterable[str]) -> None:
+        """Have producers that start launches on demand find one for these queues for another TTL, if they found one."""
+        self._wire.all(
+            [("SET", self._keys.queue(queue, "presence"), 1, "XX", "PX", int(TTL * 1000)) for queue in queues]
+        )
+
     def release(self, holder: Holder, role: str, launch: str, entry: str) -> bool:
         """Release the lease and close the ledger's entry. False if another held the lease already."""
         names = (f"lease:{holder.lineage}", f"baton:{holder.group}", "fences", "seen", "ledger", "totals")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from pollconsumer.runtime.launch.shared_memory.launch_progress import Identity, LaunchProgress
 from pollconsumer.runtime.launch.sightings import LOOK_EVERY, Sightings
 from pollconsumer.runtime.launch.tenure import Tenure, keep
 from pollconsumer.store.client.patience import SystemClocks
-from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.leases import RENEW_EVERY, TTL, Acquired, Group, Leases
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.records.reservations import Lot, Reservation
 from tests.conftest import NAMESPACE
@@ -102,3 +104,23 @@ def test_of_the_reserved_those_are_counted_as_started_that_a_launch_named_and_st
     counts = Inspector(store.wire, NAMESPACE).counts(QUEUE)
     assert (counts.reserved, counts.started) == (2, 1)
     assert [each.started for each in Inspector(store.wire, NAMESPACE).overview().queues] == [1]
+
+
+@pytest.mark.parametrize(("stop_before", "prolonged"), [(0.5, True), (50.0, False)])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_beyond_its_window_a_launch_on_demand_stays_there_for_producers_as_its_lease_does(
+    store: RedisStore, stop_before: float, *, prolonged: bool, is_there: bool
+) -> None:
+    leases, progress, launch = Leases(store.wire, NAMESPACE), LaunchProgress(), Watched(2 * RENEW_EVERY + 1.0)
+    acquired = leases.acquire(Group("consumer", (QUEUE,), 1), "one", "{}", "{}")
+    assert isinstance(acquired, Acquired)
+    key = store.keys.queue(QUEUE, "presence")
+    if is_there:
+        store.wire.command("SET", key, 1, "PX", 900)
+    tenure = Tenure(Identity("one", "consumer", (QUEUE,), "host", 1), acquired, 0.0, 0.0, 0.0, stop_before, 10.0)
+    keep(launch, progress, leases, tenure, launch, print)
+    left = store.wire.command("PTTL", key)
+    if is_there:
+        assert 900 < left <= TTL * 1000 if prolonged else left <= 900
+    else:
+        assert left == -2

@@ -205,16 +205,24 @@ def test_a_start_that_meets_the_exit_of_the_launch_before_is_not_lost(demanding:
     site.await_note("b")
 
 
-def test_a_launch_whose_window_ends_before_its_messages_is_followed_by_another(demanding: Site) -> None:
+@pytest.mark.parametrize("sent", ["in the window", "beyond it"])
+def test_a_launch_whose_window_ends_before_its_messages_is_followed_by_another(demanding: Site, sent: str) -> None:
+    """In a process it goes on until the handler ends, and is there for producers; a request ends with its window."""
     site = demanding
     site.enqueue("hold", name="a")
     site.await_note("begin a")
     began = time.monotonic()
-    site.enqueue("record", name="b")  # somebody serves the queue
+    if sent == "in the window":
+        site.enqueue("record", name="b")  # somebody serves the queue
     wait_until(lambda: time.monotonic() > began + WINDOW, "the end of the window")
+    goes_on = site.environment.get("POLLCONSUMER_CONSUMER__ON_DEMAND") is None
+    if sent == "beyond it":
+        site.enqueue("record", name="b")
+        assert not goes_on or launches(site) == [None]
     site.open_gate()
     site.await_note("b")
     assert launches(site)[-1] == "no_time_to_handle"
+    assert not goes_on or site.notes() == ["begin a", "end a", "b"]
 
 
 def test_all_of_sixty_messages_are_handled_by_launches_that_follow_each_other(demanding: Site) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.core.window import StopReason
+from pollconsumer.core.window import StopReason, tick_from
 from pollconsumer.interface.on_demand import start_launch
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.system.process_exit import before_exit
+from pollconsumer.store.leases import TTL
 from pollconsumer.store.queues.demand import ONE_WITHIN_MS, Presence
 
 LEAVING_MESSAGES = (
@@ -30,7 +31,7 @@ def present_during(
     """Do the ``work`` of a launch while producers find that it serves ``queues``. Once its lease is released, another
     is started if any message is ready, unless the platform soon starts one."""
     presence = Presence(launch.store.wire, launch.store.keys, queues, settings.consumer.queues)
-    presence.begin(launch.end.farthest() + launch.end.grace - launch.clock())
+    presence.begin(launch.window.left(launch.clock()) + TTL)  # the heartbeat prolongs it beyond the window
     reason = work()
     presence.end()
 
@@ -46,5 +47,5 @@ def present_during(
 
 def _is_followed(launch: Launch) -> bool:
     """Whether the schedule has a launch within the time in which a producer would start no second one."""
-    ahead = launch.plan.next_launches
-    return ahead is not None and ahead[0] - (launch.clock() - launch.window.start) < ONE_WITHIN_MS / 1000
+    ahead, elapsed = launch.plan.next_launches, launch.clock() - launch.window.start
+    return ahead is not None and tick_from(elapsed, ahead) - elapsed < ONE_WITHIN_MS / 1000

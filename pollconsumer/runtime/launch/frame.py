@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.launcher.punctuality import FLOOR_OF_DROP, Punctuality, allowance
 from pollconsumer.core.news.events import Event, StoreAwaited
-from pollconsumer.core.window import OUR_OWN, StopReason, Window, predict_stop
+from pollconsumer.core.window import OUR_OWN, StopReason, Window, predict_stop, tick_from
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.host import Host
 from pollconsumer.runtime.launch.launch_end import LaunchEnd
@@ -79,9 +78,7 @@ class Frame:
         now = self.host.monotonic()
         until = min(now + EXIT_WITHIN, self.end.hard_end())
         if self.plan.launcher.rule is LauncherRule.DROP and self._ahead:
-            first, second = self._ahead
-            passed = max(0, ceil((now - first) / (second - first)))  # dropped already: a message took long
-            tick = first + passed * (second - first)
+            tick = tick_from(now, self._ahead)  # earlier ones are dropped already: a message took long
             until = min(until, tick - self.plan.launcher.reaped_late - FLOOR_OF_DROP)
         return until
 

@@ -103,6 +103,8 @@ def keep(launch: Watched, progress: LaunchProgress, leases: Leases, tenure: Tenu
             elif held:
                 progress.trust_until(asked + TRUSTED_FOR)
                 pause = RENEW_EVERY
+                if identity.queues and clocks.monotonic() >= tenure.stop_before:
+                    leases.prolong_presence(identity.queues)
             else:
                 progress.trust_until(EMPTIED if held is None else LOST)
                 lost = True
