@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pollconsumer.interface.assembly.long_work import long_handlers
+from pollconsumer.interface.cli.installation.command_timeouts import own_queues
 from pollconsumer.runtime.handling.handler import Handler
 
 
@@ -43,3 +44,17 @@ def test_a_measured_duration_near_the_window_counts_too(took: float, found: int)
 def test_nothing_is_said_where_no_other_message_waits() -> None:
     assert said(handler("render", "slow", 300.0), queues=("slow",)) == []
     assert said(handler("render", "slow", 300.0), MAIL, queues=("mail",)) == []
+
+
+@pytest.mark.parametrize(
+    ("newest_first", "own"),
+    [
+        ([], {"default", "slow"}),
+        ([["default"]], {"default", "slow"}),  # the queue of a handler that has just been added
+        ([["default", "slow"], ["default"]], {"default", "slow"}),
+        ([["slow"], ["default"]], set()),
+        ([["default"], ["default", "slow"]], {"slow"}),
+    ],
+)
+def test_queues_that_one_launch_serves(newest_first: list[list[str]], own: set[str]) -> None:
+    assert own_queues(["default", "slow"], [{"queues": each} for each in newest_first]) == own

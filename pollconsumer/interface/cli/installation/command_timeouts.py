@@ -26,9 +26,10 @@ def described_commands(
 
 def own_queues(queues: Collection[str], past: Sequence[Mapping[str, Any]]) -> set[str]:
     """The ``queues`` that this configuration's launches serve: not one that a launch with other ``--queue`` options
-    served last, whose window is not known here."""
+    served last, whose window is not known here. A queue that no launch has served is new: the next launch has it."""
     last = {queue: each["queues"] for each in reversed(past) for queue in each["queues"]}
-    return {queue for queue in queues if last.get(queue, sorted(queues)) == sorted(queues)}
+    together = sorted(queue for queue in queues if queue in last)
+    return {queue for queue in queues if last.get(queue, together) == together}
 
 
 def longest_limit(settings: Settings, handlers: Mapping[str, Handler], queues: Collection[str]) -> float:
