@@ -52,6 +52,7 @@ def test_nothing_is_said_where_no_other_message_waits() -> None:
         ([], {"default", "slow"}),
         ([["default"]], {"default", "slow"}),  # the queue of a handler that has just been added
         ([["default", "slow"], ["default"]], {"default", "slow"}),
+        ([["slow"]], {"default"}),
         ([["slow"], ["default"]], set()),
         ([["default"], ["default", "slow"]], {"slow"}),
     ],

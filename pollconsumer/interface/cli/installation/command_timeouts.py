@@ -26,10 +26,12 @@ def described_commands(
 
 def own_queues(queues: Collection[str], past: Sequence[Mapping[str, Any]]) -> set[str]:
     """The ``queues`` that this configuration's launches serve: not one that a launch with other ``--queue`` options
-    served last, whose window is not known here. A queue that no launch has served is new: the next launch has it."""
+    served last, whose window is not known here. A launch of `default` that lacks only queues which no launch has served
+    is taken for one from before these were new."""
     last = {queue: each["queues"] for each in reversed(past) for queue in each["queues"]}
-    together = sorted(queue for queue in queues if queue in last)
-    return {queue for queue in queues if last.get(queue, together) == together}
+    known = sorted(queue for queue in queues if queue in last)
+    together = known if "default" in known else sorted(queues)
+    return {queue for queue in queues if last.get(queue, together) in (together, sorted(queues))}
 
 
 def longest_limit(settings: Settings, handlers: Mapping[str, Handler], queues: Collection[str]) -> float:
