@@ -100,7 +100,7 @@ class PageActions:
             more = sweep.step()
             said = f"{sweep.done:,} dead letter{'' if sweep.done == 1 else 's'} {what}"
             if sweep.left:
-                said += f", {sweep.left:,} left: no record, or another message has the unique key"
+                said += f", {sweep.left:,} left: record lost, or another message has the unique key"
             yield f"{said}; {_UNFINISHED}" if more else said
 
 

@@ -17,7 +17,6 @@ from pollconsumer.core.measured import Measured
 from pollconsumer.core.messages.codec import shown_value
 from pollconsumer.core.notation.instants import ago, datetime_of, iso
 from pollconsumer.core.notation.text import printable
-from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.window import why_stopped
 from pollconsumer.dashboard.drawings.charts import clock, of_completions, of_durations
 from pollconsumer.dashboard.drawings.launches_drawn import drawn
@@ -39,6 +38,7 @@ from pollconsumer.dashboard.readings.page_reader import (
     OfSearch,
 )
 from pollconsumer.dashboard.readings.past_reader import OfPast, PastSpan
+from pollconsumer.interface.cli.output import span
 from pollconsumer.store.reading.messages import Message
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -129,19 +129,25 @@ def _within(durations: Histogram, share: float) -> float:
 
 _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 _EXPLAINED = {
-    "started": "when the launch was started",
+    "started": "when the launch or the handler started",
     "stopped": "why the launch ended; window over: it ended in time for the next launch",
     "ran": "how long the launch ran",
     "average": "mean duration of a handler",
-    "margin": "how long before its end the launch took no new message",
+    "margin": "how long before the end of its window the launch stopped taking messages",
     "gap": "time without a launch before this one",
-    "per minute": "messages completed per minute, of late",
+    "offset": "how long after its tick, as the full minute, the launch started",
+    "exit": "how long the process of the launch took to exit",
+    "in flight": "messages that a launch has taken and not finished",
+    "outstanding": "members that have not ended",
+    "reserved": "when a launch took the message from its queue",
+    "per minute": "messages completed in the last minute",
     "oldest ready": "how long the oldest ready message has waited for a launch",
-    "late": "mean time from when a message was due until it was ready",
-    "waited": "of a launch: until the one before it had ended; of a message: while it was ready",
-    "duration": "how long the handler took",
-    "p90": "nine of ten messages took at most this long",
-    "other": "messages that were cancelled or have expired",
+    "late": "time from when a message was due until it was ready; of a queue: the longest of recent messages",
+    "waited": "a launch: until the launch before it ended; a message: while it was ready, of a queue the mean",
+    "duration": "how long the handler took; of a queue: the mean",
+    "skipped": "occurrences that were not enqueued: missed, or the previous one was unfinished",
+    "p90": "90 % of the messages took at most this long",
+    "other": "messages that were cancelled or expired",
 }
 """What the head of a column means, where it is no everyday word."""
 
@@ -190,10 +196,6 @@ def _exact(at: int) -> Markup:
     return Markup('<time datetime="{}">{}</time>').format(iso(at), iso(at).replace("T", " "))
 
 
-def _span(seconds: float | None) -> str | None:
-    return None if seconds is None else format_duration(seconds)
-
-
 def _instants(message: Message) -> list[tuple[str, datetime]]:
     """The message's timestamps by name, in the order in which they came."""
     known = [(name.removesuffix("_at"), at) for name, at in message.timestamps._asdict().items() if at is not None]
@@ -208,7 +210,7 @@ _FILTERS = {
     "exact": _exact,
     "ago": ago,
     "instant": lambda at: datetime_of(at).strftime("%Y-%m-%d %H:%M:%S"),
-    "span": _span,
+    "span": span,
     "instants": _instants,
     "grouped": lambda number: f"{number:,}",
     "clock": clock,

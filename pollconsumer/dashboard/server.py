@@ -95,7 +95,7 @@ class Dashboard:
             return welcome
         visitor = self._access.visitor(request)
         if visitor is None:
-            return self._problem("Not yours to see", self._access.refusal, 403)
+            return self._problem("Access denied", self._access.refusal, 403)
         if page is not None:
             shown = partial(page, self._pages[visitor.acts])
             found = self._told(lambda: page_answer(self._store.ask(lambda *store: shown(self._reading(*store), query))))
@@ -139,7 +139,7 @@ class Dashboard:
     def _act(self, request: WebRequest, visitor: Visitor) -> PageAnswer:
         form = _form(request)
         if form is None or not self._access.may_act(form.pop("token", ""), request.headers):
-            text = "its form is not from this page, or of an earlier start of the command: go back, and reload"
+            text = "the form is out of date: go back, and reload the page"
             return self._problem("Refused", text, 403)
         return self._told(lambda: redirect(self._acted(form, visitor)))
 

@@ -44,7 +44,8 @@ class Scene:
             "launch_id": f"{started}{role}", "role": role, "queues": queues, "stop_reason": "no_time_to_handle",
             "exit_code": 0, "lineage": f"{role}:{','.join(queues)}:0", "started_ms": started,
             "acquired_ms": started + int(waited * 1000), "ended_ms": started + int((waited + ran) * 1000),
-            "running_seconds": waited + ran, "launch_offset_seconds": 0.3, "next_tick_seconds": 59.7,
+            "running_seconds": waited + ran, "launch_offset_seconds": 0.3, "exit_seconds": 0.02,
+            "next_tick_seconds": 59.7,
             "average_seconds": 0.08, "margin_seconds": 2.4, "handled": 0, "fence": 1,
         }  # fmt: skip
         entry |= facts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -92,13 +93,29 @@ def test_the_first_page_shows_launches_queues_what_is_in_flight_dead_due_and_rec
     assert page.forms() == []
 
 
+@pytest.mark.parametrize(
+    "head", ["started", "waited", "margin", "gap", "offset", "exit", "late", "per minute", "oldest ready", "in flight"]
+)
+def test_a_head_that_is_no_everyday_word_is_explained_by_a_tooltip(head: str, scene: Scene, wire: Wire) -> None:
+    usual(scene)
+    found = re.findall(rf"<th([^>]*)>{head}</th>", browser(wire).get("/").text)
+    assert found
+    assert all(re.fullmatch(r' title="\w[^"]{15,}"', each) for each in found)
+
+
+def test_the_table_of_launches_has_their_offsets_and_exits(scene: Scene, wire: Wire) -> None:
+    usual(scene)
+    cells = re.findall(r'<td data-label="(offset|exit)">([^<]*)</td>', browser(wire).get("/").text)
+    assert cells[:2] == [("offset", "300ms"), ("exit", "20ms")]
+
+
 def test_what_is_wrong_stands_first(scene: Scene, wire: Wire) -> None:
     bad_hour(scene)
     text = seen(browser(wire), "/").text
     assert text.index("launches of the consumer died") < text.index("Launches of the last hour")
     assert "4 died" in text
     assert "paused" in text
-    assert "25 dead letters; all of them were looked at." in text
+    assert "25 dead letters; the table counts all of them." in text
 
 
 def test_every_link_leads_to_a_page(scene: Scene, wire: Wire) -> None:
@@ -118,7 +135,7 @@ def test_an_empty_store_has_a_page_that_says_what_to_do(wire: Wire) -> None:
 def test_a_link_to_a_handler_that_has_not_run_leads_to_a_page(scene: Scene, wire: Wire) -> None:
     RedisStore(wire, NAMESPACE).enqueue([message("a")])
     scene.recurrences("mail", nightly={"handler": "never.run", "every": 86400.0})
-    assert "None of its messages" in crawled(browser(wire))["handler?name=never.run"].text
+    assert "No message of this handler" in crawled(browser(wire))["handler?name=never.run"].text
 
 
 def attack(wire: Wire) -> None:
@@ -222,9 +239,9 @@ def test_a_page_reads_no_more_of_many_messages_than_of_some(valkey: Server, wire
         ("/queue?name=mail&state=lost", 404, "no such state"),
         ("/queue?name=mail&skip=-5", 200, "a"),
         ("/queue?name=mail&skip=99999999999999999999", 200, "a"),
-        ("/handler?name=nobody", 200, "None of its messages is among them"),
+        ("/handler?name=nobody", 200, "No message of this handler is among them"),
         ("/dead?queue=nowhere", 404, "no such queue"),
-        ("/dead?error=nothing", 200, "no such one"),
+        ("/dead?error=nothing", 200, "no dead letter has it"),
         ("/recurrence?name=nobody", 404, "no such recurrence"),
         ("/../../etc/passwd", 404, "there is no such page"),
         ("/templates/front.html", 404, "there is no such page"),
@@ -257,7 +274,7 @@ def test_the_page_of_a_message_shows_its_steps_and_signals(wire: Wire) -> None:
         store.record(launch.holder, reservation, entry)
     SignalSender(wire, NAMESPACE).send(reservation.queue, "a", "other", "value")
     text = Document(browser(wire).get("/message?id=a").text).text
-    for shown in ('{"receipt": "<7>"}', "until 1970-01-01 01:00:00", "awaits", "signal other"):
+    for shown in ('{"receipt": "<7>"}', "until 1970-01-01 01:00:00", "waits for signal", "signal other"):
         assert shown in text
 
 
@@ -442,7 +459,7 @@ def test_equal_errors_are_one_line_of_the_last_that_were_looked_at(wire: Wire) -
     ]
     assert sum(each.number for each in page.groups) == 500
     text = seen(browser(wire), "/dead").text
-    assert "700; errors of the last 500 were looked at." in text
+    assert "700; the table counts the last 500." in text
 
 
 def test_what_cannot_be_redriven_is_said_and_does_not_hold_up_the_rest(wire: Wire) -> None:
@@ -451,7 +468,7 @@ def test_what_cannot_be_redriven_is_said_and_does_not_hold_up_the_rest(wire: Wir
     wire.command("HDEL", keys.queue("mail", "records"), *(f"mail-{n}" for n in range(0, 450, 3)))
     client = admitted(wire)
     answer = client.post("/act", data=form_of(client, "dead", "redrive_all"))
-    assert "300 dead letters redriven, 150 left: no record" in seen(client, answer.headers["location"]).text
+    assert "300 dead letters redriven, 150 left: record lost" in seen(client, answer.headers["location"]).text
 
 
 def test_letters_that_die_again_meanwhile_are_not_redriven_for_ever(wire: Wire) -> None:

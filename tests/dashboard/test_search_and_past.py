@@ -58,7 +58,7 @@ def test_a_search_finds_the_messages_with_a_header_by_state(wire: Wire) -> None:
         ("/search?header=customer%3D8", 200, "None with this header is among them"),
         ("/search?header=customer", 400, "header: customer; write NAME=VALUE"),
         ("/search?header=" + "x" * 1001, 404, "no header given"),
-        ("/search?q=nobody", 200, "An id is searched whole"),
+        ("/search?q=nobody", 200, "Give the whole id"),
         ("/search?q=<script>", 200, "<script>"),
         ("/search?q=+", 200, "Messages with a header"),
         ("/search?q=" + "x" * 1001, 404, "no text given"),

@@ -23,7 +23,7 @@ from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.reading.message_selector import Chosen, MessageSelector, Selection, dead_letters
 
-WHY_LEFT = "no dead letters any more, no record, or another message has the unique key"
+WHY_LEFT = "no dead letter any more, record lost, or another message has the unique key"
 
 
 def chosen(command: Callable[..., None]) -> Callable[..., None]:
