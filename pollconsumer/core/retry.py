@@ -75,13 +75,13 @@ class Asleep(BaseException):
 
 
 class HandlerTimeout(TimeoutError):
-    """The handler exceeded its ``timeout`` and was stopped. A failure like any other."""
+    """The handler exceeded its limit of so many ``seconds`` and was stopped. A failure like any other."""
 
     seconds: float
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, origin: str = "from timeout= or consumer.handler_limit") -> None:
         self.seconds = seconds
-        super().__init__(f"no end after {format_duration(seconds)}")
+        super().__init__(f"ran longer than its limit of {format_duration(seconds)}, {origin}")
 
 
 class Stopped(Exception):

@@ -243,7 +243,10 @@ def test_a_timeout_of_a_message_takes_the_place_of_its_handlers(
     app.handler("wait", max_attempts=1, timeout=own)(wait_async if asynchronous else wait)
     handle = app.enqueue("wait", timeout="50ms")
     sandbox.run()
-    assert (handle.state, handle.status().last_error) == ("dead", "HandlerTimeout: no end after 50ms")
+    assert (handle.state, handle.status().last_error) == (
+        "dead",
+        "HandlerTimeout: ran longer than its limit of 50ms, from timeout= or consumer.handler_limit",
+    )
     assert left[0] <= 0.05
 
 
@@ -295,7 +298,10 @@ def test_a_handler_in_a_process_of_its_own_has_headers_and_the_messages_timeout(
     site.drain()
     assert site.notes() == ["1 False", "2 True", "next"]
     assert (site.state(quick), site.state(slow)) == ("completed", "dead")
-    assert site.json("status", slow)["last_error"] == "HandlerTimeout: no end after 900ms"
+    assert (
+        site.json("status", slow)["last_error"]
+        == "HandlerTimeout: ran longer than its limit of 900ms, from timeout= or consumer.handler_limit"
+    )
 
 
 def test_a_program_finds_the_headers_in_its_environment_and_has_the_messages_timeout(site: Site) -> None:
@@ -308,7 +314,7 @@ def test_a_program_finds_the_headers_in_its_environment_and_has_the_messages_tim
     assert site.json("status", shown)["result"]["output"] == output
     died = site.json("status", waits)
     assert (died["state"], died["attempts"]) == ("dead", 1)
-    assert "timeout of 0.1s" in died["last_error"]
+    assert "ran longer than its limit of 100ms" in died["last_error"]
 
 
 def test_the_shell_sends_and_shows_them(site: Site) -> None:

@@ -96,7 +96,9 @@ def test_a_timeout_stops_it_where_it_awaits(executor: Executor) -> None:
 
     error = outcome_of(executor, handler(wait, timeout="20ms")).error
     assert isinstance(error, HandlerTimeout)
-    assert describe(error) == "HandlerTimeout: no end after 20ms"
+    assert (
+        describe(error) == "HandlerTimeout: ran longer than its limit of 20ms, from timeout= or consumer.handler_limit"
+    )
     assert stopped == [True]
 
 

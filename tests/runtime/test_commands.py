@@ -257,7 +257,9 @@ def test_a_process_left_behind_that_prints_for_ever_is_not_listened_to(run: Run,
 
 def test_a_timeout_ends_the_program_and_what_it_has_started(run: Run, tmp_path: Path) -> None:
     script = "sleep 60 & echo $! > child; echo waiting; wait"
-    assert str(failure(run, *shell(script), timeout=0.5)) == "timeout of 0.5s: waiting"
+    assert str(failure(run, *shell(script), timeout=0.5)) == (
+        "ran longer than its limit of 500ms, from its timeout or consumer.handler_limit: waiting"
+    )
     wait_until(lambda: is_gone(int((tmp_path / "child").read_text())), "the child's end")
 
 

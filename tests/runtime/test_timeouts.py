@@ -91,7 +91,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_in_the_main_thread_whatever_blocks_is_ended(block: Callable[[], Any], handle: Callable[..., Outcome]) -> None:
     outcome = handle(block)
     assert isinstance(outcome.error, HandlerTimeout)
-    assert describe(outcome.error) == "HandlerTimeout: no end after 50ms"
+    assert (
+        describe(outcome.error)
+        == "HandlerTimeout: ran longer than its limit of 50ms, from timeout= or consumer.handler_limit"
+    )
     assert isinstance(outcome.error.__cause__, TimeIsUp)
 
 
@@ -268,6 +271,21 @@ def test_the_deadline_that_a_handler_sees_is_that_of_its_limit_but_where_the_pla
     assert (context.deadline, context.time_left()) == (100 + left, left)
 
 
+@pytest.mark.parametrize(
+    ("bounded", "timeout", "said"),
+    [
+        (False, None, "5m, from consumer.handler_limit; give it timeout="),
+        (False, 30.0, "30s, from timeout="),
+        (True, None, "20s, all that a launch by a URL had left"),
+        (True, 30.0, "20s, all that a launch by a URL had left"),
+        (True, 10.0, "10s, from timeout="),
+    ],
+)
+def test_what_stopped_a_handler_at_its_limit_is_named(bounded: bool, timeout: float | None, said: str) -> None:
+    end = LaunchEnd(LaunchProgress().flight, stop_before=120.0, grace=10.0, handler_limit=300.0, bounded=bounded)
+    assert str(end.verdict(100.0, timeout)).startswith(f"ran longer than its limit of {said}")
+
+
 @pytest.mark.parametrize("timeout", [0, "0s", -1, "soon", True, float("inf"), "1000000h", [1]])
 def test_a_timeout_that_cannot_be_meant_is_refused(timeout: Any) -> None:
     with pytest.raises(ConfigurationError, match="timeout"):
@@ -306,5 +324,8 @@ def test_a_timed_out_attempt_is_a_failure_like_any_other(site: Site, concurrency
     for message, state in ((slow, "scheduled"), (once, "dead")):
         status = site.json("status", message)
         assert (status["state"], status["attempts"]) == (state, 1)
-        assert status["last_error"] == "HandlerTimeout: no end after 200ms"
+        assert (
+            status["last_error"]
+            == "HandlerTimeout: ran longer than its limit of 200ms, from timeout= or consumer.handler_limit"
+        )
     assert site.state(quick) == "completed"

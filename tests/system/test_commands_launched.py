@@ -130,7 +130,7 @@ def test_a_timeout_is_a_failure_of_the_message_and_not_of_the_launch(site: Site)
     assert site.drain().returncode == 0
     status = site.json("status", message)
     assert status["state"] == "dead"
-    assert "timeout of 0.2s" in status["last_error"]
+    assert "ran longer than its limit of 200ms" in status["last_error"]
 
 
 def test_a_program_finds_the_variables_that_are_named_and_no_secret(site: Site) -> None:

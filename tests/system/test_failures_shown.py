@@ -115,6 +115,9 @@ def test_a_failure_names_the_line_of_the_users_code_and_a_person_sees_its_traceb
         assert line is not None, (handler, shown)
         assert (f"# {handler}\n" in line[1]) is (where in {"-v", "-vv", "terminal"}), handler
         assert "Traceback" in line[1] or not line[1], handler
+        assert "pollconsumer/" not in line[1], handler
+        if line[1] and handler == "slow":
+            assert "HandlerTimeout: ran longer than its limit of 20ms, from timeout=" in line[1].splitlines()[-1]
     program = re.search(
         r"dead letter: \S+ \(program\), attempt 1: CommandFailed: exit code 3: two\n((?:  .*\n)*)", shown
     )

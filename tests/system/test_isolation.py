@@ -233,7 +233,10 @@ def test_what_nothing_else_could_stop_is_killed_with_what_it_started(site: Site)
     stuck, after = site.enqueue("stuck"), site.enqueue("pid")
     done = site.drain()
     assert (done.returncode, done.stderr) == (0, "")
-    assert site.json("status", stuck)["last_error"] == "HandlerTimeout: no end after 300ms"
+    assert (
+        site.json("status", stuck)["last_error"]
+        == "HandlerTimeout: ran longer than its limit of 300ms, from timeout= or consumer.handler_limit"
+    )
     assert site.state(after) == "completed"
     await_end(*noted(site, "stuck"))
 

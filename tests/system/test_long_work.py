@@ -151,7 +151,11 @@ def test_a_message_without_a_timeout_is_interrupted_at_the_limit_and_the_launch_
     assert done.returncode == 0
     shown = site.json("status", message)
     assert (shown["state"], shown["attempts"], site.notes()) == ("scheduled", 1, [])
-    assert "HandlerTimeout: no end after 3s" in shown["last_error"]
+    assert shown["last_error"].startswith("HandlerTimeout: ran longer than its limit of 3s, from ")
+    assert "consumer.handler_limit" in shown["last_error"]
+    if kind != "isolated":
+        assert "timeout= if it needs longer" in shown["last_error"]
+        assert shown["traceback"].splitlines()[-1].endswith(shown["last_error"])
 
 
 @pytest.mark.ends_with(-signal.SIGABRT)

@@ -18,6 +18,8 @@ from pollconsumer.runtime.handling.validation.argument_errors import BadArgument
 _OURS = str(Path(__file__).parents[2] / "_")[:-1]
 _NOT_THEIRS = (_OURS, str(Path(os.__file__).parent / "_")[:-1], "<")
 """Beginnings of the paths of our own code, and of the standard library's."""
+_INTERRUPTING = f'  File "{_OURS}runtime/handling/interrupts/'
+"""The beginning of a line of a traceback: the frame that interrupts a handler."""
 MAX_TRACE_CHARACTERS = 4000
 MOST_OF_GROUP = 3
 """How many errors of a group are in the group's text."""
@@ -113,8 +115,9 @@ def why_dropped(result: Any) -> str:
         return f"it is no JSON: {text_of(error)}"
 
 
-def trace(error: BaseException) -> str:
-    """The end of the traceback of ``error``, without our own frames."""
+def trace(error: BaseException, verdict: BaseException | None = None) -> str:
+    """The end of the traceback of ``error``, without our own frames at its beginning, and without the frame that
+    interrupts a handler. ``verdict``: the error of ours whose cause ``error`` is."""
     text = getattr(error, "trace", None)  # raised in another process
     if isinstance(text, str):
         return text[-MAX_TRACE_CHARACTERS:]
@@ -122,11 +125,14 @@ def trace(error: BaseException) -> str:
     while traced is not None and traced.tb_frame.f_code.co_filename.startswith(_OURS):
         traced = traced.tb_next
     if traced is None:
-        return trace(error.__cause__) if error.__cause__ is not None else ""
+        return trace(error.__cause__, verdict or error) if error.__cause__ is not None else ""
     from traceback import format_exception
 
+    if isinstance(error, Exception) or verdict is None:
+        verdict = error  # else the interruption itself, which says less than the verdict
     try:
-        text = "".join(format_exception(type(error), error, traced))
+        lines = format_exception(type(verdict), verdict, traced, chain=verdict is error)
+        text = "".join(each for each in lines if not each.startswith(_INTERRUPTING))
     except BaseException:  # raised by the user's code
         return ""
     return text[-MAX_TRACE_CHARACTERS:].encode("utf-8", "backslashreplace").decode()

@@ -12,6 +12,7 @@ from math import inf
 from pollconsumer.core.errors import shown
 from pollconsumer.core.notation.text import printable
 from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.core.retry import HandlerTimeout
 from pollconsumer.runtime.launch.shared_memory.entries import MessageInHand
 from pollconsumer.runtime.launch.shared_memory.flight import Flight
 
@@ -37,6 +38,15 @@ class LaunchEnd:
     def limit(self, timeout: float | None) -> float:
         """How long a message may be handled whose handler has this ``timeout``."""
         return self._handler_limit if timeout is None else timeout
+
+    def verdict(self, began: float, timeout: float | None) -> HandlerTimeout:
+        """The failure of a handler with this ``timeout`` that ``began`` then, and was stopped at its limit."""
+        limit, left = self.limit(timeout), self.stop_before - began
+        if self._bounded and left < limit:
+            return HandlerTimeout(round(left, 1), "all that a launch by a URL had left")
+        if timeout is None:
+            return HandlerTimeout(limit, "from consumer.handler_limit; give it timeout= if it needs longer")
+        return HandlerTimeout(limit)
 
     def ends_by(self, began: float, limit: float) -> float:
         """When a handling that ``began`` must have ended, by its ``limit``."""

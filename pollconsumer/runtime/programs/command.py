@@ -17,7 +17,7 @@ from typing import Any
 
 from pollconsumer.core.messages.message_options import variable_of
 from pollconsumer.core.notation.instants import iso_of
-from pollconsumer.core.retry import Fatal, NotBegun, Stopped
+from pollconsumer.core.retry import Fatal, HandlerTimeout, NotBegun, Stopped
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.outcome import signal_name
 from pollconsumer.runtime.programs.notes import ProgramNote, Programs
@@ -152,7 +152,7 @@ class Command:
 
     def _outcome(self, code: int | None, output: Output, *, in_time: bool) -> dict[str, Any]:
         if not in_time:
-            how = f"timeout of {self.timeout:g}s"
+            how = str(HandlerTimeout(self.timeout or 0.0, "from its timeout or consumer.handler_limit"))
         elif code == 0:
             return _result(output)
         elif code is None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.durations import Durations
 from pollconsumer.core.news.events import DescriptorsClosed, DescriptorsUsedUp
-from pollconsumer.core.retry import Asleep, CallDied, HandlerTimeout, NotBegun, Stopped, Yield
+from pollconsumer.core.retry import Asleep, CallDied, NotBegun, Stopped, Yield
 from pollconsumer.core.users_code import TimeIsUp
 from pollconsumer.runtime.handling.executors.executor import Executor, Handled
 from pollconsumer.runtime.handling.outcome import Outcome
@@ -88,7 +88,7 @@ class Collector:
         self._stopping.timed_out.discard(reservation)
         if not isinstance(handled.outcome.error, TimeIsUp | Stopped):
             return handled  # it ended just in time, or by a timeout of its own
-        error = HandlerTimeout(self._launch.end.limit(handler.timeout))
+        error = self._launch.end.verdict(handled.started, handler.timeout)
         error.__cause__ = handled.outcome.error
         return handled._replace(outcome=Outcome(error))
 
