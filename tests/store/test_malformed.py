@@ -90,7 +90,7 @@ def check(error: PollConsumerError) -> None:
 
 def asked(url: str) -> None:
     """Whatever a producer asks, each on a connection of its own; nothing but our errors."""
-    app = PollConsumer(store=url, namespace="malformed", patience="20ms")
+    app = PollConsumer(store=url, namespace="malformed", patience="1s")
     for ask in (
         lambda: app.enqueue("x"),
         lambda: app.enqueue("x", id="a"),
@@ -131,7 +131,7 @@ def test_no_answer_to_a_producer_is_a_traceback(url: str, saying: Saying, said: 
 @pytest.mark.parametrize("connected", [False, True], ids=["on a new connection", "on one that had answers"])
 def test_an_argument_that_cannot_be_sent_is_no_word_of_the_server(url: str, saying: Saying, connected: bool) -> None:
     saying.said, saying.greets = b"+OK\r\n", True
-    app = PollConsumer(store=url, namespace="malformed", patience="20ms")
+    app = PollConsumer(store=url, namespace="malformed", patience="1s")
     if connected:
         assert app.ask(lambda wire, _: wire.command("ECHO", "a")) == b"OK"
     with pytest.raises(UnicodeEncodeError):
