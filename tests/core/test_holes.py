@@ -82,6 +82,14 @@ def test_two_instances_cover_each_other_and_groups_do_not() -> None:
     assert found(launches, 3.5) == [(1, 2, 2, "at 3")]
 
 
+def test_a_group_whose_queues_other_launches_serve_since_has_no_hole() -> None:
+    both: dict[str, Any] = {"lineage": "consumer:default,mail:0", "queues": ["default", "mail"]}
+    mail: dict[str, Any] = {"lineage": "consumer:mail:0", "queues": ["mail"]}
+    before = [launch(0, **both), launch(1, **both)]
+    assert found([*before, launch(2), launch(2, **mail), launch(3), launch(3, **mail)], 3.5) == []
+    assert found([*before, launch(2), launch(3)], 3.5) == [(2, 2, 1, None)]  # nobody serves mail
+
+
 @pytest.mark.parametrize("other", [{"platform": ON_DEMAND}, {"stop_reason": StopReason.EMPTY}])
 def test_launches_that_no_launcher_starts_have_no_ticks(other: dict[str, Any]) -> None:
     assert found([launch(minute, **other) for minute in (0, 1, 2, 9)], 20) == []

@@ -52,7 +52,14 @@ def holes_of(entries: Sequence[Mapping[str, Any]], now: int) -> list[Hole]:
         if "started_ms" in entry and entry.get("lineage"):
             groups[entry["lineage"].rpartition(":")[0]].append(entry)
     found = [hole for group in groups.values() for hole in _holes_of_group(group, now)]
-    return sorted(found, key=lambda hole: hole.last_ms, reverse=True)
+    holes = [hole for hole in found if hole.before is not None or not _replaced(hole, entries)]
+    return sorted(holes, key=lambda hole: hole.last_ms, reverse=True)
+
+
+def _replaced(hole: Hole, entries: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether other launches serve all queues of the group since its ``hole`` began: the crontab has other lines."""
+    since = (each for each in entries if each["role"] == hole.role and each.get("started_ms", 0) > hole.first_ms)
+    return bool(hole.queues) and {*hole.queues} <= {queue for each in since for queue in each["queues"]}
 
 
 def _holes_of_group(launches: list[Mapping[str, Any]], now: int) -> list[Hole]:
