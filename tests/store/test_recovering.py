@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from pollconsumer.store.reading.inspector import Inspector
 
 
+AT_MOST_ONCE = "skipped: its process died after it was recorded as begun, and it is delivered at most once"
+
+
 @pytest.fixture
 def look(store: RedisStore) -> Looking:
     return Looking(store)
@@ -63,6 +66,24 @@ def test_the_attempt_of_an_orphan_stays_counted(store: RedisStore, inspector: In
     found = inspector.message("a")
     assert (found.state, found.row.attempts, found.row.timestamps.reserved_at) == (State.READY, 3, None)
     assert found.last_error == "died: its launch died while it was in flight", "what each attempt was charged for"
+
+
+def test_why_a_message_died_is_kept_as_its_error_where_it_is_known(store: RedisStore, inspector: Inspector) -> None:
+    store.enqueue([message(name) for name in ("hung", "beside", "once", "other")])
+    launch = Launch(store)
+    hung, beside, once, other = launch.reserve(4)
+    launch.begin(once)
+    launch.begin(other)
+    known = {each.id: f"killed: {each.name} did not stop" for each in (hung, once)}
+    store.give_up(launch.holder, QUEUE, [each.id for each in (hung, beside)], known=known)
+    found = {each: inspector.message(each) for each in ("hung", "beside", "once", "other")}
+    assert {name: (each.state, each.last_error, each.row.attempts) for name, each in found.items()} == {
+        "hung": (State.READY, "killed: hung did not stop", 1),
+        "beside": (State.READY, "died: its launch died while it was in flight", 1),
+        "once": (State.DEAD, "killed: once did not stop", 1),
+        "other": (State.DEAD, AT_MOST_ONCE, 1),
+    }
+    assert [each.crashes for each in Launch(store, fence=2).reserve(9)] == [1, 1]
 
 
 def test_what_the_current_holder_has_reserved_is_left_alone(store: RedisStore) -> None:

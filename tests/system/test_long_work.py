@@ -180,8 +180,11 @@ import subprocess
 (HERE / "notes").touch()
 
 def after_the_other():
-    while "lasts" not in (HERE / "notes").read_text():
+    while "lasts" not in (HERE / "notes").read_text() or not all(map(is_noted, (HERE / "state").rglob("programs/*/*"))):
         time.sleep(0.005)
+
+def is_noted(note):  # whose process the program is: without that nobody could end it
+    return note.read_bytes().count(10) > 1
 
 @app.handler(timeout="4s")
 def deaf_beside() -> None:
@@ -236,6 +239,74 @@ def test_what_resists_leaves_no_process_behind_when_it_is_ended(
     (pids,) = (note.split()[1:] for note in site.notes() if note.startswith("lasts"))
     for pid in pids:
         wait_until(lambda pid=pid: birth(int(pid)) is None, f"end of {pid}")  # type: ignore[misc]
+
+
+RESISTS = """
+@app.handler(max_attempts=8, retry=Backoff("1ms", 1, "1ms"))
+def resists(name: str) -> None:
+    note(f"begin {name}")
+    try:
+        while True:
+            time.sleep(0.01)
+    except BaseException:
+        note(f"told {name}")
+        while not (HERE / "gate").exists():
+            try:
+                time.sleep(0.01)
+            except BaseException:
+                pass
+        raise
+
+@app.handler(max_attempts=8, timeout="3s")
+def declares(name: str) -> None:
+    resists(name)
+"""
+
+
+def _launch_ended_by_force(site: Site) -> str:
+    """Its first line, which cron mails as such."""
+    done = site.command("run", *WINDOW, "--grace", "1s", "--handler-limit", "3s")
+    assert done.returncode == 124
+    first, *stacks = done.stderr.splitlines()
+    assert any("most recent call first" in each for each in stacks)
+    return first.removeprefix("pollconsumer: error: ")
+
+
+def test_a_message_that_resists_says_so_and_has_a_window_from_then_on_unless_it_declares_a_timeout(site: Site) -> None:
+    add(site, RESISTS)
+    for handler, limits in (("resists", ["3s", "2s", "2s"]), ("declares", ["3s", "3s", "3s"])):
+        message = site.enqueue(handler, name="a")
+        for deaths, limit in enumerate(limits, 1):
+            killed = f"killed: {handler} did not stop within 1s after its limit of {limit} (message {message}); "
+            assert _launch_ended_by_force(site).startswith(killed)
+            shown = site.json("status", message)
+            assert (shown["state"], shown["attempts"]) == ("ready", deaths)
+            assert shown["last_error"].startswith(killed)
+            assert "give it isolation" in shown["last_error"]
+        site.drain()
+        shown = site.json("status", message)
+        assert (shown["state"], shown["attempts"]) == ("dead", 3)
+        assert shown["last_error"].startswith(killed)
+        assert shown["last_error"].endswith("; launch killed 3 times while running it")
+        assert killed in site.command("dead", "show", message).stdout.replace("\n", " ")
+
+
+def test_the_attempts_after_that_are_limited_too_and_those_of_no_other_message(site: Site) -> None:
+    add(site, RESISTS)
+    add(site, LONG)
+    message = site.enqueue("resists", name="a")
+    _launch_ended_by_force(site)
+    site.open_gate()
+    for attempts in (2, 3):
+        done = site.command("run", *WINDOW, "--max-messages", "1", "--handler-limit", "60s")
+        assert done.returncode == 0
+        shown = site.json("status", message)
+        assert shown["attempts"] == attempts
+        assert shown["last_error"] == "HandlerTimeout: no end after 2s; limited to one window: it resisted before"
+    site.command("cancel", message)
+    other = site.enqueue("undeclared", seconds=2.5)  # longer than the window
+    assert site.command("run", *WINDOW, "--max-messages", "1", "--handler-limit", "60s").returncode == 0
+    assert site.state(other) == "completed"
 
 
 def _waits(site: Site) -> bool:

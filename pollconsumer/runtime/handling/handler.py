@@ -38,7 +38,7 @@ class Handler(NamedTuple):
     that can be killed. ``timed`` makes it again, with another timeout. ``policies``: retry policies that a message may
     name. ``rate`` and ``rate_key``: see `Defaults`. ``bulk``: that of a bulk handler, whose ``run`` takes a
     call's payload and context, and returns the outcomes of its messages: see `bulk_call.py`. ``codec``: its
-    application's; ``run`` decodes payloads.
+    application's; ``run`` decodes payloads. ``limited``: its timeout is a launch's window, since it resisted before.
     """
 
     name: str
@@ -61,6 +61,7 @@ class Handler(NamedTuple):
     rate_key: str | None = None
     bulk: Bulk | None = None
     codec: Codec | None = None
+    limited: bool = False
 
     @property
     def result_ms(self) -> int:

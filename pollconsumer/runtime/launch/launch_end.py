@@ -17,6 +17,8 @@ from pollconsumer.runtime.launch.shared_memory.entries import MessageInHand
 from pollconsumer.runtime.launch.shared_memory.flight import Flight
 
 MOST_NAMED = 3
+KILLED = "killed: "
+"""How the error begins of a message for which its launch was ended by force."""
 REMEDY = 'give it isolation="process", or a timeout that it keeps'
 """What to do about a handler that cannot be interrupted."""
 
@@ -78,14 +80,18 @@ class LaunchEnd:
 
     def what_resisted(self, now: float) -> str:
         """Why a process is ended by force, for a line about it: the message that did not stop, and the remedy."""
-        left_behind = self._flight.left_behind()
-        late = [each for each in left_behind if 0.0 < each.ends_by <= now]
-        if not late:
-            return f"watchdog: the launch outlived its window and grace, {while_what(left_behind)}"
-        one, within = late[0], format_duration(self.grace)
-        limit = format_duration(round(one.ends_by - one.began, 1))
-        what = f"{one.handler} did not stop within {within} after its limit of {limit} (message {_name(one)})"
-        return printable(f"killed: {what}; {REMEDY}")
+        of_window = f"watchdog: the launch outlived its window and grace, {while_what(self._flight.left_behind())}"
+        return next(iter(self.resisted(now).values()), of_window)
+
+    def resisted(self, now: float) -> dict[tuple[str, bytes], str]:
+        """What is said of each message, by queue and id, that has not stopped at its limit."""
+        late = [each for each in self._flight.left_behind() if 0.0 < each.ends_by <= now]
+        return {(each.queue, each.id): self._killed(each) for each in late}
+
+    def _killed(self, message: MessageInHand) -> str:
+        within, limit = format_duration(self.grace), format_duration(round(message.ends_by - message.began, 1))
+        what = f"{message.handler} did not stop within {within} after its limit of {limit} (message {_name(message)})"
+        return printable(f"{KILLED}{what}; {REMEDY}")
 
     def begins_until(self, now: float, called: float = inf) -> float:
         """The instant until which other slots may begin messages. The window closes at its end, or when the next launch

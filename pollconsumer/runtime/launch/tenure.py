@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
@@ -143,11 +143,12 @@ def give_back(
         tell(f"error: {end.what_resisted(clocks.monotonic()) if struck else died}; the next launch goes on")
         # The C watchdog cannot record that it struck; the time shows it.
         progress.end(*((StopReason.WATCHDOG, 1) if struck else (StopReason.DIED, -1)))
+    resisted = end.resisted(clocks.monotonic()) if progress.ended()[0] is StopReason.WATCHDOG else {}
     entry = tenure.entry(progress, ended)
     until = max(end.hard_end(), clocks.monotonic() + RELEASE_BUDGET)
     while clocks.monotonic() < until:
         try:
-            _give_up(progress.flight, store, tenure, tell)
+            _give_up(progress.flight, store, tenure, tell, resisted)
             tenure.release(leases, entry)
             return
         except StoreUnreachable:
@@ -157,9 +158,12 @@ def give_back(
             return
 
 
-def _give_up(flight: Flight, store: RedisStore, tenure: Tenure, tell: Tell) -> None:
+def _give_up(
+    flight: Flight, store: RedisStore, tenure: Tenure, tell: Tell, resisted: Mapping[tuple[str, bytes], str]
+) -> None:
     """Release what a dead launch had reserved. Messages in hand are charged an attempt and a death; those that had
-    ended but were not settled, an attempt; those that were merely reserved, neither."""
+    ended but were not settled, an attempt; those that were merely reserved, neither. ``resisted``: what is said of
+    messages for which the launch was ended."""
 
     def print_death(dead_letter: DeadLetter) -> None:
         message, problem = dead_letter
@@ -176,4 +180,6 @@ def _give_up(flight: Flight, store: RedisStore, tenure: Tenure, tell: Tell) -> N
         begun = [message.id for message in uncalled if message.queue == queue]
         # Another launch recovers the queue, or this one had skipped it or not announced itself there yet.
         with suppress(LeaseLost, StoreRefused):
-            store.give_up(tenure.acquired.holder, queue, in_hand, ended, spent, begun, on_dead_letter=print_death)
+            known = {name: why for (of, name), why in resisted.items() if of == queue}
+            holder = tenure.acquired.holder
+            store.give_up(holder, queue, in_hand, ended, spent, begun, on_dead_letter=print_death, known=known)

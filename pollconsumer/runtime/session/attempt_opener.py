@@ -11,7 +11,7 @@ from pollconsumer.runtime.handling.executors.executor import Attempt
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.hooks import Crashed
 from pollconsumer.runtime.launch.held import Launch
-from pollconsumer.runtime.session.settlements import Settlements
+from pollconsumer.runtime.session.settlements import Settlements, resisted
 from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class AttemptOpener:
         new_monitors: Callable[[], Monitors] | None,
     ) -> None:
         """``settle`` has the store settle what ``settling`` holds. Without ``new_monitors`` no monitor is told."""
-        self._stops, self._clock = launch.progress.stops, launch.clock
+        self._launch, self._stops, self._clock = launch, launch.progress.stops, launch.clock
         self._handlers, self._settling = handlers, settling
         self._context_of, self._settle = context_of, settle
         self._new_monitors = new_monitors
@@ -86,13 +86,26 @@ class AttemptOpener:
 
     def _opened(self, reservation: Reservation, handler: Handler) -> Attempt:
         if reservation.crashes:
-            refuse_crashed(reservation)
+            handler = self._limited(handler, reservation)
         payload = decode_payload(reservation.payload)
         if not handler.takes_context:
             return Attempt(reservation, handler, payload)
         if self._settling.precedes(reservation):
             self._settle()
         return Attempt(reservation, handler, payload, self._context_of(reservation))
+
+    def _limited(self, handler: Handler, reservation: Reservation) -> Handler:
+        """``handler``, for one window at most if the message resisted its limit before and no timeout is declared.
+        Crashed if the message's process died too often for another attempt."""
+        store = self._launch.store
+        stored = store.wire.command("HGET", store.keys.queue(reservation.queue, "errors"), reservation.id) or b""
+        error, has_resisted = resisted(stored.decode("utf-8", "replace"))
+        refuse_crashed(reservation, f"{error}; " if has_resisted else "")
+        end = self._launch.end
+        if not has_resisted or handler.timeout is not None:
+            return handler
+        limit = min(self._launch.window.length, end.limit(None))
+        return handler.with_timeout(limit)._replace(limited=True)
 
     def _with_options(self, handler: Handler, reservation: Reservation) -> Handler | None:
         """``handler`` with the message's options; None if a newer version wrote any of them. NotBegun if its payload is
@@ -123,9 +136,9 @@ def _has_newer_sequel(reservation: Reservation) -> bool:
     return decoded(reservation.lot.sequel)[1]
 
 
-def refuse_crashed(reservation: Reservation) -> None:
-    """Raise Crashed if the message's process died too often for another attempt."""
+def refuse_crashed(reservation: Reservation, why: str) -> None:
+    """Raise Crashed if the message's process died too often for another attempt; ``why`` it did the last time."""
     if reservation.spent:
-        raise Crashed("launch killed while running it, in its last attempt")
+        raise Crashed(f"{why}launch killed while running it, in its last attempt")
     if reservation.crashes >= MOST_CRASHES:
-        raise Crashed(f"launch killed {reservation.crashes} times while running it")
+        raise Crashed(f"{why}launch killed {reservation.crashes} times while running it")

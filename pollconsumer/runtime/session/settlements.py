@@ -27,6 +27,7 @@ from pollconsumer.runtime.handling.handler import Handler, aliases_among
 from pollconsumer.runtime.handling.hooks import Crashed, Hooks
 from pollconsumer.runtime.handling.outcome import describe, described_with_place, place, trace
 from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.launch.launch_end import KILLED
 from pollconsumer.runtime.session.result_encoder import ResultEncoder
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import DeadLetter, Reservation
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 PARKED_FOR = 60.0
 """Seconds until a message is offered again whose handler is unknown here, or could not begin."""
 MAX_ERROR_CHARACTERS = 500
+RESISTED_BEFORE = "; limited to one window: it resisted before"
+"""How the error ends of an attempt at a message that resisted its limit in an earlier one."""
 LONGEST_DELAY = 10 * YEAR
 
 
@@ -114,8 +117,8 @@ class Settlements:
             # GUARD at most once is not put off
             since_due=None if handler.at_most_once else (ended - rows.due_at(reservation.row)) / 1000,
         )
+        problem = describe(error)[:MAX_ERROR_CHARACTERS] + RESISTED_BEFORE * handler.limited
         if outcome is None:
-            problem = describe(error)
             if is_put_off(error) and not handler.at_most_once:
                 problem = f"put off until {format_duration(LONGEST_PUT_OFF)} after it was due: {problem}"
             self._dead(reservation, problem, started, ended, error)
@@ -123,9 +126,8 @@ class Settlements:
                 self._watch(reservation, partial(handler.hooks.dead, partial(self._context, handled), error))
             return
         if outcome.problem is not None:
-            problem = described_with_place(outcome.problem, MAX_ERROR_CHARACTERS)
-            self._emit(RetryPolicyFailed(reservation.handler, problem))
-        problem = describe(error)[:MAX_ERROR_CHARACTERS]
+            of_policy = described_with_place(outcome.problem, MAX_ERROR_CHARACTERS)
+            self._emit(RetryPolicyFailed(reservation.handler, of_policy))
         delay_ms, traced = int(min(outcome.delay, LONGEST_DELAY) * 1000), trace(error)
         about = reservation.name, reservation.handler, reservation.attempt
         self._emit(AttemptFailed(*about, problem, outcome.delay, place(error), traced))
@@ -305,6 +307,12 @@ class Settlements:
         share.settlements.append(settlement)
         if reservation.lot.sequel and settlement.kind in ("dead", "expire", "cancel"):
             share.tells_ends = True
+
+
+def resisted(stored: str) -> tuple[str, bool]:
+    """The error in what is ``stored`` with a message, and whether that resisted its limit, in an earlier attempt."""
+    error = stored.partition(rows.TRACE_FOLLOWS)[0]
+    return error, error.startswith(KILLED) or error.endswith(RESISTED_BEFORE)
 
 
 def death_of(dead_letter: DeadLetter) -> AttemptFailed:

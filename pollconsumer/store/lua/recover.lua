@@ -3,7 +3,8 @@
 -- KEYS records rows ready ready_by_priority in_flight dead_letters errors unique_keys counters announced ready_marker
 -- KEYS places_taken waiting_for_place stops cancelled totals outbox
 -- NEEDS reservations stops
--- ARGV how many with the highest hard ends to skip, most messages to examine, 1 to compare hard ends, live fences
+-- ARGV how many with the highest hard ends to skip, most messages to examine, 1 to compare hard ends, for how many messages it
+--   is known why they died; for each of these: id, why; live fences
 -- Returns ids of the orphans, messages examined, and of new dead letters id, row, problem
 -- The attempt, counted when it was reserved, stays charged, and the death of the process is counted: a message that kills
 -- it must run out of attempts. One that was to stop is cancelled; one that was begun at most once becomes a dead letter.
@@ -14,9 +15,11 @@ local now = now_ms()
 local last = -1 - tonumber(ARGV[1])
 local flight = redis.call('ZRANGE', in_flight, last - tonumber(ARGV[2]) + 1, last, 'WITHSCORES')
 if #flight == 0 then return {{}, 0, {}} end
-local valid, live = {}, {}
+local valid, live, known = {}, {}, {}
+local fences = 5 + 2 * ARGV[4]
+for i = 5, fences - 1, 2 do known[ARGV[i]] = ARGV[i + 1] end
 for _, fence in ipairs(redis.call('HVALS', announced)) do valid[be6(tonumber(fence))] = true end
-for i = 4, #ARGV do live[be6(tonumber(ARGV[i]))] = true end
+for i = fences, #ARGV do live[be6(tonumber(ARGV[i]))] = true end
 local ids, hard_ends = {}, {}
 for i = 1, #flight, 2 do
   ids[#ids + 1] = flight[i]
@@ -47,10 +50,11 @@ for i = #order, 1, -1 do
         if has_flag(byte(row, FLAGS), BEGUN) then  -- GUARD begun for the only time
           count_up('skipped', 1)
           count_settled(row, 'dead', 1)
-          end_as_dead(id, row, without_place(id, row, freed), now, at_most_once)
-          dead[#dead + 1], dead[#dead + 2], dead[#dead + 3] = id, row, at_most_once
+          local why = known[id] or at_most_once
+          end_as_dead(id, row, without_place(id, row, freed), now, why)
+          dead[#dead + 1], dead[#dead + 2], dead[#dead + 3] = id, row, why
         else
-          redis.call('HSET', errors, id, 'died: its launch died while it was in flight')
+          redis.call('HSET', errors, id, known[id] or 'died: its launch died while it was in flight')
           returning[#returning + 1], returning[#returning + 2] = id, waiting
         end
       end

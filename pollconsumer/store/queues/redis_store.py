@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from math import inf
 from operator import attrgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import LeaseLost
@@ -59,16 +60,17 @@ class RedisStore:
         uncalled: Sequence[bytes] = (),
         *,
         on_dead_letter: Callable[[DeadLetter], object] = lambda _: None,
+        known: Mapping[bytes, str] = MappingProxyType({}),
     ) -> None:
         """Release, uncharged, what a holder that died had not started, and recover the rest.
 
         Messages ``in_hand`` are charged an attempt and a death; messages whose handler had ``ended``, an attempt. What
         has no attempt left then is ``spent``. What is recorded as begun at most once becomes a dead letter, unless it
-        is ``uncalled``.
+        is ``uncalled``. ``known``: see `Upkeep.recover`.
         """
         self.unreserve(holder, queue, in_hand, ended, spent, uncalled)
         self.wire.call("retire", [self.keys.queue(queue, "announced")], [holder.lineage, holder.fence])
-        self.upkeep.recover(queue, on_dead_letter=on_dead_letter)
+        self.upkeep.recover(queue, on_dead_letter=on_dead_letter, known=known)
 
     def step(
         self,

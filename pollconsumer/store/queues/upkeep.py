@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from pollconsumer.core.errors import StoreRefused
@@ -78,16 +79,19 @@ class Upkeep:
         live_fences: Sequence[bytes] | None = None,
         *,
         on_dead_letter: Callable[[DeadLetter], object] = lambda _: None,
+        known: Mapping[bytes, str] = MappingProxyType({}),
     ) -> int:
         """Offer orphans again. Returns their number. ``on_dead_letter`` is called for each that becomes a dead letter.
+        ``known``: why messages died, by id, as far as it is known.
 
         With ``live_fences``, the fences of all current leases, also recovers reservations past their hard end under
         other fences: made on a machine that vanished, by a launch without a successor.
         """
         recovered = standing = 0
-        late = [0] if live_fences is None else [1, *live_fences]
+        about = [len(known), *(part for each in known.items() for part in each)]
+        args = [int(live_fences is not None), *about, *(live_fences or ())]
         while True:  # in reverse order, since each is pushed to the head
-            orphans, looked, dead = self._wire.run("recover", self._keys, queue, [standing, RECOVER_PAGE, *late])
+            orphans, looked, dead = self._wire.run("recover", self._keys, queue, [standing, RECOVER_PAGE, *args])
             recovered += len(orphans)
             for dead_letter in dead_letters_of(queue, dead):
                 on_dead_letter(dead_letter)
