@@ -90,6 +90,8 @@ class Consumer:
         self._bulks = self._bulk_caller(deliveries, calls)
         self._asked: StopReason | None = None
         """The first reason to stop; what was seen, as memory, may not be seen again."""
+        self._is_closed = False
+        """Whether there was no time for a message while others were in flight."""
         self._exhausted = False
         """Whether the last attempt to dequeue found no message, in any queue."""
         self._empty_since: float | None = None
@@ -162,14 +164,16 @@ class Consumer:
         if self._has_begun_all():
             return False
         now, margin = self.clock(), self.margin()
-        in_window = self._exchange.called == inf and self.window.has_time(now, margin)
-        return in_window or now + margin < self._begins_until(now)
+        in_window = now + margin < self._closes()
+        return in_window or (self.executor.busy > 0 and now + margin < self._begins_until(now))
+
+    def _closes(self) -> float:
+        """When the window closes; 0 if it has: there was no time, or the next launch has called."""
+        return 0.0 if self._is_closed or self._exchange.called < inf else self.window.stop_before
 
     def _begins_until(self, now: float) -> float:
-        """When messages begin no more, but for the margin: at the window's end or when the next launch calls; later, if
-        another slot goes on."""
-        end, called = self._launch.end, self._exchange.called
-        return end.begins_until(now, called) if self.executor.busy else self.window.stop_before
+        """When messages begin no more, but for the margin: when the window closes; later, if another slot goes on."""
+        return max(self._closes(), self._launch.end.lasts_until(now, self._exchange.called))
 
     def _has_begun_all(self) -> bool:
         """Whether ``max_messages`` have begun."""
@@ -312,7 +316,10 @@ class Consumer:
 
     def await_slot(self) -> None:
         """Wait for a free slot, so that a reserved message can be started at once. Meanwhile each slot whose message
-        ends takes the next reserved one by itself."""
+        ends takes the next reserved one by itself. Where a slot is free there was no time: the window closes, however
+        the margin shrinks."""
+        if self.executor.busy < self.executor.slots and not self._has_begun_all():
+            self._is_closed = True
         self._reserve_ahead()
         self._collecting.await_end()
         if self.executor.busy < self.executor.slots:

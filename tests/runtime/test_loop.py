@@ -218,10 +218,8 @@ def test_messages_start_once_and_in_their_order(case: tuple[Settings, list[Arriv
 
 @given(CASES)
 def test_a_message_starts_the_instant_that_it_is_there_and_a_slot_is_free(case: tuple[Settings, list[Arrival]]) -> None:
-    """Without a margin: one that shrinks, as short messages are measured, lets a message start later than that."""
     settings, script = case
-    no_margin = replace(settings, waking=True, tolerance_factor=0.0, min_margin=0.0, overrun_target=1.0)
-    launch = VirtualLaunch(no_margin, script)
+    launch = VirtualLaunch(replace(settings, waking=True), script)
     launch.consumer.run()
     free = [0.0] * settings.slots
     for n, at, _ in launch.started:
@@ -407,6 +405,18 @@ def test_no_wait_ends_before_it_begins_where_the_margin_begins_during_a_round_tr
         assert launch.handle_until_stopped() is StopReason.NO_TIME_TO_HANDLE
     assert launch.waits
     assert all(begin <= end for begin, end in launch.waits)
+
+
+@pytest.mark.parametrize(("lasts", "begun"), [(3.0, [0, 1]), (30.0, [0, 1, 2])])
+def test_once_there_was_no_time_a_margin_that_shrinks_lets_nothing_begin_but_beside_what_lasts(
+    lasts: float, begun: list[int]
+) -> None:
+    """The second message ends when half of the window is over, and shrinks the margin, which was the other half."""
+    script = [Arrival(29.0, lasts), Arrival(29.5, 0.75), Arrival(30.125, 0.25)]
+    launch = VirtualLaunch(Settings(60.0, 0.75, 60.0, 1.0, slots=3, waking=True), script)
+    assert launch.consumer.run() is StopReason.NO_TIME_TO_HANDLE
+    assert [n for n, *_ in launch.started] == begun
+    assert all(at >= 39.0 for _, at, _ in launch.started[2:])
 
 
 def called_at(launch: VirtualLaunch, instant: float) -> VirtualLaunch:

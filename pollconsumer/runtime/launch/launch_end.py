@@ -93,12 +93,12 @@ class LaunchEnd:
         what = f"{message.handler} did not stop within {within} after its limit of {limit} (message {_name(message)})"
         return printable(f"{KILLED}{what}; {REMEDY}")
 
-    def begins_until(self, now: float, called: float = inf) -> float:
-        """The instant until which other slots may begin messages. The window closes at its end, or when the next launch
-        has ``called`` for the lease. While handlings go on that began before and have lasted for longer than the grace,
-        it is the last of their limits; otherwise it is that instant."""
+    def lasts_until(self, now: float, called: float = inf) -> float:
+        """The last limit of handlings that go on, and have lasted for longer than the grace: until then other slots may
+        begin messages. They began before the window's end, and before the next launch ``called`` for the lease. 0 if
+        there are none."""
         closes = min(called, self.stop_before)
-        return closes if self._bounded else max(closes, self._flight.ends_by(before=closes, since=now - self.grace))
+        return 0.0 if self._bounded else self._flight.ends_by(before=closes, since=now - self.grace)
 
 
 def while_what(left_behind: list[MessageInHand]) -> str:
