@@ -157,7 +157,8 @@ class Installation:
 
     opener = Opener
     recurrences: Sequence[Recurrence] = ()
-    """Of its configuration."""
+    instances = 1
+    """Of its configuration, both."""
 
     def __init__(
         self,
@@ -215,19 +216,27 @@ class Installation:
 
     def _consume(self, process: Process) -> int:
         process.sleep(draw(self.platform.start_up, process.stream))
-        group, plan = Group("consumer", self.queues, 1), self._plan(process, self.rules.handoff)
+        group = Group("consumer", self.served_by(process), self.instances)
+        plan = self._plan(process, self.rules.handoff)
         return self._run(process, plan, group, lambda launch: self.work(launch, process))
+
+    def served_by(self, process: Process) -> tuple[str, ...]:  # noqa: ARG002  some have lines for queues apart
+        return self.queues
+
+    def told(self, process: Process, event: Event) -> None:
+        """Called with what a launch reports."""
 
     def work(self, launch: Launch, process: Process) -> StopReason:
         """What a consumer does while it holds the lease."""
         rules = self.rules
         options = ConsumerOptions(
-            self.queues,
+            self.served_by(process),
             rules.idle_time,
             rules.estimated_duration,
             rules.tolerance_factor,
             launch.min_margin,
             rules.overrun_target,
+            instances=self.instances,
         )
         executor = OneSlot(process) if rules.slots == 1 else Slots(process, rules.slots)
         self._flights[process] = launch.progress.flight
@@ -247,6 +256,7 @@ class Installation:
 
         def emit(event: Event) -> None:
             self.world.tell(f"{process.name}: {event}")
+            self.told(process, event)
 
         def hold(launch: Launch) -> StopReason:
             self.working.append((process, launch))

@@ -44,7 +44,7 @@ def standing(installation: Installation, wire: Wire) -> list[str]:
     except NotFound as error:
         return [f"a row or an index has an id without a message: {error}"]
     return [
-        *_holders(installation),
+        *holders(installation),
         *_messages(installation.history, stored),
         *_places(installation, stored, content),
         *_counts(wire, stored),
@@ -54,14 +54,15 @@ def standing(installation: Installation, wire: Wire) -> list[str]:
     ]
 
 
-def _holders(installation: Installation) -> Iterator[str]:
-    """One launch of each role, at most, trusts its lease; a broken one does until its next renewal."""
+def holders(installation: Installation) -> Iterator[str]:
+    """As many launches of each role as there are instances, at most, trust their lease; a broken one does until its
+    next renewal."""
     if installation.world.now < installation.broken_at + TRUSTED_FOR:
         return
     trusting = [process.name for process, launch in installation.working if process.alive and launch.lease_is_trusted()]
     for role, count in Counter(name.split()[0] for name in trusting).items():
-        if count > 1:
-            yield f"two valid holders of one lease: {', '.join(name for name in trusting if name.startswith(role))}"
+        if count > installation.instances:
+            yield f"{count} valid holders of one lease: {', '.join(name for name in trusting if name.startswith(role))}"
 
 
 def _messages(history: History, stored: list[Stored]) -> Iterator[str]:

@@ -71,4 +71,4 @@ def test_two_launches_that_trust_one_lease_are_found() -> None:
     assert standing(installation, wire) == []
     installation.working.append((installation.launch("run"), holds))
     (line,) = standing(installation, wire)
-    assert line == "two valid holders of one lease: run 1, run 3"
+    assert line == "2 valid holders of one lease: run 1, run 3"
