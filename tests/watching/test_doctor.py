@@ -48,6 +48,19 @@ def test_each_finding_is_a_line_on_standard_output_or_quietly_on_standard_error(
 
 
 @pytest.mark.ends_with(1)
+def test_before_the_first_launch_it_says_how_launches_are_installed(site: Site) -> None:
+    site.enqueue("record", name="a")
+    done = site.command("doctor")
+    assert (done.returncode, done.stdout) == (
+        1,
+        "no launch has run yet for queue default: 1 ready; 'pollconsumer init cron --install' has cron start one each "
+        "minute\n",
+    )
+    site.drain()
+    assert site.command("doctor").returncode == 0
+
+
+@pytest.mark.ends_with(1)
 def test_a_store_that_evicts_is_told_of_once(site: Site, valkey: Server) -> None:
     wire = valkey.wire()
     wire.command("CONFIG", "SET", "maxmemory", "1gb", "maxmemory-policy", "volatile-lru")

@@ -260,6 +260,43 @@ def test_a_queue_that_nobody_ever_served_is_found_if_it_has_messages() -> None:
     assert (found.name, found.value) == ("queue_unserved", "2 ready, 3 scheduled")
 
 
+def test_where_no_launch_ever_ran_the_remedy_is_a_crontab_and_not_the_configuration() -> None:
+    queues = [QueueFacts("default", ready=1), QueueFacts("mail", scheduled=2)]
+    movers = launches(queues=(), role="mover")
+    for ledger in ([], movers):
+        (found,) = findings_of(facts(queues=queues, ledger=ledger))
+        assert found.subject == "default,mail"
+        assert str(found) == (
+            "no launch has run yet for queues default, mail: 1 ready, 2 scheduled; 'pollconsumer init cron --install' "
+            "has cron start one each minute"
+        )
+    assert names(facts(queues=[QueueFacts("default")], ledger=[])) == []
+
+
+@pytest.mark.parametrize(
+    ("configured", "queue", "adds"),
+    [((), "default", False), ((), "mail", True), (("mail",), "mail", False), (("mail",), "default", True)],
+)
+def test_a_queue_that_the_configuration_serves_need_not_be_added_to_it(
+    configured: tuple[str, ...], queue: str, adds: bool
+) -> None:
+    expected = expected_as_set(queues=configured, period=MINUTE)
+    slow = launches(queues=["slow"])
+    (found,) = findings_of(
+        facts(queues=[QueueFacts("slow"), QueueFacts(queue, ready=1)], ledger=slow, expected=expected)
+    )
+    assert found.name == "queue_unserved"
+    assert found.fix.startswith("add it to consumer.queues, or ") is adds
+    assert found.fix.endswith(f"start 'pollconsumer run --queue {queue}' too")
+
+
+@pytest.mark.parametrize(("platform", "advised"), [("", True), ("cron", False), ("systemd", False)])
+def test_of_launches_that_a_person_started_doctor_says_how_cron_starts_them(platform: str, advised: bool) -> None:
+    (found,) = findings_of(facts(ledger=launches(ago=HOUR, platform=platform)))
+    assert found.name == "launch_absent"
+    assert found.fix.endswith("; 'pollconsumer init cron --install' has cron start it") is advised
+
+
 def test_a_handler_that_no_launch_has_is_found() -> None:
     (found,) = findings_of(facts(queues=[QueueFacts("mail", parked={"report": 4})]))
     assert (found.name, found.subject, found.value) == ("handler_unknown", "report", "4 messages wait in queue mail")
@@ -410,7 +447,7 @@ def test_a_crontab_that_has_stopped_is_found_beside_launches_on_demand() -> None
     (found,) = findings_of(facts(ledger=ledger))
     assert str(found) == (
         "only producers start launches for queue mail: the last one that was not theirs started 2h ago; "
-        "add a crontab line ('pollconsumer init cron'): without it retries, and messages due later, wait"
+        "add a crontab line ('pollconsumer init cron --install'): without it retries, and messages due later, wait"
     )
 
 

@@ -10,6 +10,7 @@ from pollconsumer.core.notation.timespan import DAY, format_duration
 from pollconsumer.watching.health.facts import Expected, Facts, Finding, QueueFacts
 from pollconsumer.watching.health.groups import LaunchGroup
 
+INSTALL = "'pollconsumer init cron --install'"
 LONG_WAIT = 600.0
 """Seconds: a ready message that waits longer waits too long, unless launches come more rarely."""
 
@@ -17,12 +18,18 @@ LONG_WAIT = 600.0
 def of_queues(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
     consumers = [group for group in groups if group.role == "consumer"]
     missed = _missed(facts, consumers)
+    if missed[None] and not consumers:
+        what = f"no launch has run yet for {_named(missed[None])}"
+        yield _unserved(missed[None], facts.expected, what, f"{INSTALL} has cron start one each minute")
     for queue in facts.queues:
         serving = [group for group in consumers if queue.name in group.queues]
         if any(not group.absent for group in serving):
             yield from _of_served(queue, serving)
-        elif queue in missed[None]:
-            yield _unserved(queue, facts.expected.alone)
+        elif queue in missed[None] and consumers:
+            fix = f"start 'pollconsumer run --queue {queue.name}' too"
+            if queue.name not in (facts.expected.queues or ("default",)):
+                fix = f"add it to consumer.queues, or {fix}"
+            yield _unserved([queue], facts.expected, f"no launch serves queue {queue.name}", fix)
         yield from _of_pause(queue)
         yield from _of_ends(queue, facts.expected.recent)
         yield from _of_parked(queue, facts.paused_handlers)
@@ -98,30 +105,27 @@ def _is_expected(queue: QueueFacts, latest: LaunchGroup, expected: Expected) -> 
     return queue.name in expected.queues or latest.seen < DAY
 
 
-def _unserved(queue: QueueFacts, user: str) -> Finding:
-    fix = (
-        f"launches of other users do not read {user}'s store: set data= or store= to share one, or else "
-        if user
-        else ""
-    )
-    fix += f"add it to consumer.queues, or start 'pollconsumer run --queue {queue.name}' too"
-    return Finding("queue_unserved", queue.name, f"no launch serves queue {queue.name}", _counts([queue]), fix)
+def _unserved(queues: Sequence[QueueFacts], expected: Expected, what: str, fix: str) -> Finding:
+    if user := expected.alone:
+        fix = f"launches of other users do not read {user}'s store: set data= or store= to share one, or else {fix}"
+    return Finding("queue_unserved", ",".join(queue.name for queue in queues), what, _counts(queues), fix)
 
 
 def _absent(group: LaunchGroup, queues: Sequence[QueueFacts]) -> Finding:
     """The finding about a consumer that stays away, with the queues that no other one has served since."""
-    names = [queue.name for queue in queues]
+    subject = ",".join(queue.name for queue in queues)
     value = _seen(group) + (f", {counts}" if (counts := _counts(queues)) else "")
     if group.by_producers:
         return Finding(
-            "launch_absent", ",".join(names), f"only producers start launches for queue{'s'[: len(names) > 1]} "
-            f"{', '.join(names)}", f"the last one that was not theirs started {format_duration(group.seen)} ago",
-            "add a crontab line ('pollconsumer init cron'): without it retries, and messages due later, wait",
+            "launch_absent", subject, f"only producers start launches for {_named(queues)}",
+            f"the last one that was not theirs started {format_duration(group.seen)} ago",
+            f"add a crontab line ({INSTALL}): without it retries, and messages due later, wait",
         )  # fmt: skip
+    by_hand = not any(each.get("platform") for each in group.launches)
     return Finding(
-        "launch_absent", ",".join(names),
-        f"no launch has run lately for queue{'s'[: len(names) > 1]} {', '.join(names)}", value,
-        "check that cron, or your platform, still starts 'pollconsumer run'",
+        "launch_absent", subject, f"no launch has run lately for {_named(queues)}", value,
+        "check that cron, or your platform, still starts 'pollconsumer run'"
+        + (f"; {INSTALL} has cron start it" if by_hand else ""),
     )  # fmt: skip
 
 
@@ -178,6 +182,10 @@ def _of_recurrences(facts: Facts, groups: Sequence[LaunchGroup], deserted: set[s
                 f"launches of {' '.join(each.owners)} did",
                 f"start these again, or remove it ('pollconsumer recurrences remove {each.name}')",
             )  # fmt: skip
+
+
+def _named(queues: Sequence[QueueFacts]) -> str:
+    return f"queue{'s'[: len(queues) > 1]} {', '.join(queue.name for queue in queues)}"
 
 
 def _counts(queues: Sequence[QueueFacts]) -> str:
