@@ -34,7 +34,7 @@ class RetryIn(Exception):
 
     def __init__(self, delay: Span, *, charged: bool = True) -> None:
         self.seconds, self.charged = seconds_in("RetryIn", delay), charged
-        super().__init__(f"retry in {delay}" if charged else f"put off by {delay}")
+        super().__init__(f"retry in {delay}" if charged else f"deferred by {delay}")
 
 
 def is_put_off(error: BaseException) -> TypeGuard[RetryIn]:

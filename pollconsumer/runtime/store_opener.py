@@ -64,7 +64,7 @@ class StoreMemo:
         for name in (self._name, self._marks):
             self._files.remove(name)
             if self._files.read(name) is not None:
-                raise CannotCreate("what was known of the store", name, "make its directory writable")
+                raise CannotCreate("cannot forget the store", name, "make its directory writable")
 
     def read_marks(self) -> str:
         return (self._files.read(self._marks) or b"").decode("utf-8", "replace").strip()
@@ -209,7 +209,7 @@ class StoreOpener:
 
     def refuse_what_went_back(self) -> NoReturn:
         """Raise WentBack, here and in later processes."""
-        self._rollback.refuse("store went back while it was used")
+        self._rollback.refuse("store rolled back while it was used")
 
     def for_heartbeat(self, patience: Callable[[], Patience]) -> tuple[Leases, RedisStore, Wire]:
         """What a heartbeat needs of the store; the last connection is for commands that block. It starts the embedded

@@ -50,7 +50,7 @@ PARTED: dict[str, dict[str, Any]] = {
 }
 """Kinds for which each server is on a host of its own, with a producer and launches; and options of the servers."""
 KINDS = (*kinds.BY_NAME, *PARTED)
-WENT_BACK = "store went back"
+WENT_BACK = "store rolled back"
 
 
 class Trial:

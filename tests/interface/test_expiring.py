@@ -120,7 +120,7 @@ def test_one_warning_names_the_first_of_a_queue(
     sandbox.run()
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warnings == [
-        f"queue default: messages expired before a launch could handle them, {first.id} (note) for one; "
+        f"queue default: messages expired before a launch could handle them, such as {first.id} (note); "
         "'list --state expired' shows all"
     ]
     assert handled == []
@@ -137,7 +137,10 @@ def test_the_shell_sends_counts_and_lists_them(site: Site) -> None:
     message = site.command("enqueue", "record", '{"name": "a"}', "--expires", "1ms").stdout.strip()
     launched = site.drain()
     assert launched.returncode == 0
-    assert f"queue default: messages expired before a launch could handle them, {message} (record)" in launched.stderr
+    assert (
+        f"queue default: messages expired before a launch could handle them, such as {message} (record)"
+        in launched.stderr
+    )
     assert site.notes() == []
     shown = site.json("status", message)
     assert shown["state"] == "expired"

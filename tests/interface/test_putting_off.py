@@ -74,7 +74,7 @@ def test_one_that_is_put_off_for_a_week_is_a_dead_letter_that_says_so(
     sandbox.run_for("10d", every="12h")
     status = handle.status()
     assert status.state == "dead"
-    assert status.last_error == "put off until 7d after it was due: RetryIn: put off by 1d"
+    assert status.last_error == "deferred until 7d after it was due: RetryIn: deferred by 1d"
     assert status.attempts == 1
     before = len(calls)
     assert before in (7, 8)
@@ -90,7 +90,7 @@ def test_one_that_is_handled_at_most_once_is_not_put_off(app: PollConsumer, sand
 
     handle = poll.enqueue()
     sandbox.run()
-    assert (handle.state, handle.status().last_error) == ("dead", "RetryIn: put off by 1m")
+    assert (handle.state, handle.status().last_error) == ("dead", "RetryIn: deferred by 1m")
 
 
 def test_some_of_a_bulk_call_are_put_off(app: PollConsumer, sandbox: Sandbox) -> None:

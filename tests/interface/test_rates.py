@@ -189,7 +189,7 @@ def test_programs_have_rates_and_the_shell_shows_who_waits(site: Site) -> None:
     assert [each["state"] for each in found] == ["completed", "scheduled", "completed"]
     assert [each["waits_for_rate_key"] for each in found] == [False, True, False]
     shown = site.command("status", ids[1]).stdout.splitlines()
-    assert "waits for the rate of its key, until its next attempt" in [" ".join(line.split()) for line in shown]
+    assert "waits for the rate limit of its key, until its next attempt" in [" ".join(line.split()) for line in shown]
     rates = site.json("check")["rates"]
     assert rates["queues"] == {"default": "60/1h"}
     assert rates["handlers"] == {"backup": {"rate": "1/1h", "rate_key": "target"}}

@@ -69,7 +69,7 @@ def beat(wire: Wire, *, refuse: bool) -> tuple[LaunchProgress, list[str]]:
 def test_it_says_so_once_and_the_launch_goes_on(valkey: Server) -> None:
     progress, said = beat(valkey.wire(), refuse=False)
     (line,) = said
-    assert line.startswith("warning: store went back: it had reached ")
+    assert line.startswith("warning: store rolled back: it had reached ")
     assert progress.trusted_until() > SYSTEM_CLOCKS.boot_time()
 
 
@@ -86,10 +86,10 @@ def test_what_a_launch_refused_later_ones_refuse_and_its_end_does_not_accept_it(
         return StoreOpener(valkey.url, NAMESPACE, "everysec", print, files, refuse_rollback=True)
 
     first = opener()
-    with pytest.raises(WentBack, match="store went back while it was used; see what is missing"):
+    with pytest.raises(WentBack, match="store rolled back while it was used; see what is missing"):
         first.refuse_what_went_back()
     first.note(valkey.wire())
-    with pytest.raises(WentBack, match="store went back while it was used"):
+    with pytest.raises(WentBack, match="store rolled back while it was used"):
         opener().wire(valkey.wire().patience).command("PING")
     opener().memo.forget()
     opener().wire(valkey.wire().patience).command("PING")

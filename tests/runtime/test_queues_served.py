@@ -54,7 +54,7 @@ def test_a_launch_warns_of_a_queue_of_its_handlers_that_no_launch_serves(mailing
     mailing.enqueue("mail.send")
     done = mailing.drain("--queue", "default")
     assert (done.returncode, done.stderr.count("\n")) == (0, 1)
-    assert "warning: queue mail: 1 ready, and no launch serves it, though it is that of mail.send" in done.stderr
+    assert "warning: queue mail: 1 ready, and no launch serves it, though it is the queue of mail.send" in done.stderr
     assert "mail (of mail.send): 1 ready, and no launch has served it lately" in (
         mailing.command("check", POLLCONSUMER_CONSUMER__QUEUES="default").stdout
     )
@@ -62,9 +62,9 @@ def test_a_launch_warns_of_a_queue_of_its_handlers_that_no_launch_serves(mailing
 
 def test_a_launch_warns_of_ready_messages_in_a_queue_that_nobody_names(mailing: Site) -> None:
     mailing.enqueue("plain", "--queue", "elsewhere")
-    warning = "warning: queue elsewhere: 1 ready, and no launch serves it; add it to consumer.queues, or launch"
+    warning = "warning: queue elsewhere: 1 ready, and no launch serves it; add it to consumer.queues, or start"
     done = mailing.drain()
-    assert (done.returncode, done.stderr) == (0, f"pollconsumer: {warning} 'run --queue elsewhere'\n")
+    assert (done.returncode, done.stderr) == (0, f"pollconsumer: {warning} 'run --queue elsewhere' too\n")
     assert mailing.drain("--queue", "elsewhere").stderr == ""
     mailing.enqueue("plain", "--queue", "elsewhere")
     assert "warning: queue elsewhere: 1 ready" not in mailing.drain().stderr  # served lately

@@ -154,8 +154,8 @@ def test_a_later_process_says_so_once_with_both_instants(
     for each in (host, other, host, host):
         each.wire().command("PING")
     (line,) = host.said
-    assert line.startswith("store went back: it had reached 20")
-    assert "; what was accepted since its beginning may be lost" in line
+    assert line.startswith("store rolled back: it had reached 20")
+    assert "; messages accepted since its beginning may be lost" in line
     assert other.said == []
 
 
@@ -227,7 +227,7 @@ def test_a_store_that_is_to_be_refused_stays_so_until_it_is_accepted(
     host.note(leases._wire)  # noqa: SLF001  as a launch does at its end
     bring_back()
     for _ in range(2):
-        with pytest.raises(WentBack, match=r"store went back: .*; see what is missing, then .* store adopt"):
+        with pytest.raises(WentBack, match=r"store rolled back: .*; see what is missing, then .* store adopt"):
             host.wire().command("PING")
         take(Leases(valkey.wire(), NAMESPACE))  # others go on
     host.marks.text = ""
@@ -329,7 +329,7 @@ def test_a_producer_says_that_a_message_is_gone(
     anew(store)
     (line,) = said
     assert line.startswith(
-        f"store went back: message {lost}, which was accepted, is not there; what was accepted since "
+        f"store rolled back: message {lost}, which was accepted, is not there; messages accepted since "
     )
 
 
@@ -346,7 +346,7 @@ def test_a_launch_says_that_a_completed_message_is_to_be_handled_again(
     bring_back()
     anew(launch.store.producer)
     (line,) = host.said
-    assert "message a, which was completed, is to be handled again; " in line
+    assert "message a, which was completed, would be handled again; " in line
 
 
 def test_what_was_forgotten_or_removed_is_no_loss(producer: tuple[Producer, list[str]], valkey: Server) -> None:

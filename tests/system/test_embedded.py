@@ -262,7 +262,7 @@ def test_a_server_that_is_loading_is_waited_for(server: EmbeddedServer) -> None:
 def test_a_server_that_loads_beyond_the_budget_is_reported_as_loading(server: EmbeddedServer) -> None:
     with (
         answering(server, ["-LOADING server is loading the dataset in memory"]),
-        pytest.raises(StoreUnreachable, match="still reads its data"),
+        pytest.raises(StoreUnreachable, match="is still loading its data"),
     ):
         server.ensure_running(budget=0.1)
 
@@ -388,13 +388,13 @@ def test_a_server_that_reads_its_data_is_waited_for_as_long_as_the_caller_can(re
     said: list[str] = []
     with pytest.raises(StoreUnreachable) as caught:
         reading.ensure_running(budget=10, patience=55, say=said.append)
-    assert str(caught.value).startswith("embedded server still reads its data: 0 MB; it will answer when it has")
-    assert said == ["embedded server reads its data, 0 MB; waiting for it"]
+    assert str(caught.value).startswith("embedded server is still loading its data: 0 MB; try again later")
+    assert said == ["embedded server is loading its data, 0 MB; waiting for it"]
     assert time.monotonic() == 55
 
 
 def test_a_command_that_cannot_wait_long_names_what_the_server_does(reading: EmbeddedServer) -> None:
-    with pytest.raises(StoreUnreachable, match="still reads its data"):
+    with pytest.raises(StoreUnreachable, match="is still loading its data"):
         reading.ensure_running(budget=5, patience=5)
     assert time.monotonic() == 5
 

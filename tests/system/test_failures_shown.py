@@ -123,7 +123,9 @@ def test_a_failure_names_the_line_of_the_users_code_and_a_person_sees_its_traceb
     )
     assert program is not None
     assert program[1] == ("  one\n  two\n" if where in {"-v", "-vv", "terminal"} else "")
-    again = re.search(rf"\(again\), attempt 1, again in .* \({re.escape(place('again'))}\)\n((?:  .*\n)*)", shown)
+    again = re.search(
+        rf"\(again\), attempt 1 failed, again in .* \({re.escape(place('again'))}\)\n((?:  .*\n)*)", shown
+    )
     assert (again is not None) is (where != "cron")
     if again is not None:
         assert ("# again\n" in again[1]) is (where == "-vv")

@@ -125,7 +125,7 @@ def test_a_window_in_which_nothing_fits_is_worth_a_warning(site: Site) -> None:
     done = site.command("run", "--timeout", "8s", "--min-margin", "7999ms")
     assert done.returncode == 0
     assert done.stderr.startswith(
-        "pollconsumer: warning: this launch had no time to take a message: it stops 8s before its end, and had "
+        "pollconsumer: warning: this launch had no time to take a message: it stops 8s before its end, and only "
     )
 
 
@@ -191,7 +191,7 @@ def test_a_handler_that_closes_every_file_costs_the_launch_nothing_but_a_connect
     assert done.returncode == 0
     (line,) = done.stderr.splitlines()
     assert line.startswith("pollconsumer: warning: ")
-    assert line.endswith(", or a handler beside it, closed files that it had not opened")
+    assert line.endswith(", or a handler that ran at the same time, closed files that it had not opened")
     assert f"{message} (close_all)" in line
     assert site.notes() == ["closed", "next"]
     assert site.json("lease", "show") == []

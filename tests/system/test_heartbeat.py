@@ -61,7 +61,7 @@ def end_of(launch: Launch) -> str:
 def test_a_launch_killed_before_it_announced_itself_leaves_no_heartbeat(site: Site) -> None:
     add(site, DIES_BEFORE_IT_ANNOUNCES_ITSELF)
     launch = site.start(*LONG)
-    line = "pollconsumer: error: launch died: with nothing in hand; the next launch goes on\n"
+    line = "pollconsumer: error: launch died: with no message in flight; the next launch goes on\n"
     assert end_of(launch) == line
     assert launch.returncode == -signal.SIGKILL
     assert site.json("lease", "show") == []
@@ -87,7 +87,7 @@ def test_a_daemon_of_a_module_whose_launch_dies_before_it_had_the_lease_keeps_no
     launch = site.start(*LONG)
     errors = end_of(launch)
     os.kill(int(site.notes()[0]), signal.SIGKILL)
-    assert errors == "pollconsumer: error: launch died: before it had the lease, importing its modules or waiting\n"
+    assert errors == "pollconsumer: error: launch died: before it had the lease, while importing modules or waiting\n"
 
 
 @pytest.mark.ends_with(9)

@@ -386,7 +386,7 @@ def test_a_scheduled_message_is_moved_when_due_and_not_before(site: Site) -> Non
 def test_an_overdue_message_that_no_launch_promotes_shows_in_status(site: Site) -> None:
     site.enqueue("record", "--in", "1ms", name="due")
     wait_until(lambda: site.json("status")["overdue"] == 1, "the due time")
-    said = "overdue, and no launch is there: 1 in default; launch 'pollconsumer run' every minute"
+    said = "overdue, and no launch is running: 1 in default; start 'pollconsumer run' every minute"
     assert said in site.command("status").stdout
     assert site.json("status")["mover_seen_seconds_ago"] is None
 

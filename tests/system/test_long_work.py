@@ -60,7 +60,7 @@ def test_a_flow_sleeps_waits_and_goes_on(site: Site, kind: str) -> None:
     assert (waiting["state"], waiting["attempts"], waiting["awaits"]) == ("scheduled", 0, "approved")
     assert [step["name"] for step in waiting["steps"]] == ["charge", "sleep", "approved"]
     assert (waiting["steps"][0]["result"], waiting["steps"][0]["until"]) == ({"receipt": "a"}, None)
-    assert "awaits" in site.command("status", message).stdout
+    assert "signal approved" in site.command("status", message).stdout
     assert site.command("signal", message, "approved", '{"by":"ann"}').returncode == 0
     assert site.drain().returncode == 0
     ended = site.json("status", message)
@@ -302,7 +302,10 @@ def test_the_attempts_after_that_are_limited_too_and_those_of_no_other_message(s
         assert done.returncode == 0
         shown = site.json("status", message)
         assert shown["attempts"] == attempts
-        assert shown["last_error"] == "HandlerTimeout: no end after 2s; limited to one window: it resisted before"
+        assert shown["last_error"] == (
+            "HandlerTimeout: ran longer than its limit of 2s, from timeout= or consumer.handler_limit; "
+            "limited to one window: it resisted before"
+        )
     site.command("cancel", message)
     other = site.enqueue("undeclared", seconds=2.5)  # longer than the window
     assert site.command("run", *WINDOW, "--max-messages", "1", "--handler-limit", "60s").returncode == 0

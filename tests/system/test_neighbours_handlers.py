@@ -250,7 +250,7 @@ def test_messages_beside_and_behind_a_handler_that_misbehaves_are_handled_once(
     assert sorted(site.notes()) == sorted([*names, "bad"])
     assert site.state(bad) == ("dead" if how in ("hang", "raise", "exit", "interrupt") else "completed")
     assert done.stderr.count("pollconsumer: warning: dead letter: ") == (site.state(bad) == "dead")
-    said = ", or a handler beside it, closed files that it had not opened"
+    said = ", or a handler that ran at the same time, closed files that it had not opened"
     assert (said in done.stderr) == how.startswith("close")  # twice if another handler ends in between
     assert done.stdout == "printed\n" * len(names)
     assert "Traceback" not in done.stderr

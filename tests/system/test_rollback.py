@@ -27,7 +27,7 @@ def test_a_restored_store_is_noticed_in_one_line_by_the_next_launch_which_goes_o
     restored(site)
     found = site.drain()
     (line,) = found.stderr.splitlines()
-    assert line.startswith("pollconsumer: warning: store went back: it had reached ")
+    assert line.startswith("pollconsumer: warning: store rolled back: it had reached ")
     assert found.returncode == 0
     assert site.drain().stderr == ""
 
@@ -38,7 +38,7 @@ def test_a_restored_store_is_refused_where_that_is_asked_for_until_it_is_accepte
     for _ in range(2):
         found = site.command("run", "--until-empty", **refusing)
         (line,) = found.stderr.splitlines()
-        assert line.startswith("pollconsumer: error: store went back: it had reached ")
+        assert line.startswith("pollconsumer: error: store rolled back: it had reached ")
         assert "; see what is missing, then accept it: pollconsumer store adopt" in line
         assert found.returncode == 78
     assert site.command("store", "adopt").returncode == 0

@@ -77,7 +77,7 @@ class ConsumerRole:
         if not handlers:
             refuse_nowhere(settings)
             log.warning(
-                "no handlers: messages will be parked; name their modules as handlers in the configuration",
+                "no handlers: messages are kept, not handled; name the modules as handlers in the configuration",
                 extra=about("no handlers", kind=STANDING),
             )
         queues = served_queues(settings, handlers)

@@ -20,16 +20,16 @@ WARNINGS: dict[type, tuple[str, str]] = {
     ),
     events.MessageExpired: (
         "expired: {queue}",
-        "queue {queue}: messages expired before a launch could handle them, {id} ({handler}) for one; "
+        "queue {queue}: messages expired before a launch could handle them, such as {id} ({handler}); "
         "'list --state expired' shows all",
     ),
     events.MessagesFound: (
         "in no list: {queue}",
-        "queue {queue}: messages had been left in no state, and are ready again: {messages}",
+        "queue {queue}: lost messages were found, and are ready again: {messages}",
     ),
     events.ReservationsLost: (
         "settled late",
-        "finished too late, another launch had taken them over and handles them again: {ids}",
+        "messages finished too late, another launch had taken them over and handles them again: {ids}",
     ),
     events.MessageNotBegun: (
         "not begun: {handler}",
@@ -53,8 +53,8 @@ WARNINGS: dict[type, tuple[str, str]] = {
     ),
     events.QueueUnserved: (
         "queue unserved: {queue}",
-        "queue {queue}: {messages} ready, and no launch serves it{handlers}; add it to consumer.queues, or launch "
-        "'run --queue {queue}'",
+        "queue {queue}: {messages} ready, and no launch serves it{handlers}; add it to consumer.queues, or start "
+        "'run --queue {queue}' too",
     ),
     events.ConflictDropped: (
         "conflict dropped: {queue}",
@@ -62,7 +62,7 @@ WARNINGS: dict[type, tuple[str, str]] = {
     ),
     events.DescriptorsClosed: (
         "descriptors closed: {handler}",
-        "{id} ({handler}), or a handler beside it, closed files that it had not opened",
+        "{id} ({handler}), or a handler that ran at the same time, closed files that it had not opened",
     ),
     events.DescriptorsUsedUp: (
         "descriptors used up: {handler}",
@@ -71,8 +71,8 @@ WARNINGS: dict[type, tuple[str, str]] = {
     ),
     events.WindowTooShort: (
         "window too short",
-        "this launch had no time to take a message: it stops {margin} before its end, and had {left}; lengthen "
-        "timeout, or lower estimated_duration, tolerance_factor or min_margin",
+        "this launch had no time to take a message: it stops {margin} before its end, and only {left} were left; "
+        "raise timeout, or lower estimated_duration, tolerance_factor or min_margin",
     ),
     events.StoreAwaited: (
         "store awaited",
@@ -100,7 +100,7 @@ WARNINGS: dict[type, tuple[str, str]] = {
     ),
     events.OutboxEntryRefused: (
         "outbox entry refused: {queue}",
-        "a message that queue {queue} was to send is not enqueued: {reason}; 'dead list --unreadable' shows it",
+        "a message in the outbox of queue {queue} is not enqueued: {reason}; 'dead list --unreadable' shows it",
     ),
     events.SpoolFileRefused: (
         "spooled file refused: {file}",
@@ -140,7 +140,7 @@ def listener() -> Callable[[Event], None]:
     def listen(event: Event) -> None:
         fields = {name: _shown(value) for name, value in event.fields().items()}
         if isinstance(event, events.QueueUnserved) and event.handlers:
-            fields["handlers"] = f", though it is that of {fields['handlers']}"
+            fields["handlers"] = f", though it is the queue of {fields['handlers']}"
         if isinstance(event, events.StoreAwaited):
             fields |= {"since": _clock(-event.seconds), "until": _clock(event.left)}
         mark = type(event), fields.get(ONCE.get(type(event), ""))
@@ -186,7 +186,7 @@ def _log_failure(event: events.AttemptFailed, fields: dict[str, Any]) -> None:
         text = "dead letter: {id} ({handler}), attempt {attempt}: {error}"
         log.warning("%s%s", text.format_map(fields), place, extra=NEWS | traced)
     else:
-        text = "{id} ({handler}), attempt {attempt}, again in {delay}: {error}"
+        text = "{id} ({handler}), attempt {attempt} failed, again in {delay}: {error}"
         log.info("%s%s", text.format_map(fields), place, extra=traced)
 
 

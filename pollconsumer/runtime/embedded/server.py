@@ -141,7 +141,7 @@ class EmbeddedServer:
                 deadline = began + max(budget, patience)
                 if not said and time.monotonic() - began > LONG:
                     said = True
-                    say(f"embedded server reads its data, {self._data_size()}; waiting for it")
+                    say(f"embedded server is loading its data, {self._data_size()}; waiting for it")
             if time.monotonic() >= deadline:
                 raise self._reading() if is_loading else self._unanswered(f"{answer} from {address}")
             time.sleep(max(0.0, min(pause, deadline - time.monotonic())))
@@ -256,8 +256,8 @@ class EmbeddedServer:
             raise self._unanswered(f"{error.strerror} at {address}") from None
 
     def _reading(self) -> StoreUnreachable:
-        fix = f"it will answer when it has: try again, or see {self.log}"
-        return StoreUnreachable("embedded server still reads its data", self._data_size(), fix)
+        fix = f"try again later, or see {self.log}"
+        return StoreUnreachable("embedded server is still loading its data", self._data_size(), fix)
 
     def _data_size(self) -> str:
         files = (self.directory / AOF_DIRECTORY).glob("*.aof")

@@ -132,7 +132,7 @@ def _beat(
     order = _await_order(orders, ends)
     if not order and progress.ended()[0] is None and _leaves(parent):
         _pass_on()
-        tell("error: launch died: before it had the lease, importing its modules or waiting")
+        tell("error: launch died: before it had the lease, while importing modules or waiting")
     if order:
         from pollconsumer.runtime.launch.stop_listener import Parent, StopListener  # the launch does not wait for it
 

@@ -80,7 +80,8 @@ class LaunchEnd:
 
     def what_resisted(self, now: float) -> str:
         """Why a process is ended by force, for a line about it: the message that did not stop, and the remedy."""
-        of_window = f"watchdog: the launch outlived its window and grace, {while_what(self._flight.left_behind())}"
+        doing = while_what(self._flight.left_behind())
+        of_window = f"watchdog: launch killed, it ran longer than its window and grace, {doing}"
         return next(iter(self.resisted(now).values()), of_window)
 
     def resisted(self, now: float) -> dict[tuple[str, bytes], str]:
@@ -107,7 +108,7 @@ def while_what(left_behind: list[MessageInHand]) -> str:
     shown_ids = [f"{_name(message)} ({message.handler})" for message in in_hand[:MOST_NAMED]]
     if len(in_hand) > MOST_NAMED:
         shown_ids.append(f"{len(in_hand) - MOST_NAMED} more")
-    return printable(f"while handling {', '.join(shown_ids)}") if in_hand else "with nothing in hand"
+    return printable(f"while handling {', '.join(shown_ids)}") if in_hand else "with no message in flight"
 
 
 def _name(message: MessageInHand) -> str:

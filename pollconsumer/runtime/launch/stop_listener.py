@@ -104,7 +104,7 @@ class StopListener:
             if (held.queue, held.id) in overdue and not held.ended:
                 name = f"{shown(held.id.decode('utf-8', 'replace'))} ({held.handler})"
                 why = "its code blocks in a thread, or swallows the interruption"
-                self._tell(f"warning: not stopped: {printable(name)}, {STUBBORN_AFTER:g}s after it was to: {why}")
+                self._tell(f"warning: not stopped: {printable(name)}, {STUBBORN_AFTER:g}s after it was asked to: {why}")
         for each in overdue:
             self._asked[each] = float("inf")
 

@@ -120,7 +120,7 @@ class Settlements:
         problem = describe(error)[:MAX_ERROR_CHARACTERS] + RESISTED_BEFORE * handler.limited
         if outcome is None:
             if is_put_off(error) and not handler.at_most_once:
-                problem = f"put off until {format_duration(LONGEST_PUT_OFF)} after it was due: {problem}"
+                problem = f"deferred until {format_duration(LONGEST_PUT_OFF)} after it was due: {problem}"
             self._dead(reservation, problem, started, ended, error)
             if handler.hooks is not None:
                 self._watch(reservation, partial(handler.hooks.dead, partial(self._context, handled), error))

@@ -69,7 +69,7 @@ class Rollback:
         if mark < seen:  # GUARD a connection that finds less than was seen
             line = went_back(seen, mark)
         elif evidence.witness is not None and (what := self._missing(wire, evidence.witness)):
-            line = f"store went back: message {what}; {_may_be_lost(mark)}"
+            line = f"store rolled back: message {what}; {_may_be_lost(mark)}"
         else:
             return
         evidence.witness = None
@@ -123,7 +123,7 @@ class Rollback:
             return ""
         if not record and row is None:  # GUARD a message that is gone
             return f"{name}, which was accepted, is not there"
-        return f"{name}, which was completed, is to be handled again" if completed else ""
+        return f"{name}, which was completed, would be handled again" if completed else ""
 
 
 def _age(message_id: str) -> float:
@@ -137,9 +137,9 @@ def _age(message_id: str) -> float:
 
 def went_back(seen: int, mark: int) -> str:
     """The line about a store that had ``seen`` a mark and has a lower one; both in epoch ms."""
-    return f"store went back: it had reached {iso(seen)}; {_may_be_lost(mark)}"
+    return f"store rolled back: it had reached {iso(seen)}; {_may_be_lost(mark)}"
 
 
 def _may_be_lost(mark: int) -> str:
     since = iso(mark) if mark else "its beginning"
-    return f"what was accepted since {since} may be lost, and what was completed since then be handled again"
+    return f"messages accepted since {since} may be lost, messages completed since then handled again"

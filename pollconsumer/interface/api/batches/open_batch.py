@@ -194,7 +194,7 @@ class OpenBatch:
         notices that."""
         wire.all([TIME])
         if self._app.losses() > self._losses:  # GUARD members that the store has lost
-            what = f"the store went back: batch {self.id} is not closed, and may lack members"
+            what = f"store rolled back: batch {self.id} is not closed, and may lack members"
             raise WentBack(what, None, "run the same code again within the hour: it adds what is missing")
 
     def _refuse_others(self, known: Sequence[tuple[str, str]], wire: Wire, namespace: str) -> None:

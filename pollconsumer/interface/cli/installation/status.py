@@ -164,8 +164,8 @@ def progress_as_json(progress: Progress) -> dict[str, Any]:
 def _stop(details: dict[str, Any]) -> str:
     """When the message was asked to stop, and what becomes of the request."""
     if details["state"] != State.RESERVED:
-        return f"at {details['stop_asked_at']}, too late"
-    return f"at {details['stop_asked_at']}; interrupted 5s later, unless it blocks in a thread or swallows that"
+        return f"at {details['stop_asked_at']}, after the handler had ended"
+    return f"at {details['stop_asked_at']}; the handler is interrupted 5s later, unless it blocks in a thread"
 
 
 def _shown(progress: dict[str, Any]) -> str:
@@ -188,14 +188,14 @@ def print_message(details: dict[str, Any], *, as_json: bool) -> None:
         *given_row("progress", details["progress"] and _shown(details["progress"])),
         *given_row("checkpoint", _json(details.get("checkpoint"))),
         *(("step", _shown_step(each)) for each in details.get("steps", ())),
-        *given_row("awaits", details.get("awaits")),
+        *given_row("waits for", details.get("awaits") and f"signal {details['awaits']}"),
         *(
             ("signal", f"{each['name']}: {json_text(each['value'])}, at {each['at']}")
             for each in details.get("signals", ())
         ),
         *given_row("stop asked", details["stop_asked_at"] and _stop(details)),
-        *given_row("waits for", details["waits_for_concurrency_key"] and "its concurrency key"),
-        *given_row("waits for", details["waits_for_rate_key"] and "the rate of its key, until its next attempt"),
+        *given_row("waits for", details["waits_for_concurrency_key"] and "messages with its concurrency key"),
+        *given_row("waits for", details["waits_for_rate_key"] and "the rate limit of its key, until its next attempt"),
         *given_row("raw", details.get("raw")),
         *((name, at) for name, at in details["timestamps"].items() if at),
         *(row for name, seconds in durations for row in given_row(DURATIONS[name], span(seconds))),
@@ -245,7 +245,7 @@ def _print_overview(overview: Overview, launches: list[dict[str, Any]]) -> None:
     queues_table(overview.queues)
     if overdue := _unattended(overview):
         print_line()
-        print_line(f"overdue, and no launch is there: {', '.join(overdue)}; launch 'pollconsumer run' every minute")
+        print_line(f"overdue, and no launch is running: {', '.join(overdue)}; start 'pollconsumer run' every minute")
     if overview.paused_handlers:
         print_line()
         print_line(f"paused handlers: {', '.join(map(printable, overview.paused_handlers))}")
