@@ -20,6 +20,7 @@ from pollconsumer.watching.examiner import Examiner
 from pollconsumer.watching.expected import expected_of
 from pollconsumer.watching.health.facts import Expected, Finding
 from pollconsumer.watching.health.findings import findings_of
+from pollconsumer.watching.health.of_launches import unserved_times
 
 SPOOLED_AT_MOST = 180.0
 """Seconds for which a file may wait, and twice the time between launches."""
@@ -75,6 +76,8 @@ def doctor(quiet: bool, as_json: bool) -> int:
     else:
         if own is not None and not own.of_another:
             write_line("warning", str(own))
+        for line in unserved_times(facts):
+            write_line("warning", line)
         server = ", ".join(filter(None, (facts.server.version, facts.server.program)))
         print_lines(found or [f"all is well: {server}"])
     return 1 if found else 0

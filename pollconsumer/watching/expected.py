@@ -30,4 +30,5 @@ def expected_of(settings: Settings) -> Expected:
         replicas,
         settings.doctor.recent,
         program=str(program or ""),
+        handoff=consumer.handoff,
     )

@@ -278,6 +278,7 @@ handlers                    list of text              ["report"]
 aliases                     object                    {}                             alias → its handler
 commands                    object                    {}                             handler → command, queue, timeout
 long_work                   object                    {}                             handler → what waits for it
+unserved                    text or null              null                           how much, and what helps
 rates                       object
 rates.queues                object                    {}
 rates.handlers              object                    {}

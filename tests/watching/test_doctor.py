@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -70,6 +70,24 @@ def test_a_store_that_evicts_is_told_of_once(site: Site, valkey: Server) -> None
         wire.command("CONFIG", "SET", "maxmemory", "0", "maxmemory-policy", "noeviction")
     assert done.returncode == 1
     assert done.stderr.count("store evicts: ") == 1
+
+
+def test_time_that_the_margin_leaves_unserved_is_named_by_check_and_by_doctor_to_a_person(site: Site) -> None:
+    brief = {"POLLCONSUMER_CONSUMER__TIMEOUT": "2s", "POLLCONSUMER_CONSUMER__ESTIMATED_DURATION": "1s"}
+    for _ in range(3):
+        site.command("run", **brief)
+    line = "of each 2s: launches take no new message in their last 1s, since handlers take long; consumer.handoff"
+
+    def unserved(**settings: str) -> Any:
+        return json.loads(site.command("check", "--json", **settings).stdout)["unserved"]
+
+    assert unserved(**brief).startswith(f"50% {line}")
+    loud, quiet = site.command("doctor", **brief), site.command("doctor", "--quiet", **brief)
+    assert f"pollconsumer: warning: unserved by launches of default: 50% {line}" in loud.stderr
+    assert (loud.returncode, quiet.returncode, quiet.stderr) == (0, 0, "")
+    baton = brief | {"POLLCONSUMER_CONSUMER__HANDOFF": "baton"}
+    assert unserved(**baton) is None
+    assert "unserved" not in site.command("doctor", **baton).stderr
 
 
 @pytest.mark.ends_with(1)

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pollconsumer.core.choices import HandOff
 from pollconsumer.watching.health.facts import Expected, Facts, Finding, QueueFacts, RecurrenceFacts, ServerFacts
 from pollconsumer.watching.health.findings import findings_of
 from pollconsumer.watching.health.groups import groups_of
+from pollconsumer.watching.health.of_launches import unserved_times
 from tests.as_set import expected_as_set
 
 if TYPE_CHECKING:
@@ -300,6 +302,38 @@ def test_of_launches_that_a_person_started_doctor_says_how_cron_starts_them(plat
 def test_a_handler_that_no_launch_has_is_found() -> None:
     (found,) = findings_of(facts(queues=[QueueFacts("mail", parked={"report": 4})]))
     assert (found.name, found.subject, found.value) == ("handler_unknown", "report", "4 messages wait in queue mail")
+
+
+@pytest.mark.parametrize(
+    ("margin", "fields", "handoff", "said"),
+    [
+        (29.6, {}, HandOff.DEADLINE, '29.6s, since handlers take long; consumer.handoff = "baton", or shorter'),
+        (29.6, {"launcher": "queue"}, HandOff.BATON, "29.6s, since handlers take long; a lower consumer.tolerance"),
+        (29.6, {}, HandOff.BATON, None),
+        (29.6, {"stop_reason": "empty"}, HandOff.DEADLINE, None),
+        (11.9, {}, HandOff.DEADLINE, None),
+    ],
+)
+def test_time_that_launches_leave_unserved_is_named_with_what_helps_and_is_no_finding(
+    margin: float, fields: dict[str, Any], handoff: HandOff, said: str | None
+) -> None:
+    of = facts(
+        ledger=launches(margin_seconds=margin, **fields),
+        expected=expected_as_set(period=MINUTE)._replace(handoff=handoff),
+    )
+    lines = [*unserved_times(of)]
+    assert names(of) == []
+    assert len(lines) == (said is not None)
+    if said is not None:
+        begun = "unserved by launches of mail: 49% of each 1m: launches take no new message in their last "
+        assert lines[0].startswith(begun + said)
+
+
+def test_two_launches_or_launches_of_another_configuration_tell_nothing_of_unserved_time() -> None:
+    wide = launches(margin_seconds=30.0, count=2)
+    assert [*unserved_times(facts(ledger=wide))] == []
+    others = expected_as_set(queues=("other",), period=MINUTE)
+    assert [*unserved_times(facts(ledger=launches(margin_seconds=30.0), expected=others))] == []
 
 
 def test_a_pause_that_may_be_forgotten_is_found() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from pollconsumer.core.choices import HandOff
 from pollconsumer.core.errors import shown
 from pollconsumer.core.notation.text import printable
 
@@ -105,7 +106,7 @@ class Expected(NamedTuple):
     between launches by ``consumer.schedule``. ``window``: that of a launch. ``replicas``: how many producers wait for,
     None for none. ``recent``: for how long dead letters and skipped occurrences are findings. ``program``: what the
     embedded server is to run, empty for any. ``alone``: the user whose embedded store this is, where other users of the
-    configuration have their own; empty otherwise."""
+    configuration have their own; empty otherwise. ``handoff``: the setting."""
 
     queues: tuple[str, ...]
     period: float | None
@@ -116,6 +117,7 @@ class Expected(NamedTuple):
     recent: float
     program: str = ""
     alone: str = ""
+    handoff: HandOff = HandOff.DEADLINE
 
     def concerns(self, role: str, queues: Sequence[str]) -> bool:
         """Whether the settings are those of launches of this role that serve these queues."""

@@ -11,10 +11,11 @@ from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.durations import OVERRUN_TARGETS
 from pollconsumer.core.launcher.holes import holes_of
 from pollconsumer.core.launcher.past import past_launch
+from pollconsumer.core.launcher.unserved import unserved_time
 from pollconsumer.core.notation.timespan import DAY, format_duration
 from pollconsumer.core.window import StopReason
 from pollconsumer.watching.health.facts import Expected, Facts, Finding
-from pollconsumer.watching.health.groups import AT_LEAST, LOOKED_AT, MISSED, LaunchGroup
+from pollconsumer.watching.health.groups import AT_LEAST, LOOKED_AT, MISSED, LaunchGroup, groups_of
 
 JUDGED = 100
 """How many launches of a group are judged, the newest ones."""
@@ -55,6 +56,15 @@ def of_launches(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding
             yield from _of_overruns(recent, queues, facts.expected)
             if facts.expected.concerns(group.role, group.queues):
                 yield from _of_lengths(group, facts, queues)
+
+
+def unserved_times(facts: Facts) -> Iterator[str]:
+    """Lines about time that launches leave unserved: no findings, as it is by their settings."""
+    for group in groups_of(facts.launches, facts.now, facts.expected):
+        if facts.expected.concerns(group.role, group.queues) and not group.absent:
+            window, latest = group.period or facts.expected.window, group.launches[0]
+            if line := unserved_time(group.launches, window, _rule(latest), facts.expected.handoff):
+                yield f"unserved by launches of {','.join(group.queues)}: {line}"
 
 
 def _of_holes(facts: Facts) -> Iterator[Finding]:
@@ -130,8 +140,12 @@ def _outlasted(launch: Mapping[str, Any]) -> bool | None:
 
 
 def _target(launches: Sequence[Mapping[str, Any]]) -> float:
-    rule = launches[0].get("launcher") if launches else None
-    return OVERRUN_TARGETS[LauncherRule(rule) if rule in OVERRUN_TARGETS else LauncherRule.PARALLEL]
+    return OVERRUN_TARGETS[_rule(launches[0]) if launches else LauncherRule.PARALLEL]
+
+
+def _rule(launch: Mapping[str, Any]) -> LauncherRule:
+    rule = launch.get("launcher")
+    return LauncherRule(rule) if rule in OVERRUN_TARGETS else LauncherRule.PARALLEL
 
 
 def _of_lengths(group: LaunchGroup, facts: Facts, queues: str) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ import click
 
 from pollconsumer.core.choices import After, LauncherRule
 from pollconsumer.core.errors import BadData, ConfigurationError, PermissionDenied, shown, suggestion
+from pollconsumer.core.launcher.unserved import unserved_time
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.core.notation.redaction import site_of
 from pollconsumer.core.notation.timespan import format_duration
@@ -105,6 +106,7 @@ def check(compat: bool, as_json: bool) -> int:
         role: next_window(getattr(settings, role), now, found, longest.get(role, 0.0))
         for role, found in launches.items()
     }
+    next_one = windows["consumer"]
     report: dict[str, Any] = {
         **_places_of(settings, wire, files.place()),
         "queues": list(queues),
@@ -112,6 +114,9 @@ def check(compat: bool, as_json: bool) -> int:
         "aliases": dict(sorted(aliases_among(handlers).items())),
         "commands": described_commands(settings, handlers, own_queues(queues, past)),
         "long_work": {each.name: str(each) for each in _long_work(settings, handlers, queues, past, windows, wire)},
+        "unserved": unserved_time(
+            launches["consumer"], next_one["window_seconds"], next_one["launcher"], settings.consumer.handoff
+        ),
         "rates": rates_of(settings, handlers),
         "recurrences": sorted(each.name for each in recurrences),
         "next_occurrences": _next_occurrences(recurrences, now),
@@ -372,6 +377,7 @@ def _print(report: dict[str, Any], settings: Settings, runs: str, not_served: li
         ),
         *((f"command {name}", shlex.join(command["command"])) for name, command in report["commands"].items()),
         *(("long work", each) for each in report["long_work"].values()),
+        *given_row("unserved", report["unserved"]),
         *described(report["rates"]),
         *((f"recurrence {name}", _described_next(each)) for name, each in report["next_occurrences"].items()),
         *(("not served here", problem) for problem in not_served),
