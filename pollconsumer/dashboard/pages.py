@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from markupsafe import Markup, escape
 
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.histogram import Histogram
+from pollconsumer.core.launcher.work_beyond import working_on
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.measured import Measured
 from pollconsumer.core.messages.codec import shown_value
@@ -216,4 +218,5 @@ _FILTERS = {
     "clock": clock,
     "within": _within,
     "why_stopped": why_stopped,
+    "working_on": partial(working_on, utc=True),
 }

@@ -72,7 +72,15 @@ waited_seconds              seconds or null           0.004                     
 handled_seconds             seconds or null           0.1                            mean of the last ones
 late_seconds                seconds or null           0.02                           mean of the last ones
 """
-_LAUNCH = """
+_WORKING_ON = """
+working_on                  list of object            []                             what it handles beyond its window
+working_on.handler          text                      "render"
+working_on.queue            text                      "default"
+working_on.id               text                      "f"
+working_on.since            instant                   "2026-11-27T08:00:10.000Z"
+working_on.until            instant                   "2026-11-27T08:05:10.000Z"     at most
+"""
+_LAUNCH = f"""
 launch_id                   text                      "29b67a5cb9f0117e"
 role                        text                      "consumer"                     or `mover`
 running_seconds             seconds                   58.1
@@ -100,7 +108,7 @@ config                      text                      "/srv/app/config.toml"
 started_at                  instant or null           "2026-11-27T08:00:00.600Z"
 fence                       whole number or null      1795758971031
 queues                      list of text              ["default"]
-"""
+{_WORKING_ON}"""
 _WINDOW = """
 launcher                    text                      "parallel"
 platform                    text or null              "cron"
@@ -114,10 +122,10 @@ window_seconds              seconds                   60.0
 stop_before                 instant                   "2026-11-27T08:02:00.000Z"
 hard_end                    instant                   "2026-11-27T08:02:10.000Z"     the watchdog's
 """
-_HELD = """
+_HELD = f"""
 fence                       whole number              1795758971031
 since                       instant                   "2026-11-27T08:00:00.600Z"
-"""
+{_WORKING_ON}"""
 _LEASE = """
 role                        text                      "consumer"
 slot                        whole number              0

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pollconsumer.core.launcher.work_beyond import WorkBeyond
+from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.shared_memory.launch_progress import Identity, LaunchProgress
 from pollconsumer.runtime.launch.sightings import LOOK_EVERY, Sightings
 from pollconsumer.runtime.launch.tenure import Tenure, keep
@@ -25,24 +27,37 @@ def reservation(name: str) -> Reservation:
 
 
 def begin(progress: LaunchProgress, reservation: Reservation) -> None:
-    progress.flight.enter(reservation, last=False)
+    progress.flight.enter(reservation, last=False, began=1.0, ends_by=61.0)
 
 
 def test_only_what_is_in_hand_at_two_looks_is_told_once() -> None:
     launch = LaunchProgress()
-    sightings = Sightings(launch.flight)
+    sightings = Sightings(launch.flight, stop_before=100.0)
     held = {name: reservation(name) for name in "abc"}
     begin(launch, held["a"])
-    assert not sightings.look(1.0)
+    assert not sightings.look(1.0, 1.0)
     begin(launch, held["b"])
-    assert sightings.look(1.4)
-    assert sightings.standing() == [(QUEUE, "a", 1.0)]
+    assert sightings.look(1.4, 1.4)
+    assert sightings.standing == [("handler", QUEUE, "a", 1.0, 61.0)]
     launch.flight.end(held["b"])
     begin(launch, held["c"])
-    assert not sightings.look(1.8)
+    assert not sightings.look(1.8, 1.8)
     launch.flight.end(held["a"])
-    assert sightings.look(2.2)
-    assert sightings.standing() == [(QUEUE, "c", 1.8)]
+    assert sightings.look(2.2, 2.2)
+    assert sightings.standing == [("handler", QUEUE, "c", 1.8, 61.0)]
+
+
+def test_a_message_is_told_of_once_more_when_the_window_is_over_and_none_where_none_is_in_hand() -> None:
+    launch = LaunchProgress()
+    sightings, held = Sightings(launch.flight, stop_before=2.0), reservation("a")
+    begin(launch, held)
+    assert [sightings.look(now + 9, now) for now in (1.2, 1.6, 2.0, 2.4, 2.8)] == [False, True, False, True, False]
+    assert sightings.beyond
+    assert sightings.standing == [("handler", QUEUE, "a", 10.2, 70.0)]  # on the boot clock
+    launch.flight.end(held)
+    assert not sightings.look(12.2, 3.2)
+    idle = Sightings(LaunchProgress().flight, stop_before=2.0)
+    assert [idle.look(now, now) for now in (1.6, 2.4)] == [False, False]
 
 
 class Watched(SystemClocks):
@@ -88,6 +103,27 @@ def test_a_message_that_takes_long_is_listed_as_started_within_a_second_and_one_
     assert launch.passed <= 1.0 + LOOK_EVERY
 
 
+def test_a_launch_beyond_its_window_says_what_it_works_on_and_until_when_at_most(store: RedisStore) -> None:
+    leases, progress, launch = Leases(store.wire, NAMESPACE), LaunchProgress(), Watched(3.0)
+    identity = Identity("one", "consumer", (QUEUE,), "host", 1)
+    acquired = leases.acquire(
+        Group("consumer", (QUEUE,), 1), "one", identity.description(), identity.entry(None, 0.0, 0.0, progress)
+    )
+    assert isinstance(acquired, Acquired)
+    begin(progress, reservation("slow"))
+    inspector, found = Inspector(store.wire, NAMESPACE), []
+    for stop_before in (50.0, 2.0):  # within the window; beyond it
+        launch.passed = 0.0
+        keep(launch, progress, leases, Tenure(identity, acquired, 0.0, 0.0, 0.0, stop_before, 10.0), launch, print)
+        ((lease,), (entry,)) = inspector.leases(), inspector.launches(9)
+        assert lease["working_on"] == entry["working_on"]
+        found.append(entry["working_on"])
+    assert found == [[], [WorkBeyond("handler", QUEUE, "slow", acquired.at, acquired.at + 61_000)]]
+    progress.end(StopReason.DIED, -1)
+    leases.release(acquired.holder, "consumer", "one", identity.entry(acquired, 0.0, 3.0, progress))
+    assert [each["working_on"] for each in inspector.launches(9)] == [[]]
+
+
 def test_of_the_reserved_those_are_counted_as_started_that_a_launch_named_and_still_has(store: RedisStore) -> None:
     leases, progress = Leases(store.wire, NAMESPACE), LaunchProgress()
     identity = Identity("one", "consumer", (QUEUE,), "host", 1)
@@ -96,7 +132,8 @@ def test_of_the_reserved_those_are_counted_as_started_that_a_launch_named_and_st
     launch = Launch(store, int(acquired.holder.fence))
     store.enqueue([message(name) for name in ("a", "b", "released", "ahead", "c")])
     a, b, released, _ = launch.reserve(4)
-    named = [(QUEUE, each.id.decode(), acquired.at) for each in (a, b, released)] + [("other", "c", 1), (QUEUE, "?", 1)]
+    named = [("handler", QUEUE, each.id.decode(), acquired.at, 0) for each in (a, b, released)]
+    named += [("handler", "other", "c", 1, 0), ("handler", QUEUE, "?", 1, 0)]
     entry = identity.entry(acquired, 0.0, 0.0, progress, in_hand=named)
     assert leases.renew(acquired.holder, "consumer", "one", identity.description(), entry)
     launch.complete(a)

@@ -262,6 +262,7 @@ def test_a_lease_is_shown_with_its_holder(leases: Leases, inspector: Inspector) 
             "fence": int(acquired.holder.fence),
             "since_ms": acquired.at,
             "lineage": "consumer:mail:0",
+            "working_on": [],
         }
     ]
     leases.release(acquired.holder, "consumer", "one", "{}")

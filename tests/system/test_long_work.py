@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from typing import TYPE_CHECKING
 
@@ -342,6 +343,28 @@ def test_a_successor_waits_for_a_handler_beyond_the_window_and_takes_over_at_its
     assert [site.json("status", each)["attempts"] for each in (message, ready)] == [1, 1]
     assert [site.state(each) for each in (message, ready)] == ["completed", "completed"]
     assert len(site.json("launches")) == 2
+
+
+def test_a_launch_beyond_its_window_says_everywhere_what_it_works_on(site: Site) -> None:
+    message = site.enqueue("hold", name="a")
+    launch = site.start("run", *WINDOW)
+    site.await_note("begin a")
+    wait_until(lambda: site.json("lease", "show")[0]["working_on"], "a launch beyond its window")
+    (work,) = site.json("lease", "show")[0]["working_on"]
+    assert (work["handler"], work["queue"], work["id"]) == ("hold", "default", message)
+    assert work["since"] == site.json("status", message)["timestamps"]["started_at"] < work["until"]
+    overview = site.json("status")
+    for shown in (site.json("launches"), overview["launches"], overview["leases"]):
+        assert [each["working_on"] for each in shown] == [[work]]
+    line = r"working on hold since \d\d:\d\d:\d\d, at most until \d\d:\d\d:\d\d"
+    for command in ("lease show", "launches", "launches --ago", "status"):
+        assert len(re.findall(f"^{line}$", site.command(*command.split()).stdout, re.MULTILINE)) == 1, command
+    assert site.command("dashboard", "--static", "pages").returncode == 0
+    assert re.search(f"<p>consumer default: {line}</p>", (site.directory / "pages/index.html").read_text())
+    site.open_gate()
+    assert launch.wait(90) == 0
+    assert (site.json("lease", "show"), [each["working_on"] for each in site.json("launches")]) == ([], [[]])
+    assert not re.search(line, site.command("launches").stdout)
 
 
 TOLD = """

@@ -18,7 +18,7 @@ from pollconsumer.runtime.launch.shared_memory.launch_progress import (
     Identity,
     LaunchProgress,
 )
-from pollconsumer.runtime.launch.sightings import LOOK_EVERY, Sightings
+from pollconsumer.runtime.launch.sightings import LOOK_EVERY, Sighting, Sightings
 from pollconsumer.store.client.patience import Clocks
 from pollconsumer.store.leases import RENEW_EVERY, TRUSTED_FOR, Acquired, Leases
 from pollconsumer.store.queues.redis_store import RedisStore
@@ -69,13 +69,19 @@ class Tenure(NamedTuple):
         progress: LaunchProgress,
         now: float,
         leaving: float | None = None,
-        in_hand: Sequence[tuple[str, str, float]] = (),
+        in_hand: Sequence[Sighting] = (),
+        *,
+        beyond: bool = False,
     ) -> str:
-        """The ledger's entry as of ``now``, on the boot clock. ``leaving``: see `Identity.entry`. ``in_hand``: queue
-        and id of messages that take long, and since when."""
-        acquired, since = self.acquired, self.since
-        begun = [(queue, name, acquired.at + int((began - since) * 1000)) for queue, name, began in in_hand]
-        return self.identity.entry(acquired, self.waited, now - since, progress, leaving, begun)
+        """The ledger's entry as of ``now``, on the boot clock. ``leaving``: see `Identity.entry`. ``in_hand``: messages
+        that take long. ``beyond``: the launch's window is over."""
+        acquired, held = self.acquired, self.since
+
+        def at(instant: float) -> int:
+            return acquired.at + int((instant - held) * 1000)
+
+        shown = [(handler, queue, name, at(since), at(until)) for handler, queue, name, since, until in in_hand]
+        return self.identity.entry(acquired, self.waited, now - held, progress, leaving, shown, beyond=beyond)
 
     def release(self, leases: Leases, entry: str) -> None:
         """Release the lease, if it is still held, and write the last entry."""
@@ -85,14 +91,15 @@ class Tenure(NamedTuple):
 def keep(launch: Watched, progress: LaunchProgress, leases: Leases, tenure: Tenure, clocks: Clocks, tell: Tell) -> None:
     """Renew until the launch has ended, which may be a while after it has lost its lease."""
     identity, holder, pause, lost = tenure.identity, tenure.acquired.holder, 0.0, False
-    sightings, end = Sightings(progress.flight), LaunchEnd(progress.flight, tenure.stop_before, tenure.grace)
+    sightings = Sightings(progress.flight, tenure.stop_before)
+    end = LaunchEnd(progress.flight, tenure.stop_before, tenure.grace)
     while not _ends_within(launch, pause, sightings, end, clocks):
         asked, pause = clocks.boot_time(), RETRY_EVERY
         # A suspended launch must lose its lease as a frozen machine would. A process that exists beyond the hard end is
         # another program, by which a handler has replaced the launch (exec).
         if lost or launch.is_suspended() or clocks.monotonic() > end.hard_end() + RELEASE_BUDGET:
             continue
-        entry = tenure.entry(progress, asked, in_hand=sightings.standing())
+        entry = tenure.entry(progress, asked, in_hand=sightings.standing, beyond=sightings.beyond)
         with suppress(PollConsumerError):
             held = leases.renew(holder, identity.role, identity.launch, identity.description(), entry)
             if leases.rollback is not None and held is not None:
@@ -121,7 +128,7 @@ def _ends_within(launch: Watched, seconds: float, sightings: Sightings, end: Lau
             launch.call()
         if clocks.monotonic() > end.hard_end() + WITHOUT_WATCHDOG_AFTER and not launch.is_suspended():
             launch.kill()
-        if sightings.look(clocks.boot_time()) or clocks.monotonic() >= until:
+        if sightings.look(clocks.boot_time(), clocks.monotonic()) or clocks.monotonic() >= until:
             return False
 
 

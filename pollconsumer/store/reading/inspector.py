@@ -14,7 +14,7 @@ from pollconsumer.core.messages.sequel import not_there
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.reading.batch_reader import BatchReader
-from pollconsumer.store.reading.ledger import InHand, in_hand_of, launches_of, leases_of
+from pollconsumer.store.reading.ledger import InHand, in_hand_of, launches_of, working_leases_of
 from pollconsumer.store.reading.messages import Message, read_messages
 from pollconsumer.store.reading.totals import Totals, totals_of
 from pollconsumer.store.records.id_text import id_bytes, id_text
@@ -168,7 +168,7 @@ class Inspector:
         return BatchReader(self._wire, self._keys.namespace).states(self.queues())
 
     def leases(self) -> list[dict[str, Any]]:
-        return leases_of(self._wire, self._keys)
+        return working_leases_of(self._wire, self._keys)
 
     def _refuse_unknown(self, queue: str) -> None:
         if queue not in (known := known_queues(self._wire, self._keys)):

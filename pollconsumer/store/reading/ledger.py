@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from pollconsumer.core.launcher.holes import holes_of
+from pollconsumer.core.launcher.work_beyond import read_work
 from pollconsumer.core.notation import strict_json
 from pollconsumer.core.notation.instants import LAST_MILLISECOND
 from pollconsumer.store.client.wire import Wire
@@ -34,7 +35,8 @@ _BLANK: dict[str, Any] = {
 def launches_of(wire: Wire, keys: Keys, limit: int) -> list[dict[str, Any]]:
     """The ledger, newest first; each with the gap in seconds since the previous holder released the lease, with how
     long it took from its start until it had the lease, None if it is not known to have had it, with how many launches
-    found that it held the lease, and left, and with how many ticks before it had no launch."""
+    found that it held the lease, and left, with how many ticks before it had no launch, and with what it works on
+    beyond its window."""
     ids = wire.command("LRANGE", keys.control("launches"), 0, limit + 200)
     skipped = [b"skipped:" + each for each in ids]
     found = wire.command("HMGET", keys.control("ledger"), *ids, *skipped) if ids else []
@@ -46,6 +48,7 @@ def launches_of(wire: Wire, keys: Keys, limit: int) -> list[dict[str, Any]]:
         earlier = before.get(entry.get("lineage"))
         if entry["stop_reason"] is None and entry.get("fence") not in live:
             entry |= {"stop_reason": "died", "exit_code": -1}
+        entry["working_on"] = read_work(entry.get("working_on")) if entry["stop_reason"] is None else []
         known = earlier is not None and "acquired_ms" in entry
         began, acquired = entry.get("started_ms"), entry.get("acquired_ms")
         entry["waited_seconds"] = None if began is None or acquired is None else max(0, acquired - began) / 1000
@@ -59,19 +62,26 @@ def launches_of(wire: Wire, keys: Keys, limit: int) -> list[dict[str, Any]]:
 def in_hand_of(wire: Wire, keys: Keys) -> InHand:
     """The instants at which messages that take long were begun, in epoch ms, by queue, id, and the fence of the
     launch."""
+    begun: InHand = {}
+    for lease, entry in _held(wire, keys):
+        with suppress(ValueError, TypeError):
+            begun |= {
+                (queue, name, lease["fence"]): at for queue, name, at in entry.get("in_hand", ()) if _is_instant(at)
+            }
+    return begun
+
+
+def working_leases_of(wire: Wire, keys: Keys) -> list[dict[str, Any]]:
+    """`leases_of`, each with what its launch works on beyond its window."""
+    return [lease | {"working_on": read_work(entry.get("working_on"))} for lease, entry in _held(wire, keys)]
+
+
+def _held(wire: Wire, keys: Keys) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Leases, each with its launch's entry of the ledger; empty if that is corrupt."""
     leases = leases_of(wire, keys)
     ids = [lease["holder"] for lease in leases]
     found = wire.command("HMGET", keys.control("ledger"), *ids) if ids else []
-    begun: InHand = {}
-    for lease, stored in zip(leases, found, strict=True):
-        entry = _read_entry(stored) if stored else None
-        with suppress(ValueError, TypeError):
-            begun |= {
-                (queue, name, lease["fence"]): at
-                for queue, name, at in (entry or {}).get("in_hand", ())
-                if _is_instant(at)
-            }
-    return begun
+    return [(lease, (stored and _read_entry(stored)) or {}) for lease, stored in zip(leases, found, strict=True)]
 
 
 def leases_of(wire: Wire, keys: Keys) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from pollconsumer.core.launcher.holes import Hole, holes_of
+from pollconsumer.core.launcher.work_beyond import working_on
 from pollconsumer.core.notation import instants
 from pollconsumer.core.notation.instants import LAST_MILLISECOND
 from pollconsumer.core.notation.text import counted
@@ -132,7 +133,8 @@ def launches(
 def launch_as_json(entry: dict[str, Any]) -> dict[str, Any]:
     started = entry.get("started_ms")
     times = {"started_at": None if started is None else instants.iso(started), "fence": entry.get("fence")}
-    return {name: entry[name] for name in NAMES} | times | {"queues": entry["queues"]}
+    work = [each.as_json() for each in entry["working_on"]]
+    return {name: entry[name] for name in NAMES} | times | {"queues": entry["queues"], "working_on": work}
 
 
 def _hole_as_json(hole: Hole) -> dict[str, Any]:
@@ -147,9 +149,10 @@ def _hole_line(hole: Hole, now: int, utc: bool) -> str:
 def launches_table(
     entries: list[dict[str, Any]], now: int, holes: Sequence[Hole] = (), *, ago: bool = False, utc: bool = False
 ) -> None:
-    """Print launches, with their host if there are several hosts, and a line for each of ``holes``, which are newest
-    first, too. ``now``: epoch ms of the server's clock, as in the entries. ``ago``: in the form of the article's log,
-    ``1 minute ago (55 seconds running time)``; otherwise with the time, local or ``utc``."""
+    """Print launches, with their host if there are several hosts, a line about what each works on beyond its window,
+    and one for each of ``holes``, which are newest first, too. ``now``: epoch ms of the server's clock, as in the
+    entries. ``ago``: in the form of the article's log, ``1 minute ago (55 seconds running time)``; otherwise with the
+    time, local or ``utc``."""
     if not entries and not holes:
         print_line("no launches yet; cron starts one each minute once `pollconsumer init cron --install` was called")
         return
@@ -166,6 +169,7 @@ def launches_table(
         row |= {"skipped": entry["skipped"] or None} if skipped else {}
         names = [*row]
         table.append([*row.values()])
+        table += [working_on(entry["working_on"], now, utc=utc)] if entry["working_on"] else []
     table += [_hole_line(hole, now, utc) for hole in left]
     print_table(names or ["started"], table)
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from pollconsumer.core.errors import NotFound, UsageError
+from pollconsumer.core.launcher.work_beyond import working_on
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.core.notation.text import counted
 from pollconsumer.interface.cli.opened import opened
@@ -32,11 +33,12 @@ def show(as_json: bool) -> None:
     \b
     fence  number of the lease's holder; the store refuses writes of earlier holders
     """
-    held = opened(Inspector).leases()
+    reading = opened(Inspector)
+    held = reading.leases()
     if as_json:
         print_json(leases_as_json(held, NAMES))
     elif held:
-        leases_table(held, NAMES)
+        leases_table(held, NAMES, reading.now())
     else:
         print_line("no lease is held")
 
@@ -50,11 +52,12 @@ def break_(role: str, slot: int | None, yes: bool) -> None:
 
     That launch ends with exit code 75 when it next renews the lease. The next launch takes over.
     """
-    held = [each for each in opened(Inspector).leases() if each["role"] == role and slot in (None, each["slot"])]
+    reading = opened(Inspector)
+    held = [each for each in reading.leases() if each["role"] == role and slot in (None, each["slot"])]
     if not held:
         raise NotFound("no such lease", role, "lease show lists those that are held")
     if not yes:
-        leases_table(held, NAMES)
+        leases_table(held, NAMES, reading.now())
         raise UsageError("nothing broken", f"{counted(len(held), 'lease')} would be", "give --yes")
     leases = opened(Leases)
     if left := [each["lineage"] for each in held if not leases.break_(each["lineage"], str(each["fence"]))]:
@@ -62,10 +65,20 @@ def break_(role: str, slot: int | None, yes: bool) -> None:
 
 
 def leases_as_json(leases: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
-    """The fields ``names`` of each lease, and since when it is held."""
-    return [{name: lease[name] for name in names} | {"since": iso(lease["since_ms"])} for lease in leases]
+    """The fields ``names`` of each lease, since when it is held, and what its launch works on beyond its window."""
+    return [
+        {name: lease[name] for name in names}
+        | {"since": iso(lease["since_ms"]), "working_on": [each.as_json() for each in lease["working_on"]]}
+        for lease in leases
+    ]
 
 
-def leases_table(leases: Sequence[dict[str, Any]], names: Sequence[str]) -> None:
-    rows = [lease | {"queues": ",".join(lease["queues"]) or None} for lease in leases_as_json(leases, names)]
-    print_table([*names, "since"], [tuple(row.values()) for row in rows])
+def leases_table(leases: Sequence[dict[str, Any]], names: Sequence[str], now: int) -> None:
+    """Print leases, each with a line about what its launch works on beyond its window. ``now``: epoch ms of the
+    server's clock."""
+    rows: list[Sequence[object] | str] = []
+    for lease in leases:
+        shown = lease | {"queues": ",".join(lease["queues"]) or None}
+        rows.append([*(shown[name] for name in names), iso(lease["since_ms"])])
+        rows += [working_on(lease["working_on"], now)] if lease["working_on"] else []
+    print_table([*names, "since"], rows)

@@ -257,10 +257,10 @@ def _print_overview(overview: Overview, launches: list[dict[str, Any]]) -> None:
         shown = [
             lease | {"lease": lease["role"], "holder": f"{lease['host']}:{lease['pid']}"} for lease in overview.leases
         ]
-        leases_table(shown, ("lease", "slot", "queues", "holder", "fence"))
+        leases_table(shown, ("lease", "slot", "queues", "holder", "fence"), overview.now)
     if launches:
         print_line()
-        launches_table(launches, overview.now)
+        launches_table([each | {"working_on": []} for each in launches], overview.now)  # the leases say it
 
 
 def _unattended(overview: Overview) -> list[str]:

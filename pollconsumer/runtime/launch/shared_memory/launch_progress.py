@@ -110,11 +110,14 @@ class Identity(NamedTuple):
         held: float,
         progress: LaunchProgress,
         leaving: float | None = None,
-        in_hand: Sequence[tuple[str, str, int]] = (),
+        in_hand: Sequence[tuple[str, str, str, int, int]] = (),
+        *,
+        beyond: bool = False,
     ) -> str:
         """The ledger's entry; durations in seconds, instants in epoch ms of the server's clock. ``waited``: from the
         launch's start until it held the lease; ``leaving``: from its end until its process was about to exit.
-        ``in_hand``: queue and id of messages that take long, and when they were begun."""
+        ``in_hand``: handler, queue and id of messages that take long, when they were begun, and when they must have
+        ended. ``beyond``: the launch's window is over."""
         counts, (reason, exit_code) = progress.counts(), progress.ended()
         entry: dict[str, Any] = {
             "launch_id": self.launch,
@@ -152,7 +155,9 @@ class Identity(NamedTuple):
                 "ended_ms": acquired.at + int(held * 1000),
             }
         if in_hand:
-            entry["in_hand"] = in_hand
+            entry["in_hand"] = [(queue, name, began) for _, queue, name, began, _ in in_hand]
+        if beyond and in_hand:
+            entry["working_on"] = in_hand
         return json.dumps(entry)
 
 
