@@ -50,7 +50,8 @@ def called(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
         known = readable(error)
         if known is error and (isinstance(error, Exception) or _is_interruption(type(error))):
             raise
-        raise (known if isinstance(known, OddError) else Exited(described(error))) from None
+        instead = known if isinstance(known, OddError) else Exited(described(error))
+        raise instead.with_traceback(sys.exc_info()[2]) from None  # which shows the place in the user's code
 
 
 @contextmanager
