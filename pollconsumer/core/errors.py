@@ -56,7 +56,7 @@ def unknown_options(unknown: Collection[str], known: Collection[str]) -> TypeErr
     """The error of a call with options that it does not take, as Python's own of such a call."""
     whole = f"known here: {', '.join(sorted(known))}"
     if "in_" in known:  # options of a message
-        whole += "; arguments of the handler go into the payload, a dict"
+        whole = f"arguments of the handler go into the payload, a dict; {whole}"
     fix = next((fix for name in sorted(unknown) if (fix := suggestion(name, known, whole)) != whole), whole)
     return TypeError(f"unknown option: {', '.join(sorted(unknown))}; {fix}")
 

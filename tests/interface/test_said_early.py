@@ -16,6 +16,7 @@ from pollconsumer import Backoff, PollConsumer
 from pollconsumer.core.errors import BadData
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.testing import Sandbox
+from tests.inner import registered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -252,7 +253,7 @@ def test_what_others_call_on_a_handler_is_told_by_its_name_here(app: PollConsume
     assert not hasattr(send, word)
     with pytest.raises(AttributeError, match=said):
         getattr(send, word)
-    assert copy.copy(send).definition is send.definition
+    assert registered(copy.copy(send)).definition is registered(send).definition
 
 
 @pytest.mark.parametrize(
@@ -262,7 +263,10 @@ def test_what_others_call_on_a_handler_is_told_by_its_name_here(app: PollConsume
         ({"delay": 5}, "unknown option: delay; did you mean in_?"),
         ({"eta": 5}, "unknown option: eta; did you mean at?"),
         ({"max_retries": 5}, "unknown option: max_retries; did you mean max_attempts?"),
-        ({"address": "a"}, "unknown option: address; known here: at, "),
+        (
+            {"address": "a"},
+            "unknown option: address; arguments of the handler go into the payload, a dict; known here: at, ",
+        ),
         ({"address": "a"}, "; arguments of the handler go into the payload, a dict"),
     ],
 )

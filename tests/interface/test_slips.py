@@ -25,11 +25,27 @@ SLIPS: dict[str, tuple[Callable[[Any, Any], object], type[Exception], str]] = {
     "delay": (lambda _, send: send.delay(to="ada"), AttributeError, r"did you mean enqueue\(\.\.\.\)\?"),
     "result": (lambda _, send: send.enqueue(to="ada").result, AttributeError, r"did you mean wait\(\)\?"),
     "the function": (lambda app, send: app.enqueue(send, to="a"), TypeError, r"function write send\.enqueue\(\.\.\.\)"),
-    "its plain function": (lambda app, send: app.enqueue(send.function), TypeError, r"function write send\.enqueue"),
+    "its plain function": (lambda app, send: app.enqueue(send.__wrapped__), TypeError, r"function write send\.enqueue"),
     "its arguments": (lambda app, send: app.enqueue(send.args("a")), TypeError, r"function write send\.enqueue"),
     "a number": (lambda app, _: app.enqueue(5), TypeError, r"name, as text, not int"),
     "task": (lambda app, _: app.task, AttributeError, r"did you mean handler, or every\?"),
     "enqueue_in": (lambda app, _: app.enqueue_in, AttributeError, r"did you mean enqueue\(name, .*in_="),
+    "enqueue_many": (
+        lambda app, _: app.enqueue_many("mail.send", []),
+        AttributeError,
+        r"did you mean handler\.enqueue_many",
+    ),
+    "an argument of the handler": (
+        lambda app, _: app.enqueue("mail.send", to="ada"),
+        TypeError,
+        r"^unknown option: to; arguments of the handler go into the payload, a dict; known here: at, ",
+    ),
+    "options of it": (
+        lambda app, send: app.enqueue(send.using(in_="5m")),
+        TypeError,
+        r"write send\.enqueue\(\.\.\.\)$",
+    ),
+    "run": (lambda app, _: app.run, AttributeError, r"did you mean the command pollconsumer run\?$"),
     "enqueue_in of it": (lambda _, send: send.enqueue_in, AttributeError, r"did you mean using\(in_=\.\.\.\)"),
     "using twice": (
         lambda _, send: send.using(in_="5m").using(priority=3),

@@ -26,6 +26,8 @@ OF_HANDLES = dict.fromkeys(("result", "get"), "wait()") | dict.fromkeys(("ready"
 OF_APPLICATIONS = {
     **dict.fromkeys(("task", "job", "actor", "register", "periodic_task", "cron"), "handler, or every"),
     **dict.fromkeys(("send_task", "delay"), "enqueue"),
+    "enqueue_many": "handler.enqueue_many([...])",
+    **dict.fromkeys(("run", "start", "work"), "the command pollconsumer run"),
     **dict.fromkeys(("enqueue_in", "enqueue_at", "schedule"), "enqueue(name, {...}, in_=...) or at=..."),
 }
 
@@ -42,8 +44,8 @@ def hinting(what: str, hints: dict[str, str]) -> Callable[[Any, str], Any]:
 
 def refuse_handler_object(given: object) -> NoReturn:
     """Raise the TypeError for a handler, or what its ``args`` returns, where a handler's name is wanted."""
-    handler = getattr(given, "handler", given)
-    name = getattr(handler, "__name__", None)
+    registered = getattr(getattr(given, "_maker", None), "registered", None)
+    name = getattr(given if registered is None else registered.function, "__name__", None)
     if name is None:
         raise TypeError(f"enqueue takes a handler's name, as text, not {type(given).__name__}")
     raise TypeError(f"enqueue takes a handler's name, as text; for the function write {name}.enqueue(...)")
