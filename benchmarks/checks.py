@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from benchmarks.place import at, place, run, server_seconds, start
 from pollconsumer import PollConsumer
 from pollconsumer.core.notation.instants import epoch_ms
+from pollconsumer.interface.api.app import calls_of
 from pollconsumer.store.records.occurrences import occurrence_of
 from pollconsumer.store.recurrences.recurrence_reader import readable
 
@@ -61,7 +62,7 @@ def main() -> None:
         (directory / "checked.py").write_text(HANDLERS)
         (directory / "config.toml").write_text('handlers = ["checked"]\n')
         app = PollConsumer()
-        wire: Wire = app.ask(lambda wire, _: wire)
+        wire: Wire = calls_of(app).ask(lambda wire, _: wire)
         before = server_seconds(wire)
         wanted = _checks(given.checks, chance)
         putting = Thread(

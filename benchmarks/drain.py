@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import floor
 from benchmarks.place import (
     Figure,
-    handler,
+    enqueue_messages,
     marks,
     place,
     plain_wire,
@@ -67,7 +67,7 @@ def _figures(name: str, values: Sequence[float], beside: Sequence[float]) -> lis
 def _beside_floor(url: str, directory: Path) -> tuple[Sequence[float], Sequence[float]]:
     floor.produce(url, MESSAGES, floor.BULK)
     least = [each.value for each in floor.consume(url, MESSAGES)]
-    handler("plain").app.enqueue_messages([*_block("plain", range(MESSAGES)), new_message("plain", {"n": -1})])
+    enqueue_messages([*_block("plain", range(MESSAGES)), new_message("plain", {"n": -1})])
     wire = plain_wire(url)
     before = server_seconds(wire)
     run("run", "--until-empty")
@@ -84,11 +84,10 @@ def _block(name: str, numbers: range, options: Callable[[int], dict[str, Any]] =
 def _beside_plain(kind: str, directory: Path) -> tuple[Sequence[float], Sequence[float]]:
     """Medians of its blocks, and of those of plain ones. What the client does not take of the core is the server's."""
     name, options = KINDS[kind]
-    app = handler("plain").app
     for number in range(BLOCKS):
         numbers = range(number * BLOCK, (number + 1) * BLOCK)
-        app.enqueue_messages([*(_block(name, numbers, options) if number % 2 else _block("plain", numbers))])
-    app.enqueue_messages([new_message("plain", {"n": -1})])
+        enqueue_messages(_block(name, numbers, options) if number % 2 else _block("plain", numbers))
+    enqueue_messages([new_message("plain", {"n": -1})])
     run("run", "--until-empty")
     blocks = [(seconds / BLOCK * 1e6, cpu / BLOCK * 1e6) for seconds, cpu in spans(directory)][2:]
     (plain, plain_client), (those, client) = (map(median, zip(*blocks[at::2], strict=True)) for at in (0, 1))

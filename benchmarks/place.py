@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from pollconsumer.core.messages.message import NewMessage
     from pollconsumer.interface.api.handler_function import HandlerFunction
     from pollconsumer.store.client.wire import Wire
 
@@ -171,6 +172,12 @@ def handler(name: str) -> HandlerFunction[..., ..., None, None]:
 
     found: HandlerFunction[..., ..., None, None] = getattr(handlers, name)
     return found
+
+
+def enqueue_messages(messages: Iterable[NewMessage]) -> None:
+    """Enqueue prepared messages as an application does: that of ``handlers``, of this version or an earlier one."""
+    own = vars(handler("plain"))
+    own["_calls" if "_calls" in own else "app"].enqueue_messages([*messages])
 
 
 def start(*arguments: str) -> subprocess.Popen[bytes]:

@@ -3,7 +3,7 @@ and with ids of the user's own of the same length."""
 
 from __future__ import annotations
 
-from benchmarks.place import Figure, handler, place, plain_wire, run, tcp_server
+from benchmarks.place import Figure, enqueue_messages, handler, place, plain_wire, run, tcp_server
 from pollconsumer.runtime.new_messages import new_message
 
 MESSAGES = 10_000
@@ -28,8 +28,7 @@ def _measured(*, own_ids: bool) -> list[Figure]:
         empty, plain = used(), handler("text")
         payload = {"text": "x" * (PAYLOAD - len('{"text":""}'))}
         if own_ids:
-            name = plain.definition.name
-            plain.app.enqueue_messages([new_message(name, payload, id=f"own-{n:024}") for n in range(MESSAGES)])
+            enqueue_messages(new_message("text", payload, id=f"own-{n:024}") for n in range(MESSAGES))
         else:
             plain.enqueue_many([payload] * MESSAGES)
         pending = used() - empty

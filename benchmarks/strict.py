@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from benchmarks.place import (
     Figure,
-    handler,
+    enqueue_messages,
     info,
     marks,
     place,
@@ -63,7 +63,7 @@ def _measure(url: str, directory: Path) -> tuple[float, float]:
     single = SINGLE / (time.perf_counter() - began)
     run("run", "--until-empty")
     messages = [new_message("plain", {"n": n}) for n in (*range(MESSAGES - 1), -1)]
-    handler("plain").app.enqueue_messages(messages)
+    enqueue_messages(messages)
     _await_replicas(url)
     run("run", "--until-empty")
     return single, MESSAGES / marks(directory)[0]

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pollconsumer.interface.api.app import PollConsumer
     from pollconsumer.interface.api.handle import Handle
     from pollconsumer.runtime.drafts import Draft
+    from pollconsumer.runtime.handling.batch_in_hand import Batch
     from pollconsumer.runtime.handling.bulk.item import BulkContext, Item
     from pollconsumer.runtime.handling.context import Context
 
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Backoff",
     "BadData",
+    "Batch",
     "BulkContext",
     "ConfigurationError",
     "Conflict",
@@ -88,6 +90,7 @@ _HOMES = {
     "RetryPolicy": "pollconsumer.core.retry",
     "Skip": "pollconsumer.core.retry",
     "Yield": "pollconsumer.core.retry",
+    "Batch": "pollconsumer.runtime.handling.batch_in_hand",
     "BulkContext": "pollconsumer.runtime.handling.bulk.item",
     "Context": "pollconsumer.runtime.handling.context",
     "Draft": "pollconsumer.runtime.drafts",

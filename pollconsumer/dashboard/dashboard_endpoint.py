@@ -9,7 +9,7 @@ from typing import Any
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.dashboard.access import SiteAccess, Visitor
 from pollconsumer.dashboard.page_answer import PageAnswer, plain_answer
-from pollconsumer.interface.api.app import PollConsumer
+from pollconsumer.interface.api.app import PollConsumer, calls_of
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.web.asgi import AsgiApplication
 from pollconsumer.web.web_exchange import WebRequest
@@ -33,8 +33,9 @@ class DashboardEndpoint:
 
         @cache
         def pages() -> Dashboard:
-            settings = app.settings()  # read at the first request, as elsewhere in an application
-            return Dashboard(app, lambda wire, _: reading_of(settings, wire), SiteAccess(visitor), settings.namespace)
+            calls = calls_of(app)
+            settings = calls.settings()  # read at the first request, as elsewhere in an application
+            return Dashboard(calls, lambda wire, _: reading_of(settings, wire), SiteAccess(visitor), settings.namespace)
 
         self._pages = pages
         self.asgi = AsgiApplication(self.answer, lambda _: LONGEST_FORM + 1)

@@ -18,6 +18,7 @@ from pollconsumer.django.models import QueueBatch, QueueMessage
 from pollconsumer.django.permissions import ACT, VIEW, may
 from pollconsumer.django.store_rows import StoreChangeList, StoreRows
 from pollconsumer.django.web_view import site_app
+from pollconsumer.interface.api.app import calls_of
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.store.audit_log import acting_as
 from pollconsumer.store.queues.interventions import Interventions
@@ -52,12 +53,12 @@ def _by(name: str, choices: Callable[[], Iterable[str]]) -> type[admin.SimpleLis
 
 
 def _queues() -> list[str]:
-    return site_app().ask(lambda *store: Inspector(*store).queues())
+    return calls_of(site_app()).ask(lambda *store: Inspector(*store).queues())
 
 
 def _handlers() -> list[str]:
     known = {name for app in registry.apps for name in app.handlers}
-    return sorted(known | {*site_app().settings().commands})
+    return sorted(known | {*calls_of(site_app()).settings().commands})
 
 
 class _OfStore(admin.ModelAdmin):
@@ -121,7 +122,7 @@ class MessageAdmin(_OfStore):
 
     def rows(self, searched: str, **chosen: Any) -> Iterator[QueueMessage]:
         if searched:
-            for found in site_app().ask(lambda *store: Inspector(*store).with_id(searched)):
+            for found in calls_of(site_app()).ask(lambda *store: Inspector(*store).with_id(searched)):
                 if all(value in (None, str(getattr(found, name))) for name, value in chosen.items()):
                     yield QueueMessage.of(found)
         else:
@@ -132,7 +133,7 @@ class MessageAdmin(_OfStore):
     def get_object(self, _: HttpRequest, object_id: str, *__: Any) -> QueueMessage | None:
         queue, _, message_id = object_id.partition("/")
         try:
-            return QueueMessage.of(site_app().look(queue, message_id))
+            return QueueMessage.of(calls_of(site_app()).look(queue, message_id))
         except NotFound:
             return None
 
@@ -148,7 +149,7 @@ class MessageAdmin(_OfStore):
 
     def _act(self, request: HttpRequest, queryset: StoreRows, act: Act, what: str, why_left: str) -> None:
         chosen = by_queue([(each.queue, each.message_id) for each in queryset])
-        done = [site_app().ask(lambda *store: act(Interventions(*store), *item)) for item in chosen.items()]  # noqa: B023
+        done = [calls_of(site_app()).ask(lambda *store: act(Interventions(*store), *item)) for item in chosen.items()]  # noqa: B023
         count = sum(map(len, done))
         self.tell(request, count, what, len(queryset) - count, why_left)
 

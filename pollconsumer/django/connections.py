@@ -11,7 +11,7 @@ from django.core.cache import caches
 from django.db import close_old_connections, connections, reset_queries
 
 from pollconsumer.interface.logs.logs import about, log
-from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.shield import Shield
 
@@ -31,7 +31,7 @@ def closing_connections(handler: Handler) -> Handler:
     forgotten."""
     run, name = handler.run, handler.name
 
-    def run_sync(payload: dict[str, Any], context: Context | None) -> Any:
+    def run_sync(payload: dict[str, Any], context: LaunchContext | None) -> Any:
         _begin()
         _lend_caches()
         try:
@@ -40,7 +40,7 @@ def closing_connections(handler: Handler) -> Handler:
             _end(name)
             _keep_caches()
 
-    async def run_async(payload: dict[str, Any], context: Context | None) -> Any:
+    async def run_async(payload: dict[str, Any], context: LaunchContext | None) -> Any:
         # An async handler queries in the thread of sync_to_async.
         await sync_to_async(_begin)()
         try:

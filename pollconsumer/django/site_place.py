@@ -8,7 +8,7 @@ from typing import Any
 
 from django.conf import settings as django_settings
 
-from pollconsumer.interface.api.app import PollConsumer
+from pollconsumer.interface.api.app import PollConsumer, calls_of
 from pollconsumer.interface.settings.config_search import Beside, beside_module
 
 
@@ -26,5 +26,5 @@ def beside_site() -> Beside | None:
 def application(**options: Any) -> PollConsumer:
     """An application of the site's."""
     app = PollConsumer(**options)
-    app.beside = beside_site
+    calls_of(app).beside = beside_site
     return app

@@ -14,6 +14,7 @@ from pollconsumer.django.task_backend.backend import PollConsumerBackend
 from pollconsumer.django.task_backend.framework import Task, TaskResult, task_backends, task_finished, task_started
 from pollconsumer.django.task_backend.result import running_result, stored_result, succeed
 from pollconsumer.django.task_backend.task import PollConsumerTaskContext, find_tasks, modules_of_tasks, task_at
+from pollconsumer.interface.api.app import calls_of
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.logs.logs import STANDING, about, log
 from pollconsumer.interface.settings.model import Settings
@@ -35,15 +36,15 @@ def register_tasks(settings: Settings) -> None:
     backends = own_backends()
     if not backends:
         return
-    registry.add(app)
+    registry.add(calls_of(app))
     if not settings.trust_writable:
         refuse_writable_modules(settings.directory, modules_of_tasks())
     for path, task in find_tasks(partial(importing, "INSTALLED_APPS")).items():
-        if path not in app.handlers:
+        if path not in calls_of(app).handlers:
             backend = _backend_of(task)
             options = backend.options_of(task)
             app.handler(path, **options)(_calling(task, backend))
-    app.queues = {queue for backend in backends for queue in backend.queues}
+    calls_of(app).queues = {queue for backend in backends for queue in backend.queues}
     chosen = [backend.settings() for backend in backends]
     if all((each.shown_store, each.namespace) != (settings.shown_store, settings.namespace) for each in chosen):
         log.warning(
@@ -60,7 +61,7 @@ def _announce(context: Context, error: BaseException) -> None:
         return
     backend = _backend_of(task)
     try:
-        result = stored_result(app.look(context.queue, context.id), task, backend.alias)
+        result = stored_result(calls_of(app).look(context.queue, context.id), task, backend.alias)
         try:
             raise error  # receivers log sys.exc_info()
         except BaseException:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from threading import Lock
-
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.messages.message import Codec, NewMessage, check_stem
 from pollconsumer.core.messages.sequel import identified
@@ -49,24 +46,3 @@ def member_of(sendable: Sendable, home: str, batch: str, number: int) -> NewMess
     message = message_of(sendable, "a member of a batch")
     refuse_own_identity(message, "a member of a batch")
     return identified(message, f"{batch}.{number}", home)
-
-
-class StartedBatch:
-    """A batch that a handler starts; ``add`` its members. It is closed with the handler's completion."""
-
-    def __init__(self, batch: NewBatch, add: Callable[[NewMessage], None]) -> None:
-        self._batch, self._add, self._members = batch, add, 0
-        self._adding = Lock()
-        self.id = batch.id
-
-    def add(self, member: Sendable) -> str:
-        """Add a member: ``handler.args(…)``, or a chain. Returns its id."""
-        with self._adding:
-            message = member_of(member, self._batch.home, self.id, self._members)
-            self._add(message)
-            self._members += 1
-        return message.id
-
-    def closed(self) -> NewBatch:
-        """The batch with its total."""
-        return self._batch._replace(total=self._members)

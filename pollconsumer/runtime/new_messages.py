@@ -53,7 +53,7 @@ new_id, new_ids = _identifiers.next, _identifiers.run
 class Sendable(Protocol):
     """What can be enqueued: arguments of a handler with the options of one message, or a chain."""
 
-    def new_message(self) -> NewMessage:
+    def __message__(self) -> NewMessage:
         """A new message, of a chain the first. TypeError or ValueError if it is invalid."""
 
 
@@ -221,9 +221,9 @@ def callback_of(sendable: Sendable, owner: str, name: str, called_by: str = "") 
 
 def message_of(sendable: Sendable, what: str) -> NewMessage:
     """A new message of ``sendable``. TypeError for what cannot be sent, such as the handler itself."""
-    if not hasattr(sendable, "new_message"):
+    if not hasattr(sendable, "__message__"):
         raise TypeError(f"{what} must be arguments of a handler, as handler.args(…), not {type(sendable).__name__}")
-    return sendable.new_message()
+    return sendable.__message__()
 
 
 def refuse_own_identity(message: NewMessage, what: str) -> None:

@@ -16,7 +16,7 @@ from pollconsumer.core.errors import (
     UsageError,
 )
 from pollconsumer.core.messages.payloads import MAX_PAYLOAD_BYTES
-from pollconsumer.interface.api.app import PollConsumer
+from pollconsumer.interface.api.app import PollConsumer, calls_of
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.runtime.pings.pinger import USER_AGENT
 from pollconsumer.web.asgi import AsgiApplication
@@ -57,7 +57,7 @@ class LaunchEndpoint:
     """The endpoint as an ASGI application, under asyncio."""
 
     def __init__(self, app: PollConsumer) -> None:
-        self._app, self._starter = app, LaunchStarter(app)
+        self._calls, self._starter = calls_of(app), LaunchStarter(app)
         self.asgi = AsgiApplication(self.answer, self._before_body)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
@@ -98,7 +98,7 @@ class LaunchEndpoint:
     def _allowed(self, request: WebRequest, methods: str, token: TokenName, found: _Route) -> WebAnswer | _Route:
         if request.method not in methods.split(", "):
             return refusal(405, f"allowed here: {methods}", ("Allow", methods))
-        return self._answered(lambda: refused(request, self._app.settings().web, token)) or found
+        return self._answered(lambda: refused(request, self._calls.settings().web, token)) or found
 
     def _answered(self, act: Callable[[], A]) -> A | WebAnswer:
         """What ``act`` returns, or the answer about its error."""
@@ -117,11 +117,11 @@ class LaunchEndpoint:
             body = _body(request)
         except OSError:  # a TimeoutError is one
             return refusal(408, "the body did not come")
-        handle = enqueue_received(self._app, body)
+        handle = enqueue_received(self._calls, body)
         return WebAnswer(202, {"id": handle.id, "duplicate": handle.duplicate})
 
     def _tell(self, message_id: str) -> WebAnswer:
-        message = self._app.look(None, message_id)
+        message = self._calls.look(None, message_id)
         names = {"id": message.id, "queue": message.queue, "handler": message.handler}
         return WebAnswer(200, names | {"state": message.state, "attempts": message.attempts})
 

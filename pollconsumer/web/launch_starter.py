@@ -6,7 +6,7 @@ import time
 from threading import Lock
 
 from pollconsumer.core.errors import ConfigurationError, LeaseLost, PermissionDenied, StoreUnreachable
-from pollconsumer.interface.api.app import PollConsumer
+from pollconsumer.interface.api.app import PollConsumer, calls_of
 from pollconsumer.runtime.system.start_limit import EXIT_CODE
 from pollconsumer.web.launch_child import LaunchChild
 from pollconsumer.web.web_exchange import WebAnswer, failure
@@ -32,7 +32,7 @@ EXITS: dict[int, tuple[int, str]] = {
 
 class LaunchStarter:
     def __init__(self, app: PollConsumer) -> None:
-        self._app = app
+        self._calls = calls_of(app)
         self._one_at_a_time = Lock()
         self._children: list[LaunchChild] = []
         """Those that have not ended: one that works, and others that exit."""
@@ -42,7 +42,7 @@ class LaunchStarter:
         request. Without a launch, if the one before is working: it keeps the lease, and looks for messages after its
         release. While it exits, another is started. ``of_producer``: a producer asks for it, on demand. Raises as
         `LaunchChild`."""
-        begun, settings = time.monotonic(), self._app.settings()
+        begun, settings = time.monotonic(), self._calls.settings()
         window = min(within, settings.web.budget) - (time.monotonic() - begun) - FOR_END - FOR_ANSWER
         if window < SHORTEST:
             return failure(503, error=f"too little time for a launch: {max(0.0, window):.1f}s")
@@ -53,7 +53,7 @@ class LaunchStarter:
             if len(self._children) >= MOST_CHILDREN:
                 return failure(503, error=f"{MOST_CHILDREN} launches have not ended")
             try:
-                child = LaunchChild(settings, self._app.place, window, of_producer=of_producer)
+                child = LaunchChild(settings, self._calls.place, window, of_producer=of_producer)
                 self._children.append(child)
             except OSError as error:
                 return failure(503, error=f"no process can be started: {error.strerror}")

@@ -8,7 +8,7 @@ from pollconsumer.core.errors import BadData, PayloadTooLarge, suggestion
 from pollconsumer.core.notation import strict_json
 from pollconsumer.core.notation.instants import datetime_of, read_instant
 from pollconsumer.core.users_code import refusing
-from pollconsumer.interface.api.app import PollConsumer
+from pollconsumer.interface.api.app_calls import AppCalls
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.known import check_arguments, check_retry, refuse_handler
 from pollconsumer.runtime.new_messages import SendOptions, new_message
@@ -19,7 +19,7 @@ OPTIONS = [name for name in SendOptions.__annotations__ if name not in CALLBACKS
 KEYS = ("handler", "payload", *(name.removesuffix("_") for name in OPTIONS))
 
 
-def enqueue_received(app: PollConsumer, body: bytes) -> Handle[Any]:
+def enqueue_received(app: AppCalls, body: bytes) -> Handle[Any]:
     """Enqueue the message in ``body``. BadData for what is none, for a handler that this process does not know, and for
     arguments that do not fit it; its text has no value of the payload. Other errors as of `PollConsumer.enqueue`."""
     entry = _object_in(body)
@@ -42,7 +42,7 @@ def enqueue_received(app: PollConsumer, body: bytes) -> Handle[Any]:
         return app.enqueue_one(message)
 
 
-def _check(app: PollConsumer, handler: str, payload: dict[str, Any], options: dict[str, Any]) -> None:
+def _check(app: AppCalls, handler: str, payload: dict[str, Any], options: dict[str, Any]) -> None:
     """Raise BadData for what is wrong beside the values of the payload, and give ``at`` its type."""
     known = app.known(handler)
     if known is not None:

@@ -38,4 +38,4 @@ def callback(context: Context) -> None:
 
 @app.handler("elsewhere", queue="mail")
 def elsewhere(context: Context) -> None:
-    callback.function(context)
+    callback.__wrapped__(context)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import StoreUnreachable
+from tests.inner import calls_of
 
 PERIOD = 0.1
 LASTING, LASTS = 20, 0.5
@@ -42,7 +43,7 @@ def main() -> None:
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     app = PollConsumer()
-    app.enqueue_messages([])  # settings and imports, so that they do not delay the first message
+    calls_of(app).enqueue_messages([])  # settings and imports, so that they do not delay the first message
     began = time.monotonic()
     with accepted.open("w", buffering=1) as lines:
         for sequence in itertools.count():

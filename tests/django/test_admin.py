@@ -88,7 +88,7 @@ site_app().enqueue("shop.tasks.record", {"args": ["b"], "kwargs": {}}, id="ready
 site_app().enqueue("shop.tasks.record", {"args": ["c"], "kwargs": {}}, id="later:1@x", queue="default", in_="1h")
 from pollconsumer.django.task_handlers import app as tasks
 with site_app().batch("import") as batch:
-    batch.add(tasks.handlers["shop.tasks.record"].args(args=["m"], kwargs={}))
+    batch.add(handler_named(tasks, "shop.tasks.record").args(args=["m"], kwargs={}))
 """
     )
 

@@ -6,6 +6,7 @@ import sys
 
 from pollconsumer import OutcomeUnknown, PollConsumer, StoreUnreachable
 from pollconsumer.runtime.new_messages import new_message
+from tests.inner import calls_of
 
 BATCH = 1000
 
@@ -16,7 +17,7 @@ def main(count: int) -> None:
         messages = [new_message("count", {"n": n}, id=f"m{n}") for n in range(first, min(first + BATCH, count))]
         while True:
             try:
-                app.enqueue_messages(messages)
+                calls_of(app).enqueue_messages(messages)
             except (OutcomeUnknown, StoreUnreachable):
                 continue  # the ids make repeating it harmless
             break

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, ForwardRef, is_typeddict
 import pollconsumer
 from pollconsumer import audit, dashboard, django, otel, sentry, testing, web
 from pollconsumer.core.news.progress import Progress
-from pollconsumer.interface.api.batches.app_batches import AppBatches, BatchHandle
+from pollconsumer.interface.api.batches.app_batch import AppBatch
+from pollconsumer.interface.api.batches.app_batches import AppBatches
 from pollconsumer.interface.api.batches.chain import Chain, LinkHandle
 from pollconsumer.interface.api.batches.open_batch import OpenBatch
-from pollconsumer.interface.api.handler_function import BoundHandler, HandlerFunction
+from pollconsumer.interface.api.handler_function import Args, BoundHandler, HandlerFunction
 from pollconsumer.interface.api.handler_options import HandlerOptions
 from pollconsumer.interface.api.message_set import Messages
 from pollconsumer.interface.api.recurrences.app_recurrences import AppRecurrences
 from pollconsumer.interface.api.recurrences.put_options import PutOptions
-from pollconsumer.runtime.handling.batch_in_hand import BatchInHand, MemberOutcome
+from pollconsumer.runtime.handling.batch_in_hand import Batch, MemberOutcome
 from pollconsumer.runtime.handling.delivery import Previous
-from pollconsumer.runtime.new_batches import StartedBatch
 from pollconsumer.runtime.new_messages import SendOptions
 from pollconsumer.store.batch_interventions import CancelledMembers
 from pollconsumer.store.reading.batch_reader import BatchCallback, BatchStatus
@@ -43,10 +43,11 @@ MADE_BY_USERS = {
 GIVEN: dict[str, Any] = {
     "app.handler(…)": HandlerFunction,
     "app.handler(…).using(…)": BoundHandler,
+    "app.handler(…).args(…)": Args,
     "app.messages(…)": Messages,
     "app.batch(…)": OpenBatch,
     "app.batches": AppBatches,
-    "app.batches.get(…)": BatchHandle,
+    "app.batches.get(…)": AppBatch,
     "app.batches.get(…).cancel()": CancelledMembers,
     "app.batches.get(…).status()": BatchStatus,
     "app.batches.get(…).status().callbacks": BatchCallback,
@@ -59,9 +60,7 @@ GIVEN: dict[str, Any] = {
     "handle.status()": Message,
     "handle.progress": Progress,
     "context.previous": Previous,
-    "context.batch": BatchInHand,
-    "context.batch.failures()": MemberOutcome,
-    "context.start_batch(…)": StartedBatch,
+    "batch.results(), batch.failures()": MemberOutcome,
 }
 """Classes that no program names, by where it gets their objects."""
 OPTIONS: dict[str, Any] = {
@@ -77,36 +76,13 @@ OPTIONS_OF = {
     "PollConsumer.enqueue_async": "app.enqueue",
     "Context.enqueue": "app.enqueue",
     "app.handler(…).using": "app.enqueue",
+    "app.handler(…).args(…).using": "app.enqueue",
     "app.recurrences.put": "app.recurrences.put",
     "app.recurrences.put_async": "app.recurrences.put",
 }
 BETWEEN_ROOMS: dict[str, set[str]] = {
-    "Context": {
-        *("added", "after_settlement", "ask_batch", "batches", "deadline", "delivery", "end", "enqueued", "limit"),
-        *("opened", "record"),
-    },
-    "PollConsumer": {
-        *("ask", "ask_async", "ask_for_each", "defaults_of", "enqueue_messages", "enqueue_messages_async"),
-        *(
-            "enqueue_one",
-            "enqueue_one_async",
-            "handle_of",
-            "hooks",
-            "known",
-            "own_config",
-            "look",
-            "look_async",
-            "new_message",
-            "pause",
-        ),
-        *("handlers", "pause_async", "place", "recurring", "settings", "strict"),
-    },
     "PollConsumerError": {"shows_trace", "traced"},
-    "app.handler(…)": {"arguments", "definition", "hooks"},
-    "app.chain(…)": {"new_message"},
-    "app.handler(…).using(…)": {"message"},
     "app.recurrences.get(…)": {"awaited", "phase_ms", "raw_name"},
-    "context.start_batch(…)": {"closed"},
     "handle.status()": {"found", "row"},
     "pollconsumer.django.PollConsumerBackend": {"check", "options_of", "settings", "validate_task"},
     "pollconsumer.testing.Launched": {"and_then"},
@@ -177,9 +153,12 @@ def _members(name: str, kind: Any) -> Iterator[str]:
     if issubclass(kind, str):  # an enum of words
         yield from (f"- `{each.name}`: `{each.value!r}`" for each in kind)
         return
-    for each, described in sorted({**_attributes(kind), **_methods(name, kind)}.items()):
-        if each not in BETWEEN_ROOMS.get(name, ()):
-            yield described
+    members = _attributes(kind) | _methods(name, kind)
+    if issubclass(kind, Batch) and kind is not Batch:
+        yield "- All of [`Batch`](#batch)."
+        members = {each: text for each, text in members.items() if text != _methods("Batch", Batch).get(each)}
+        members = {each: text for each, text in members.items() if text != _attributes(Batch).get(each)}
+    yield from (text for each, text in sorted(members.items()) if each not in BETWEEN_ROOMS.get(name, ()))
 
 
 def _attributes(kind: type) -> dict[str, str]:

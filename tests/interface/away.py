@@ -9,6 +9,7 @@ from pollconsumer import PollConsumer
 from pollconsumer.interface.api.store_pool import StorePool
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.queues.producer import Producer
+from tests.inner import calls_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -67,5 +68,5 @@ def application(clock: Clock, patience: float, connect: Callable[[], Connection]
         return store
 
     app = PollConsumer()
-    vars(app)["_pool"] = StorePool(open_store, patience, clock)
+    vars(calls_of(app))["_pool"] = StorePool(open_store, patience, clock)
     return app

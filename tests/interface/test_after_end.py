@@ -11,6 +11,7 @@ from pollconsumer import Fatal, PollConsumer, RetryIn
 from pollconsumer.core.errors import BadData, ConfigurationError
 from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.testing import Sandbox
+from tests.inner import calls_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -134,7 +135,7 @@ def test_an_occurrence_of_which_nothing_is_left_stops_none(check: Check) -> None
     check.sandbox.advance("0s")
     (lost,) = check.sandbox.messages("ready")
     keys = [f"{{pollconsumer:default}}:{suffix}" for suffix in ("b", "m")]
-    check.app.ask(lambda wire, _: [wire.command("HDEL", key, lost.id) for key in keys])
+    calls_of(check.app).ask(lambda wire, _: [wire.command("HDEL", key, lost.id) for key in keys])
     check.takes = 0
     assert check.run_for(seconds=90) == [60]
 
@@ -215,7 +216,7 @@ def test_it_is_added_and_configured(site: Site) -> None:
 def test_a_launch_takes_up_what_one_of_a_version_before_could_not_read(check: Check) -> None:
     check.put("1m")
     keys = [f"{{pollconsumer:default}}:{suffix}" for suffix in ("nz", "recurrences_unreadable")]
-    check.app.ask(lambda wire, _: wire.command("ZREM", keys[0], NAME))
-    check.app.ask(lambda wire, _: wire.command("ZADD", keys[1], epoch_ms(NOON), NAME))
+    calls_of(check.app).ask(lambda wire, _: wire.command("ZREM", keys[0], NAME))
+    calls_of(check.app).ask(lambda wire, _: wire.command("ZADD", keys[1], epoch_ms(NOON), NAME))
     check.takes = 0
     assert check.run_for(minutes=1) == [0, 60]

@@ -12,6 +12,7 @@ from pollconsumer.core.errors import BadData, ConfigurationError
 from pollconsumer.interface.api.known import check_arguments
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.testing import Launched, Sandbox, StopReason
+from tests.inner import calls_of
 
 if TYPE_CHECKING:
     from tests.site import Site
@@ -142,7 +143,7 @@ def test_a_producer_that_knows_the_handler_refuses_what_fits_in_no_form(app: Pol
         app.enqueue("send_mail", given)
     assert given == {"adress": "ada"}
     assert sandbox.messages() == []
-    check_arguments(app.handlers["send_mail"], {"address": "ada"})
+    check_arguments(calls_of(app).handlers["send_mail"], {"address": "ada"})
 
 
 def test_a_payload_that_is_looked_at_is_not_changed(app: PollConsumer, sandbox: Sandbox) -> None:
@@ -170,7 +171,7 @@ def test_a_dead_letter_of_the_old_name_is_redriven_to_the_handler(app: PollConsu
 
     sandbox.run()
     assert handle.state == "dead"
-    del app.handlers["send_mail"]
+    del calls_of(app).handlers["send_mail"]
     calls = stand_in_for(app)
     assert app.messages(state="dead", handler="send_mail").redrive_all() == 1
     sandbox.run()
@@ -190,7 +191,7 @@ def test_totals_count_for_the_new_name(app: PollConsumer, sandbox: Sandbox) -> N
     app.enqueue("send_mail", {"to": "ada"})
     app.enqueue("mail.send", {"to": "ada"})
     sandbox.run()
-    totals = app.ask(lambda *store: Inspector(*store).totals())
+    totals = calls_of(app).ask(lambda *store: Inspector(*store).totals())
     assert totals.settled == {("default", "mail.send", "completed"): 2}
     assert [*totals.durations] == ["mail.send"]
 
@@ -233,7 +234,7 @@ def test_an_alias_is_no_other_handlers_name(app: PollConsumer) -> None:
         @app.handler("other", aliases=["mail.send"])
         def other() -> None: ...
 
-    assert "other" not in app.handlers
+    assert "other" not in calls_of(app).handlers
 
 
 def test_check_names_the_aliases(site: Site) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pollconsumer
-from pollconsumer import dashboard, django, testing, web
+from pollconsumer import Batch, BulkContext, Context, Draft, Item, PollConsumer, dashboard, django, testing, web
 from pollconsumer.core import errors
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.testing import Sandbox
@@ -32,6 +32,87 @@ def test_no_name_and_no_member_is_without_a_description() -> None:
     found = sections()
     assert [name for name, text in found.items() if not re.match(r"\n[\w`]", text)] == []
     assert [name for name, text in found.items() if re.search(r"^- `[^`]+`: *$", text, re.MULTILINE)] == []
+
+
+class Met:
+    """Objects that a program is given, by their names on the page."""
+
+    def __init__(self, app: PollConsumer, sandbox: Sandbox) -> None:
+        self.app, self.objects = app, dict[str, object]()
+
+        @app.before_enqueue
+        def draft(draft: Draft) -> None:
+            self.objects["Draft"] = draft
+
+        @app.handler
+        def member(context: Context) -> int:
+            given = {"Context": context, "Batch": context.batch, "context.previous": context.previous}
+            self.objects |= {name: thing for name, thing in given.items() if thing is not None}
+            context.progress(1, 2)
+            return 1
+
+        @app.handler
+        def starts(context: Context) -> None:
+            self.objects["Batch, started"] = context.start_batch("started")
+
+        @app.handler(bulk=2)
+        def bulk(messages: list[Item], context: BulkContext) -> None:
+            self.objects |= {"Item": messages[0], "BulkContext": context}
+
+        @app.every("1h")
+        def hourly() -> None: ...
+
+        with app.batch("b", ended=member.args()) as opened:
+            opened.add(member.args())
+        starts.enqueue(), bulk.enqueue(n=1)
+        sent, chain = member.using(then=member.args()).enqueue(), app.chain(member.args(), member.args())
+        link = chain.enqueue()
+        sandbox.run(raising=True)
+        app.recurrences.trigger("hourly")
+        sandbox.run(raising=True)
+        found = app.batches.get("b")
+        (outcome,) = found.results()
+        self.objects |= {
+            "PollConsumer": app,
+            "app.handler(…)": member,
+            "app.handler(…).using(…)": member.using(),
+            "app.handler(…).args(…)": member.args(),
+            "app.messages(…)": app.messages(),
+            "app.batch(…)": opened,
+            "app.batches": app.batches,
+            "app.batches.get(…)": found,
+            "app.batches.get(…).status()": found.status(),
+            "app.batches.get(…).cancel()": found.cancel(),
+            "batch.results(), batch.failures()": outcome,
+            "app.batches.get(…).status().callbacks": found.status().callbacks[0],
+            "app.chain(…)": chain,
+            "app.chain(…).enqueue()": link,
+            "Handle": sent,
+            "handle.status()": sent.status(),
+            "handle.progress": sent.progress,
+            "app.recurrences": app.recurrences,
+            "app.recurrences.get(…)": app.recurrences.get("hourly"),
+            "app.recurrences.history(…)": app.recurrences.history("hourly")[0],
+        }
+
+
+def test_completion_shows_of_each_object_what_the_page_says_and_nothing_else(
+    app: PollConsumer, sandbox: Sandbox
+) -> None:
+    found, met = sections(), Met(app, sandbox).objects
+    batch = _named(found["Batch"])
+    for name, thing in met.items():
+        page = _named(found[name.removesuffix(", started")]) | BETWEEN_ROOMS.get(name, set())
+        if isinstance(thing, Batch):
+            page |= batch
+        assert {each for each in dir(thing) if each[0] != "_" and each not in dir(tuple)} == page - {*dir(tuple)}, name
+    hidden = {name for name in met if name in BETWEEN_ROOMS}
+    assert hidden == {"app.recurrences.get(…)", "handle.status()"}
+
+
+def _named(section: str) -> set[str]:
+    """The members that a section names."""
+    return {*re.findall(r"^- `([a-z]\w*)", section, re.MULTILINE)}
 
 
 def test_a_member_that_is_hidden_is_there() -> None:

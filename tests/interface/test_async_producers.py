@@ -19,6 +19,7 @@ from pollconsumer.store.queues.producer import ENQUEUE_PAGE, ENQUEUE_PAGES
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.testing import Sandbox
 from tests.conftest import NAMESPACE
+from tests.inner import calls_of
 from tests.interface.away import Clock, Connection, application
 
 if TYPE_CHECKING:
@@ -112,10 +113,10 @@ def test_many_are_enqueued_in_order_and_a_conflict_is_counted_from_the_first(app
     handles = run(note.enqueue_many_async({"n": n} for n in range(1000)))
     assert numbers(valkey) == list(range(1000))
     assert len({handle.id for handle in handles}) == 1000
-    messages = [note.using(id=f"m{n}")._messages([b'{"n":%d}' % n])[0] for n in range(450)]  # noqa: SLF001  one id each
+    messages = [note.args(n).using(id=f"m{n}").__message__() for n in range(450)]
     app.enqueue("other", id="m400")
     with pytest.raises(Conflict) as caught:
-        run(app.enqueue_messages_async(messages))
+        run(calls_of(app).enqueue_messages_async(messages))
     assert (caught.value.at, len(caught.value.accepted)) == (400, 400 - 400 % ENQUEUE_PAGE)
 
 

@@ -20,6 +20,7 @@ from pollconsumer.interface.api.batches.open_batch import OpenBatch
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.batch_reader import FIRST_ADDED, PER_CHUNK
 from pollconsumer.testing import Sandbox
+from tests.inner import calls_of
 
 app = PollConsumer()
 told: list[tuple[str, Any]] = []
@@ -211,7 +212,7 @@ def test_a_redriven_member_is_no_failure_and_is_cancelled_with_the_others(sandbo
     sandbox.run()
     app.message("import.1").redrive()
     sandbox.advance("1h")
-    app.ask(lambda *store: Interventions(*store).pause("load", paused=True))
+    calls_of(app).ask(lambda *store: Interventions(*store).pause("load", paused=True))
     sandbox.run()
     assert told == [("failed", ((2, 0, 2, 0, 0), [], ["Fatal: no"]))]
     assert app.batches.get("import").cancel() == (1, 0)
@@ -388,7 +389,7 @@ def test_members_that_have_ended_and_are_forgotten_are_not_enqueued_again(
     batch = a_batch().__enter__()
     batch.add(load.args(-1))  # and its producer dies
     sandbox.run()
-    assert app.ask(lambda *store: Interventions(*store).purge("load", ["import.0"])) == ["import.0"]
+    assert calls_of(app).ask(lambda *store: Interventions(*store).purge("load", ["import.0"])) == ["import.0"]
     for _ in range(3):  # so long its id is remembered
         sandbox.advance("11m")
         sandbox.run()
@@ -427,7 +428,7 @@ def test_a_dead_member_of_an_earlier_batch_is_no_member_until_it_is_purged_and_f
     sandbox.run_for("50h", every="10h")
     with pytest.raises(UsageError, match=OTHER):
         asyncio.run(enqueue_async(0))
-    app.ask(lambda *store: Interventions(*store).purge("load", ["import.0"]))
+    calls_of(app).ask(lambda *store: Interventions(*store).purge("load", ["import.0"]))
     with pytest.raises(UsageError, match=OTHER):  # it is remembered
         add_one()
     for _ in range(3):
@@ -495,16 +496,16 @@ def test_a_message_is_refused_if_a_queue_has_the_id_of_what_is_to_follow_it(sand
 def test_members_that_are_sent_again_after_a_lost_reply_count(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    enqueue = app.enqueue_messages
+    enqueue = calls_of(app).enqueue_messages
 
     def lose_reply(messages: Any, **options: Any) -> Any:
-        monkeypatch.setattr(app, "enqueue_messages", enqueue)
+        monkeypatch.setattr(calls_of(app), "enqueue_messages", enqueue)
         enqueue(messages, **options)
         sandbox.run()
         raise OutcomeUnknown([each.id for each in messages])
 
     with a_batch() as batch:
-        monkeypatch.setattr(app, "enqueue_messages", lose_reply)
+        monkeypatch.setattr(calls_of(app), "enqueue_messages", lose_reply)
         for number in range(300):
             with suppress(OutcomeUnknown):
                 batch.add(load.args(number))
@@ -814,4 +815,4 @@ def test_nobody_waits_for_a_batch_in_a_handler_and_nothing_is_added_in_a_callbac
     sandbox.advance(1)
     sandbox.run(raising=True)
     assert "start_batch" in str(problems[0])
-    del app.handlers["waits"]
+    del calls_of(app).handlers["waits"]

@@ -13,13 +13,14 @@ import pytest
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import BadData, OutcomeUnknown
 from pollconsumer.interface.api.batches.open_batch import PAGE, OpenBatch
-from pollconsumer.runtime.handling.batch_in_hand import BatchInHand
-from pollconsumer.runtime.new_batches import StartedBatch, new_batch
+from pollconsumer.runtime.handling.batch_in_hand import BatchInHand, StartedBatch
+from pollconsumer.runtime.new_batches import new_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pollconsumer.core.messages.message import NewMessage
+    from pollconsumer.store.queues.batches import NewBatch
 
     Threads = Callable[[Callable[[int], str]], list[str]]
 
@@ -87,9 +88,11 @@ def test_members_that_threads_add_have_each_a_number_and_all_are_sent(threads: T
 
 def test_members_that_threads_of_a_handler_add_to_a_batch_that_it_starts_have_each_a_number(threads: Threads) -> None:
     added = list[str]()
-    batch = StartedBatch(new_batch("b", None, None, None, None), lambda message: added.append(message.id))
+    at_end: list[Callable[[], NewBatch]] = []
+    given = new_batch("b", None, None, None, None)
+    batch = StartedBatch(given, list, lambda message: added.append(message.id), at_end)
     threads(lambda number: batch.add(load.args(number)))
-    assert (sorted(added), batch.closed().total) == (sorted(members(TIMES)), TIMES)
+    assert (sorted(added), at_end[0]().total) == (sorted(members(TIMES)), TIMES)
 
 
 def test_members_that_another_thread_of_a_member_adds_while_numbers_are_asked_for_have_others() -> None:

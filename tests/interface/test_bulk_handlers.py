@@ -21,6 +21,7 @@ from pollconsumer.runtime.session.bulk import bulk_caller
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records import rows
 from pollconsumer.testing import Launched, Sandbox, StopReason
+from tests.inner import registered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -535,9 +536,9 @@ def test_a_command_refuses_a_payload_that_does_not_fit(app: PollConsumer) -> Non
     @app.handler("index", bulk=3)
     def index(messages: list[Item[Entry]]) -> None: ...
 
-    check_arguments(index, {"path": "a", "size": 1})
+    check_arguments(registered(index), {"path": "a", "size": 1})
     with pytest.raises(BadData, match=re.escape("arguments of index: payload.size: ")):
-        check_arguments(index, {"path": "a", "size": "many"})
+        check_arguments(registered(index), {"path": "a", "size": "many"})
 
 
 def test_a_producer_is_refused_a_payload_that_does_not_fit(app: PollConsumer, sandbox: Sandbox) -> None:

@@ -19,6 +19,7 @@ from pollconsumer.core.messages.payloads import Malformed
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.records import rows
 from pollconsumer.testing import Sandbox
+from tests.inner import calls_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +71,7 @@ def everything(wire: Wire, _namespace: str) -> bytes:
 
 
 def seen_in_store(app: PollConsumer) -> bool:
-    return SECRET.encode() in app.ask(everything)
+    return SECRET.encode() in calls_of(app).ask(everything)
 
 
 def test_a_payload_and_its_result_are_unreadable_in_the_store_and_readable_here(
@@ -245,8 +246,8 @@ def test_a_launch_without_the_codec_leaves_it_for_one_that_has_it(app: PollConsu
     message = sandbox.message(handle)
     assert (seen, str(message.state), message.attempts) == ([], "scheduled", 0)
     assert "not begun: they are encoded, and PollConsumer() has no codec=" in (message.last_error or "")
-    del without.handlers["mail.send"]
-    app.handler("mail.send")(send.function)
+    del calls_of(without).handlers["mail.send"]
+    app.handler("mail.send")(send.__wrapped__)
     sandbox.run_for("3m")
     assert (seen, handle.state) == ([{"to": SECRET}], "completed")
 
@@ -255,7 +256,7 @@ def test_what_cannot_be_decoded_is_tried_again_then_a_dead_letter_that_keeps_its
     app: PollConsumer, sandbox: Sandbox
 ) -> None:
     handle = app.enqueue("mail.send", {"to": SECRET})
-    codec = app.codec
+    codec = calls_of(app).codec
     assert isinstance(codec, Flipping)
     codec.key = b"k2:"
 
@@ -285,7 +286,7 @@ def test_a_result_that_cannot_be_encoded_is_dropped_and_not_stored_in_plain_text
 
     @app.handler("mail.send")
     def send(to: str) -> str:
-        monkeypatch.setattr(app.codec, "encode", refuse)
+        monkeypatch.setattr(calls_of(app).codec, "encode", refuse)
         return to
 
     handle = send.enqueue(SECRET)

@@ -21,6 +21,7 @@ from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.writable import refuse_found_of_others
 from pollconsumer.runtime.system.start_limit import lift
 from pollconsumer.testing import Sandbox
+from tests.inner import calls_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -238,10 +239,10 @@ def test_an_installed_module_is_looked_up_from_the_current_directory_last(projec
 @pytest.mark.usefixtures("outside")
 def test_an_application_that_nothing_tells_where_warns_once(caplog: pytest.LogCaptureFixture, valkey: Server) -> None:
     app = PollConsumer()
-    app.beside = lambda: None
+    calls_of(app).beside = lambda: None
     settings = load_settings()
     settings.store = valkey.url
-    app._own_settings = settings  # noqa: SLF001  # no embedded server is started for it
+    calls_of(app)._own_settings = settings  # noqa: SLF001  # no embedded server is started for it
     app.enqueue("mail")
     app.enqueue("mail")
     warned = [record.getMessage() for record in caplog.records if "no config.toml" in record.getMessage()]
@@ -263,9 +264,9 @@ def test_applications_with_another_configuration_are_found(project: Path) -> Non
     for place in (project, project / "sub"):
         (place / "config.toml").write_text(OURS)
     app = PollConsumer()
-    app.beside = lambda: Beside((project,), os.geteuid())
+    calls_of(app).beside = lambda: Beside((project,), os.geteuid())
     other, same = (Settings(config=place / "config.toml") for place in (project / "sub", project))
     assert registry.other_configs(other) == [project / "config.toml"]
     assert registry.other_configs(same) == []
-    PollConsumer(namespace="elsewhere").beside = lambda: Beside((project / "sub",), os.geteuid())
+    calls_of(PollConsumer(namespace="elsewhere")).beside = lambda: Beside((project / "sub",), os.geteuid())
     assert registry.other_configs(same) == []

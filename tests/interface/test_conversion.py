@@ -29,6 +29,7 @@ from pollconsumer.interface.api.handler_options import _converting, _dumping
 from pollconsumer.runtime.handling.validation.argument_errors import MOST_CHARACTERS, BadArguments
 from pollconsumer.runtime.handling.validation.arguments import Arguments
 from tests.core.test_message import TEXT
+from tests.inner import calls_of, registered
 from tests.interface.results import RESULTS, Colour, Level, Line, Pair, Tree
 from tests.leaving_out import long
 
@@ -186,7 +187,7 @@ def test_what_is_enqueued_is_what_the_handler_is_called_with(
     handled: list[Any] = []
     sent: list[NewMessage] = []
 
-    monkeypatch.setattr(app, "enqueue_one", sent.append)
+    monkeypatch.setattr(calls_of(app), "enqueue_one", sent.append)
 
     @app.handler
     def ship(when: datetime, order: Order, urgent: bool = False) -> None:
@@ -195,7 +196,7 @@ def test_what_is_enqueued_is_what_the_handler_is_called_with(
     when = datetime(2030, 1, 1, 12, tzinfo=UTC)
     order = Order(number=UUID(int=7), lines=[Line("a", Decimal("1.50"))], placedOn=date(2029, 1, 1))
     ship.enqueue(when, order=order)
-    ship.definition.run(decode_payload(sent[0].payload), None)
+    registered(ship).definition.run(decode_payload(sent[0].payload), None)
     assert handled == [(when, order, False)]
 
 
@@ -518,7 +519,7 @@ def test_what_has_no_form_of_its_own_is_written_by_the_annotation_or_refused_wit
     def store(path: Path, some: set[int] = frozenset(), raw: bytes = b"", **spans: timedelta) -> None: ...  # type: ignore[assignment]
 
     sent: list[NewMessage] = []
-    app.enqueue_one = sent.append  # type: ignore[assignment,method-assign]
+    calls_of(app).enqueue_one = sent.append  # type: ignore[assignment,method-assign]
     store.enqueue(Path("/a"), {1}, late=timedelta(hours=1))
     assert decode_payload(sent[0].payload) == {"path": "/a", "some": [1], "late": "PT1H"}
     wrong: Any = store
@@ -601,11 +602,11 @@ HINTED = (
     (Pair, Pair(PEOPLE, 1)), (Typed, {"tags": PEOPLE}), (set[str] | int, PEOPLE), (tuple[set[str], ...], (PEOPLE,)),
 )
 app = PollConsumer()
-for hint, value in HINTED:
+for number, (hint, value) in enumerate(HINTED):
     def function(value): ...
     function.__annotations__["value"] = hint
-    handler = app.handler(f"h{len(app.handlers)}")(function)
-    print(handler.args(value=value).using(id="t").new_message()[2:4])
+    handler = app.handler(f"h{number}")(function)
+    print(handler.args(value=value).using(id="t").__message__()[2:4])
 """
 
 

@@ -39,13 +39,14 @@ if TYPE_CHECKING:
 
 HANDLERS = """
 from pollconsumer import PollConsumer
+from pollconsumer.interface.api.app import calls_of
 app = PollConsumer()
 @app.handler("ok", queue="mail")
 def ok(**_): pass
 @app.handler
 def other(): pass
 @app.handler
-def breaks(key): app.ask(lambda wire, _: wire.all([("DEL", key), ("SET", key, "x")]))
+def breaks(key): calls_of(app).ask(lambda wire, _: wire.all([("DEL", key), ("SET", key, "x")]))
 """
 CONFIG = """
 handlers = ["handlers_of_garbage"]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer import Context, PollConsumer
+from tests.inner import handler_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +28,7 @@ def adding(app: PollConsumer, given: Given) -> Callable[[], object]:
 
 def calling_back(app: PollConsumer, given: Given) -> Callable[[], object]:
     handler, to, headers = given
-    sent = app.handlers["first"].using(then=handler.args(to=to).using(headers=headers))
+    sent = handler_named(app, "first").using(then=handler.args(to=to).using(headers=headers))
     return sent.enqueue
 
 
@@ -46,15 +47,15 @@ CALLS: dict[str, Callable[[PollConsumer, Given], Callable[[], object]]] = {
     ),
     "chain": lambda app, given: app.chain(given[0].args(to=given[1]).using(headers=given[2])).enqueue,
     "link": lambda app, given: (
-        app.chain(app.handlers["first"].args(), given[0].args(to=given[1]).using(headers=given[2])).enqueue
+        app.chain(handler_named(app, "first").args(), given[0].args(to=given[1]).using(headers=given[2])).enqueue
     ),
     "failed of a chain": lambda app, given: (
-        app.chain(app.handlers["fail"].args(), failed=given[0].args(to=given[1]).using(headers=given[2])).enqueue
+        app.chain(handler_named(app, "fail").args(), failed=given[0].args(to=given[1]).using(headers=given[2])).enqueue
     ),
     "then": calling_back,
     "then of args": lambda app, given: _sending(
-        app.handlers["first"].args().using(then=given[0].args(to=given[1]).using(headers=given[2])),
-        app.handlers["first"],
+        handler_named(app, "first").args().using(then=given[0].args(to=given[1]).using(headers=given[2])),
+        handler_named(app, "first"),
     ),
     "member": adding,
     "recurrence": putting,
@@ -101,8 +102,8 @@ def test_a_follow_up_has_what_its_call_was_given(app: PollConsumer, sandbox: San
     def first(context: Context) -> None:
         to = ["ada"]
         context.enqueue("look", {"to": to})
-        batch = context.start_batch("b", then=app.handlers["look"].args(to=to))
-        batch.add(app.handlers["look"].args(to=to))
+        batch = context.start_batch("b", then=handler_named(app, "look").args(to=to))
+        batch.add(handler_named(app, "look").args(to=to))
         to.append("eve")
 
     first.enqueue()

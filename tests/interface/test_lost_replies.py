@@ -31,6 +31,7 @@ from pollconsumer.store.recurrences.recurrence_reader import RecurrenceReader
 from pollconsumer.store.server import known_queues
 from pollconsumer.web import LaunchEndpoint
 from tests.conftest import NAMESPACE, own_environment
+from tests.inner import calls_of
 from tests.store.acting import Launch, die
 from tests.store.relay import Dropping
 from tests.web.conftest import CONFIG, posted
@@ -62,10 +63,10 @@ class Acting:
         self.work = work
 
     def people(self, act: Callable[[Interventions], object]) -> object:
-        return self.app.ask(lambda *store: act(Interventions(*store)))
+        return calls_of(self.app).ask(lambda *store: act(Interventions(*store)))
 
     def pauses(self, act: Callable[[HandlerPauses], object]) -> object:
-        return self.app.ask(lambda *store: act(HandlerPauses(*store)))
+        return calls_of(self.app).ask(lambda *store: act(HandlerPauses(*store)))
 
     def batch(self, name: str, members: int = 3, **options: Any) -> tuple[str, bool]:
         with self.app.batch(name, then=self.work.args(9), **options) as batch:
@@ -99,7 +100,7 @@ class Acting:
             (fence,) = wire.all([("HGET", Keys(namespace).control(f"lease:{lineage}"), "fence")])
             return Leases(wire, namespace).break_(lineage, fence.decode())
 
-        return self.app.ask(breaking)
+        return calls_of(self.app).ask(breaking)
 
 
 def soon(awaitable: Awaitable[Any]) -> Any:
@@ -288,7 +289,7 @@ class Stage:
     def set(self) -> Acting:
         """An application with an idle connection."""
         self.between.hang_up()
-        self.acting.app._begin_anew()  # noqa: SLF001  its connections would be open until the end of the process
+        calls_of(self.acting.app)._begin_anew()  # noqa: SLF001  its connections would be open until the end of the process
         self.wire.all([("FLUSHALL",), *(("RESTORE", key, 0, value) for key, value in self._dumped)])
         self.acting = acting = Acting(self.between.url, self.config)
         self.between.drop(0, "")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pollconsumer import Backoff, Context, PollConsumer
 from pollconsumer.core.errors import BadData, ConfigurationError
+from tests.inner import calls_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -198,7 +199,7 @@ def test_an_unknown_policy_is_reported_and_the_default_delay_applies(
 
     app.retry_policy("gentel", Backoff())
     fail.using(retry="gentel").enqueue()
-    app.retry_policies.clear()  # those of a launch that has not registered it
+    calls_of(app).retry_policies.clear()  # those of a launch that has not registered it
     sandbox.run()
     assert len(delays) == 1
     assert delays[0] <= 1
@@ -413,7 +414,7 @@ def test_a_message_among_others_has_what_its_options_alone_make_of_it(
         sent.extend(messages)
         return []
 
-    app.enqueue_messages = keep  # type: ignore[method-assign]
+    calls_of(app).enqueue_messages = keep  # type: ignore[method-assign]
 
     @app.handler("look", queue="slow")
     def look(n: int) -> None: ...
@@ -431,6 +432,6 @@ def test_a_message_among_others_has_what_its_options_alone_make_of_it(
 
     def alone() -> list[NewMessage]:
         look.using(**of_all)
-        return [look.args(n).using(**{**of_all, **options}).new_message() for n, options in enumerate(of_each)]
+        return [look.args(n).using(**{**of_all, **options}).__message__() for n, options in enumerate(of_each)]
 
     assert made(together) == made(alone)

@@ -16,6 +16,7 @@ from pollconsumer.interface.settings.model import declared_fields
 from pollconsumer.interface.settings.names import variable
 from pollconsumer.testing import Sandbox
 from tests.core.test_text import is_harmless
+from tests.inner import calls_of
 from tests.interface.odd_values import LONG, ODD, WORDS
 
 if TYPE_CHECKING:
@@ -159,6 +160,6 @@ def test_a_period_is_a_number_of_seconds_or_text_wherever_it_is_given(config: Pa
         app.recurrences.put("put", every=period, handler="f")
         [put] = [each.recurrence for each in app.recurrences if each.recurrence and each.recurrence.name == "put"]
         sandbox.run()
-    [decorated] = [each.every for each in app.recurring.values()]
+    [decorated] = [each.every for each in calls_of(app).recurring.values()]
     [configured] = [each.every for each in load_settings(config).recurrences.values()]
     assert {parse_duration(str(each)) for each in (put.every, decorated, configured)} == {parse_duration(period)}

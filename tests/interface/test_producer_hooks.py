@@ -11,6 +11,7 @@ import pytest
 
 from pollconsumer import BadData, Context, Draft, PollConsumer, Refused
 from pollconsumer.core.errors import ConfigurationError
+from tests.inner import handler_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +43,7 @@ def test_a_hook_adds_headers_however_a_message_is_enqueued(
     def trace(draft: Draft) -> None:
         draft.headers.setdefault("trace", TRACE.get())
 
-    handler = app.handlers["look"]
+    handler = handler_named(app, "look")
 
     async def enqueue_all() -> None:
         TRACE.set("4")
@@ -82,9 +83,9 @@ def test_what_a_hook_raises_goes_to_the_caller_and_nothing_is_sent(
 
     ways: list[Callable[[int], object]] = [
         lambda more: app.enqueue("look", {"more": more}),
-        lambda more: app.handlers["look"].enqueue_many([{"more": 1}, {"more": more}]),
+        lambda more: handler_named(app, "look").enqueue_many([{"more": 1}, {"more": more}]),
         lambda more: asyncio.run(app.enqueue_async("look", {"more": more})),
-        lambda more: asyncio.run(app.handlers["look"].enqueue_many_async([{"more": more}])),
+        lambda more: asyncio.run(handler_named(app, "look").enqueue_many_async([{"more": more}])),
     ]
     for way in ways:
         with pytest.raises(Refused, match="more: 7; at most 6") as caught:

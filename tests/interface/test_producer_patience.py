@@ -13,6 +13,7 @@ from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.store_pool import CallPatience
 from pollconsumer.store.client.patience import STEP
 from pollconsumer.store.queues.producer import ENQUEUE_PAGE, ENQUEUE_PAGES
+from tests.inner import calls_of
 from tests.interface.away import Clock, Connection, application
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from tests.store.servers import Server
 
 
-def calls_of(app: PollConsumer) -> dict[str, Callable[[], object]]:
-    handle: Handle[None] = Handle("a", "default", app, duplicate=False)
+def each_call_of(app: PollConsumer) -> dict[str, Callable[[], object]]:
+    handle: Handle[None] = Handle("a", "default", calls_of(app), duplicate=False)
     return {
         "one": lambda: app.enqueue("x", queue="default"),
         "state": lambda: handle.state,
@@ -41,7 +42,7 @@ def test_a_store_that_accepts_and_never_answers_costs_the_patience(call: str, pa
 
     app = application(clock, patience, lambda: Connection(never))
     with pytest.raises(StoreUnreachable) as caught:
-        calls_of(app)[call]()
+        each_call_of(app)[call]()
     assert isinstance(caught.value, OutcomeUnknown) == (call == "one")
     assert patience <= clock.now <= patience + STEP
 
@@ -60,7 +61,7 @@ def test_a_store_that_nothing_listens_for_costs_the_patience(call: str) -> None:
 
     app = application(clock, 1.0, connect)
     with pytest.raises(StoreUnreachable) as caught:
-        calls_of(app)[call]()
+        each_call_of(app)[call]()
     assert not isinstance(caught.value, OutcomeUnknown)
     assert clock.now == 1.0
 
@@ -120,7 +121,7 @@ def test_a_conflict_in_a_later_round_trip_is_counted_from_the_first_message(valk
     messages = [app_message(n) for n in range(701)]
     app.enqueue("other", id="m650")
     with pytest.raises(Conflict) as caught:
-        app.enqueue_messages(messages)
+        calls_of(app).enqueue_messages(messages)
     assert (caught.value.id, caught.value.at) == ("m650", 650)
     assert caught.value.accepted == [f"m{n}" for n in range(len(caught.value.accepted))]
     assert len(caught.value.accepted) == 600

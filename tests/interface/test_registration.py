@@ -15,6 +15,7 @@ import pytest
 
 from pollconsumer import Context, PollConsumer, RetryPolicy
 from pollconsumer.core.errors import ConfigurationError
+from tests.inner import calls_of
 
 if TYPE_CHECKING:
     from pollconsumer.testing import Sandbox
@@ -68,7 +69,7 @@ def test_a_function_that_yields_is_no_handler_and_no_hook(app: PollConsumer, fun
     for register in (app.handler("x"), app.handler("x", isolation="process"), app.every("1h", name="x"), app.on_launch):
         with pytest.raises(ConfigurationError, match="a call of a function that yields runs nothing of it: have it"):
             register(function)
-    assert (app.handlers, app.recurring) == ({}, {})
+    assert (calls_of(app).handlers, calls_of(app).recurring) == ({}, {})
 
 
 class Calm:
@@ -303,7 +304,7 @@ def test_a_parameter_that_no_message_can_give_is_refused_with_what_to_write(
 ) -> None:
     with pytest.raises(ConfigurationError, match=said):
         app.handler("x")(function)
-    assert app.handlers == {}
+    assert calls_of(app).handlers == {}
 
 
 def test_such_names_with_a_type_of_their_own_are_arguments_like_any(app: PollConsumer, sandbox: Sandbox) -> None:
@@ -326,7 +327,7 @@ def test_what_cannot_be_called_is_refused_by_its_kind(app: PollConsumer, odd: An
     for decorate in (app.handler("x"), *[register] * (odd is not None)):
         with pytest.raises(ConfigurationError, match=r"^handler: a \w+; give a function; a method of a class once"):
             decorate(odd)
-    assert app.handlers == {}
+    assert calls_of(app).handlers == {}
 
 
 def test_decorators_that_are_put_together_say_what_to_leave_out(app: PollConsumer, sandbox: Sandbox) -> None:
@@ -356,7 +357,7 @@ def test_a_handler_that_recurs_has_no_parameter_that_nobody_gives(app: PollConsu
         @app.every("1h")
         def untyped(occurrence) -> None: ...  # type: ignore[no-untyped-def]
 
-    assert app.recurring == {}
+    assert calls_of(app).recurring == {}
 
 
 def test_a_sandbox_runs_nothing_within_a_coroutine(app: PollConsumer, sandbox: Sandbox) -> None:

@@ -21,6 +21,7 @@ from pollconsumer.interface.cli.messages.message_lines import line_message
 from pollconsumer.runtime.new_messages import Defaults, SendOptions
 from pollconsumer.store.queues.outbox_entry import read_entry
 from pollconsumer.web.received_message import enqueue_received
+from tests.inner import calls_of
 from tests.interface.odd_values import ODD
 
 if TYPE_CHECKING:
@@ -73,8 +74,8 @@ class Entrances:
         self.app = app
         self.handler = app.handler("f", queue="default")(lambda **_: None)
         self.sent: list[NewMessage] = []
-        self.own = OwnDefaults(app.settings())
-        monkeypatch.setattr(app, "enqueue_one", self._take)
+        self.own = OwnDefaults(calls_of(app).settings())
+        monkeypatch.setattr(calls_of(app), "enqueue_one", self._take)
         monkeypatch.setattr(command, "producer", lambda: self)
 
     def enqueue(self, messages: list[NewMessage]) -> list[tuple[str, bool]]:
@@ -96,13 +97,13 @@ class Entrances:
 
     def by_args(self, name: str, value: Any) -> NewMessage:
         args = self.handler.args().using(**BESIDE.get(name, {}), **{name: value})
-        return args.new_message()
+        return args.__message__()
 
     def by_line(self, name: str, value: Any) -> NewMessage:
         return line_message(self._json(name, value), self.own)
 
     def by_post(self, name: str, value: Any) -> NewMessage:
-        enqueue_received(self.app, self._json(name, value))
+        enqueue_received(calls_of(self.app), self._json(name, value))
         return self.sent.pop()
 
     def by_command(self, name: str, value: Any) -> NewMessage:

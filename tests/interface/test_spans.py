@@ -20,6 +20,7 @@ from pollconsumer.django import PollConsumerTask
 from pollconsumer.interface.api.handler_options import BulkOptions
 from pollconsumer.runtime.new_messages import SendOptions
 from pollconsumer.testing import Sandbox, State
+from tests.inner import calls_of, registered
 from tests.interface.api_page import GIVEN, OPTIONS
 
 FORMS: dict[str, Any] = {
@@ -73,7 +74,7 @@ def option(name: str) -> Callable[[Sandbox, PollConsumer, Any], float]:
         if name == "at_most":
             beside |= {"replace": True, "in_": 10}
         options: SendOptions = {name: span, **beside}  # type: ignore[misc]
-        message = app.handler("look")(lambda: None).args().using(**options).new_message()
+        message = app.handler("look")(lambda: None).args().using(**options).__message__()
         stored: dict[str, float] = {
             "in_": (message.delay or 0) / 1000,
             "key_lifetime": message.key_lifetime / 1000,
@@ -89,10 +90,11 @@ def option(name: str) -> Callable[[Sandbox, PollConsumer, Any], float]:
 def of_handler(name: str) -> Callable[[Sandbox, PollConsumer, Any], float]:
     def seconds(_: Sandbox, app: PollConsumer, span: Any) -> float:
         if name == "bulk_wait":
-            bulk: Any = app.handler("look", bulk=2, bulk_wait=span)(several)
-            return float(bulk.definition.bulk.wait)
+            bulk = registered(app.handler("look", bulk=2, bulk_wait=span)(several)).definition.bulk
+            assert bulk is not None
+            return bulk.wait
         options: Any = {name: span}
-        return float(getattr(app.handler("look", **options)(lambda: None).definition, name))
+        return float(getattr(registered(app.handler("look", **options)(lambda: None)).definition, name))
 
     return seconds
 
@@ -138,7 +140,7 @@ def lasting(app: PollConsumer) -> float:
 
 def every(_: Sandbox, app: PollConsumer, span: Any) -> float:
     app.every(span)(tick)
-    return parse_duration(app.recurring["tick"].every or 0)
+    return parse_duration(calls_of(app).recurring["tick"].every or 0)
 
 
 def tick() -> None: ...
@@ -217,7 +219,7 @@ LISTS = (
 )
 OF_MESSAGES = ("in_", "key_lifetime", "at_most", "expires", "timeout")
 CALLS: dict[str, Callable[[Sandbox, PollConsumer, Any], float]] = {
-    "PollConsumer, patience": lambda _, __, span: PollConsumer(patience=span)._pool.seconds,  # noqa: SLF001
+    "PollConsumer, patience": lambda _, __, span: calls_of(PollConsumer(patience=span))._pool.seconds,  # noqa: SLF001
     "PollConsumer.every, when": every,
     "PollConsumer.batch, expires": batch,
     "PollConsumer.messages, older_than": lambda _, app, span: app.messages(older_than=span)._selection.older_than or 0,  # noqa: SLF001

@@ -16,6 +16,7 @@ from pollconsumer.runtime.spool.intake import Intake
 from pollconsumer.runtime.spool.spool import Spool
 from pollconsumer.store.queues.producer import Producer
 from pollconsumer.web import LaunchEndpoint
+from tests.inner import calls_of, handler_named
 from tests.web.conftest import ENQUEUE_TOKEN, posted
 
 if TYPE_CHECKING:
@@ -56,15 +57,15 @@ def spooled(spool: Spool) -> list[NewMessage]:
 
 
 CALLS: dict[str, Callable[[PollConsumer], Any]] = {
-    "by handler": lambda app: [app.handlers["rec"].enqueue(n=1)],
-    "with options": lambda app: [app.handlers["rec"].using(priority=2, id="a").enqueue(n=1)],
+    "by handler": lambda app: [handler_named(app, "rec").enqueue(n=1)],
+    "with options": lambda app: [handler_named(app, "rec").using(priority=2, id="a").enqueue(n=1)],
     "by name": lambda app: [app.enqueue("rec", {"n": 1})],
-    "many": lambda app: app.handlers["rec"].enqueue_many([{"n": 1}, {"n": 2}]),
-    "async": lambda app: [asyncio.run(app.handlers["rec"].enqueue_async(n=1))],
+    "many": lambda app: handler_named(app, "rec").enqueue_many([{"n": 1}, {"n": 2}]),
+    "async": lambda app: [asyncio.run(handler_named(app, "rec").enqueue_async(n=1))],
     "async by name": lambda app: [asyncio.run(app.enqueue_async("rec", {"n": 1}))],
-    "many async": lambda app: asyncio.run(app.handlers["rec"].enqueue_many_async([{"n": 1}, {"n": 2}])),
+    "many async": lambda app: asyncio.run(handler_named(app, "rec").enqueue_many_async([{"n": 1}, {"n": 2}])),
     "with a callback": lambda app: [
-        app.handlers["rec"].using(then=app.handlers["rec"].args(n=2)).enqueue(n=1),
+        handler_named(app, "rec").using(then=handler_named(app, "rec").args(n=2)).enqueue(n=1),
     ],
 }
 
@@ -86,7 +87,7 @@ def test_without_a_spool_the_store_is_unreachable_and_nothing_is_written(tmp_pat
 
 
 def test_a_chain_is_spooled_as_its_first_link(away: PollConsumer, spool: Spool) -> None:
-    rec = away.handlers["rec"]
+    rec = handler_named(away, "rec")
     handle = away.chain(rec.args(n=1), rec.args(n=2)).enqueue()
     (first,) = spooled(spool)
     assert (handle.duplicate, handle.id) == (None, f"{first.id}+2")
@@ -94,15 +95,15 @@ def test_a_chain_is_spooled_as_its_first_link(away: PollConsumer, spool: Spool) 
 
 def test_members_of_a_batch_are_not_spooled(away: PollConsumer, spool: Spool) -> None:
     with pytest.raises(StoreUnreachable), away.batch("b") as batch:
-        batch.add(away.handlers["rec"].args(n=1))
+        batch.add(handler_named(away, "rec").args(n=1))
     with pytest.raises(StoreUnreachable):
-        away.enqueue_messages([away.handlers["rec"].args(n=1).new_message()], spools=False)
+        calls_of(away).enqueue_messages([handler_named(away, "rec").args(n=1).__message__()], spools=False)
     assert not spool.directory.exists()
 
 
 def test_a_unique_key_is_refused_in_one_line(away: PollConsumer, spool: Spool) -> None:
     with pytest.raises(StoreUnreachable, match=r"No such file.*; not spooled: only the store knows.*unique key$"):
-        away.handlers["rec"].using(key="k").enqueue(n=1)
+        handler_named(away, "rec").using(key="k").enqueue(n=1)
     assert not spool.directory.exists()
 
 
@@ -145,7 +146,7 @@ def test_of_many_messages_those_are_spooled_that_were_not_accepted(
     away: PollConsumer, spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answering(monkeypatch, accept_the_first)
-    handles = away.handlers["rec"].using(priority=1).enqueue_many([{"n": n} for n in range(3)])
+    handles = handler_named(away, "rec").using(priority=1).enqueue_many([{"n": n} for n in range(3)])
     assert [message.id for message in spooled(spool)] == [handle.id for handle in handles[1:]]
 
 
@@ -155,7 +156,7 @@ def test_an_error_of_the_spool_has_the_ids_of_all_that_was_accepted(
     answering(monkeypatch, accept_the_first)
     monkeypatch.setattr("pollconsumer.runtime.spool.spool.MOST_FILES", 1)
     with pytest.raises(StoreUnreachable, match="spool full") as caught:
-        away.handlers["rec"].using(priority=1).enqueue_many([{"n": n} for n in range(77)])
+        handler_named(away, "rec").using(priority=1).enqueue_many([{"n": n} for n in range(77)])
     assert len(caught.value.accepted) == 76
 
 
@@ -201,9 +202,9 @@ def test_an_unknown_outcome_keeps_its_ids_where_the_spool_fails(
     answering(monkeypatch, lost)
     spoil, said = UNUSABLE[spoiled]
     spoil(spool.directory)
-    many = [away.handlers["rec"].args(n=1).using(id=f"id{n}") for n in range(3)]
+    many = [handler_named(away, "rec").args(n=1).using(id=f"id{n}") for n in range(3)]
     with pytest.raises(OutcomeUnknown, match=f"; not spooled: .*{said}") as caught:
-        away.handlers["rec"].enqueue_many(many)
+        handler_named(away, "rec").enqueue_many(many)
     assert (caught.value.ids, caught.value.accepted) == (["id0", "id1", "id2"], [])
 
 
@@ -246,7 +247,7 @@ def test_the_command_line_says_both(
 
 
 def test_a_handle_waits_while_the_store_is_away(away: PollConsumer) -> None:
-    handle = away.handlers["rec"].enqueue(n=1)
+    handle = handler_named(away, "rec").enqueue(n=1)
     with pytest.raises(TimeoutError, match=f"message {handle.id} is still spooled after"):
         handle.wait(0.05)
     with pytest.raises(TimeoutError, match=f"message {handle.id} is still spooled after"):
@@ -278,8 +279,8 @@ def test_a_handle_waits_until_the_message_is_taken_in_and_has_ended(
     async def pause_async(_seconds: float) -> None:
         next(acts)()
 
-    monkeypatch.setattr(app, "pause", pause)
-    monkeypatch.setattr(app, "pause_async", pause_async)
+    monkeypatch.setattr(calls_of(app), "pause", pause)
+    monkeypatch.setattr(calls_of(app), "pause_async", pause_async)
     with pytest.raises(NotCompleted, match="is cancelled"):
         asyncio.run(handle.wait_async()) if in_task else handle.wait()
 
@@ -292,7 +293,7 @@ def test_a_message_that_was_seen_and_is_no_longer_kept_is_not_awaited_for_ever(
         answering(away, unreachable)
         handle = app.enqueue("rec", {"n": 1})
     app.enqueue("rec", {"n": 1}, id=handle.id)
-    monkeypatch.setattr(app, "pause", lambda _: valkey.wire().command("FLUSHALL"))
+    monkeypatch.setattr(calls_of(app), "pause", lambda _: valkey.wire().command("FLUSHALL"))
     with pytest.raises(NotFound):
         handle.wait("1m")
 

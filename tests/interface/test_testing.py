@@ -32,6 +32,7 @@ from pollconsumer.interface.testing import memory
 from pollconsumer.interface.testing.fake_store import FakeStore
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.testing import Launched, Sandbox, StopReason
+from tests.inner import calls_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -288,7 +289,7 @@ def test_raising_surfaces_what_was_unforeseen_and_settles_it_as_ever(
     assert sandbox.run().failed == 0
     with pytest.raises(TypeError, match=r"arguments of .*fail\(\): missing how; unexpected hwo; "):
         app.enqueue("fail", {"hwo": "bug"})
-    monkeypatch.delitem(app.handlers, "fail")  # a producer without its code
+    monkeypatch.delitem(calls_of(app).handlers, "fail")  # a producer without its code
     app.enqueue("fail", {"hwo": "bug"})
     monkeypatch.undo()
     with pytest.raises(Exception, match="bad_arguments"):
@@ -399,7 +400,7 @@ def test_messages_wait_in_a_span_until_a_pause_of_their_queue_ends(
 ) -> None:
     work = app.handler("work")(lambda: notes.note("worked"))
     work.enqueue()
-    app.ask(lambda *store: Interventions(*store).pause("default", paused=True, lasts_ms=2 * 3_600_000))
+    calls_of(app).ask(lambda *store: Interventions(*store).pause("default", paused=True, lasts_ms=2 * 3_600_000))
     assert sandbox.run_for("5h").handled == 1
     assert notes.made == [("worked", 2 * 3600 + 5)]  # a launch looks again after its idle time
 
@@ -508,7 +509,7 @@ def test_hooks_told_of_a_failure_enqueue_at_once_and_can_keep_no_checkpoint(
     app: PollConsumer, sandbox: Sandbox, notes: Notes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warnings: list[str] = []
-    monkeypatch.setattr(app.hooks, "_warn", lambda text, _: warnings.append(text))
+    monkeypatch.setattr(calls_of(app).hooks, "_warn", lambda text, _: warnings.append(text))
 
     def alert(context: Context, error: BaseException, *_: float) -> None:
         notes.note(context.enqueue("note", {"what": str(error)}, queue="alerts"))
@@ -678,7 +679,7 @@ def test_every_application_is_kept_from_its_store_and_has_it_back_afterwards(app
         assert sandbox.run().handled == 3
         assert {handle.state for handle in handles} == {"completed"}
     assert registry.stand_in is None
-    assert {app, other, inside} <= set(registry.apps)
+    assert {*map(calls_of, (app, other, inside))} <= {*registry.apps}
     with Sandbox(app) as sandbox, pytest.raises(NotFound):
         sandbox.message(handles[0])
     with Sandbox() as sandbox:

@@ -23,6 +23,7 @@ from pollconsumer.store import keyspace
 from pollconsumer.store.queues import producer
 from pollconsumer.store.queues.producer import Producer
 from tests.conftest import NAMESPACE
+from tests.inner import calls_of
 from tests.site import PATIENCE, wait_until
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Scene(NamedTuple):
 def idle_connections(scene: Scene) -> None:
     """Calls at one time each have a connection. Some of these are kept, the others closed."""
     app = PollConsumer(store=scene.valkey.url, namespace=NAMESPACE)
-    pool, together = app._pool, threading.Barrier(2 * MOST)  # noqa: SLF001
+    pool, together = calls_of(app)._pool, threading.Barrier(2 * MOST)  # noqa: SLF001
 
     def call() -> None:
         with pool.take():

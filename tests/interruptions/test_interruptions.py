@@ -14,6 +14,7 @@ from pollconsumer import PollConsumer, StoreUnreachable
 from pollconsumer.interface.api.call_thread import CallThread
 from pollconsumer.runtime.system import own_threads
 from tests.conftest import NAMESPACE
+from tests.inner import calls_of
 from tests.interface.away import Clock, Connection, application
 from tests.interruptions.__main__ import evict, interruptions
 from tests.leaving_out import long
@@ -125,7 +126,7 @@ def test_a_thread_of_asyncio_programs_that_was_thrown_out_is_replaced(monkeypatc
     monkeypatch.setattr(own_threads, "report", [lambda _: told.set()])
     app = application(Clock(), 1.0, lambda: Connection(lambda _: [b""]))
     asyncio.run(app.enqueue_async("x", queue="default"))
-    thread: CallThread = vars(app)["_threads"][0]
+    thread: CallThread = vars(calls_of(app))["_threads"][0]
     waiting: Any = vars(thread)["_waiting"]
     waiting.put(())  # what cannot be taken apart ends the thread
     assert not asyncio.run(asyncio.wait_for(app.enqueue_async("x", queue="default"), 90)).duplicate

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer import HandlerTimeout, PollConsumer, RetryIn
-from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.context import Context, LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.executors.executor import Attempt
 from pollconsumer.runtime.handling.executors.inline import InlineExecutor
@@ -19,6 +19,7 @@ from pollconsumer.runtime.handling.executors.threads import ThreadExecutor
 from pollconsumer.runtime.handling.outcome import Outcome, describe
 from pollconsumer.runtime.handling.validation.argument_errors import BadArguments
 from pollconsumer.runtime.new_messages import Defaults
+from tests.inner import calls_of
 from tests.site import PATIENCE
 
 if TYPE_CHECKING:
@@ -40,10 +41,10 @@ def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
 def handler(function: Callable[..., Any], **options: Any) -> Handler:
     app = PollConsumer()
     app.handler("h", **options)(function)
-    return app.handlers["h"].definition
+    return calls_of(app).handlers["h"].definition
 
 
-def start(executor: Executor, handler: Handler, context: Context | None = None, **payload: Any) -> None:
+def start(executor: Executor, handler: Handler, context: LaunchContext | None = None, **payload: Any) -> None:
     reservation: Any = None
     executor.start(Attempt(reservation, handler, payload, context))
 
@@ -58,7 +59,7 @@ def outcomes(executor: Executor, count: int = 1) -> list[Outcome]:
     return found
 
 
-def outcome_of(executor: Executor, handler: Handler, context: Context | None = None, **payload: Any) -> Outcome:
+def outcome_of(executor: Executor, handler: Handler, context: LaunchContext | None = None, **payload: Any) -> Outcome:
     start(executor, handler, context, **payload)
     return outcomes(executor)[0]
 
@@ -123,7 +124,7 @@ def test_a_context_has_the_deadline_of_the_timeout(executor: Executor) -> None:
         return context.time_left()
 
     situation = Situation(lambda began, limit=600.0: began + limit, lambda: False, lambda *_: None, Defaults)
-    context = Context(Delivery("n", "q", "id", "h", 1, 0, 1), situation)
+    context = LaunchContext(Delivery("n", "q", "id", "h", 1, 0, 1), situation)
     annotated: Any = left
     annotated.__annotations__["context"] = Context
     result = outcome_of(executor, handler(left, timeout="60s"), context).result

@@ -17,7 +17,7 @@ import pytest
 
 from pollconsumer.core.retry import Fatal, NotBegun
 from pollconsumer.interface.settings.load import ABOUT_MESSAGE, MESSAGE_VARIABLE
-from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.outcome import trace
 from pollconsumer.runtime.new_messages import Defaults
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 DELIVERY = Delivery("tests", "mail", "m1", "send", attempt=2, generation=1, fence=7)
 
 
-def context(delivery: Delivery = DELIVERY) -> Context:
-    return Context(
+def context(delivery: Delivery = DELIVERY) -> LaunchContext:
+    return LaunchContext(
         delivery, Situation(lambda began, limit=60.0: began + limit, lambda: False, lambda *_: None, Defaults)
     )
 

@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,9 @@ import pytest
 
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.users_code import answering
 from pollconsumer.runtime.handling import hooks as hooks_of_runtime
-from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.context import Context, LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.executors.executor import Attempt
 from pollconsumer.runtime.handling.executors.threads import ThreadExecutor
@@ -24,19 +26,21 @@ from pollconsumer.runtime.handling.handler import Handler, with_hooks
 from pollconsumer.runtime.handling.hooks import Crashed, Hooks, hooked_coroutine
 from pollconsumer.runtime.handling.interrupts.timeouts import limited
 from pollconsumer.runtime.new_messages import Defaults
+from tests.inner import calls_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from tests.site import Site
 
 
-def context() -> Context:
+def context() -> LaunchContext:
     situation = Situation(lambda began, limit=60.0: began + limit, lambda: False, lambda *_: None, Defaults)
-    return Context(Delivery("tests", "default", "m1", "h", 1, 0, 7), situation)
+    return LaunchContext(Delivery("tests", "default", "m1", "h", 1, 0, 7), situation)
 
 
-def unwanted() -> Context:
+def unwanted() -> LaunchContext:
     raise AssertionError("no context is needed")
 
 
@@ -52,7 +56,7 @@ class Log:
         return lambda *arguments: self.calls.append((name, *arguments))
 
     def handler(self, function: Callable[[], Any]) -> Handler:
-        def run(payload: dict[str, Any], _: Context | None) -> Any:
+        def run(payload: dict[str, Any], _: LaunchContext | None) -> Any:
             self.calls.append(("run", payload))
             return function()
 
@@ -86,16 +90,20 @@ def test_after_is_not_called_for_a_handler_that_raised(log: Log) -> None:
     assert [name for name, *_ in log.calls] == ["before", "run"]
 
 
+@pytest.mark.parametrize("within", [nullcontext, answering], ids=["program", "launch"])
 @pytest.mark.parametrize("kind", [ValueError, SystemExit, KeyboardInterrupt, GeneratorExit, RecursionError])
-def test_what_a_hook_raises_is_warned_of_in_a_line_and_changes_nothing(log: Log, kind: type[BaseException]) -> None:
+def test_what_a_hook_raises_is_warned_of_in_a_line_and_changes_nothing(
+    log: Log, kind: type[BaseException], within: Callable[[], AbstractContextManager[None]]
+) -> None:
     def bad(*_: Any) -> None:
         raise kind("of the hook")
 
     for hooks in (log.hooks.before, log.hooks.after, log.hooks.on_failure, log.hooks.on_dead):
         hooks += [bad, log.noting("good")]
-    assert with_hooks(log.handler(lambda: 42), log.hooks).handle({}, context()) == (None, 42)
-    log.hooks.failed(context, OSError(), 1.0)
-    log.hooks.dead(context, OSError())
+    with within():
+        assert with_hooks(log.handler(lambda: 42), log.hooks).handle({}, context()) == (None, 42)
+        log.hooks.failed(context, OSError(), 1.0)
+        log.hooks.dead(context, OSError())
     assert [name for name, *_ in log.calls] == ["good", "run", "good", "good", "good"]
     assert [warning.split()[:2] for warning in log.warnings] == [
         ["hook", "before"],
@@ -173,7 +181,7 @@ def test_the_time_that_a_hook_takes_is_none_of_its_handlers_timeout(log: Log, wh
     handler = with_hooks(handler._replace(run=limited(handler.run, 0.2), timeout=0.2), log.hooks)
     assert where(lambda: handler.handle({}, context())) == (None, 42)
 
-    async def run(_: dict[str, Any], __: Context | None) -> int:
+    async def run(_: dict[str, Any], __: LaunchContext | None) -> int:
         await asyncio.sleep(0)
         return 42
 
@@ -237,7 +245,7 @@ def test_context_variables_set_by_a_hook_reach_the_handler_and_no_other_message(
 
 
 def test_hooks_go_around_what_is_awaited_too(log: Log) -> None:
-    async def run(payload: dict[str, Any], _: Context | None) -> int:
+    async def run(payload: dict[str, Any], _: LaunchContext | None) -> int:
         await asyncio.sleep(0)
         log.calls.append(("run", payload))
         return 42
@@ -259,7 +267,7 @@ def test_an_application_registers_hooks_and_has_its_functions_back(app: PollCons
     assert app.after(after) is after
     assert app.on_failure(on_failure) is on_failure
     assert app.on_dead(on_dead) is on_dead
-    hooks = app.hooks
+    hooks = calls_of(app).hooks
     assert (hooks.before, hooks.after, hooks.on_failure, hooks.on_dead) == ([before], [after], [on_failure], [on_dead])
 
 
@@ -270,7 +278,7 @@ async def waiting(context: Context) -> None: ...
 def test_what_cannot_be_called_as_a_hook_is_refused(app: PollConsumer, hook: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"^hook: "):
         app.before(hook)
-    assert not app.hooks
+    assert not calls_of(app).hooks
 
 
 def test_hooks_watch_the_handlers_of_their_application_in_a_launch_and_of_no_other(site: Site) -> None:
@@ -302,15 +310,15 @@ def test_the_example_of_logging_in_the_documentation_does_what_it_says(
     exec(source, place)
     app: PollConsumer = place["app"]
     warned: list[str] = []
-    monkeypatch.setattr(app.hooks, "_warn", warned.append)
+    monkeypatch.setattr(calls_of(app).hooks, "_warn", warned.append)
     open_ones: dict[str, Any] = place["began"]
     seen: list[list[str]] = []
-    handler = with_hooks(Handler("h", lambda *_: seen.append(list(open_ones))), app.hooks)
+    handler = with_hooks(Handler("h", lambda *_: seen.append(list(open_ones))), calls_of(app).hooks)
     with caplog.at_level("INFO", "myapp"):
         assert handler.handle({}, context()).error is None
-        app.hooks.call("before", context())
-        app.hooks.failed(context, OSError("gone"), 3.0)
-        app.hooks.dead(context, Crashed("crashed: its process died"))
+        calls_of(app).hooks.call("before", context())
+        calls_of(app).hooks.failed(context, OSError("gone"), 3.0)
+        calls_of(app).hooks.dead(context, Crashed("crashed: its process died"))
     assert (seen, open_ones, warned) == ([["m1"]], {}, [])
     assert [record.levelname for record in caplog.records] == ["INFO", "INFO", "ERROR"]
     assert "again in 3 s" in caplog.text

@@ -11,7 +11,7 @@ import pytest
 
 from pollconsumer.core.errors import BadData, StoreUnreachable
 from pollconsumer.core.news.progress import Progress
-from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.runtime.session import progress_reporter
@@ -130,9 +130,9 @@ def test_what_could_not_be_stored_is_taken_along_with_the_end_unless_a_newer_one
 # What a handler may say
 
 
-def context(reports: list[Progress]) -> Context:
+def context(reports: list[Progress]) -> LaunchContext:
     delivery = Delivery("n", "q", "id", "h", 1, 0, 1)
-    return Context(
+    return LaunchContext(
         delivery,
         Situation(
             lambda began, limit=60.0: began + limit,

@@ -15,7 +15,7 @@ import pytest
 from pollconsumer import Fatal, HandlerTimeout, PollConsumer, RetryIn
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.users_code import TimeIsUp
-from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.executors.executor import Attempt
 from pollconsumer.runtime.handling.executors.threads import ThreadExecutor
@@ -266,7 +266,7 @@ def test_the_deadline_that_a_handler_sees_is_that_of_its_limit_but_where_the_pla
     delivery = Delivery("n", "q", "id", "h", 1, 0, 1)
     end = LaunchEnd(LaunchProgress().flight, stop_before=120.0, grace=10.0, handler_limit=300.0, bounded=bounded)
     ends_by = partial(end.ends_by, limit=end.limit(timeout))
-    context = Context(delivery, Situation(ends_by, lambda: False, lambda *_: None, Defaults, clock))
+    context = LaunchContext(delivery, Situation(ends_by, lambda: False, lambda *_: None, Defaults, clock))
     Handler("h", lambda *_: None, timeout=timeout).handle({}, context)
     assert (context.deadline, context.time_left()) == (100 + left, left)
 

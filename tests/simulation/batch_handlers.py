@@ -36,7 +36,7 @@ class Sent(NamedTuple):
         given: dict[str, Any] = self._asdict()
         return {name: given[name] for name in ("queue", "seconds", "fails", "until", "grows")}
 
-    def new_message(self) -> NewMessage:
+    def __message__(self) -> NewMessage:
         return new_message(self.handler, self.payload, **{"queue": self.queue, **self.options})
 
     def follow_up(self, message_id: str) -> dict[str, str]:

@@ -191,7 +191,7 @@ class BatchProducer:
         def begin(process: Process) -> None:
             self.history.batches.append(noted)
             for number, member in enumerate(members):
-                message = member.new_message()._replace(id=f"{self.name}.{number}")
+                message = member.__message__()._replace(id=f"{self.name}.{number}")
                 operations.append(self._note(message))
             self._start(f"who looks after {self.name}", 0.0, partial(self._look_after, visits))
             if dies is not None:
@@ -204,19 +204,19 @@ class BatchProducer:
 
     def _make_chain(self) -> Callable[[Process], None]:
         chain = self._links(self.name, id=self.name)
-        return lambda process: self._enqueue(process, chain.new_message())
+        return lambda process: self._enqueue(process, chain.__message__())
 
     def _make_one(self) -> Callable[[Process], None]:
         queues = {name: self._queue() for name in ("then", "failed")}
         self.history.followed.append(Followed(self.name, (), queues))
         drawn = self._drawn("member")
         called = {name: Sent("callback", queue) for name, queue in queues.items()}
-        message = drawn._replace(options={**drawn.options, **called, "id": self.name}).new_message()
+        message = drawn._replace(options={**drawn.options, **called, "id": self.name}).__message__()
         return lambda process: self._enqueue(process, message)
 
     def _start_batch(self) -> Callable[[Process], None]:
         drawn = self._drawn("starts", grows=self.chance.randint(1, MOST_MEMBERS))
-        message = drawn._replace(options={**drawn.options, "id": self.name}).new_message()
+        message = drawn._replace(options={**drawn.options, "id": self.name}).__message__()
         return lambda process: self._enqueue(process, message)
 
     def _enqueue(self, process: Process, message: NewMessage) -> None:

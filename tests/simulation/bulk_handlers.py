@@ -15,7 +15,7 @@ from tests.faults.recording import digest
 from tests.simulation.batch_handlers import PutOff
 
 if TYPE_CHECKING:
-    from pollconsumer.runtime.handling.context import Context
+    from pollconsumer.runtime.handling.context import LaunchContext
     from pollconsumer.runtime.handling.outcome import CallOutcomes
     from tests.simulation.hosts.process import Process
     from tests.simulation.hosts.world import Actor
@@ -59,7 +59,7 @@ def bulk_handler(installation: Installation, process: Process, name: str, **opti
 
     call = calling_bulk(end_each, BulkArguments(end_each, converting), asynchronous=False)
 
-    def run(payload: dict[str, Any], context: Context | None) -> CallOutcomes:
+    def run(payload: dict[str, Any], context: LaunchContext | None) -> CallOutcomes:
         messages, running = payload[MESSAGES], world.running
         began[running] = len(executions)
         executions.extend(

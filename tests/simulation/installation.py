@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from pollconsumer.core.news.events import Event
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.core.window import StopReason
-    from pollconsumer.runtime.handling.context import Context
+    from pollconsumer.runtime.handling.context import Context, LaunchContext
     from pollconsumer.runtime.handling.executors.executor import Attempt
     from pollconsumer.runtime.handling.outcome import Outcome
     from pollconsumer.runtime.launch.held import Launch
@@ -116,7 +116,7 @@ class OneSlot:
     def inline(self) -> Inline:
         return self
 
-    def turning(self, handler: Handler) -> Callable[[dict[str, Any], Context | None], Outcome]:
+    def turning(self, handler: Handler) -> Callable[[dict[str, Any], LaunchContext | None], Outcome]:
         return handler.handle
 
     def stay(self, handlers: Collection[Handler]) -> None:
@@ -280,7 +280,7 @@ class Installation:
         soon = Backoff(first="50ms", factor=1, most="50ms", jitter=0)
 
         def handler(name: str, act: Callable[[Process, Context, dict[str, Any]], Any], **options: Any) -> Handler:
-            def run(payload: dict[str, Any], context: Context | None) -> Any:
+            def run(payload: dict[str, Any], context: LaunchContext | None) -> Any:
                 assert context is not None
                 state = (context.state or {}).get("done", 0)
                 return self._execute(process, context, payload, partial(act, process, context, payload), state)
@@ -291,7 +291,7 @@ class Installation:
             attempts = 1 if options.get("at_most_once") else MAX_ATTEMPTS
             return {"max_attempts": attempts, "retry": soon, **options}
 
-        def run_bare(payload: dict[str, Any], _: Context | None) -> Any:
+        def run_bare(payload: dict[str, Any], _: LaunchContext | None) -> Any:
             in_hand = self._flights[process].in_hand()
             reservation = next(each for each in in_hand if each.name == payload["id"])
             return self._execute(process, reservation, payload, partial(behave, process, reservation, payload))

@@ -19,6 +19,7 @@ from pollconsumer.store.queues.producer import ENQUEUE_BYTES, ENQUEUE_PAGE, ENQU
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.safety.strict_producer import StrictProducer
 from tests.conftest import NAMESPACE
+from tests.inner import calls_of
 from tests.store.acting import QUEUE, Launch, Looking, message, names
 from tests.store.servers import snapshot
 from tests.store.test_enqueue_new import STEPS, AllHaveIt, Hasty, History, losing_replies, scripts_sent
@@ -154,7 +155,7 @@ def test_many_calls_of_a_handler_without_options_take_the_short_way(
     def handler(n: int) -> None:
         raise AssertionError(n)
 
-    monkeypatch.setattr(app, "_pool", StorePool(lambda _: store.producer, 1.0))
+    monkeypatch.setattr(calls_of(app), "_pool", StorePool(lambda _: store.producer, 1.0))
     store.enqueue([message("first")])
     sent = scripts_sent(store.producer, monkeypatch)
     handles = app.handler(queue=QUEUE)(handler).using(**options).enqueue_many([{"n": n} for n in range(MOST + 1)])

@@ -22,6 +22,7 @@ from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.cluster.cluster_address import ClusterAddress, Node
 from pollconsumer.store.cluster.topology import Topology
 from pollconsumer.store.reading import messages
+from tests.inner import calls_of
 from tests.store.relay import Listening
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def asked(url: str) -> None:
             ask()
         except PollConsumerError as error:
             check(error)
-    vars(vars(app)["_pool"])["_idle"].clear()  # closes them
+    vars(vars(calls_of(app))["_pool"])["_idle"].clear()  # closes them
 
 
 @settings(max_examples=25, deadline=None)
@@ -133,11 +134,11 @@ def test_an_argument_that_cannot_be_sent_is_no_word_of_the_server(url: str, sayi
     saying.said, saying.greets = b"+OK\r\n", True
     app = PollConsumer(store=url, namespace="malformed", patience="1s")
     if connected:
-        assert app.ask(lambda wire, _: wire.command("ECHO", "a")) == b"OK"
+        assert calls_of(app).ask(lambda wire, _: wire.command("ECHO", "a")) == b"OK"
     with pytest.raises(UnicodeEncodeError):
-        app.ask(lambda wire, _: wire.command("ECHO", "\ud800"))
-    assert app.ask(lambda wire, _: wire.command("ECHO", "a")) == b"OK"
-    vars(vars(app)["_pool"])["_idle"].clear()
+        calls_of(app).ask(lambda wire, _: wire.command("ECHO", "\ud800"))
+    assert calls_of(app).ask(lambda wire, _: wire.command("ECHO", "a")) == b"OK"
+    vars(vars(calls_of(app))["_pool"])["_idle"].clear()
 
 
 @pytest.mark.parametrize("error", [TypeError, ValueError, KeyError, IndexError, AttributeError, ZeroDivisionError])

@@ -6,6 +6,8 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from tests.site import Site
     from tests.store.servers import Server
@@ -13,7 +15,9 @@ if TYPE_CHECKING:
 HANDLERS = """
 import os
 from pathlib import Path
-from pollconsumer import Context, Fatal, PollConsumer
+from pollconsumer import Context, Fatal, NotFound, PollConsumer
+from pollconsumer.interface.api.app import calls_of
+from pollconsumer.store.keyspace import Keys
 
 app = PollConsumer()
 
@@ -45,6 +49,18 @@ def asks(context: Context) -> None:
     batch = context.batch
     counts = [batch.total, batch.completed, batch.dead, batch.cancelled, batch.expired]
     note(f"{context.handler} {batch.index} {batch.state} {counts}")
+
+def misses(context: Context) -> None:
+    gone = [Keys("pollconsumer").queue("default", name) for name in ("batches", "batch_members", "batch_instants")]
+    calls_of(app).ask(lambda wire, _: wire.command("DEL", *gone))
+    batch = context.batch
+    for ask in (batch.status, lambda: [*batch.results()], batch.cancel, lambda: batch.add(brief.args())):
+        try:
+            ask()
+        except NotFound as error:
+            note(str(error).replace(batch.id, "ID"))
+
+misses_here, misses_apart = app.handler("misses_here")(misses), app.handler("misses_apart", isolation="process")(misses)
 
 asks_here, asks_apart = app.handler("asks_here")(asks), app.handler("asks_apart", isolation="process")(asks)
 
@@ -96,6 +112,16 @@ def test_a_member_reads_its_batch_in_a_process_of_its_own_as_in_the_launch(site:
     for _ in members:  # a launch each: what ended before is counted
         assert site.command("run", "--max-messages", "1").returncode == 0
     assert site.notes() == ["asks_apart 2 closed [4, 1, 1, 0, 0]", "asks_here 3 closed [4, 2, 1, 0, 0]"]
+
+
+@pytest.mark.parametrize("handler", ["misses_here", "misses_apart"])
+def test_a_batch_that_is_forgotten_is_missed_in_a_process_of_its_own_as_in_the_launch(site: Site, handler: str) -> None:
+    (site.directory / "handlers.py").write_text(HANDLERS)
+    produced = f"from handlers import *\nwith app.batch() as batch: batch.add({handler}.args())"
+    assert site.start_program([sys.executable, "-c", produced]).communicate() == ("", "")
+    assert site.command("run", "--max-messages", "1").returncode == 0
+    kept, ended = "an ended batch is kept for two days", "it has ended, and is no longer kept"
+    assert site.notes() == [f"no such batch: ID; {why}" for why in (kept, kept, kept, ended)]
 
 
 def test_a_batch_that_is_moved_to_another_server_goes_on_there(site: Site, valkey: Server) -> None:

@@ -23,7 +23,7 @@ from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.isolation.child import Handed
 from pollconsumer.interface.assembly.isolation.launch_side import isolating
 from pollconsumer.interface.settings.load import load_settings
-from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.outcome import Outcome, trace, why_dropped
@@ -39,7 +39,7 @@ HANDLERS = '''
 import asyncio, ctypes, os, re, signal, subprocess, sys, time
 from pathlib import Path
 from pollconsumer import Backoff, Fatal, HandlerTimeout, PollConsumer, RetryIn, Yield
-from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.context import Context, LaunchContext
 
 app = PollConsumer()
 HERE = Path(__file__).parent
@@ -433,7 +433,7 @@ class Given:
         situation = Situation(
             lambda began, limit=60.0: began + limit, cancelled, lambda _, state: save(state), defaults_of
         )
-        self.context = Context(delivery, situation)
+        self.context = LaunchContext(delivery, situation)
 
 
 def test_what_a_handler_enqueues_checkpoints_and_returns_comes_back(handlers: Mapping[str, Handler]) -> None:

@@ -48,8 +48,11 @@ class Producer:
             handler: str
             payload: dict[str, Any]
 
-            def new_message(self) -> Any:
+            def __message__(self) -> Any:
                 return new_message(self.handler, self.payload)
+
+            def new_message(self) -> Any:  # as earlier versions call it
+                return self.__message__()
 
         names = [f"{self._source}.{number}" for number in numbers]
         names += [f"{names[-1]}+2", f"{self._source}:ended"]

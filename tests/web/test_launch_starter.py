@@ -15,6 +15,7 @@ import redis
 from pollconsumer import PollConsumer
 from pollconsumer.runtime.launch.frame import END_BUDGET
 from pollconsumer.web import LaunchEndpoint, launch_child, launch_starter
+from tests.inner import calls_of
 from tests.site import PATIENCE, wait_until
 from tests.web.conftest import ENQUEUE_TOKEN, TOKEN, request_of
 
@@ -200,7 +201,7 @@ def test_the_launch_finds_what_the_application_has_and_no_token(
     launched(endpoint)
     environment: dict[str, str] = json.loads((config.parent / "environment").read_text())
     ours = {name: value for name, value in environment.items() if name.startswith("POLLCONSUMER_")}
-    store, namespace = app.place
+    store, namespace = calls_of(app).place
     assert ours == {
         "POLLCONSUMER_CONFIG": str(config),
         "POLLCONSUMER_STORE": store,

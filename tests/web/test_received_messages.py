@@ -15,6 +15,7 @@ from pollconsumer.core.messages.payloads import MAX_PAYLOAD_BYTES
 from pollconsumer.runtime.new_messages import SendOptions
 from pollconsumer.web import LaunchEndpoint
 from pollconsumer.web.received_message import KEYS
+from tests.inner import calls_of
 from tests.web.conftest import ENQUEUE_TOKEN, posted, request_of
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ def test_what_code_of_the_site_raises_is_the_sites_fault(
     if given == "hook":
         app.before_enqueue(Broken(error).encode)
     else:
-        app.codec = Broken(error)
+        calls_of(app).codec = Broken(error)
     fault = {"error": "refused by the configuration; see the log"}
     assert told(endpoint, {"handler": "mail.send", "payload": {"to": "a"}}) == (500, fault)
 

@@ -9,6 +9,7 @@ import pytest
 
 from pollconsumer.web import launch_starter
 from pollconsumer.web.web_exchange import WebAnswer
+from tests.inner import calls_of
 from tests.web.conftest import ENQUEUE_TOKEN, TOKEN, request_of
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def test_where_no_token_is_set_every_request_is_refused(
     assert answered.status == 403
     assert b"unset" in answered.content()
     assert not started
-    assert app.settings().web.token is None
+    assert calls_of(app).settings().web.token is None
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])

@@ -28,7 +28,7 @@ from pollconsumer.django.task_backend.framework import (
 )
 from pollconsumer.django.task_backend.result import new_result, stored_result
 from pollconsumer.django.task_backend.task import MODULE, PollConsumerTask, options_of, task_at
-from pollconsumer.interface.api.app import PollConsumer
+from pollconsumer.interface.api.app import PollConsumer, calls_of
 from pollconsumer.interface.api.handler_options import HandlerOptions, check_options
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.settings.model import Settings
@@ -52,6 +52,7 @@ class PollConsumerBackend(BaseTaskBackend):
         super().__init__(alias, params)
         # The framework makes a backend for each thread; they share a connection.
         self.app = _application(**{name: value for name, value in self.options.items() if name in OF_PRODUCERS})
+        self._calls = calls_of(self.app)
         self.handler_options = {name: value for name, value in self.options.items() if name not in OF_PRODUCERS}
         self._on_commit = bool(params.get("ENQUEUE_ON_COMMIT"))
 
@@ -91,7 +92,7 @@ class PollConsumerBackend(BaseTaskBackend):
         if self._on_commit:  # a transaction belongs to the thread that makes blocking calls
             return await sync_to_async(self.enqueue)(task, args, kwargs)
         message, result = self._prepared(task, args, kwargs)
-        await self.app.enqueue_one_async(message)
+        await self._calls.enqueue_one_async(message)
         await task_enqueued.asend_robust(type(self), task_result=result)
         return result
 
@@ -114,19 +115,19 @@ class PollConsumerBackend(BaseTaskBackend):
         return message, new_result(task, message.id, self.alias, **known)
 
     def _send(self, message: NewMessage, result: TaskResult[Any]) -> None:
-        self.app.enqueue_one(message)
+        self._calls.enqueue_one(message)
         task_enqueued.send_robust(type(self), task_result=result)  # what a receiver raises changes nothing
 
     def get_result(self, result_id: str) -> TaskResult[Any]:
         """The result of the message with this id. TaskResultDoesNotExist for an unknown id, one that is no longer kept,
         and a message of no task."""
         with _missing():
-            return self._result(self.app.look(None, result_id))
+            return self._result(self._calls.look(None, result_id))
 
     async def aget_result(self, result_id: str) -> TaskResult[Any]:
         """The same as ``get_result``, without blocking the event loop."""
         with _missing():
-            return self._result(await self.app.look_async(None, result_id))
+            return self._result(await self._calls.look_async(None, result_id))
 
     def _result(self, message: Message) -> TaskResult[Any]:
         if (task := task_at(message.handler)) is None:

@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
-from pollconsumer.core.errors import CannotCreate, ConfigurationError, StoreUnreachable
+from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.lifecycle import State, StateName
-from pollconsumer.core.messages.message import Codec, NewMessage, check_handler
+from pollconsumer.core.messages.message import Codec, check_handler
 from pollconsumer.core.notation.timespan import Span
-from pollconsumer.core.retry import ErrorPolicy, RetryPolicy
 from pollconsumer.interface.api import slips
+from pollconsumer.interface.api.app_calls import AppCalls
 from pollconsumer.interface.api.batches.batch_calls import BatchCalls
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.handler_function import HandlerFunction
@@ -21,7 +21,6 @@ from pollconsumer.interface.api.handler_options import (
     Retrying,
     aliases_of,
     arguments_of,
-    check_codec,
     check_options,
     handler_of,
     policy_of,
@@ -32,14 +31,10 @@ from pollconsumer.interface.api.handler_options import (
 )
 from pollconsumer.interface.api.hook_registration import HookRegistration
 from pollconsumer.interface.api.register import BulkRegister, Register
-from pollconsumer.interface.api.registry import Application, RegisteredHandler, registry
-from pollconsumer.interface.logs.logs import warn_of_users_code
-from pollconsumer.interface.settings.model import RecurrenceSettings
+from pollconsumer.interface.api.registry import RegisteredHandler, registry
 from pollconsumer.interface.settings.values import parse_timeout, parse_word, read_period
 from pollconsumer.runtime.handling.context import Context
-from pollconsumer.runtime.handling.hooks import Hooks
-from pollconsumer.runtime.new_messages import Defaults, SendOptions, milliseconds, new_message, refuse_unknown
-from pollconsumer.store.queues.producer import Producer
+from pollconsumer.runtime.new_messages import SendOptions, milliseconds
 
 if TYPE_CHECKING:
     from pollconsumer.interface.api.message_set import Messages
@@ -53,7 +48,7 @@ PATIENCE = 5.0
 """Seconds for which a call is repeated while the store does not answer."""
 
 
-class PollConsumer(BatchCalls, HookRegistration, Application):
+class PollConsumer(BatchCalls, HookRegistration):
     """Handlers, and the store of their messages.
 
     Settings are those of the command that imports the module, else read from the environment, a file and defaults. The
@@ -82,19 +77,9 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
         patience: Span = PATIENCE,
         codec: Codec | None = None,
     ) -> None:
-        super().__init__(config, store, namespace, seconds_of("patience", patience, parse_timeout))
-        self.codec = check_codec(codec)
-        self.queues: set[str] = set()
-        """Queues that launches serve in addition to those of its handlers."""
-        self.handlers: dict[str, HandlerFunction[..., ..., Any, Any]] = {}
-        """Handlers by name, and by each alias."""
-        self.recurring: dict[str, RecurrenceSettings] = {}
-        """The recurrences of `every`, by name."""
-        self.retry_policies: dict[str, RetryPolicy | ErrorPolicy] = {}
-        """Retry policies, by the name that a message gives as ``retry``."""
-        self.hooks = Hooks(warn_of_users_code)
-        self._warned_of: set[str] = set()
-        registry.add(self)
+        self._calls = AppCalls(config, store, namespace, seconds_of("patience", patience, parse_timeout), codec)
+        self._hooks = self._calls.hooks
+        registry.add(self._calls)
 
     @overload
     def handler(
@@ -129,25 +114,25 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
         """
         if name is not None and not isinstance(name, str):
             return self.handler()(name)
-        checked = check_options(cast("HandlerOptions", options))
+        calls, checked = self._calls, check_options(cast("HandlerOptions", options))
         aliases, upgrade = aliases_of(options.get("aliases", ())), upgrade_of(options.get("upgrade"))
 
         def register(function: Any) -> HandlerFunction[..., ..., Any, Any]:
             if isinstance(function, HandlerFunction):
-                function = function.function  # it gets a second name
+                function = function.__wrapped__  # it gets a second name
             elif not callable(function):
                 fix = "give a function; a method of a class once that is defined, as in app.handler(Mail.send)"
                 raise ConfigurationError("handler", f"a {type(function).__name__}", fix)
             chosen = check_handler(name or getattr(function, "__name__", None))
             for each in (chosen, *aliases):
-                if each in self.handlers:
-                    refuse_second(each, self.handlers[each].function, function)
-            arguments = arguments_of(function, upgrade, self.codec, is_bulk=checked["bulk"] is not None)
-            own = {"policies": self.retry_policies, "codec": self.codec}
-            handler = handler_of(chosen, function, arguments, checked | own)
-            registered: HandlerFunction[..., ..., Any, Any] = HandlerFunction(self, handler, function, arguments)
-            self.handlers |= dict.fromkeys((chosen, *aliases), registered)
-            return registered
+                if each in calls.handlers:
+                    refuse_second(each, calls.handlers[each].function, function)
+            arguments = arguments_of(function, upgrade, calls.codec, is_bulk=checked["bulk"] is not None)
+            own = {"policies": calls.retry_policies, "codec": calls.codec}
+            definition = handler_of(chosen, function, arguments, checked | own)
+            registered = RegisteredHandler(definition, function, arguments, calls.hooks)
+            calls.handlers |= dict.fromkeys((chosen, *aliases), registered)
+            return HandlerFunction(calls, registered)
 
         return register
 
@@ -157,9 +142,9 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
         from pollconsumer.core.messages.message_options import check_policy_name
 
         checked = policy_of(policy)
-        if check_policy_name(name) in self.retry_policies:
+        if check_policy_name(name) in self._calls.retry_policies:
             raise ConfigurationError("retry policy registered twice", name, "give one of them another name")
-        self.retry_policies[name] = checked
+        self._calls.retry_policies[name] = checked
 
     def every(
         self,
@@ -192,13 +177,14 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
         rule = {"cron" if is_cron else "every": read_period(when)}
 
         def register(function: Any) -> Any:
-            registered: HandlerFunction[..., ..., Any, Any] = self.handler(name, **options)(function)
-            chosen = registered.definition.name
+            handler = self.handler(name, **options)(function)
+            chosen = name or handler.__name__
+            registered = self._calls.handlers[chosen]
             given = {"occurrence"} if registered.definition.takes_occurrence else set()
             if missing := registered.arguments.required - given:
                 what = f"every, parameter {min(missing)} of {chosen}"
                 raise ConfigurationError(what, None, "an occurrence has no arguments: give it a default")
-            self.recurring[chosen] = recurrence_of(
+            self._calls.recurring[chosen] = recurrence_of(
                 registered.definition,
                 missed=missed,
                 overlap=overlap,
@@ -209,7 +195,7 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
                 enabled=enabled,
                 ping=ping,
             )
-            return registered
+            return handler
 
         return register
 
@@ -221,15 +207,8 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
         ValueError or TypeError for an invalid message, OutcomeUnknown if the reply was lost, StoreUnreachable;
         Conflict, a ValueError, if ``id`` belongs to a message with another handler or payload.
         """
-        return self.enqueue_one(self.new_message(handler, {} if payload is None else payload, **options))
-
-    def new_message(self, handler: str, payload: Mapping[str, Any], **options: Unpack[SendOptions]) -> NewMessage:
-        """The message that `enqueue` sends, before the hooks and the codec. Raises as `enqueue` for an invalid one."""
-        message = self._message(handler, payload, options)
-        defaults = self.defaults_of(handler)
-        if options.get("queue") is None:
-            message = message._replace(queue=defaults.queue)
-        return defaults.rated(message)
+        calls = self._calls
+        return calls.enqueue_one(calls.new_message(handler, {} if payload is None else payload, **options))
 
     async def enqueue_async(
         self, handler: str, payload: Mapping[str, Any] | None = None, **options: Unpack[SendOptions]
@@ -238,81 +217,25 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
 
         If it is cancelled, the message is not enqueued, or may be if it was already being sent.
         """
-        message = self._message(handler, {} if payload is None else payload, options)
-        if self.hooks.before_enqueue:
-            message = self._drafted(message)  # in the caller's task: a hook may look for its trace
-
-        def placed() -> NewMessage:
-            defaults = self.defaults_of(handler)
-            rated = self._coded(defaults.rated(message))
-            return rated._replace(queue=defaults.queue) if options.get("queue") is None else rated
-
-        def call(store: Producer) -> Handle[Any]:
-            given = placed()
-            entry = store.enqueue_one(given)
-            return Handle(entry.id, given.queue, self, duplicate=entry.duplicate)
-
-        try:
-            return await self._make_async(call)
-        except (StoreUnreachable, CannotCreate) as error:
-            return (await self._spooled_async([placed()], error))[0]
-
-    def _message(self, handler: str, payload: Mapping[str, Any], options: SendOptions) -> NewMessage:
-        """A message, checked by what is known of its handler in this process."""
-        if not isinstance(handler, str):
-            slips.refuse_handler_object(handler)
-        known = self.known(handler, anywhere=options.get("queue") is not None)
-        if known is None or not isinstance(payload, dict):
-            return new_message(handler, payload, **options)
-        from pollconsumer.interface.api.known import check_retry
-
-        refuse_unknown(options)
-        check_retry(known, options.get("retry"))
-        return new_message(handler, known.arguments.json_of(payload), **options)
-
-    def defaults_of(self, handler: str) -> Defaults:
-        """The defaults of a handler that is registered in this process for the same store, or of a program."""
-        known = self.known(handler)
-        return self.settings().defaults_of(handler) if known is None else known.definition.defaults
-
-    def known(self, handler: str, anywhere: bool = True) -> RegisteredHandler | None:
-        """The handler of that name in this process for the same store.
-
-        BadData for one that is none of the configuration's, if that was imported whole, unless it may be ``anywhere``.
-        """
-        known = self.handlers.get(handler) or registry.known(handler, self.place)
-        if known is not None:
-            return known
-        if not anywhere and registry.imported is not None and not any(self.place):
-            from pollconsumer.interface.api.known import refuse_handler
-
-            if handler not in registry.imported:
-                refuse_handler(handler, registry.imported)
-        if not anywhere and self.handlers and handler not in self._warned_of:
-            from pollconsumer.interface.api.known import warn_of_handler
-
-            self._warned_of.add(handler)
-            if registry.imported is None and handler not in self.settings().commands:
-                warn_of_handler(handler, self.handlers)
-        return None
+        return await self._calls.enqueue_by_name_async(handler, {} if payload is None else payload, options)
 
     @property
     def recurrences(self) -> AppRecurrences:
         """Recurring messages that are put, changed and removed at run time."""
         from pollconsumer.interface.api.recurrences.app_recurrences import AppRecurrences
 
-        return AppRecurrences(self, self.known, self.defaults_of)
+        return AppRecurrences(self._calls)
 
     def message(self, id: str, *, queue: str | None = None) -> Handle[Any]:  # noqa: A002  as in messages
         """A handle to a message that anybody has enqueued.
 
         NotFound if there is none, UsageError if two queues have one and ``queue`` is not given, StoreUnreachable.
         """
-        return self.handle_of(self.look(queue, id))
+        return self._calls.handle_of(self._calls.look(queue, id))
 
     async def message_async(self, id: str, *, queue: str | None = None) -> Handle[Any]:  # noqa: A002  as in messages
         """`message` without blocking the event loop."""
-        return self.handle_of(await self.look_async(queue, id))
+        return self._calls.handle_of(await self._calls.look_async(queue, id))
 
     def messages(
         self,
@@ -338,4 +261,9 @@ class PollConsumer(BatchCalls, HookRegistration, Application):
         chosen = None if state is None else parse_word(State, "state", state)
         age = None if older_than is None else milliseconds("older_than", older_than) / 1000
         headers = None if header is None else check_headers(header)
-        return Messages(self, Selection(chosen, queue, handler, recurrence, key, age, headers))
+        return Messages(self._calls, Selection(chosen, queue, handler, recurrence, key, age, headers))
+
+
+def calls_of(app: PollConsumer) -> AppCalls:
+    """The inner side of an application."""
+    return app._calls  # noqa: SLF001  for our own modules, so that completion shows users what they call

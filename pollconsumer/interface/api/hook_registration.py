@@ -31,42 +31,42 @@ class HookRegistration:
     as a hook.
     """
 
-    hooks: Hooks
+    _hooks: Hooks
 
     def before(self, hook: Before) -> Before:
         """Call ``hook(context)`` before each handler of this application runs, on its thread."""
-        return _hook(self.hooks.before, hook, 1)
+        return _hook(self._hooks.before, hook, 1)
 
     def after(self, hook: After) -> After:
         """Call ``hook(context, result)`` when a handler has returned, on its thread."""
-        return _hook(self.hooks.after, hook, 2)
+        return _hook(self._hooks.after, hook, 2)
 
     def on_failure(self, hook: OnFailure) -> OnFailure:
         """Call ``hook(context, error, delay)`` when an attempt failed: the next is in ``delay`` seconds."""
-        return _hook(self.hooks.on_failure, hook, 3)
+        return _hook(self._hooks.on_failure, hook, 3)
 
     def on_dead(self, hook: OnDead) -> OnDead:
         """Call ``hook(context, error)`` when a message became a dead letter, even without having been handled."""
-        return _hook(self.hooks.on_dead, hook, 2)
+        return _hook(self._hooks.on_dead, hook, 2)
 
     def on_expired(self, hook: OnExpired) -> OnExpired:
         """Call ``hook(context)`` when a message was not handled, because its expiry had come."""
-        return _hook(self.hooks.on_expired, hook, 1)
+        return _hook(self._hooks.on_expired, hook, 1)
 
     def before_enqueue(self, hook: BeforeEnqueue) -> BeforeEnqueue:
         """Call ``hook(draft)`` in the producer, before this application enqueues a message, or one of its handlers
         does. It may change ``draft.headers``; what it raises, such as ``Refused``, the caller gets, and nothing is
         sent."""
-        return _hook(self.hooks.before_enqueue, hook, 1)
+        return _hook(self._hooks.before_enqueue, hook, 1)
 
     def on_launch(self, hook: OnLaunch) -> OnLaunch:
         """Call ``hook()`` in each launch, once it has its lease, before it handles anything. If it raises, the launch
         ends, with exit code 78."""
-        return _hook(self.hooks.on_launch, hook, 0)
+        return _hook(self._hooks.on_launch, hook, 0)
 
     def on_launch_end(self, hook: OnLaunch) -> OnLaunch:
         """Call ``hook()`` at the end of each launch whose ``on_launch`` hooks were called, within five seconds."""
-        return _hook(self.hooks.on_launch_end, hook, 0)
+        return _hook(self._hooks.on_launch_end, hook, 0)
 
 
 def _hook(hooks: list[Any], hook: H, parameters: int) -> H:

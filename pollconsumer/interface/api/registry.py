@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pollconsumer.interface.api.handler_options import refuse_second
 from pollconsumer.interface.settings.model import RecurrenceSettings, Settings
@@ -15,7 +15,7 @@ from pollconsumer.runtime.handling.validation.arguments import Arguments
 from pollconsumer.store.queues.producer import Producer
 
 
-class RegisteredHandler:
+class RegisteredHandler(NamedTuple):
     """A handler as its application has it; ``hooks`` are the application's."""
 
     definition: Handler

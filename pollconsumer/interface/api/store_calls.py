@@ -20,6 +20,7 @@ from pollconsumer.core.messages.message import Codec, NewMessage
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.api.store_pool import CallPatience, PooledStore, StorePool
+from pollconsumer.interface.logs.logs import log, said_once, warn_of_store, warn_of_users_code
 from pollconsumer.interface.settings.config_search import Beside, beside_module
 from pollconsumer.interface.settings.load import find_config, load_settings
 from pollconsumer.interface.settings.model import Settings, changed
@@ -47,17 +48,16 @@ class StoreCalls:
     """The calls of an application, each on a connection that no other call has meanwhile, opened lazily. Each
     ``…_async`` is made without blocking an event loop. A child process opens connections of its own."""
 
-    hooks: Hooks
-    codec: Codec | None = None
-
     def __init__(
         self,
         config: str | os.PathLike[str] | None,
         store: str | UserClient | None,
         namespace: str | None,
         patience: float,
+        codec: Codec | None = None,
     ) -> None:
         """``patience`` in seconds. ConfigurationError for a ``store`` that is neither an address nor a client."""
+        self.hooks, self.codec = Hooks(warn_of_users_code), codec
         self.place: tuple[object, str | None] = store, namespace
         self._client: BroughtClient | None = None
         if store is not None and not isinstance(store, str):
@@ -283,7 +283,6 @@ class StoreCalls:
 
     def _open(self, patience: Patience) -> Producer:
         from pollconsumer.interface.configured_store import opener_of, producer_of
-        from pollconsumer.interface.logs.logs import log, said_once, warn_of_store
 
         settings = self.settings()
         if self._opener is None:

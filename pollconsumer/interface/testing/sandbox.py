@@ -20,7 +20,7 @@ from pollconsumer.core.notation.timespan import Span
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.core.spans import seconds_in
 from pollconsumer.core.window import StopReason
-from pollconsumer.interface.api.app import PollConsumer
+from pollconsumer.interface.api.app import PollConsumer, calls_of
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.assembly.configured_recurrences import load_recurrences
@@ -80,7 +80,7 @@ class Sandbox:
         """Raise TypeError for a naive ``start``, ConfigurationError for an invalid ``config``."""
         if start is not None:
             due_ms(start)
-        self._apps = list(apps)
+        self._apps = list(map(calls_of, apps))
         self._settings = Settings() if config is None else read_settings(Path(config))
         self._configured = config is not None
         self._clock = VirtualClock(datetime.now(UTC) if start is None else start)

@@ -1,24 +1,29 @@
-"""The batch of a message in hand: as a member of it, or as its callback."""
+"""Batches, as handlers and programs see them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from threading import Lock
 from typing import Any
 
 from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.sequel import MOST_ADDED_AT_ONCE
+from pollconsumer.core.notation.instants import datetime_of, moment_of
+from pollconsumer.core.notation.timespan import Span
 from pollconsumer.runtime.new_batches import member_of
 from pollconsumer.runtime.new_messages import Sendable
+from pollconsumer.store.batch_interventions import CancelledMembers
+from pollconsumer.store.queues.batches import NewBatch
+from pollconsumer.store.reading.batch_reader import BatchCallback, BatchStatus
 
 
 @dataclass(frozen=True, slots=True)
 class MemberOutcome:
     """How a member ended. ``error``: the last one, if it is not completed; ``result``: that of a completed one.
-    ``index``: its number in the batch, from 0, as of ``context.batch.index``. ``handler``: empty if only the result is
+    ``index``: its number in the batch, from 0, as of ``batch.index``. ``handler``: empty if only the result is
     kept. ``payload``: None if it was dropped, as of members that are completed or cancelled."""
 
     id: str
@@ -34,64 +39,62 @@ class MemberOutcome:
 FAILED = (State.DEAD, State.CANCELLED, State.EXPIRED)
 
 
-class BatchInHand:
-    """The batch that a message is a member of, of that ``index``; or whose callback it is, with None for an index.
+class Batch:
+    """A batch: that of a message in hand, one that a handler starts, or a program's.
 
-    Its counts are those of when the first of them is read. They raise NotFound if the batch is no longer kept.
+    What it is asked is answered by the store, as it is now. NotFound if the batch is not kept, or not yet;
+    StoreUnreachable.
     """
 
-    def __init__(
-        self,
-        home: str,
-        batch_id: str,
-        index: int | None,
-        ask: Callable[..., Any],
-        add: Callable[[NewMessage, int], None],
-    ) -> None:
-        """``ask`` asks the store ``status``, ``number`` or ``members``, given the batch's home and id, and more, in
-        values of JSON."""
-        self._home, self.id, self.index = home, batch_id, index
-        self._ask, self._add = ask, add
-        self._numbers = iter(range(0))
-        self._next_size = 1
+    id: str
+    index: int | None = None
+    """The number that the member in hand has in the batch, from 0; None in a callback, and anywhere else."""
 
-    @cached_property
-    def _counts(self) -> dict[str, Any]:
-        found: dict[str, Any] | None = self._ask("status", self._home, self.id)
-        if found is None:
-            raise NotFound("no such batch", self.id, "an ended batch is kept for two days")
-        return found
+    def __init__(self, home: str, batch_id: str, ask: Callable[..., Any]) -> None:
+        """``ask`` answers what `batch_answers` does, given a question, the batch's ``home`` and its id, and more."""
+        self.id, self._home, self._ask = batch_id, home, ask
+        self._seen: BatchStatus | None = None
+
+    def __repr__(self) -> str:
+        """With its counts as they were read last."""
+        seen = self._seen
+        counts = "" if seen is None else f", {seen.state}: {seen.completed} of {seen.total} completed, {seen.dead} dead"
+        return f"<Batch {self.id}{counts}>"
+
+    def status(self) -> BatchStatus:
+        """All that is known of the batch."""
+        return self._read(self._ask("status", self._home, self.id))
 
     @property
     def state(self) -> str:
         """How the batch is: open, closed, ended, abandoned or expired."""
-        return str(self._counts["state"])
+        return self.status().state
 
     @property
     def total(self) -> int:
         """How many members the batch has; of one that is open, how many its members have added; of one that is
         abandoned, how many have ended at least."""
-        return int(self._counts["total"])
+        return self.status().total
 
     @property
     def completed(self) -> int:
         """How many members are completed."""
-        return int(self._counts["completed"])
+        return self.status().completed
 
     @property
     def dead(self) -> int:
         """How many members are dead letters."""
-        return int(self._counts["dead"])
+        return self.status().dead
 
     @property
     def cancelled(self) -> int:
         """How many members were cancelled or stopped."""
-        return int(self._counts["cancelled"])
+        return self.status().cancelled
 
     @property
     def expired(self) -> int:
         """How many members have expired."""
-        return int(self._counts["expired"])
+        return self.status().expired
 
     def results(self) -> Iterator[MemberOutcome]:
         """The completed members with their results, in the order of their numbers; read a page at a time. Of one that
@@ -102,9 +105,72 @@ class BatchInHand:
         """The members that are dead, cancelled or expired now, in the order of their numbers."""
         return (each for each in self._outcomes("failed") if each.state in FAILED)  # but for those that were redriven
 
+    def wait(self, timeout: Span | None = None) -> BatchStatus:  # noqa: ARG002  of a program's
+        """Wait until the batch has ended, is abandoned or has expired. Returns how it is then. TimeoutError after
+        ``timeout``, in seconds, as text such as ``5m`` or as a timedelta; UsageError in a handler of a launch, whose
+        place the members may need. Polls the store, at intervals up to half a second."""
+        raise in_a_handler()
+
+    def cancel(self) -> CancelledMembers:
+        """Cancel all members that have not ended: those in hand are asked to stop, as by ``message.stop()``. Returns
+        how many were cancelled at once, and how many asked to stop. A batch that is open takes members all the same."""
+        return sum_cancelled(self._pages("cancel"))
+
+    def redrive(self) -> int:
+        """Return the members that are dead letters to their queues, with all attempts again. Returns how many."""
+        return sum(redriven for redriven, _ in self._pages("redrive"))
+
+    def add(self, member: Sendable) -> str:  # noqa: ARG002  of others
+        """Add a member: ``handler.args(…)``, of any handler and queue, or a chain. Returns its id. In a member, and of
+        a batch that a handler starts, it is added with the completion, or not at all. UsageError where the batch takes
+        none: outside of its ``with`` block, in a callback, in a link before the last of a chain."""
+        raise UsageError("batch", self.id, "add members within the with block of app.batch(...), or in a member")
+
+    def _read(self, found: list[Any]) -> BatchStatus:
+        """The status that was answered."""
+        *told, created, ended, expires, callbacks = found
+        instants = [datetime_of(created), moment_of(ended), moment_of(expires)]
+        self._seen = BatchStatus._make([*told, *instants, tuple(BatchCallback(*each) for each in callbacks)])
+        return self._seen
+
+    def _pages(self, what: str, *more: Any) -> Iterator[Any]:
+        """What is answered of each chunk of the batch."""
+        at: int | None = 0
+        while at is not None:
+            page, at = self._ask(what, self._home, self.id, *more, at)
+            yield page
+
+    def _outcomes(self, which: str) -> Iterator[MemberOutcome]:
+        for page in self._pages("members", which):
+            for message_id, index, handler, state, *rest in page:
+                yield MemberOutcome(message_id, index, handler, State(state), *rest)
+
+
+def in_a_handler() -> UsageError:
+    return UsageError("batch.wait", "in a handler", "give the batch a callback: then=, failed=, ended=")
+
+
+def sum_cancelled(pages: Iterable[Sequence[int]]) -> CancelledMembers:
+    return CancelledMembers(*map(sum, zip(*pages, strict=True)))
+
+
+class BatchInHand(Batch):
+    """The batch that the message in hand is a member of, or a callback."""
+
+    def __init__(
+        self,
+        home: str,
+        batch_id: str,
+        index: int | None,
+        ask: Callable[..., Any],
+        add: Callable[[NewMessage, int], None],
+    ) -> None:
+        super().__init__(home, batch_id, ask)
+        self.index, self._add = index, add
+        self._numbers = iter(range(0))
+        self._next_size = 1
+
     def add(self, member: Sendable) -> str:
-        """Add a member, ``handler.args(…)`` or a chain, with the completion of this one, or not at all. Returns its id.
-        UsageError in a callback and in a link before the last of a chain, NotFound if the batch is no longer kept."""
         if self.index is None:
             raise UsageError("batch.add", f"in a callback of {self.id}", "start another batch: context.start_batch")
         number = next(self._numbers, None)
@@ -119,9 +185,29 @@ class BatchInHand:
         self._add(message, 1)  # GUARD the batch grows
         return message.id
 
-    def _outcomes(self, which: str) -> Iterator[MemberOutcome]:
-        at: int | None = 0
-        while at is not None:
-            found, at = self._ask("members", self._home, self.id, which, at)
-            for message_id, index, handler, state, *rest in found:
-                yield MemberOutcome(message_id, index, handler, State(state), *rest)
+
+class StartedBatch(Batch):
+    """A batch that a handler starts. It is closed with the handler's completion."""
+
+    def __init__(
+        self,
+        batch: NewBatch,
+        ask: Callable[..., Any],
+        add: Callable[[NewMessage], None],
+        at_end: list[Callable[[], NewBatch]],
+    ) -> None:
+        """``at_end``: calls that return the batches of a handler that has ended, with their totals."""
+        super().__init__(batch.home, batch.id, ask)
+        self._batch, self._add, self._members = batch, add, 0
+        self._adding = Lock()
+        at_end.append(self._closed)
+
+    def add(self, member: Sendable) -> str:
+        with self._adding:
+            message = member_of(member, self._home, self.id, self._members)
+            self._add(message)
+            self._members += 1
+        return message.id
+
+    def _closed(self) -> NewBatch:
+        return self._batch._replace(total=self._members)

@@ -11,17 +11,13 @@ from pollconsumer.core.messages.coded_message import coded
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.message_steps import Recorded, StepEntry
 from pollconsumer.core.messages.payloads import encode_payload
-from pollconsumer.runtime.handling.context import Context
-from pollconsumer.runtime.handling.delivery import Previous, Situation
+from pollconsumer.runtime.handling.context import LaunchContext
+from pollconsumer.runtime.handling.delivery import Previous
 from pollconsumer.runtime.handling.journal import Journal
 
 
-class CodedContext(Context):
+class CodedContext(LaunchContext):
     """Undecodable is raised where a value is asked for that the codec cannot decode."""
-
-    def __init__(self, delivery: Any, situation: Situation, message: object = None, *, settled: bool = False) -> None:
-        super().__init__(delivery, situation, message, settled=settled)
-        self.ask_batch = self._ask_batch
 
     @property
     def state(self) -> dict[str, Any] | None:
@@ -38,13 +34,13 @@ class CodedContext(Context):
         given = dict(state)
         super().checkpoint(given if is_encoded(given) else json.loads(self._encoded(encode_payload(given))))
 
-    def record(self, entry: StepEntry) -> None:
+    def _record(self, entry: StepEntry) -> None:
         """Record a step, whose result may be encoded already: by the handler's own process."""
         name, at, result, *until = json.loads(entry.json)
         if not is_encoded(result):
             result = json.loads(self._encoded(json.dumps(result, ensure_ascii=False).encode()))
         text = json.dumps([name, at, result, *until], ensure_ascii=False, separators=(",", ":"))
-        super().record(entry._replace(json=text))
+        super()._record(entry._replace(json=text))
 
     def end(self) -> None:
         try:
@@ -53,7 +49,7 @@ class CodedContext(Context):
             self.unasked = ()
 
     def _ask_batch(self, *question: Any) -> Any:
-        answer = self._situation.ask_batch(*question)
+        answer = super()._ask_batch(*question)
         if question[0] != "members":
             return answer
         found, after = answer
@@ -61,11 +57,11 @@ class CodedContext(Context):
 
     def _opened_journal(self) -> Journal:
         if self._own_journal is None:
-            found = Recorded.of(self.delivery.recorded)
+            found = Recorded.of(self._delivered.recorded)
             steps = [each._replace(result=self._decoded(each.result)) for each in found.steps]
             signals = [each._replace(value=self._decoded(each.value)) for each in found.signals]
             decoded = found._replace(steps=steps, signals=signals)
-            self._own_journal = Journal(decoded, self.record, self._server_ms)
+            self._own_journal = Journal(decoded, self._record, self._server_ms)
         return self._own_journal
 
     def _drafted(self, message: NewMessage) -> NewMessage:

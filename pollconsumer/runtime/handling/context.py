@@ -20,9 +20,8 @@ from pollconsumer.runtime.handling.shield import Shield
 from pollconsumer.runtime.new_messages import Sendable, SendOptions, new_message
 
 if TYPE_CHECKING:
-    from pollconsumer.runtime.handling.batch_in_hand import BatchInHand
+    from pollconsumer.runtime.handling.batch_in_hand import Batch
     from pollconsumer.runtime.handling.journal import Journal
-    from pollconsumer.runtime.new_batches import StartedBatch
     from pollconsumer.store.queues.batches import NewBatch
 
 T = TypeVar("T")
@@ -44,42 +43,17 @@ class Context:
     ) -> None:
         """``delivery`` may be a function, called when it is first needed. ``message``: see `Situation`."""
         self._delivery, self._message = delivery, message
-        self.deadline: float = situation.ends_by(situation.clock())
-        """Instant of the monotonic clock: when the handler must have ended."""
-        self.enqueued: list[NewMessage] = []
-        """Messages to enqueue with the completion."""
-        self._started: list[StartedBatch] = []
-        self.opened: list[NewBatch] = []
-        """Batches to open with the completion, that a handler in another process has started."""
-        self.leaves = False
-        """Whether there are any messages or batches of these."""
-        self.added = 0
-        """How many of the messages are members that are added to this message's batch."""
-        self._situation, self.ask_batch = situation, situation.ask_batch
-        self._batch: BatchInHand | None = None
+        self._deadline: float = situation.ends_by(situation.clock())
+        self._enqueued: list[NewMessage] = []
+        self._started: list[Callable[[], NewBatch]] = []
+        self._leaves, self._added = False, 0
+        self._situation = situation
+        self._batch: Batch | None = None
         self._adding, self._ended, self._settled = Lock(), False, settled
         self._own_journal: Journal | None = None
-        self.unasked: Sequence[str] | None = None
-        """Recorded steps for which the handler has not asked, once the attempt has ended; None where nothing was."""
-
-    def after_settlement(self) -> Context:
-        """A separate context for hooks after the settlement, which a thread left by the handler cannot use."""
-        return type(self)(self.delivery, self._situation, self._message, settled=True)
-
-    def end(self) -> None:
-        """The attempt has ended: refuse messages of threads that it left behind, which would be lost."""
-        with self._adding:
-            self._ended = True
-        if self.unasked is None and isinstance(self._delivery, Delivery) and self._delivery.recorded is not None:
-            self.unasked = self._opened_journal().unasked()
-
-    def limit(self, seconds: float) -> None:
-        """Start the handler's timeout."""
-        self.deadline = self._situation.ends_by(self._situation.clock(), limit=seconds)
-        self._situation.extend(self._message, self.deadline)
 
     @property
-    def delivery(self) -> Delivery:
+    def _delivered(self) -> Delivery:
         """What was delivered."""
         found = self._delivery
         if not isinstance(found, Delivery):
@@ -89,53 +63,53 @@ class Context:
     @property
     def id(self) -> str:
         """The message's id."""
-        return self.delivery.id
+        return self._delivered.id
 
     @property
     def queue(self) -> str:
         """The message's queue."""
-        return self.delivery.queue
+        return self._delivered.queue
 
     @property
     def handler(self) -> str:
         """The name of the handler."""
-        return self.delivery.handler
+        return self._delivered.handler
 
     @property
     def attempt(self) -> int:
         """The number of the attempt, from 1; this one counts."""
-        return self.delivery.attempt
+        return self._delivered.attempt
 
     @property
     def generation(self) -> int:
         """The number of redrives."""
-        return self.delivery.generation
+        return self._delivered.generation
 
     @property
     def fence(self) -> int:
         """Rises with every launch of the same queues, in the same instance: a database that remembers the highest can
         refuse stale writes. Fences of other groups are not comparable."""
-        return self.delivery.fence
+        return self._delivered.fence
 
     @property
     def idempotency_key(self) -> str:
         """The same for every attempt, unique to the message."""
-        return f"{self.delivery.namespace}:{self.delivery.queue}:{self.delivery.id}"
+        return f"{self._delivered.namespace}:{self._delivered.queue}:{self._delivered.id}"
 
     @property
     def state(self) -> dict[str, Any] | None:
         """The last checkpoint of any attempt, or None."""
-        return self.delivery.state
+        return self._delivered.state
 
     @property
     def headers(self) -> Mapping[str, str]:
         """What the producer sent with the message, apart from its payload."""
-        return MappingProxyType(self.delivery.headers or {})
+        return MappingProxyType(self._delivered.headers or {})
 
     @property
     def occurrence(self) -> datetime | None:
         """The instant of the recurrence that yielded the message; None for any other message."""
-        instant = self.delivery.occurrence
+        instant = self._delivered.occurrence
         return None if instant is None else datetime_of(instant)
 
     @property
@@ -143,24 +117,27 @@ class Context:
         """The last occurrence of the same recurrence that was completed before this attempt began; the link before in
         a chain; the message that a callback is of. None if there is none. Its ``instant`` and ``completed`` may be None
         in a later version."""
-        if self.delivery.previous is None:
+        if self._delivered.previous is None:
             return None
-        instant, completed, result, *named = self.delivery.previous
+        instant, completed, result, *named = self._delivered.previous
         message_id, state = named or ("", State.COMPLETED)
         return Previous(datetime_of(instant), datetime_of(completed), result, message_id, State(state))
 
     @property
-    def batch(self) -> BatchInHand | None:
+    def batch(self) -> Batch | None:
         """The batch that the message is a member of, or a callback; None if it is neither."""
-        if self._batch is None and self.delivery.batch is not None:
+        if self._batch is None and self._delivered.batch is not None:
             from pollconsumer.runtime.handling.batch_in_hand import BatchInHand  # few messages are of a batch
 
-            self._batch = BatchInHand(*self.delivery.batch, self.ask_batch, self._add_of_batch)
+            self._batch = BatchInHand(*self._delivered.batch, self._ask_batch, self._add_of_batch)
         return self._batch
+
+    def _ask_batch(self, *question: Any) -> Any:
+        return self._situation.ask_batch(*question)
 
     def time_left(self) -> float:
         """Seconds until the window or the handler's timeout ends, at least 0."""
-        return max(0.0, self.deadline - self._situation.clock())
+        return max(0.0, self._deadline - self._situation.clock())
 
     @property
     def cancelled(self) -> bool:
@@ -210,27 +187,22 @@ class Context:
         ended: Sendable | None = None,
         expires: Span | None = None,
         cancelled_as: Literal["completed"] | None = None,
-    ) -> StartedBatch:
+    ) -> Batch:
         """Start a batch, which is accepted with the completion of this message, or not at all. Its ``add`` adds
         members, of which a completion takes as many as of `enqueue`. See ``PollConsumer.batch`` for the rest."""
-        from pollconsumer.runtime.new_batches import StartedBatch, new_batch
+        from pollconsumer.runtime.handling.batch_in_hand import StartedBatch
+        from pollconsumer.runtime.new_batches import new_batch
 
         with Shield(), self._adding:
-            batch = StartedBatch(
-                new_batch(id, then, failed, ended, expires, cancelled_as, self._situation.codec), self._add_of_batch
-            )
-            self._started.append(batch)
-            self.leaves = True
+            given = new_batch(id, then, failed, ended, expires, cancelled_as, self._situation.codec)
+            batch = StartedBatch(given, self._ask_batch, self._add_of_batch, self._started)
+            self._leaves = True
         return batch
-
-    def batches(self) -> list[NewBatch]:
-        """Batches to open with the completion."""
-        return [*self.opened, *(batch.closed() for batch in self._started)]
 
     def _add_of_batch(self, message: NewMessage, added: int = 0) -> None:
         with Shield(), self._adding:
             self._add(self._drafted(message))
-            self.added += added
+            self._added += added
 
     def _drafted(self, message: NewMessage) -> NewMessage:
         if not self._situation.before_enqueue:
@@ -246,12 +218,12 @@ class Context:
             raise UsageError("context.enqueue", "after the attempt", "enqueue in the handler, before that ends")
         if self._own_journal is not None:
             self._own_journal.refuse_in_step("context.enqueue")
-        size = sum(len(each.payload) for each in self.enqueued) + len(message.payload)
-        if len(self.enqueued) == MOST_ENQUEUED or size > MOST_BYTES:
+        size = sum(len(each.payload) for each in self._enqueued) + len(message.payload)
+        if len(self._enqueued) == MOST_ENQUEUED or size > MOST_BYTES:
             rule = f"at most {MOST_ENQUEUED} messages and {MOST_BYTES} bytes go with one completion"
-            raise BadData("context.enqueue", f"message {len(self.enqueued) + 1}, {size} bytes", rule)
-        self.enqueued.append(message)
-        self.leaves = True
+            raise BadData("context.enqueue", f"message {len(self._enqueued) + 1}, {size} bytes", rule)
+        self._enqueued.append(message)
+        self._leaves = True
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Say how far the message has come: ``done`` of ``total``, and a note of at most 200 characters.
@@ -278,7 +250,7 @@ class Context:
         encoded = encode_payload(state)
         with Shield():
             self._situation.save(self._message, encoded)
-        self._delivery = self.delivery._replace(state=state)
+        self._delivery = self._delivered._replace(state=state)
 
     def step(self, name: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """The result of ``function(*args, **kwargs)``, recorded under ``name``: later attempts get it without a call.
@@ -313,8 +285,7 @@ class Context:
         """
         return self._journal("context.wait_for").wait_for(signal, timeout)
 
-    def record(self, entry: StepEntry) -> None:
-        """Record a step: the journal asks for it, or the handler's own process."""
+    def _record(self, entry: StepEntry) -> None:
         assert self._situation.record is not None
         self._situation.record(self._message, entry)
 
@@ -329,9 +300,78 @@ class Context:
         if self._own_journal is None:
             from pollconsumer.runtime.handling.journal import Journal  # few handlers take steps
 
-            self._own_journal = Journal(Recorded.of(self.delivery.recorded), self.record, self._server_ms)
+            self._own_journal = Journal(Recorded.of(self._delivered.recorded), self._record, self._server_ms)
         return self._own_journal
 
     def _server_ms(self) -> int:
-        at, shown_at = self.delivery.shown
+        at, shown_at = self._delivered.shown
         return at + int((self._situation.clock() - shown_at) * 1000)
+
+
+class LaunchContext(Context):
+    """A context with what the launch, or the handler's own process, asks of it."""
+
+    unasked: Sequence[str] | None = None
+    """Recorded steps for which the handler has not asked, once the attempt has ended; None where nothing was."""
+    _opened: Sequence[NewBatch] = ()
+
+    def after_settlement(self) -> LaunchContext:
+        """A separate context for hooks after the settlement, which a thread left by the handler cannot use."""
+        return type(self)(self._delivered, self._situation, self._message, settled=True)
+
+    def end(self) -> None:
+        """The attempt has ended: refuse messages of threads that it left behind, which would be lost."""
+        with self._adding:
+            self._ended = True
+        if self.unasked is None and isinstance(self._delivery, Delivery) and self._delivery.recorded is not None:
+            self.unasked = self._opened_journal().unasked()
+
+    def limit(self, seconds: float) -> None:
+        """Start the handler's timeout."""
+        self._deadline = self._situation.ends_by(self._situation.clock(), limit=seconds)
+        self._situation.extend(self._message, self._deadline)
+
+    @property
+    def delivery(self) -> Delivery:
+        """What was delivered."""
+        return self._delivered
+
+    @property
+    def deadline(self) -> float:
+        """Instant of the monotonic clock: when the handler must have ended."""
+        return self._deadline
+
+    @property
+    def enqueued(self) -> list[NewMessage]:
+        """Messages to enqueue with the completion."""
+        return self._enqueued
+
+    @property
+    def leaves(self) -> bool:
+        """Whether there are messages to enqueue, or batches to open, with the completion."""
+        return self._leaves
+
+    @property
+    def added(self) -> int:
+        """How many of the messages are members that are added to this message's batch."""
+        return self._added
+
+    def batches(self) -> list[NewBatch]:
+        """Batches to open with the completion."""
+        return [*self._opened, *(closed() for closed in self._started)]
+
+    def left(self, enqueued: Sequence[NewMessage], opened: Sequence[NewBatch], added: int) -> None:
+        """Take over what a handler in another process leaves to be done with the completion."""
+        self._enqueued += enqueued
+        self._opened, self._added, self._leaves = opened, added, bool(enqueued or opened)
+
+    def record(self, entry: StepEntry) -> None:
+        """Record a step of a handler in another process."""
+        self._record(entry)
+
+    def ask_batch(self, *question: Any) -> Any:
+        """The answer to a question of a handler in another process."""
+        return self._ask_batch(*question)
+
+    def __dir__(self) -> list[str]:
+        return dir(Context)  # what a handler may use

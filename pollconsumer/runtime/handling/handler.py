@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pollconsumer.core.messages.message import Codec
 from pollconsumer.core.notation.timespan import DAY
 from pollconsumer.core.retry import Backoff, ErrorPolicy, NotBegun, RetryPolicy
-from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.hooks import Hooks, Run, hooked, hooked_coroutine
 from pollconsumer.runtime.handling.outcome import DONE, Outcome, failed, returned
 from pollconsumer.runtime.handling.own_context import own_context
@@ -74,10 +74,10 @@ class Handler(NamedTuple):
         return Defaults(self.queue, self.rate, self.rate_key)
 
     @property
-    def context_kind(self) -> type[Context]:
+    def context_kind(self) -> type[LaunchContext]:
         """The kind of its messages' contexts."""
         if self.codec is None:
-            return Context
+            return LaunchContext
         from pollconsumer.runtime.handling.coded_context import CodedContext  # few applications have a codec
 
         return CodedContext
@@ -90,14 +90,14 @@ class Handler(NamedTuple):
         """``wrap(self)``; with another timeout, it is wrapped as well."""
         return wrap(self)._replace(timed=lambda seconds: self.with_timeout(seconds).wrapped(wrap))
 
-    def handle(self, payload: dict[str, Any], context: Context | None = None) -> Outcome:
+    def handle(self, payload: dict[str, Any], context: LaunchContext | None = None) -> Outcome:
         """`handle_here` in a copy of the caller's context: no other message sees the variables that this one sets."""
         try:
             return own_context().run(self.handle_here, payload, context)
         except BaseException as error:  # a stop that comes as it returns
             return failed(error)
 
-    def handle_here(self, payload: dict[str, Any], context: Context | None) -> Outcome:
+    def handle_here(self, payload: dict[str, Any], context: LaunchContext | None) -> Outcome:
         """Handle a message in the caller's context. The outcome holds any exception, so that no handler ends a launch
         by raising."""
         try:
@@ -110,7 +110,7 @@ class Handler(NamedTuple):
         except BaseException as error:
             return failed(error)
 
-    def begin(self, payload: dict[str, Any], context: Context | None) -> Any:
+    def begin(self, payload: dict[str, Any], context: LaunchContext | None) -> Any:
         """The return value of ``run``, a coroutine if it is asynchronous. Starts its timeout."""
         if self.timeout is not None and context is not None:
             context.limit(self.timeout)

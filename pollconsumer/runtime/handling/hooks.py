@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.retry import Skip
 from pollconsumer.core.users_code import called
-from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.outcome import described_with_place, done_result, trace
 from pollconsumer.runtime.handling.own_context import own_context
 from pollconsumer.runtime.system.stray_forks import end_stray
@@ -21,8 +21,8 @@ from pollconsumer.runtime.system.stray_forks import end_stray
 if TYPE_CHECKING:
     from pollconsumer.runtime.drafts import BeforeEnqueue
 
-Run = Callable[[dict[str, Any], Context | None], Any]
-RunAsync = Callable[[dict[str, Any], Context | None], Coroutine[Any, Any, Any]]
+Run = Callable[[dict[str, Any], LaunchContext | None], Any]
+RunAsync = Callable[[dict[str, Any], LaunchContext | None], Coroutine[Any, Any, Any]]
 
 MOST_CHARACTERS = 300
 HOOK_TIMEOUT = 5.0
@@ -46,11 +46,11 @@ class Hooks:
 
     def __init__(self, warn: Callable[[str, str], None]) -> None:
         self._warn = warn
-        self.before: list[Callable[[Context], object]] = []
-        self.after: list[Callable[[Context, Any], object]] = []
-        self.on_failure: list[Callable[[Context, BaseException, float], object]] = []
-        self.on_dead: list[Callable[[Context, BaseException], object]] = []
-        self.on_expired: list[Callable[[Context], object]] = []
+        self.before: list[Callable[[LaunchContext], object]] = []
+        self.after: list[Callable[[LaunchContext, Any], object]] = []
+        self.on_failure: list[Callable[[LaunchContext, BaseException, float], object]] = []
+        self.on_dead: list[Callable[[LaunchContext, BaseException], object]] = []
+        self.on_expired: list[Callable[[LaunchContext], object]] = []
         self.before_enqueue: list[BeforeEnqueue] = []
         self.on_launch: list[Callable[[], object]] = []
         self.on_launch_end: list[Callable[[], object]] = []
@@ -63,16 +63,16 @@ class Hooks:
         settled = self.on_failure or self.on_dead or self.on_expired
         return bool(self.before or self.after or settled or self.before_enqueue)
 
-    def failed(self, context_of: Callable[[], Context], error: BaseException, delay: float) -> None:
+    def failed(self, context_of: Callable[[], LaunchContext], error: BaseException, delay: float) -> None:
         """An attempt failed, and there will be another in ``delay`` seconds."""
         if self.on_failure:
             own_context().run(self.call, "on_failure", context_of(), error, delay)
 
-    def dead(self, context_of: Callable[[], Context], error: BaseException) -> None:
+    def dead(self, context_of: Callable[[], LaunchContext], error: BaseException) -> None:
         if self.on_dead:
             own_context().run(self.call, "on_dead", context_of(), error)
 
-    def expired(self, context_of: Callable[[], Context]) -> None:
+    def expired(self, context_of: Callable[[], LaunchContext]) -> None:
         if self.on_expired:
             own_context().run(self.call, "on_expired", context_of())
 
@@ -113,7 +113,7 @@ def hooked(run: Run, hooks: Hooks, timeout: float | None) -> Run:
     """``run`` between its ``before`` and ``after`` hooks. It needs a context; its ``timeout`` begins after ``before``.
     Hooks and handler share the message's context variables."""
 
-    def run_hooked(payload: dict[str, Any], context: Context | None) -> Any:
+    def run_hooked(payload: dict[str, Any], context: LaunchContext | None) -> Any:
         assert context is not None
         skips = hooks.call("before", context)
         if timeout is not None:
@@ -129,7 +129,7 @@ def hooked(run: Run, hooks: Hooks, timeout: float | None) -> Run:
 def hooked_coroutine(run: RunAsync, hooks: Hooks, timeout: float | None) -> RunAsync:
     """The same as `hooked`, for coroutines."""
 
-    async def run_hooked(payload: dict[str, Any], context: Context | None) -> Any:
+    async def run_hooked(payload: dict[str, Any], context: LaunchContext | None) -> Any:
         assert context is not None
         skips = hooks.call("before", context)
         if timeout is not None:

@@ -7,13 +7,13 @@ from typing import Any
 
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.messages.message_steps import StepEntry
-from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.in_hand import InHand
 from pollconsumer.runtime.handling.waits import slot_waits
 from pollconsumer.runtime.isolation.protocol import encode_refusal
 
 
-def answer_to(frame: dict[str, Any], message: InHand, context: Context) -> dict[str, Any] | None:
+def answer_to(frame: dict[str, Any], message: InHand, context: LaunchContext) -> dict[str, Any] | None:
     """Do what the handler of ``message`` asks for in ``frame``. Returns what its process is to be answered, if it waits
     for an answer."""
     if "checkpoint" in frame:
@@ -29,7 +29,7 @@ def answer_to(frame: dict[str, Any], message: InHand, context: Context) -> dict[
     return None
 
 
-def report(context: Context, frame: dict[str, Any]) -> None:
+def report(context: LaunchContext, frame: dict[str, Any]) -> None:
     """Report the progress that ``frame`` tells, if any."""
     if frame:
         context.progress(*frame["progress"])
@@ -44,7 +44,7 @@ def _kept(keep: Callable[[Any], None], what: Any) -> dict[str, Any]:
     return {"kept": True}
 
 
-def _ask_batch(context: Context, question: list[Any]) -> dict[str, Any]:
+def _ask_batch(context: LaunchContext, question: list[Any]) -> dict[str, Any]:
     """Ask the store about a batch. Returns the answer to the handler's process, or why there is none."""
     try:
         return {"answer": context.ask_batch(*question)}

@@ -22,7 +22,7 @@ from typing import Any
 
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.retry import STOP_GRACE, HandlerTimeout, NotBegun, ProcessDied, Stopped, Yield
-from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.in_hand import IN_SLOT, InHand
 from pollconsumer.runtime.handling.outcome import Outcome, signal_name
@@ -85,7 +85,7 @@ class Processes:
                 process.close_descriptors()
 
     def _isolated(self, handler: Handler) -> Handler:
-        def run(payload: dict[str, Any], context: Context | None) -> Any:
+        def run(payload: dict[str, Any], context: LaunchContext | None) -> Any:
             assert context is not None
             process, outcome = self._take(context), None
             while outcome is None:
@@ -111,7 +111,7 @@ class Processes:
         # The context tells whether the message is to stop.
         return handler._replace(run=run, asynchronous=False, takes_context=True)
 
-    def _take(self, context: Context) -> _ChildProcess:
+    def _take(self, context: LaunchContext) -> _ChildProcess:
         """A process that is idle, or a new one; where the system refuses another one, the first that becomes idle.
 
         NotBegun if there is none, or none in time.
@@ -133,7 +133,7 @@ class Processes:
             else:
                 self._end(process)
 
-    def _started(self, context: Context) -> _ChildProcess:
+    def _started(self, context: LaunchContext) -> _ChildProcess:
         """A new process that is ready. NotBegun if none can be started."""
         until, why = self._refused
         if time.monotonic() < until:
@@ -211,7 +211,7 @@ class _ChildProcess:
                     return
         raise ProcessDied(f"not ready after {within:.3g}s")
 
-    def handle(self, handler: Handler, payload: dict[str, Any], context: Context) -> Outcome:
+    def handle(self, handler: Handler, payload: dict[str, Any], context: LaunchContext) -> Outcome:
         """Return the outcome. After HandlerTimeout, Stopped or ProcessDied the process is unusable."""
         message = IN_SLOT.get()
         assert message is not None
@@ -237,7 +237,7 @@ class _ChildProcess:
         self.used = True
         return decode_outcome(ended)
 
-    def _await_outcome(self, message: InHand, context: Context, until: float | None) -> dict[str, Any]:
+    def _await_outcome(self, message: InHand, context: LaunchContext, until: float | None) -> dict[str, Any]:
         """Answer what the handler tells until it has ended. Returns the last frame. TimeoutError; Stopped."""
         end, stop_at, told = inf if until is None else until, inf, False
         while (now := time.monotonic()) < end:
@@ -248,9 +248,8 @@ class _ChildProcess:
                 if "enqueued" in frame:
                     report(context, frame["last"])
                     context.unasked = frame["unasked"]
-                    context.enqueued += decode_messages(frame["enqueued"])
-                    context.opened += [NewBatch(**each) for each in frame["opened"]]
-                    context.added, context.leaves = frame["added"], bool(frame["enqueued"] or frame["opened"])
+                    opened = [NewBatch(**each) for each in frame["opened"]]
+                    context.left(decode_messages(frame["enqueued"]), opened, frame["added"])
                     return frame
                 self.began = self.began or "began" in frame
                 if (answer := answer_to(frame, message, context)) is not None:

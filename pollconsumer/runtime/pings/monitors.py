@@ -10,7 +10,7 @@ from pollconsumer.core.choices import Dialect
 from pollconsumer.core.news.events import Event, PingFailed
 from pollconsumer.core.news.pings import Ping, RunEnd, dialect_of, first, last
 from pollconsumer.core.notation.digests import sha256
-from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.runtime.handling.outcome import CallOutcomes, done_result
@@ -92,7 +92,7 @@ class _AttemptWatch:
         hooks.on_dead = [*hooks.on_dead, self._died]
         return self._handler._replace(run=self._run_watched, hooks=hooks)
 
-    def _run_watched(self, payload: dict[str, Any], context: Context | None) -> Any:
+    def _run_watched(self, payload: dict[str, Any], context: LaunchContext | None) -> Any:
         self._began = self._monitors.begin(self._url, self._run)
         result = self._handler.run(payload, context)
         return self._awaited(result) if self._handler.asynchronous else self._completed(result)
@@ -106,7 +106,7 @@ class _AttemptWatch:
             self._end(0, "completed")
         return result
 
-    def _died(self, _: Context, error: BaseException) -> None:
+    def _died(self, _: LaunchContext, error: BaseException) -> None:
         self._end(1, f"dead letter, {type(error).__name__}")
 
     def _end(self, code: int, what: str) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from pollconsumer.core.messages.message_options import variable_of
 from pollconsumer.core.notation.instants import iso_of
 from pollconsumer.core.retry import Fatal, HandlerTimeout, NotBegun, Stopped
-from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.outcome import signal_name
 from pollconsumer.runtime.programs.notes import ProgramNote, Programs
 from pollconsumer.runtime.programs.running_program import Output, RunningProgram
@@ -68,7 +68,7 @@ class Command:
         other.timeout = seconds
         return other
 
-    def __call__(self, payload: dict[str, Any], context: Context | None) -> dict[str, Any]:
+    def __call__(self, payload: dict[str, Any], context: LaunchContext | None) -> dict[str, Any]:
         """Run the program to its end. CommandFailed, StillRunning, NotBegun."""
         assert context is not None
         note = self._programs.begin(context.delivery)
@@ -95,7 +95,7 @@ class Command:
             raise Stopped(running.output.last_line())
         return self._outcome(code, running.output, in_time=in_time)
 
-    def _start(self, payload: dict[str, Any], context: Context, note: ProgramNote) -> RunningProgram:
+    def _start(self, payload: dict[str, Any], context: LaunchContext, note: ProgramNote) -> RunningProgram:
         from subprocess import STDOUT, Popen
 
         stdin = _file_of(payload)
@@ -125,7 +125,7 @@ class Command:
         note.started(process.pid)
         return RunningProgram(process, outlet)
 
-    def _environment(self, context: Context) -> dict[str, str]:
+    def _environment(self, context: LaunchContext) -> dict[str, str]:
         left = context.time_left()
         deadline = datetime.now(UTC) + timedelta(seconds=left)
         passed_on = {

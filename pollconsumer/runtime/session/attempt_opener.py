@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.messages.payloads import Malformed, decode_payload
 from pollconsumer.core.retry import MOST_CRASHES, NotBegun
-from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.executors.executor import Attempt
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.hooks import Crashed
@@ -26,7 +26,7 @@ class AttemptOpener:
         launch: Launch,
         handlers: Mapping[str, Handler],
         settling: Settlements,
-        context_of: Callable[[Reservation], Context],
+        context_of: Callable[[Reservation], LaunchContext],
         settle: Callable[[], None],
         new_monitors: Callable[[], Monitors] | None,
     ) -> None:

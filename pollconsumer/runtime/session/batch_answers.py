@@ -1,37 +1,51 @@
-"""What a handler is answered about a batch, in values of JSON."""
+"""What is answered about a batch, to a handler or to a program, in values of JSON."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from pollconsumer.core.errors import NotFound, UsageError
+from pollconsumer.core.errors import UsageError
 from pollconsumer.core.messages.sequel import decoded, member_of
+from pollconsumer.core.notation.instants import epoch_ms
+from pollconsumer.store.batch_interventions import BatchInterventions
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.batches import Batches
 from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.reading.messages import Message
 
-_TOLD = ("state", "total", "completed", "dead", "cancelled", "expired")
+
+def first_number(producer: Producer, sequel: bytes, home: str, batch_id: str, count: int) -> int | None:
+    """The first of ``count`` numbers for members to be added by a message that has this ``sequel``; None if there is no
+    such batch. UsageError if the message does not end a member."""
+    if decoded(sequel)[0].links:  # GUARD a batch grows with the end of a chain
+        raise UsageError("batch.add", "before the last link of a chain", "add members in the last link")
+    return Batches(producer).number_members(home, batch_id, count)
 
 
-def answer_about(producer: Producer, sequel: bytes, what: str, home: str, batch_id: str, *more: Any) -> Any:
-    """The answer to a handler's question about a batch. ``number``, with how many: the first of these numbers, for
-    members to be added; UsageError if its message, which has this ``sequel``, does not end a member. ``status``: its
-    counts. Both None if there is no such batch. ``members``, with which ones and a chunk: a page of them, and the next
-    chunk, None if there is none."""
-    if what == "number":
-        if decoded(sequel)[0].links:  # GUARD a batch grows with the end of a chain
-            raise UsageError("batch.add", "before the last link of a chain", "add members in the last link")
-        return Batches(producer).number_members(home, batch_id, more[0])
-    reader = BatchReader(producer.wire, producer.keys.namespace)
-    try:
-        batch = reader.batch(batch_id, home)
-    except NotFound:
-        return None if what == "status" else ([], None)
+def answer_about(
+    wire: Wire,
+    namespace: str,
+    what: str,
+    home: str,
+    batch_id: str,
+    *more: Any,
+    readable: Callable[[Message], Message] = lambda message: message,
+) -> Any:
+    """The answer to a question about a batch, which `Batch` asks: its ``status``; or, with the number of a chunk, a
+    page of its ``members``, of which ones, or what was done to ``cancel`` or to ``redrive`` those of the chunk, and the
+    number of the next chunk, None if there is none. NotFound if there is no such batch."""
+    reader = BatchReader(wire, namespace)
+    batch = reader.batch(batch_id, home)
     if what == "status":
-        return {name: getattr(batch, name) for name in _TOLD}
-    found, after = reader.page(batch, *more)
-    return [outcome_of(each) for each in found], after
+        instants = (None if each is None else epoch_ms(each) for each in batch[8:11])
+        return [*batch[:8], *instants, batch.callbacks]
+    if what == "members":
+        found, following = reader.page(batch, *more)
+        return [outcome_of(readable(each)) for each in found], following
+    acting = BatchInterventions(wire, namespace)
+    return (acting.cancel_chunk if what == "cancel" else acting.redrive_chunk)(batch, *more)
 
 
 def outcome_of(message: Message) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.message_steps import StepEntry
 from pollconsumer.core.messages.payloads import Malformed, decode_payload
 from pollconsumer.core.notation.instants import epoch_ms
-from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
 from pollconsumer.runtime.launch.held import Launch
@@ -43,7 +43,7 @@ class Deliveries:
         self._shared: _Shared | None = None
         """What the last context had in common with others of its lot."""
 
-    def context_of(self, reservation: Reservation) -> Context:
+    def context_of(self, reservation: Reservation) -> LaunchContext:
         shared, state, recorded = self._shared, None, None
         if shared is None or shared.lot is not reservation.lot:
             shared = self._shared = self._shared_by(reservation.lot)
@@ -97,14 +97,21 @@ class Deliveries:
         )
         numbers = rows.attempts(lot.row), rows.generation(lot.row), rows.fence(lot.row)
         return _Shared(
-            lot, self._namespace, numbers, headers, situation, Context if handler is None else handler.context_kind
+            lot,
+            self._namespace,
+            numbers,
+            headers,
+            situation,
+            LaunchContext if handler is None else handler.context_kind,
         )
 
     def _ask_batch(self, sequel: bytes, what: str, *of_batch: Any) -> Any:
-        from pollconsumer.runtime.session.batch_answers import answer_about  # few handlers ask
+        from pollconsumer.runtime.session.batch_answers import answer_about, first_number  # few handlers ask
 
         with self._store_of_handlers() as store:
-            return answer_about(store.producer, sequel, what, *of_batch)
+            if what == "number":
+                return first_number(store.producer, sequel, *of_batch)
+            return answer_about(store.wire, store.keys.namespace, what, *of_batch)
 
     def _save(self, reservation: Reservation, state: bytes) -> None:
         with self._store_of_handlers() as store, self._reporting.carried() as reports:
@@ -142,7 +149,7 @@ class _Shared(NamedTuple):
     numbers: tuple[int, int, int]
     headers: dict[str, str] | None
     situation: Situation
-    kind: type[Context]
+    kind: type[LaunchContext]
 
     def delivery_of(self, reservation: Reservation) -> Delivery:
         """The delivery of a message without a checkpoint that is no occurrence: the store need not be asked for

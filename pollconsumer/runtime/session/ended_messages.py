@@ -9,7 +9,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.payloads import Malformed
 from pollconsumer.core.messages.sequel import Sequel, decoded
-from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.store.queues.outbox_entry import pack, told_of_member
 from pollconsumer.store.records.reservations import Reservation
 from pollconsumer.store.records.steps import Extra
@@ -22,7 +22,7 @@ class Completion(NamedTuple):
     """A message that is completed ``at`` an instant of the server, in epoch ms, and its encoded result."""
 
     reservation: Reservation
-    context: Context | None
+    context: LaunchContext | None
     result: bytes
     at: int
 

@@ -10,7 +10,7 @@ from pollconsumer.core.messages.message import Codec
 from pollconsumer.core.messages.payloads import quick
 from pollconsumer.core.news.events import Event, ResultDropped
 from pollconsumer.core.users_code import described
-from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import why_dropped
 from pollconsumer.store.records.reservations import Reservation
@@ -27,7 +27,7 @@ class ResultEncoder:
         self._codecs = {name: each.codec for name, each in handlers.items() if each.codec is not None}
 
     def extra_of(
-        self, reservation: Reservation, kept_for_ms: int, context: Context | None, result: Any, ended: float
+        self, reservation: Reservation, kept_for_ms: int, context: LaunchContext | None, result: Any, ended: float
     ) -> Extra | None:
         """What the message's completion leaves, if anything."""
         encoded, sequel = b"", reservation.lot.sequel

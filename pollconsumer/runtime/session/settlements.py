@@ -21,7 +21,7 @@ from pollconsumer.core.news.events import (
 from pollconsumer.core.notation.timespan import YEAR, format_duration
 from pollconsumer.core.retry import LONGEST_PUT_OFF, Asleep, NotBegun, Stopped, after_failure, is_put_off
 from pollconsumer.core.users_code import TimeIsUp, text_of
-from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.executors.executor import Handled
 from pollconsumer.runtime.handling.handler import Handler, aliases_among
 from pollconsumer.runtime.handling.hooks import Crashed, Hooks
@@ -50,7 +50,7 @@ class Settlements:
     def __init__(
         self,
         launch: Launch,
-        context_of: Callable[[Reservation], Context],
+        context_of: Callable[[Reservation], LaunchContext],
         handlers: Mapping[str, Handler],
         predecessors: Predecessors,
     ) -> None:
@@ -166,7 +166,7 @@ class Settlements:
     def _watch(self, reservation: Reservation, tell: Callable[[], None]) -> None:
         self.watched.append((reservation.id, tell))
 
-    def _context(self, handled: Handled) -> Context:
+    def _context(self, handled: Handled) -> LaunchContext:
         context = handled.attempt.context or self._context_of(handled.attempt.reservation)
         return context.after_settlement()
 
@@ -198,7 +198,7 @@ class Settlements:
             context_of = partial(self._context_after_settlement, reservation)
             self._watch(reservation, partial(hooks.expired, context_of))
 
-    def _context_after_settlement(self, reservation: Reservation) -> Context:
+    def _context_after_settlement(self, reservation: Reservation) -> LaunchContext:
         return self._context_of(reservation).after_settlement()
 
     def _watch_death(self, hooks: Hooks, reservation: Reservation, error: Exception) -> None:

@@ -10,7 +10,7 @@ from pollconsumer.runtime.isolation.pool import LONGEST_WAIT
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pollconsumer.runtime.handling.context import Context
+    from pollconsumer.runtime.handling.context import LaunchContext
     from pollconsumer.runtime.handling.handler import Handler
     from tests.simulation.hosts.process import Process
 
@@ -24,7 +24,7 @@ def around(process: Process, handlers: Mapping[str, Handler]) -> dict[str, Handl
 
 
 def _isolated(process: Process, handler: Handler) -> Handler:
-    def run(payload: dict[str, Any], context: Context | None) -> Any:
+    def run(payload: dict[str, Any], context: LaunchContext | None) -> Any:
         ended: list[Callable[[], Any]] = []
         launch = process.world.running
         assert launch is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from pollconsumer.core.notation.timespan import Span
-from pollconsumer.interface.api.store_calls import StoreCalls
+from pollconsumer.interface.api.app_calls import AppCalls
 from pollconsumer.runtime.new_messages import Sendable, new_id
 
 if TYPE_CHECKING:
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from pollconsumer.interface.api.batches.open_batch import OpenBatch
 
 
-class BatchCalls(StoreCalls):
+class BatchCalls:
     """Batches and chains of an application. Imported lazily: most applications have none."""
+
+    _calls: AppCalls
 
     def batch(
         self,
@@ -39,14 +41,15 @@ class BatchCalls(StoreCalls):
         from pollconsumer.runtime.new_batches import new_batch
 
         batch_id = new_id() if id is None else id
-        return OpenBatch(self, new_batch(batch_id, then, failed, ended, expires, cancelled_as, self.codec))
+        codec = self._calls.codec
+        return OpenBatch(self._calls, new_batch(batch_id, then, failed, ended, expires, cancelled_as, codec))
 
     @property
     def batches(self) -> AppBatches:
         """Batches that anybody has enqueued."""
         from pollconsumer.interface.api.batches.app_batches import AppBatches
 
-        return AppBatches(self)
+        return AppBatches(self._calls)
 
     def chain(self, *links: Sendable, failed: Sendable | None = None) -> Chain:
         """A chain of ``handler.args(…)``: each is enqueued with the completion of the one before, whose result is its
@@ -54,4 +57,4 @@ class BatchCalls(StoreCalls):
         enqueued. UsageError for links that do not fit in a chain."""
         from pollconsumer.interface.api.batches.chain import Chain
 
-        return Chain(self, links, failed)
+        return Chain(self._calls, links, failed)

@@ -38,9 +38,9 @@ class Chain:
         if not 0 < len(links) <= MOST_LINKS:
             raise UsageError("chain", f"of {len(links)} links", f"1 to {MOST_LINKS}")
         self._app, self._links, self._failed = app, links, failed
-        self.new_message()
+        self.__message__()
 
-    def new_message(self) -> NewMessage:
+    def __message__(self) -> NewMessage:
         """A new message of the first link, with the others as its sequel."""
         first, *others = [message_of(link, "a link of a chain") for link in self._links]
         for message in (first, *others):
@@ -56,12 +56,12 @@ class Chain:
     def enqueue(self) -> LinkHandle:
         """Enqueue the first link. Returns a handle to the last one, which says ``waiting`` until it is enqueued. Errors
         are those of ``PollConsumer.enqueue``."""
-        first = self.new_message()
+        first = self.__message__()
         return self._handle(first, self._app.enqueue_one(first).duplicate)
 
     async def enqueue_async(self) -> LinkHandle:
         """`enqueue` without blocking the event loop."""
-        first = self.new_message()
+        first = self.__message__()
         return self._handle(first, (await self._app.enqueue_one_async(first)).duplicate)
 
     def _handle(self, first: NewMessage, duplicate: bool | None) -> LinkHandle:

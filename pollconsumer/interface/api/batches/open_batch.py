@@ -14,6 +14,7 @@ from typing import Any, Self
 from pollconsumer.core.errors import UsageError, WentBack
 from pollconsumer.core.messages.alike import Alike, may_be_alike
 from pollconsumer.core.messages.message import NewMessage
+from pollconsumer.interface.api.batches.app_batch import AppBatch
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.runtime.new_batches import MOST_MEMBERS, member_of
@@ -33,7 +34,7 @@ HEARD_EVERY = 60.0
 """Seconds after which the store is told that the producer lives."""
 
 
-class OpenBatch:
+class OpenBatch(AppBatch):
     """A batch that takes members until its ``with`` block ends: then it is closed. If the block raises, it stays open,
     and is abandoned an hour later; until then the same batch, with the same members in the same order, can be enqueued
     again: those that are there already count once.
@@ -41,9 +42,11 @@ class OpenBatch:
     Of a batch that is closed already, nothing is enqueued: ``duplicate`` is true.
     """
 
+    duplicate: bool
+
     def __init__(self, app: StoreCalls, batch: NewBatch) -> None:
-        self._app, self._batch = app, batch
-        self.id = batch.id
+        super().__init__(app, batch.home, batch.id)
+        self._batch = batch
         self.duplicate = False
         self._is_within = False
         """Whether the ``with`` block runs. What is added before or after would not be sent."""

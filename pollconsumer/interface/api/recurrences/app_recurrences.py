@@ -7,11 +7,9 @@ from dataclasses import replace
 from typing import Any, TypeVar, Unpack
 
 from pollconsumer.core.messages.message import Codec
+from pollconsumer.interface.api.app_calls import AppCalls
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.recurrences.put_options import NamedPutOptions, PutOptions, encoded_put, new_put
-from pollconsumer.interface.api.registry import RegisteredHandler
-from pollconsumer.interface.api.store_calls import StoreCalls
-from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.store.client.strict import Strict
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.recurrences.recurrence_interventions import AT_ONCE, Occurred, Put, Recurrences
@@ -27,14 +25,8 @@ class AppRecurrences:
     ``…_async`` does the same without blocking an event loop.
     """
 
-    def __init__(
-        self,
-        app: StoreCalls,
-        handler_of: Callable[[str, bool], RegisteredHandler | None],
-        defaults_of: Callable[[str], Defaults],
-    ) -> None:
-        """``handler_of`` returns the handler of a name, or of a name that may be known elsewhere only."""
-        self._app, self._handler_of, self._defaults_of = app, handler_of, defaults_of
+    def __init__(self, app: AppCalls) -> None:
+        self._app = app
 
     def put(self, name: str, /, **options: Unpack[PutOptions]) -> None:
         """Add a recurrence, or replace the one of that name.
@@ -129,8 +121,8 @@ class AppRecurrences:
 
     def _new(self, name: str, options: PutOptions) -> Put:
         handler = options.get("handler", "")
-        known = self._handler_of(handler, options.get("queue") is not None)
-        return encoded_put(new_put(name, known, self._defaults_of(handler), **options), self._app.codec)
+        known = self._app.known(handler, anywhere=options.get("queue") is not None)
+        return encoded_put(new_put(name, known, self._app.defaults_of(handler), **options), self._app.codec)
 
     def _decoded(self, found: list[Occurred]) -> list[Occurred]:
         return [each._replace(message=self._app.decoded(each.message)) for each in found]

@@ -25,8 +25,6 @@ from pollconsumer.interface.cli.messages.message_lines import (
 )
 from pollconsumer.interface.cli.opened import COMMAND_BUDGET
 from pollconsumer.interface.cli.output import progress_bar, telling_when_interrupted
-from pollconsumer.interface.logs.logs import warn_of_users_code
-from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.runtime.new_batches import new_batch
 from pollconsumer.runtime.new_messages import refuse_own_identity
 from pollconsumer.runtime.system.start_limit import lift
@@ -40,7 +38,7 @@ class _Prepared(NamedTuple):
 
     message: NewMessage
 
-    def new_message(self) -> NewMessage:
+    def __message__(self) -> NewMessage:
         return self.message
 
 
@@ -68,9 +66,7 @@ def enqueue_batch(source: str, batch_id: str, callbacks: Mapping[str, str | None
 def _calls() -> StoreCalls:
     """The store of the command. A line's hooks are called as it is read."""
     given = click.get_current_context().find_root().params
-    calls = StoreCalls(given["config"], given["store"], given["namespace"], COMMAND_BUDGET)
-    calls.hooks = Hooks(warn_of_users_code)
-    return calls
+    return StoreCalls(given["config"], given["store"], given["namespace"], COMMAND_BUDGET)
 
 
 def _callback(name: str, text: str, own_defaults: OwnDefaults) -> NewMessage:

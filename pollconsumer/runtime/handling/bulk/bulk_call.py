@@ -11,7 +11,7 @@ from pollconsumer.core.retry import Partial
 from pollconsumer.core.users_code import called
 from pollconsumer.runtime.handling.bulk.bulk_arguments import BulkArguments
 from pollconsumer.runtime.handling.bulk.item import BulkContext
-from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery
 from pollconsumer.runtime.handling.hooks import Hooks, Run, RunAsync
 from pollconsumer.runtime.handling.outcome import DONE, CallOutcomes, Outcome, done_result, failed, returned
@@ -20,16 +20,16 @@ MESSAGES = "messages"
 """The name under which the payload of a call has its messages: pairs of a `Delivery`, or its fields, and a payload."""
 
 
-class CallContext(Context):
+class CallContext(LaunchContext):
     """The context of a call, with the delivery of its first message."""
 
-    def of_messages(self, payload: dict[str, Any]) -> list[Context]:
+    def of_messages(self, payload: dict[str, Any]) -> list[LaunchContext]:
         """The contexts of the call's messages, for hooks."""
         situation = self._situation._replace(send=None)
         return [_MessageContext(Delivery(*each), situation, settled=True) for each, _ in payload[MESSAGES]]
 
 
-class _MessageContext(Context):
+class _MessageContext(LaunchContext):
     def _add(self, message: NewMessage) -> None:
         fix = "nothing is sent with the completion of one of its messages: call app.enqueue"
         raise UsageError("context.enqueue in a bulk call", message.handler, fix)
@@ -38,7 +38,7 @@ class _MessageContext(Context):
 class _BulkCall:
     """The ``items`` that the function is given, for all messages but those that do not fit."""
 
-    def __init__(self, arguments: BulkArguments, payload: dict[str, Any], context: Context | None) -> None:
+    def __init__(self, arguments: BulkArguments, payload: dict[str, Any], context: LaunchContext | None) -> None:
         self.items: list[Any] = []
         self._outcomes: list[Outcome] = []
         self._places: list[int] = []
@@ -94,14 +94,14 @@ class _BulkCall:
 def calling_bulk(function: Callable[..., Any], arguments: BulkArguments, *, asynchronous: bool) -> Run:
     """The ``run`` of a bulk handler. It returns `CallOutcomes`."""
 
-    def run(payload: dict[str, Any], context: Context | None) -> CallOutcomes:
+    def run(payload: dict[str, Any], context: LaunchContext | None) -> CallOutcomes:
         call = _BulkCall(arguments, payload, context)
         try:
             return call.returned(called(function, [*call.items], **call.named) if call.items else None)
         except Exception as error:
             return call.raised(error)
 
-    async def run_async(payload: dict[str, Any], context: Context | None) -> CallOutcomes:
+    async def run_async(payload: dict[str, Any], context: LaunchContext | None) -> CallOutcomes:
         call = _BulkCall(arguments, payload, context)
         try:
             return call.returned(await function([*call.items], **call.named) if call.items else None)
@@ -115,7 +115,7 @@ def hooked_bulk(run: Run, hooks: Hooks, timeout: float | None) -> Run:
     """``run`` between the ``before`` hooks of all messages and the ``after`` hooks of those that it completes. Its
     ``timeout`` begins after ``before``."""
 
-    def run_hooked(payload: dict[str, Any], context: Context | None) -> CallOutcomes:
+    def run_hooked(payload: dict[str, Any], context: LaunchContext | None) -> CallOutcomes:
         contexts, skipped = _before(hooks, payload, context, timeout)
         return _after(hooks, contexts, skipped, run(_without(skipped, payload), context))
 
@@ -125,7 +125,7 @@ def hooked_bulk(run: Run, hooks: Hooks, timeout: float | None) -> Run:
 def hooked_bulk_coroutine(run: RunAsync, hooks: Hooks, timeout: float | None) -> RunAsync:
     """The same as `hooked_bulk`, for coroutines."""
 
-    async def run_hooked(payload: dict[str, Any], context: Context | None) -> CallOutcomes:
+    async def run_hooked(payload: dict[str, Any], context: LaunchContext | None) -> CallOutcomes:
         contexts, skipped = _before(hooks, payload, context, timeout)
         if timeout is not None:
             from pollconsumer.runtime.handling.coroutines.event_loop import restart_timeout
@@ -137,8 +137,8 @@ def hooked_bulk_coroutine(run: RunAsync, hooks: Hooks, timeout: float | None) ->
 
 
 def _before(
-    hooks: Hooks, payload: dict[str, Any], context: Context | None, timeout: float | None
-) -> tuple[list[Context], list[bool]]:
+    hooks: Hooks, payload: dict[str, Any], context: LaunchContext | None, timeout: float | None
+) -> tuple[list[LaunchContext], list[bool]]:
     """The contexts of the call's messages, and whether each is to be skipped."""
     assert isinstance(context, CallContext)
     contexts = context.of_messages(payload)
@@ -157,7 +157,9 @@ def _without(skipped: Sequence[bool], payload: dict[str, Any]) -> dict[str, Any]
     return {**payload, MESSAGES: kept}
 
 
-def _after(hooks: Hooks, contexts: Sequence[Context], skipped: Sequence[bool], called: CallOutcomes) -> CallOutcomes:
+def _after(
+    hooks: Hooks, contexts: Sequence[LaunchContext], skipped: Sequence[bool], called: CallOutcomes
+) -> CallOutcomes:
     """The outcomes of all messages, by those of the ones that the function was given."""
     rest = iter(called)
     outcomes = CallOutcomes(DONE if skips else next(rest) for skips in skipped)

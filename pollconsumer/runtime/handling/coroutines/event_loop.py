@@ -18,7 +18,7 @@ from selectors import DefaultSelector
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.retry import HandlerTimeout, Stopped
-from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.interrupts.alarm import REPEAT
 from pollconsumer.runtime.handling.interrupts.timeouts import VERDICTS
@@ -74,10 +74,10 @@ class EventLoop:
         if thread:
             self._thread = start_for_others("event-loop", self._turn)
 
-    def turning(self, handler: Handler) -> Callable[[dict[str, Any], Context | None], Outcome]:
+    def turning(self, handler: Handler) -> Callable[[dict[str, Any], LaunchContext | None], Outcome]:
         """Return what runs ``handler`` in this thread, in a task of its name for each message."""
 
-        def turn(payload: dict[str, Any], context: Context | None) -> Outcome:
+        def turn(payload: dict[str, Any], context: LaunchContext | None) -> Outcome:
             own = own_context()
             try:
                 coroutine = own.run(handler.begin, payload, context)

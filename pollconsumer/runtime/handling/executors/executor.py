@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.store.records.reservations import Reservation
@@ -18,7 +18,7 @@ class Attempt(NamedTuple):
     reservation: Reservation
     handler: Handler
     payload: dict[str, Any]
-    context: Context | None = None
+    context: LaunchContext | None = None
 
     def handle(self) -> Outcome:
         return self.handler.handle(self.payload, self.context)
@@ -47,7 +47,7 @@ class Handled(NamedTuple):
 class Inline(Protocol):
     """What an executor offers a caller that runs handlers itself, in its own thread."""
 
-    def turning(self, handler: Handler) -> Callable[[dict[str, Any], Context | None], Outcome]:
+    def turning(self, handler: Handler) -> Callable[[dict[str, Any], LaunchContext | None], Outcome]:
         """Return what runs an asynchronous handler."""
 
     def stay(self, handlers: Collection[Handler]) -> None:

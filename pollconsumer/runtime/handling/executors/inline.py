@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.executors.descriptors import Table
 from pollconsumer.runtime.handling.executors.executor import NONE, Attempt, Handled, Inline
 from pollconsumer.runtime.handling.handler import Handler
@@ -55,7 +55,7 @@ class InlineExecutor:
         closed, leaking = self._checked()
         self.add(Handled(attempt, started, ended, outcome, closed, leaking))
 
-    def turning(self, handler: Handler) -> Callable[[dict[str, Any], Context | None], Outcome]:
+    def turning(self, handler: Handler) -> Callable[[dict[str, Any], LaunchContext | None], Outcome]:
         if self._loop is None:
             from pollconsumer.runtime.handling.coroutines.event_loop import EventLoop
 

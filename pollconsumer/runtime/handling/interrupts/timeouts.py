@@ -19,7 +19,7 @@ from typing import Any
 
 from pollconsumer.core.retry import Asleep, Fatal, NotBegun, RetryIn, Yield
 from pollconsumer.core.users_code import TimeIsUp
-from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.hooks import Run
 from pollconsumer.runtime.handling.interrupts.alarm import (
     REPEAT,
@@ -42,7 +42,7 @@ def limited(run: Run, seconds: float) -> Run:
     """``run`` with a timeout: HandlerTimeout if it was stopped, even if it then returned; Stopped, if that was asked
     for."""
 
-    def call(payload: dict[str, Any], context: Context | None) -> Any:
+    def call(payload: dict[str, Any], context: LaunchContext | None) -> Any:
         limit = _limit(seconds)
         try:
             result = limit.run(run, payload, context)

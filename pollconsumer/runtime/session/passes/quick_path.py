@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pollconsumer.core.durations import Durations
 from pollconsumer.core.messages.payloads import Malformed, decode_payload
-from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.executors.executor import NONE, Attempt, Executor, Handled, Inline
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import DONE
@@ -50,7 +50,7 @@ class QuickPath:
         durations: Durations,
         settling: Settlements,
         exchange: Exchange,
-        context_of: Callable[[Reservation], Context],
+        context_of: Callable[[Reservation], LaunchContext],
         *,
         brief: float,
         horizon: float,

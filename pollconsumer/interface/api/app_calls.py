@@ -1,0 +1,111 @@
+"""What an application has beside what its users call: its registrations, and messages by their handlers' names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Unpack
+
+from pollconsumer.core.errors import CannotCreate, StoreUnreachable
+from pollconsumer.core.messages.message import Codec, NewMessage
+from pollconsumer.core.retry import ErrorPolicy, RetryPolicy
+from pollconsumer.interface.api import slips
+from pollconsumer.interface.api.handle import Handle
+from pollconsumer.interface.api.handler_options import check_codec
+from pollconsumer.interface.api.registry import Application, RegisteredHandler, registry
+from pollconsumer.interface.api.store_calls import StoreCalls
+from pollconsumer.interface.settings.model import RecurrenceSettings
+from pollconsumer.runtime.new_messages import Defaults, SendOptions, new_message, refuse_unknown
+from pollconsumer.store.queues.producer import Producer
+
+
+class AppCalls(StoreCalls, Application):
+    """The inner side of a `PollConsumer`, on which our own modules call; `calls_of` has it."""
+
+    def __init__(
+        self,
+        config: str | os.PathLike[str] | None,
+        store: Any,
+        namespace: str | None,
+        patience: float,
+        codec: Codec | None,
+    ) -> None:
+        super().__init__(config, store, namespace, patience, check_codec(codec))
+        self.queues: set[str] = set()
+        """Queues that launches serve in addition to those of its handlers."""
+        self.handlers: dict[str, RegisteredHandler] = {}
+        """Handlers by name, and by each alias."""
+        self.recurring: dict[str, RecurrenceSettings] = {}
+        """The recurrences of `every`, by name."""
+        self.retry_policies: dict[str, RetryPolicy | ErrorPolicy] = {}
+        """Retry policies, by the name that a message gives as ``retry``."""
+        self._warned_of: set[str] = set()
+
+    def new_message(self, handler: str, payload: Mapping[str, Any], **options: Unpack[SendOptions]) -> NewMessage:
+        """The message that `PollConsumer.enqueue` sends, before the hooks and the codec. Raises as that for an invalid
+        one."""
+        return self.placed(self.checked_message(handler, payload, options), options)
+
+    async def enqueue_by_name_async(
+        self, handler: str, payload: Mapping[str, Any], options: SendOptions
+    ) -> Handle[Any]:
+        """`PollConsumer.enqueue_async`."""
+        message = self.checked_message(handler, payload, options)
+        if self.hooks.before_enqueue:
+            message = self._drafted(message)  # in the caller's task: a hook may look for its trace
+
+        def call(store: Producer) -> Handle[Any]:
+            given = self._coded(self.placed(message, options))
+            entry = store.enqueue_one(given)
+            return Handle(entry.id, given.queue, self, duplicate=entry.duplicate)
+
+        try:
+            return await self._make_async(call)
+        except (StoreUnreachable, CannotCreate) as error:
+            return (await self._spooled_async([self._coded(self.placed(message, options))], error))[0]
+
+    def placed(self, message: NewMessage, options: SendOptions) -> NewMessage:
+        """``message`` with the queue and the rate of its handler, where ``options`` name none."""
+        defaults = self.defaults_of(message.handler)
+        if options.get("queue") is None:
+            message = message._replace(queue=defaults.queue)
+        return defaults.rated(message)
+
+    def checked_message(self, handler: str, payload: Mapping[str, Any], options: SendOptions) -> NewMessage:
+        """A message, checked by what is known of its handler in this process."""
+        if not isinstance(handler, str):
+            slips.refuse_handler_object(handler)
+        known = self.known(handler, anywhere=options.get("queue") is not None)
+        if known is None or not isinstance(payload, dict):
+            return new_message(handler, payload, **options)
+        from pollconsumer.interface.api.known import check_retry
+
+        refuse_unknown(options)
+        check_retry(known, options.get("retry"))
+        return new_message(handler, known.arguments.json_of(payload), **options)
+
+    def defaults_of(self, handler: str) -> Defaults:
+        """The defaults of a handler that is registered in this process for the same store, or of a program."""
+        known = self.known(handler)
+        return self.settings().defaults_of(handler) if known is None else known.definition.defaults
+
+    def known(self, handler: str, anywhere: bool = True) -> RegisteredHandler | None:
+        """The handler of that name in this process for the same store.
+
+        BadData for one that is none of the configuration's, if that was imported whole, unless it may be ``anywhere``.
+        """
+        known = self.handlers.get(handler) or registry.known(handler, self.place)
+        if known is not None:
+            return known
+        if not anywhere and registry.imported is not None and not any(self.place):
+            from pollconsumer.interface.api.known import refuse_handler
+
+            if handler not in registry.imported:
+                refuse_handler(handler, registry.imported)
+        if not anywhere and self.handlers and handler not in self._warned_of:
+            from pollconsumer.interface.api.known import warn_of_handler
+
+            self._warned_of.add(handler)
+            if registry.imported is None and handler not in self.settings().commands:
+                warn_of_handler(handler, self.handlers)
+        return None
