@@ -30,7 +30,12 @@ if TYPE_CHECKING:
     from tests.store.servers import Server
 
 OURS = 'namespace = "ours"\n'
-MAKES = "from pollconsumer import PollConsumer\nmade = PollConsumer().settings()\nprint(made.config, made.nowhere)\n"
+MAKES = """
+from pollconsumer import PollConsumer
+from pollconsumer.interface.api.app import calls_of
+made = calls_of(PollConsumer()).settings()
+print(made.config, made.nowhere)
+"""
 READING = frozenset(
     (
         *("run", "move", "status", "list", "dead list", "dead show", "recurrences history", "recurrences list"),

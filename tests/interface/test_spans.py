@@ -60,8 +60,8 @@ def text_of(hint: Any) -> str:
 
 FOUND = dict(annotated())
 SPANS = {name for name, text in FOUND.items() if re.search(r"\b(Span|Retrying)\b", text)}
-DERIVED = ("app.chain(…).enqueue()",)
-"""Classes that inherit their methods from another that is tried."""
+DERIVED = ("app.chain(…).enqueue()", "app.batch(…).wait", "Batch.wait")
+"""What inherits its methods from a class that is tried, or is refused where it is not overridden."""
 
 
 def test_no_argument_takes_a_number_or_text_and_no_timedelta() -> None:

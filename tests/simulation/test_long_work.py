@@ -20,7 +20,7 @@ from tests.simulation.workloads import Exponential, Workload
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pollconsumer.runtime.handling.context import Context
+    from pollconsumer.runtime.handling.context import LaunchContext
     from pollconsumer.runtime.handling.handler import Handler
     from tests.simulation.hosts.process import Process
 
@@ -76,7 +76,7 @@ class Reports(Measured):
     def handlers(self, process: Process) -> dict[str, Handler]:
         handler = super().handlers(process)[HANDLER]
 
-        def run(payload: dict[str, Any], context: Context | None) -> None:
+        def run(payload: dict[str, Any], context: LaunchContext | None) -> None:
             began = self.world.now
             handler.run(payload, context)
             if payload["seconds"] == REPORT:
