@@ -144,7 +144,7 @@ class StoreCloser:
         """Raise StoreRefused if the namespace has anything but the store's id."""
         if places := [place for place in self.places() if place != STORE_ID]:
             named = f"{counted(len(places), 'key')}, as {self._name(places[0])}"
-            raise StoreRefused("store not empty", named, "import into an empty one, or into another --namespace")
+            raise StoreRefused("store not empty", named, "import into an empty one: another store or data directory")
 
     def reopen(self) -> None:
         """Open the store again. NotFound if it is not closed; StoreRefused if it is closed for its import."""
