@@ -6,6 +6,8 @@ import pytest
 
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.packed_message import UNPACKABLE, packed, unpacked
+from pollconsumer.core.messages.payloads import Malformed
+from pollconsumer.core.messages.sequel import sound
 from tests.store.acting import message
 
 WHOLE = NewMessage._field_defaults | packed(message("id"))
@@ -29,3 +31,10 @@ def test_a_text_that_is_none_is_refused(field: str, value: object) -> None:
 def test_a_number_that_is_none_is_refused(field: str, value: object) -> None:
     with pytest.raises(UNPACKABLE):
         unpacked(WHOLE | {field: value})
+
+
+@pytest.mark.parametrize("sequel", ["{", "7", "[]", '{"batch": 7}', '{"links": {}}', '{"then": {"id": 7}}'])
+def test_a_message_whose_sequel_is_none_is_refused(sequel: str) -> None:
+    assert sound(packed(message("id"))) == message("id")
+    with pytest.raises(Malformed):
+        sound(packed(message("id")) | {"sequel": sequel})

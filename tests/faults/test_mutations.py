@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from lupa.lua51 import LuaRuntime
 
+from tests.faults import mutations
 from tests.faults.covering import GUARDS, Trial
 from tests.faults.covering_table import COVERING
 from tests.faults.mutation_table import CHANGES, MUTATIONS, STORE, Mutation, edited, guarded, marked
@@ -81,3 +82,10 @@ def test_of_guards_that_cover_each_other_each_alone_is_enough_and_none_is_not(
 
 def test_what_the_simulation_does_not_miss_is_a_guard() -> None:
     assert UNSEEN.keys() <= {each.name for each in MUTATIONS}
+
+
+def test_who_looks_for_what_notices_waits_for_the_tests_and_not_for_what_they_left_behind(tmp_path: Path) -> None:
+    leaves = "import subprocess; print(subprocess.Popen(['sleep', '600']).pid, flush=True)"
+    assert mutations._notices(["-c", f"{leaves}; raise SystemExit('FAILED a/b::c')"], tmp_path, 60.0) == "b::c"  # noqa: SLF001
+    assert mutations._notices(["-c", leaves], tmp_path, 60.0) is None  # noqa: SLF001
+    assert mutations._notices(["-c", f"{leaves}; input()"], tmp_path, 0.0) is not None  # noqa: SLF001
