@@ -500,4 +500,6 @@ def test_the_pages_loop_reminds_once_a_day_until_the_signal_comes() -> None:
         own.run()
         assert paid.status().result == "paid by ann"
         own.run_for("45h", every="1h")
+        assert (unpaid.status().state, reminded) == ("scheduled", [1, 1, 2, 3])
+        own.run_for("24h", every="1h")
         assert (unpaid.status().result, reminded) == ("given up", [1, 1, 2, 3])
