@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.site import wait_until
 from tests.system.monitor import SECRET, Monitor
 
 if TYPE_CHECKING:
@@ -53,6 +54,29 @@ def test_launches_without_the_lease_and_movers_are_not_told_of(site: Site, monit
     site.open_gate()
     holder.communicate(timeout=90)
     assert monitor.told == []
+
+
+def test_a_launch_that_waits_in_vain_for_one_beyond_its_window_is_told_as_ended_well(
+    site: Site, monitor: Monitor
+) -> None:
+    site.enqueue("hold", name="a")
+    holder = site.start("run", "--timeout", "2s", "--min-margin", "200ms", "--estimated-duration", "1ms")
+    site.await_note("begin a")
+    wait_until(lambda: site.json("lease", "show")[0]["working_on"], "a launch beyond its window")
+    for number in (1, 2):  # each tick of a schedule
+        done = site.command("run", "--timeout", "1s", **monitor.variables)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert monitor.paths == ["/start", "/0"] * number
+    assert monitor.told[-1][2].endswith("(lease held): no messages; exit code 0")
+    waiting = site.start("run", "--timeout", "60s", **monitor.variables)
+    wait_until(lambda: "next:consumer:default" in site.control_keys(), "a successor")
+    assert site.command("run", "--if-free", **monitor.variables).returncode == 0
+    waiting.terminate()
+    assert waiting.wait(90) == 0
+    assert len(monitor.told) == 4
+    assert (site.json("launches")[0]["skipped"], site.json("launches", "--gaps")) == (4, [])
+    site.open_gate()
+    holder.communicate(timeout=90)
 
 
 def test_a_monitor_that_fails_changes_no_exit_code_and_is_warned_of_damped_without_its_url(

@@ -65,7 +65,7 @@ def run_launch(
 ) -> None:
     """Run one launch. ``prepare`` imports the user's modules, and returns the group of the lease, and the work to do
     with it. ``on_launch_death`` is called in the heartbeat's process, with this one's pid, if this one dies. ``pinger``
-    tells a monitor, if the launch takes the lease.
+    tells a monitor, if the launch takes the lease, or waited in vain for one that works beyond its window.
 
     Raises the error that ended the launch, after releasing the lease: LeaseLost, StoreUnreachable, ConfigurationError.
     """
@@ -82,14 +82,19 @@ def run_launch(
     held = None
     try:
         group, work = prepare()
-        held = _Claimant(frame, group, heartbeat).take_lease()
+        claimant = _Claimant(frame, group, heartbeat)
+        held = claimant.take_lease()
         if frame.window != first_window:
             watch.lift()
             watch = host.watch(frame.end, frame.outlived)
         frame.end.when_longer = watch.extend
         if held is None:
             running = host.monotonic() - frame.window.start
-            emit(LaunchEnded(group.role, StopReason.LEASE_HELD, running, run_id=plan.run_id))
+            end = LaunchEnded(group.role, StopReason.LEASE_HELD, running, run_id=plan.run_id)
+            if pinger is not None and claimant.waited_for_long_work:
+                pinger.begin()
+                _ping_end(pinger, end, 0, host, emit)
+            emit(end)
         else:
             held.work(work)
     finally:
@@ -97,6 +102,17 @@ def run_launch(
         if held is None or held.released:
             heartbeat.stop()
         # Otherwise the store did not answer: the heartbeat retries the release.
+
+
+def _ping_end(pinger: Pinger, end: LaunchEnded, code: int, host: Host, emit: Callable[[Event], None]) -> None:
+    """Tell the monitor how the launch ended; its answer is awaited before the exit."""
+
+    def await_answer(left: Callable[[], float]) -> None:
+        if problem := pinger.wait(left()):
+            emit(PingFailed(pinger.host, problem))
+
+    pinger.end(end, code)
+    host.before_exit(await_answer)
 
 
 class _Claimant:
@@ -121,6 +137,8 @@ class _Claimant:
         """Signs of holders whose processes have ended."""
         self._waited, self._called = False, 0
         """Whether others held the lease; the fence of the newest holder that was called to hand over."""
+        self.waited_for_long_work = False
+        """Whether the launch's own window passed while a holder worked beyond its own."""
 
     def take_lease(self) -> HeldLaunch | None:
         """The launch with its lease; None if another successor waits already, if it does not wait itself, or after the
@@ -161,6 +179,7 @@ class _Claimant:
         left = frame.window.left(self._host.monotonic())
         if frame.interrupted() or left <= 0:
             self._leases.withdraw(group, frame.id)
+            self.waited_for_long_work = not frame.interrupted() and self._is_held_beyond_window()
             return False
         signed = zip(others.signs, others.holders, strict=True)
         self._gone = [sign for sign, holder in signed if is_gone(holder, self._host)]
@@ -173,6 +192,13 @@ class _Claimant:
             self._called = newest
         self._leases.wait(group, min(REFRESH, left, max(0.01, others.lapses_in)))
         return True
+
+    def _is_held_beyond_window(self) -> bool:
+        """Whether a holder of the group works on messages beyond its window."""
+        from pollconsumer.store.reading.ledger import working_leases_of  # few launches wait in vain
+
+        held = working_leases_of(self._store.wire, self._store.keys)
+        return any(each["working_on"] for each in held if each["lineage"].rpartition(":")[0] == self._group.name)
 
     def _held(self, acquired: Acquired, asked: float, asked_at: float, shown_from: float) -> HeldLaunch:
         """The launch with the lease that was ``acquired``. ``asked``: when the launch asked for it, on the boot clock;
@@ -283,13 +309,8 @@ class HeldLaunch:
         ran, counts = tenure.waited + ended - tenure.since, self.progress.counts().of_messages()
         end = LaunchEnded(tenure.identity.role, reason, ran, *counts, run_id=tenure.identity.run_id)
         if self._pinger is not None:
-            self._pinger.end(end, code)
-            self._clocks.before_exit(partial(self._await_answer, self._pinger))
+            _ping_end(self._pinger, end, code, self._clocks, self.emit)
         self.emit(end)
-
-    def _await_answer(self, pinger: Pinger, left: Callable[[], float]) -> None:
-        if problem := pinger.wait(left()):
-            self.emit(PingFailed(pinger.host, problem))
 
     def _note_exit(self, ended: float) -> None:
         """Add to the ledger how long it took from the end to the exit, which is now."""
