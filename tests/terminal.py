@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 from typing import TYPE_CHECKING, Any
 
 from tests.site import PATIENCE
@@ -19,10 +20,16 @@ if TYPE_CHECKING:
 class Terminal:
     """With a launch that drains the site's queues, or another ``command``, after ``options`` of pollconsumer."""
 
-    def __init__(self, site: Site, *options: str, command: tuple[str, ...] = ("run", "--until-empty")) -> None:
+    def __init__(
+        self, site: Site, *options: str, command: tuple[str, ...] = ("run", "--until-empty"), columns: int | None = None
+    ) -> None:
+        """``columns``: the width, where standard output is the terminal, too."""
         self._mine, theirs = pty.openpty()
         words = [sys.executable, "-m", "pollconsumer", *options, *command]
         streams: dict[str, Any] = {"stdin": theirs, "stderr": theirs}
+        if columns is not None:
+            termios.tcsetwinsize(theirs, (24, columns))
+            streams["stdout"] = theirs
         self._launch = subprocess.Popen(words, cwd=site.directory, env=site.environment, **streams)
         os.close(theirs)
 

@@ -10,13 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.interface.cli import output
-from pollconsumer.interface.cli.messages.list import print_messages
+from pollconsumer.interface.cli.messages.list import LEAST, print_messages
 from pollconsumer.interface.cli.table import FOLDED, columns, lay_out
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.records.rows import BLANK, read_row
+from tests.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from tests.site import Site
 
 
 LIST = ("id", "queue", "handler", "state", "attempts", "at", "last error")
@@ -39,8 +42,8 @@ def test_a_row_that_does_not_fit_goes_on_in_lines_of_its_own() -> None:
         "id                          queue    handler    state",
         "    attempts  at                        last error",
         "kkkkkkkkkkkkkkkkkkkkkkkkkk  default  mail.send  dead",
-        "    5         2030-01-31T09:00:00.000Z  ValueError: abcdeabc",
-        "                                        deabcdeabcdeabcde",
+        "    5         2030-01-31T09:00:00.000Z",
+        "    ValueError: abcdeabcdeabcdeabcdeabcde",
     ]
 
 
@@ -48,9 +51,54 @@ def test_a_value_beside_its_name_goes_on_below_itself() -> None:
     assert lay_out(("id", "x"), [("payload", "abcdefghij" * 3 + " state  completed")], 30) == [
         "id       x",
         "payload  abcdefghijabcdefghija",
-        "         bcdefghij state  comp",
-        "         leted",
+        "         bcdefghij state",
+        "         completed",
     ]
+
+
+def test_a_line_is_broken_at_spaces_and_never_within_a_command_that_is_to_be_copied() -> None:
+    what = "others' messages wait meanwhile: 'pollconsumer init cron --queue slow'; or (see 'run --help')"
+    assert lay_out(("long work", what), [], 56) == [
+        "long work  others' messages wait meanwhile:",
+        "           'pollconsumer init cron --queue slow'; or",
+        "           (see 'run --help')",
+    ]
+    too_long = "'" + "word " * 10 + "end'"
+    assert lay_out(("x", too_long), [], 20) == [
+        "x", "    'word word word", "    word word word", "    word word word", "    word end'",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("width", "missing", "error"),
+    [
+        (130, [], "ValueError: abcdeabcdeabcdeabcdeabcde"),
+        (110, ["attempts"], "ValueError: abcdeabcdeabcdea…"),
+        (80, ["queue", "attempts", "at"], "ValueError: abcdeabcdeabcdeabcdea…"),
+        (70, ["queue", "attempts", "at"], "ValueError: abcdeabcdea…"),
+    ],
+)
+def test_a_narrow_terminal_does_without_the_least_columns_and_says_so(
+    width: int,
+    missing: list[str],
+    error: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    columns = output.print_table(LIST, [DEAD], LEAST)
+    shown = capsys.readouterr()
+    header, row = shown.out.splitlines()
+    assert header.split("  ")[0] == "id"
+    assert [name for name in LIST if name not in header.split()] == [*missing, "last error"]
+    assert row.startswith("k" * 26)
+    assert row.endswith(error)
+    assert [LIST[column] for column in columns] == [name for name in LIST if name not in missing]
+    said = f"pollconsumer: too narrow for {', '.join(missing)}; --json has all\n"
+    assert shown.err == (said if missing else "")
+    assert output.print_table(LIST, [DEAD], LEAST, columns) == columns
+    assert capsys.readouterr() == (shown.out, ""), "a later page of the list"
 
 
 def test_wide_characters_take_two_columns_and_marks_none() -> None:
@@ -84,7 +132,9 @@ def test_only_a_terminal_limits_the_width(capsys: pytest.CaptureFixture[str], mo
     assert len(capsys.readouterr().out.splitlines()) == 2
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     output.print_table(LIST, [DEAD])
-    assert max(map(len, capsys.readouterr().out.splitlines())) == 60
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 2
+    assert max(map(len, lines)) <= 60
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
@@ -97,3 +147,26 @@ def test_a_list_is_printed_a_page_at_a_time_under_one_header(
     header, *lines = capsys.readouterr().out.splitlines()
     assert header.startswith("id ")
     assert [line.split()[0] for line in lines] == [f"m{n}" for n in range(count)]
+
+
+def test_at_80_columns_each_row_is_a_line_and_no_word_is_broken(site: Site) -> None:
+    (site.directory / "config.toml").write_text(
+        '[commands.render]\ncommand = ["false"]\nmax_attempts = 1\ntimeout = "5m"\n'
+        '[commands.mail]\ncommand = ["true"]\n'
+    )
+    site.enqueue("render")
+    for _ in range(2):
+        site.drain()
+    site.command("recurrences", "add", "check:42", "mail", "--every", "1h")
+    for command, lines in {"list": 1, "dead list": 1, "launches": 2, "queue list": 1, "recurrences list": 1}.items():
+        with Terminal(site, command=tuple(command.split()), columns=80) as terminal:
+            shown = terminal.read_to_the_end().splitlines()
+        table = [line for line in shown if not line.startswith("pollconsumer: too narrow for ")]
+        assert [line for line in table if len(line) > 80] == [], command
+        assert len(table) == 1 + lines, (command, shown)
+    with Terminal(site, command=("check",), columns=80) as terminal:
+        checked = terminal.read_to_the_end()
+    assert "'pollconsumer init cron --queue QUEUE'" in checked
+    words = set(site.command("check").stdout.split())
+    unbroken = {word for word in words if len(word) < 40}
+    assert unbroken - set(checked.split()) <= {word for word in words if "T" in word}, "instants may differ"

@@ -1,7 +1,7 @@
 """Prints all output of commands: JSON for programs, escaped text for people.
 
 Output is flushed immediately, so that a closed or full one raises OSError, which `cli.main` handles. On a terminal
-tables wrap within its width; elsewhere a row is one line.
+tables keep within its width; elsewhere a row is one line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import click
 from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.core.notation.text import printable, printable_lines
 from pollconsumer.core.notation.timespan import format_duration
-from pollconsumer.interface.cli.table import lay_out
+from pollconsumer.interface.cli.table import Rows, kept_columns, lay_out
 from pollconsumer.runtime.system.signals import raising_terminations
 from pollconsumer.runtime.system.start_limit import lift
 
@@ -47,10 +47,20 @@ def print_json_array(values: Iterable[object]) -> None:
     click.echo("[]" if separator == "[" else "]")
 
 
-def print_table(headers: Sequence[object], rows: Sequence[Sequence[object] | str]) -> None:
+def print_table(
+    headers: Sequence[object], rows: Rows, least: Sequence[str] = (), columns: Sequence[int] | None = None
+) -> Sequence[int]:
     """Print a table whose columns are as wide as their widest cell, and None is ``-``. A row that is a text is a line
-    of its own."""
-    click.echo("\n".join(lay_out(headers, rows, _width())))
+    of its own. ``least``: headers of columns to leave out first on a narrow terminal, where the last cell is shortened
+    then. ``columns``: what this returned for an earlier part of the table."""
+    width, every = _width(), [*range(len(headers))]
+    if columns is None:
+        columns = every if width is None else kept_columns(headers, rows, width, least)
+        if missing := [str(headers[column]) for column in every if column not in columns]:
+            print_notice(f"too narrow for {', '.join(missing)}; --json has all")
+    shown = [row if isinstance(row, str) else [row[column] for column in columns] for row in rows]
+    click.echo("\n".join(lay_out([headers[column] for column in columns], shown, width, shortens=bool(least))))
+    return columns
 
 
 def given_row(name: str, value: object) -> list[tuple[str, object]]:

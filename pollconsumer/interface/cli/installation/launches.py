@@ -24,6 +24,8 @@ USUAL = 20
 """Launches that are shown by default."""
 BEFORE = 50
 """Launches before those that are shown: what they were like tells the ticks of these."""
+LEAST = ("released", "exit", "offset", "average", "margin", "waited", "role")
+"""Columns that a narrow terminal does without, in this order."""
 NAMES = (
     "launch_id",
     "role",
@@ -171,7 +173,7 @@ def launches_table(
         table.append([*row.values()])
         table += [working_on(entry["working_on"], now, utc=utc)] if entry["working_on"] else []
     table += [_hole_line(hole, now, utc) for hole in left]
-    print_table(names or ["started"], table)
+    print_table(names or ["started"], table, LEAST)
 
 
 def _age(entry: dict[str, Any], now: int) -> dict[str, object]:

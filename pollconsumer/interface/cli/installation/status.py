@@ -37,6 +37,8 @@ from pollconsumer.store.reading.inspector import Inspector, Overview, QueueCount
 from pollconsumer.store.reading.messages import Message
 
 DURATIONS = {"waited_seconds": "waited", "handled_seconds": "duration"}
+LEAST = ("late", "waited", "skipped", "expired", "cancelled", "started", "per minute", "duration", "parked")
+"""Columns that a narrow terminal does without, in this order."""
 LAUNCHES_SHOWN = 5
 LOOK_EVERY = 0.5
 """Seconds after which ``--watch`` reads a message again."""
@@ -238,7 +240,7 @@ def queues_table(queues: Sequence[QueueCounts]) -> None:
         left = "" if queue.resumes_in_seconds is None else f" for {span(queue.resumes_in_seconds)}"
         name = f"{queue.name} (paused{left})" if queue.paused else queue.name
         rows.append((name, *(getattr(queue, count) for count in counts), load.completed_per_minute, *map(span, spans)))
-    print_table(("queue", *counts, "per minute", "oldest ready", "waited", "duration", "late"), rows)
+    print_table(("queue", *counts, "per minute", "oldest ready", "waited", "duration", "late"), rows, LEAST)
 
 
 def _print_overview(overview: Overview, launches: list[dict[str, Any]]) -> None:

@@ -52,7 +52,7 @@ def list_(state: str | None, limit: int, as_json: bool) -> None:
     else:
         names = ("id", "state", *COUNTS, "created_at", "ended_at")
         rows = [[each[name] for name in names] for each in found]
-        print_table(("id", "state", *COUNTS, "created", "ended"), rows)
+        print_table(("id", "state", *COUNTS, "created", "ended"), rows, ("created", "ended", "expired", "cancelled"))
     note_more(wanted, limit)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import click
@@ -26,6 +26,8 @@ from pollconsumer.store.reading.messages import Message
 
 PAGE = 500
 """Messages in memory at a time."""
+LEAST = ("attempts", "queue", "started", "at")
+"""Columns that a narrow terminal does without, in this order."""
 
 
 @click.command(name="list", epilog="pollconsumer list --state ready --queue mail")
@@ -63,10 +65,11 @@ def print_messages(messages: Iterator[Message], *, as_json: bool) -> None:
     reported = any(message.progress for message in page)  # most handlers do not tell
     began = any(_started(message) for message in page)
     told = [*(["started"] if began else []), *(["progress"] if reported else [])]
+    columns: Sequence[int] | None = None
     head: list[list[object]] = [["id", "queue", "handler", "state", "attempts", "at", *told, "last error"]]
     while head or page:
         rows = [*head, *(_row(message, began=began, reported=reported) for message in page)]
-        print_table(rows[0], rows[1:])
+        columns = print_table(rows[0], rows[1:], LEAST, columns)
         head, page = [], [*islice(messages, PAGE)]
 
 

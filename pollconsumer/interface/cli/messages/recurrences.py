@@ -31,6 +31,8 @@ from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus, a
 
 NAME = click.argument("name", type=RECURRENCE_NAME)
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+LEAST = ("missed", "overlap", "skipped", "enqueued", "last result", "queue", "timezone", "last", "handler")
+"""Columns that a narrow terminal does without, in this order."""
 RESULT_CHARACTERS = 40
 """Maximum length of a result in a table."""
 
@@ -76,7 +78,7 @@ def _print_recurrences(entries: Sequence[dict[str, Any]]) -> None:
     if any(entry["error"] for entry in entries):
         titles.append("error")
         rows = [[*row, entry["error"]] for row, entry in zip(rows, entries, strict=True)]
-    print_table(titles, rows)
+    print_table(titles, rows, LEAST)
 
 
 @recurrences.command(name="next", epilog="pollconsumer recurrences next nightly -n 10")
@@ -161,7 +163,8 @@ def history(name: str, limit: int, as_json: bool) -> None:
     names = ("instant", "state", "attempts", "late_seconds", "handled_seconds", "result", "last_error")
     rows = [[entry[name] for name in names] for entry in entries]
     rows = [[*row[:3], *map(span, row[3:5]), _brief(row[5]), row[6]] for row in rows]
-    print_table(("instant", "state", "attempts", "late", "duration", "result", "last error"), rows)
+    titles = ("instant", "state", "attempts", "late", "duration", "result", "last error")
+    print_table(titles, rows, ("late", "duration", "attempts", "result"))
 
 
 def _found(name: str) -> tuple[Recurrences, RecurrenceStatus]:
