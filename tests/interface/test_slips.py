@@ -74,6 +74,10 @@ def test_a_slip_is_answered_with_what_to_write(app: PollConsumer, send: Any, sli
     assert len(str(answered.value).splitlines()) == 1
 
 
+def test_a_handler_shows_its_name(send: Any) -> None:
+    assert repr(send) == "<handler mail.send>"
+
+
 @pytest.mark.usefixtures("sandbox")
 def test_what_resembles_no_slip_is_an_attribute_error_like_any_other(app: PollConsumer, send: Any) -> None:
     things: list[Any] = [app, send, send.using(), send.args("ada"), send.enqueue("ada")]
