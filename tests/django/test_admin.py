@@ -87,6 +87,7 @@ from pollconsumer.django.web_view import site_app
 site_app().enqueue("shop.tasks.record", {"args": ["b"], "kwargs": {}}, id="ready", queue="default")
 site_app().enqueue("shop.tasks.record", {"args": ["c"], "kwargs": {}}, id="later:1@x", queue="default", in_="1h")
 from pollconsumer.django.task_handlers import app as tasks
+from tests.inner import handler_named
 with site_app().batch("import") as batch:
     batch.add(handler_named(tasks, "shop.tasks.record").args(args=["m"], kwargs={}))
 """

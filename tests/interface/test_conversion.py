@@ -627,7 +627,8 @@ def test_a_set_is_written_alike_in_every_process_wherever_it_stands() -> None:
 def test_a_producer_imports_no_pydantic_for_what_has_a_form_of_its_own() -> None:
     program = (
         "import sys\nfrom datetime import datetime, timedelta\nfrom pollconsumer import PollConsumer\n"
-        "app, sent = PollConsumer(), []\napp.enqueue_one = sent.append\n"
+        "from pollconsumer.interface.api.app import calls_of\n"
+        "app, sent = PollConsumer(), []\ncalls_of(app).enqueue_one = sent.append\n"
         "@app.handler\ndef ship(when: datetime, many: list[int], span: timedelta = None): ...\n"
         "ship.enqueue(datetime.now(), [1, 2])\n"
         "print('pydantic' in sys.modules)\n"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer import Context, PollConsumer, Skip
+from tests.inner import registered
 
 if TYPE_CHECKING:
     from pollconsumer.testing import Sandbox
@@ -70,7 +71,7 @@ def test_of_a_bulk_call_the_skipped_messages_are_left_out(
     app.enqueue("index", {"n": 3}, headers={"skip": "1"})
     sandbox.run()
     assert len(seen) == 1
-    assert index.definition.bulk
+    assert registered(index).definition.bulk
 
 
 def test_a_handler_that_raises_it_fails_as_with_any_exception(app: PollConsumer, sandbox: Sandbox) -> None:
