@@ -48,7 +48,8 @@ def announce(
 ) -> None:
     """Take ``queue`` from earlier launches, before anything is done there: recover orphans, and repair it. ``served``:
     its messages are handled by this launch, and by those that follow it. ``handlers``: as in `Upkeep.announce`."""
-    seconds = served_for(launch.plan) if served else 0.0
+    # A message that lasts keeps this launch from announcing the queue again, and the next ones from the lease.
+    seconds = served_for(launch.plan) + launch.end.farthest() - launch.end.stop_before if served else 0.0
     recovered = launch.store.upkeep.announce(
         launch.holder, queue, served_for=seconds, on_dead_letter=on_dead_letter, handlers=handlers
     )

@@ -92,17 +92,16 @@ class Replay:
         rules = rules._replace(launcher=LauncherRule.AUTO, idle_time=idle_time)
         messages, learned = iter(self._messages), self._learned
         record = Forecast(self._platform, rules, messages, self._chance(), self._seconds, learned=learned).run()
-        return self._outcome(record, rules)
+        return self._outcome(record)
 
-    def _outcome(self, record: Record, rules: Rules) -> ReplayOutcome:
+    def _outcome(self, record: Record) -> ReplayOutcome:
         figures = record.figures()
-        ended = sum(each.released >= each.stop_before + rules.grace for each in record.tenures)
         begun = len(record.latencies)
         waits = [*record.latencies, *(max(0.0, self._seconds - due) for _, due, _ in self._messages[begun:])]
         return ReplayOutcome(
             launches=record.launches,
             overruns=figures.overruns,
-            ended_by_watchdog=ended / max(1, len(record.tenures)),
+            ended_by_watchdog=record.ended_by_force / max(1, len(record.tenures)),
             coverage=figures.coverage,
             dropped=record.dropped / max(1, record.launches + record.dropped),
             wait=sum(waits) / len(waits) if waits else 0.0,

@@ -111,6 +111,7 @@ def rules_of(consumer: ConsumerSettings, launcher: LauncherRule) -> Rules:
         slots=consumer.concurrency,
         loop=consumer.loop,
         scheduled=consumer.schedule is not None,
+        handler_limit=consumer.handler_limit,
     )
 
 

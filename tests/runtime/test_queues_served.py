@@ -19,6 +19,7 @@ from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.records.reservations import Holder
 from pollconsumer.store.server import QueueService, service_of, unknown_queues
 from tests.conftest import NAMESPACE
+from tests.runtime.test_exchange import Exchanging
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message
 from tests.store.servers import server_ms
 
@@ -158,6 +159,15 @@ def test_a_queue_counts_as_served_for_twice_the_time_until_the_next_launch(
     timeout: float, next_launches: tuple[float, float] | None, seconds: float
 ) -> None:
     assert served_for(LaunchPlan(timeout, 10.0, handoff=HandOff.DEADLINE, next_launches=next_launches)) == seconds
+
+
+@pytest.mark.parametrize(("limits", "seconds"), [([], 1200), ([300.0], 1500), ([300.0, 7200.0], 8400)])
+def test_a_queue_counts_as_served_for_as_long_as_a_message_may_last_besides(limits: list[float], seconds: int) -> None:
+    exchanging = Exchanging()
+    launch = exchanging.launch
+    launch.end.expect(limits)
+    launch_upkeep.announce(launch, QUEUE, lambda _: None)
+    assert launch.store.wire.command("PTTL", launch.store.keys.queue(QUEUE, "served")) == 1000 * seconds
 
 
 PRODUCE = """

@@ -11,7 +11,7 @@ from tests.simulation.overruns import DISTRIBUTIONS, MARGINS, cost, launches
 @pytest.mark.parametrize("durations", ["lognormal", "pareto", long("exponential"), long("bimodal")])
 def test_with_a_target_of_one_in_a_hundred_few_more_launches_overrun(durations: str) -> None:
     rules = MARGINS["excess"]._replace(overrun_target=0.01)
-    assert cost(launches("debian-cron", DISTRIBUTIONS[durations], rules, 500, seed=1), rules).overruns <= 0.015
+    assert cost(launches("debian-cron", DISTRIBUTIONS[durations], rules, 500, seed=1), rules).overruns <= 0.02
 
 
 @pytest.mark.parametrize("durations", ["lognormal", "pareto"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pollconsumer.core.choices import HandOff, LauncherRule, Loop
+from pollconsumer.core.durations import HANDLER_LIMIT
 
 
 class Rules(NamedTuple):
@@ -25,6 +26,7 @@ class Rules(NamedTuple):
     longest_wait: float = 0.8
     call: float = 0.0005
     scheduled: bool = True
+    handler_limit: float = HANDLER_LIMIT
 
 
 class Margin(NamedTuple):

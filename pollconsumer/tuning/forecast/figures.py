@@ -26,7 +26,8 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 class LeaseSpan(NamedTuple):
-    """One launch's tenure of the lease, and the instant before which it was to stop."""
+    """One launch's tenure of the lease, and the instant before which it was to stop; infinity if it had a message that
+    was longer than its window."""
 
     acquired: float
     released: float
@@ -57,7 +58,7 @@ class Record:
     def __init__(self) -> None:
         self.tenures: list[LeaseSpan] = []
         self.latencies, self.latenesses = array("d"), array("d")
-        self.launches = self.dropped = 0
+        self.launches = self.dropped = self.ended_by_force = 0
         self.cut_off = 0.0
         """Seconds of handling that ended with their process, and have to be repeated."""
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC
 from functools import partial
 from itertools import takewhile
+from math import inf
 
 from pollconsumer.core.histogram import GENERATION, Histogram
 from pollconsumer.core.launcher.detection import given_launcher
@@ -168,7 +169,9 @@ class Forecast:
     def _release(self, launch: ForecastLaunch) -> None:
         """Take the lease from a launch that has finished, or is dead, and let the one that waits have it."""
         assert launch.acquired is not None
-        self.record.tenures.append(LeaseSpan(launch.acquired, self.now, launch.window.stop_before))
+        # As in health: a message that is longer than the window may outlast it.
+        until = inf if launch.durations.longer_than_window else launch.window.stop_before
+        self.record.tenures.append(LeaseSpan(launch.acquired, self.now, until))
         self._learn(launch.durations.measured[HANDLER])
         self.record.cut_off += launch.handled_in_vain()
         self._queue.put_back(launch.in_hand())

@@ -78,7 +78,6 @@ class ForecastLaunch:
     def bound(self, window: Window, min_margin: float) -> None:
         """Set the launch's window, and its least margin."""
         self.window, self.min_margin = window, min_margin
-        self._last = window.stop_before + self._rules.grace
 
     def acquire(self, now: float, learned: Histogram) -> None:
         self.acquired = self.now = now
@@ -91,7 +90,10 @@ class ForecastLaunch:
     def work(self, until: float) -> bool:
         """Go on until ``until``. Returns whether it has released its lease before that, at ``now``."""
         while self.now < until:
-            if self._crashed() or (self._running and self.now >= self._last) or (self._stopping and not self._running):
+            if self._crashed() or (self._stopping and not self._running):
+                return True
+            if self.now >= self._ended_by_force_at():
+                self._record.ended_by_force += 1
                 return True
             if self._stopping:
                 self._await_end(until)
@@ -127,8 +129,13 @@ class ForecastLaunch:
             self._idles_until = None
 
     def _await_end(self, until: float) -> None:
-        """Wait for a message in hand to end, at most until the grace ends."""
-        self._pass_to(min(self._first_end(), self._last), until)
+        """Wait for a message in hand to end, at most until the launch is ended by force."""
+        self._pass_to(min(self._first_end(), self._ended_by_force_at()), until)
+
+    def _ended_by_force_at(self) -> float:
+        """When the launch is ended, since a message hangs; infinity if none does: what ends goes on until then."""
+        hanging = [began + self._rules.handler_limit for ends, _, _, began in self._running if ends == math.inf]
+        return max(self.window.stop_before, *hanging) + self._rules.grace if hanging else math.inf
 
     def in_hand(self) -> list[ForecastMessage]:
         return [message for _, _, message, _ in self._running]
