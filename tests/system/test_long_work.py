@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import signal
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pollconsumer.runtime.system.process import birth
+from tests.faults.proxy import Proxy
 from tests.site import wait_until
 
 if TYPE_CHECKING:
@@ -365,6 +368,40 @@ def test_a_launch_beyond_its_window_says_everywhere_what_it_works_on(site: Site)
     assert launch.wait(90) == 0
     assert (site.json("lease", "show"), [each["working_on"] for each in site.json("launches")]) == ([], [[]])
     assert not re.search(line, site.command("launches").stdout)
+
+
+@pytest.mark.parametrize("fault", ["silent", "away", "slow"])
+@pytest.mark.parametrize("slots", ["1", "2"])
+def test_the_outcome_of_a_handler_of_three_windows_is_settled_where_the_store_is_away_or_slow_when_it_returns(
+    site: Site, fault: str, slots: str
+) -> None:
+    """Away for 3 s, or 200 ms late; the next launch, which waits for the lease, begins nothing again."""
+    message = site.enqueue("hold", name="a")
+    proxy = Proxy(Path(site.json("store", "path")["socket"]))
+    try:
+        store = {"POLLCONSUMER_STORE": f"redis://127.0.0.1:{proxy.port}"}
+        first = site.start("run", *WINDOW, "--concurrency", slots, **store)
+        site.await_note("begin a")
+        begun = time.monotonic()
+        wait_until(lambda: time.monotonic() > begun + 6.0, "three windows")
+        second = site.start("run", "--until-empty", "--timeout", "90s")
+        wait_until(lambda: _waits(site), "a successor")
+        proxy.silent, proxy.delay = fault == "silent", 0.2 if fault == "slow" else 0.0
+        if fault == "away":
+            proxy.away = True
+            proxy.cut()
+        site.open_gate()
+        site.await_note("end a")
+        ended = time.monotonic()
+        wait_until(lambda: time.monotonic() > ended + 3.0, "the store's return")
+        proxy.silent = proxy.away = False
+        assert [first.wait(90), second.wait(90)] == [0, 0]
+    finally:
+        proxy.close()
+    shown = site.json("status", message)
+    assert (shown["state"], shown["attempts"], shown["last_error"]) == ("completed", 1, None)
+    assert site.notes() == ["begin a", "end a"]
+    assert [each["stop_reason"] for each in site.json("launches")] == ["empty", "no_time_to_handle"]
 
 
 TOLD = """

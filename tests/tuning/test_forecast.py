@@ -167,7 +167,7 @@ def test_a_margin_of_five_means_bounds_exponential_handlers_and_not_heavy_tails(
         for durations in (Exponential(0.4), Lognormal(0.4, 1.5), Pareto(0.4))
     ]
     assert overruns[0] < 0.03
-    assert 0.05 < min(overruns[1:])
+    assert min(overruns[1:]) > 0.05
 
 
 def test_a_message_that_hangs_is_ended_by_the_watchdog_and_handled_at_most_three_times() -> None:
