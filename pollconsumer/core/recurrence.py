@@ -257,13 +257,13 @@ def _check_rule(recurrence: Recurrence) -> None:
     """Raise ValueError for an invalid value of a field that says when it recurs."""
     cron, every = recurrence.cron, recurrence.every
     if (cron is None) == (every is None):
-        raise ValueError("its definition has not one of cron and every")
+        raise ValueError("its definition needs either cron or every")
     if cron is not None and not isinstance(cron, str):
         raise ValueError(f"cron is {cron!r}, not text")
     if cron is not None:
         Cron(cron)
     if recurrence.after is After.END and every is None:
-        raise ValueError("after is end, and it has no period")
+        raise ValueError("after is end, which needs every")
     if every is not None and (type(every) not in (int, float) or not LEAST_PERIOD <= every <= MOST_PERIOD):
         raise ValueError(f"every is {every!r}, not a number of seconds from 1 to {MOST_PERIOD:.0f}")
     if not isinstance(recurrence.timezone, str):

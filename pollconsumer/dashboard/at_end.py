@@ -33,7 +33,8 @@ def write_at_end(settings: Settings, static: str) -> LateAct:
     def await_pages(left: Callable[[], float]) -> None:
         if writer is not None and not writer.join(min(until - time.monotonic(), left())):
             problems.append(
-                f"not written within {PAGES_WITHIN:g}s; unset dashboard.static, or write them from the crontab"
+                f"not written within {PAGES_WITHIN:g}s; unset dashboard.static, or run 'dashboard --static "
+                "DIR' from the crontab"
             )
         for problem in problems[:1]:
             log.warning("static pages: %s", problem, extra=about("static pages"))

@@ -29,7 +29,7 @@ TRIP_BYTES = 1 << 18
 TRIP_VALUES = 2 * MOST
 """The number of values in one call: Lua takes some eight thousand, and a server may show more of a small hash at
 once."""
-AGAIN = "import again, with --restart; if that ends so, too, export again"
+AGAIN = "import again, with --restart; if that fails too, export again"
 
 
 def check_header(header: Mapping[str, Any]) -> list[str]:

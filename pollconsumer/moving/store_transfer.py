@@ -42,7 +42,7 @@ from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.signals import raising_terminations
 from pollconsumer.store.client.wire import Wire
 
-NOT_SERVED = "elements read, nothing is served before all are there: give the same export again"
+NOT_SERVED = "elements read, the store cannot be used before all are there: import the same file again"
 OF_ONE = ", and no other one of the server"
 LOOK_EVERY = 0.2
 """Seconds between looks at the leases that are held."""

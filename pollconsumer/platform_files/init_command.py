@@ -111,21 +111,21 @@ def _refuse_contradictions(asked: Asked) -> None:
     elif asked.installs or asked.uninstalls:
         _refuse_beside_crontab(asked)
     elif asked.force and asked.directory is None:
-        raise UsageError("--force", fix="it is about files that exist: give --write DIR, too")
+        raise UsageError("--force", fix="it replaces files: give --write DIR, too")
     if asked.apart and asked.platform != "cron":
-        raise UsageError("--queue", asked.apart[0], "only cron has a line of its own for a queue")
+        raise UsageError("--queue", asked.apart[0], "only the crontab can have a line for one queue")
     if asked.image is not None and asked.platform not in WITH_IMAGE:
-        raise UsageError("--image", asked.image, f"only {', '.join(WITH_IMAGE)} have an image")
+        raise UsageError("--image", asked.image, f"only {', '.join(WITH_IMAGE)} use an image")
 
 
 def _refuse_beside_crontab(asked: Asked) -> None:
     option = "--install" if asked.installs else "--uninstall"
     if asked.platform != "cron":
-        raise UsageError(option, asked.platform, "only cron has a crontab of yours")
+        raise UsageError(option, asked.platform, "only 'init cron' can write to your crontab")
     if asked.installs and asked.directory is not None:
-        raise UsageError(option, fix="it writes to your crontab: leave --write away")
+        raise UsageError(option, fix="it writes to your crontab: leave out --write")
     if asked.uninstalls and (asked.installs or asked.force or asked.directory or asked.schedule or asked.apart):
-        raise UsageError("--uninstall", fix="it goes with no other option")
+        raise UsageError("--uninstall", fix="it takes no other option")
 
 
 def _hand_out(asked: Asked) -> None:
@@ -173,7 +173,7 @@ def _declared_timeouts(settings: Settings) -> tuple[float, ...]:
     try:
         return tuple(each.timeout for each in import_handlers(settings).values() if each.timeout is not None)
     except ConfigurationError as error:
-        log.warning("%s; the files reckon without the timeouts of handlers in Python", error)
+        log.warning("%s; the files are made without the timeouts of Python handlers", error)
         return ()
 
 

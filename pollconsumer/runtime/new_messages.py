@@ -230,7 +230,7 @@ def refuse_own_identity(message: NewMessage, what: str) -> None:
     """Raise UsageError for a message of which it depends on others whether it is enqueued: who waits for it would wait
     for ever."""
     if message.digest or message.key:
-        raise UsageError(what, "with an id or a key of its own", "leave it out: it has an id by its place")
+        raise UsageError(what, "with an id or a key of its own", "leave it out: its id follows from its place")
 
 
 _DIFFERING = {"id", "key", "headers"}

@@ -67,7 +67,7 @@ def demand_operator(wire: Wire, keys: Keys, key: str, rights: str = OPERATOR) ->
     demand(wire, rights, key)
     if _WHO.get() and lacking(wire, NOTING, keys.control("audit")):  # GUARD rights to note
         fix = "give the store's user the rights of an operator: see docs/reference/rights.md"
-        raise PermissionDenied("may not note who does it", keys.control("audit"), fix)
+        raise PermissionDenied("not permitted to write the audit log", keys.control("audit"), fix)
 
 
 def note(wire: Wire, keys: Keys, what: str, queue: str, names: Sequence[str] = ()) -> None:

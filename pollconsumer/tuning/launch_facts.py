@@ -110,9 +110,9 @@ def lacking(facts: LaunchFacts) -> list[str]:
     if (known := len(facts.launches)) < FEWEST_LAUNCHES:
         missing.append(f"launches: {known} ended, {FEWEST_LAUNCHES} are needed")
     if (known := facts.durations.count) < FEWEST_MESSAGES:
-        missing.append(f"durations: those of {counted(known, 'message')} are remembered, {FEWEST_MESSAGES} are needed")
+        missing.append(f"durations: {counted(known, 'message')} measured, {FEWEST_MESSAGES} are needed")
     period = facts.period()
     if not missing and (period is None or schedule_of(period) is None):
         apart = "at unknown times" if period is None else f"every {format_duration(period)}"
-        missing.append(f"a regular schedule: launches come {apart}, which divides neither an hour nor a day")
+        missing.append(f"a regular schedule: launches start {apart}, which divides neither an hour nor a day")
     return missing

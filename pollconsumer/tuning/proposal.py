@@ -97,14 +97,14 @@ class _Search:
         if self._facts.found.rule is LauncherRule.DROP and not rules.scheduled:
             wanted -= math.ceil(1 + max((each.exit or 0.0 for each in self._facts.launches), default=0.0))
         if wanted > (rules.min_margin or 0.0):
-            why = f"launches come every {format_duration(period)}"
+            why = f"launches start every {format_duration(period)}"
             self._take([rules._replace(timeout=wanted)], {"timeout": why})
 
     def concurrency(self) -> None:
         rules, load = self.rules, self._replay.load
         wanted = math.ceil(min(MOST_SLOTS, load / BUSY_AT_MOST))
         if wanted > rules.slots:
-            busy = f"half of the messages come in launches with work for {load:.1f} slots"
+            busy = f"half of the messages come in launches that could use {load:.1f} slots"
             why = f"{busy}; more slots help handlers that mostly wait for others"
             self._take([rules._replace(slots=wanted)], {"slots": why})
 
@@ -122,7 +122,7 @@ class _Search:
         rules = self.rules
         if rules.loop is Loop.ARTICLE:
             shorter = [rules._replace(idle_time=each) for each in IDLE_TIMES_OF_ARTICLE if each < rules.idle_time]
-            self._take(shorter, {"idle_time": "this loop stops where an idle time no longer fits"})
+            self._take(shorter, {"idle_time": "with loop = article a launch ends when less than idle_time is left"})
         elif rules.idle_time < LONGEST_WAIT:
             self.rules = rules._replace(idle_time=USUAL_IDLE)
             why = "an enqueue ends a wait at once: short waits only cost calls of the server"
@@ -182,5 +182,5 @@ def _effect(before: ReplayOutcome, after: ReplayOutcome) -> str:
         f"{after.overruns:.1%} of the launches overrun instead of {before.overruns:.1%}",
     ]
     if after.ended_by_watchdog != before.ended_by_watchdog:
-        told.append(f"the watchdog ends {after.ended_by_watchdog:.1%} instead of {before.ended_by_watchdog:.1%}")
+        told.append(f"the watchdog kills {after.ended_by_watchdog:.1%} instead of {before.ended_by_watchdog:.1%}")
     return ", ".join(told)

@@ -116,7 +116,7 @@ class LaunchEndpoint:
         try:
             body = _body(request)
         except OSError:  # a TimeoutError is one
-            return refusal(408, "the body did not come")
+            return refusal(408, "the request body did not arrive")
         handle = enqueue_received(self._calls, body)
         return WebAnswer(202, {"id": handle.id, "duplicate": handle.duplicate})
 

@@ -173,7 +173,7 @@ def test_a_site_with_the_login_of_a_producer_or_a_launch_is_refused_its_actions(
             form = {"what": "cancel", "queue": "mail", "id": "a", "token": "site"}
             answer = site.post("/queue/act", data=form, headers=OURS | {"who": "ada"})
         assert answer.status_code == 403
-        assert ("rights missing" if role == "producer" else "may not note who does it") in answer.text
+        assert ("rights missing" if role == "producer" else "not permitted to write the audit log") in answer.text
     finally:
         admin.command("ACL", "DELUSER", "site")
     assert Inspector(admin, NAMESPACE).message("a").state == "scheduled"

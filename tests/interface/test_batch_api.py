@@ -558,7 +558,7 @@ def test_a_batch_whose_members_are_cancelled_may_go_on_as_if_they_were_completed
 @pytest.mark.usefixtures("sandbox")
 def test_a_producer_of_too_many_batches_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pollconsumer.store.queues.batches.MOST_BATCHES", 0)
-    with pytest.raises(UsageError, match="queue tell has 10000 batches that have not ended, the most: let some end"):
+    with pytest.raises(UsageError, match="queue tell has 10000 batches that have not ended, the maximum: let some end"):
         a_batch().__enter__()
 
 
@@ -673,7 +673,7 @@ def test_a_link_and_a_callback_that_are_not_enqueued_yet_are_said_to_follow_othe
         app.message("a+2")
     with (
         a_batch() as batch,
-        pytest.raises(NotFound, match=r"import:then; a callback is enqueued when .* import, calls"),
+        pytest.raises(NotFound, match=r"import:then; a callback is enqueued once .* import, has ended"),
     ):
         app.message(f"{batch.id}:then").cancel()
 
@@ -755,7 +755,7 @@ def test_an_id_that_leaves_no_room_for_those_of_callbacks_is_refused(
 ) -> None:
     add.using(id="x" * longest, **follows).enqueue(-1)
     sandbox.run()
-    refusal = f"; 1 to {longest} letters, .*, since what follows it has this id with {ending}"
+    refusal = f"; 1 to {longest} letters, .*, since its callbacks or links get this id with {ending}"
     bad: Any
     for bad in ("x" * (longest + 1), "a b", 7):
         with pytest.raises(BadData, match=refusal):
@@ -765,7 +765,7 @@ def test_an_id_that_leaves_no_room_for_those_of_callbacks_is_refused(
 def test_an_id_that_leaves_no_room_for_those_of_links_is_refused(sandbox: Sandbox) -> None:
     for failed, longest, ending in ((None, 126, r"\+2"), (tell.args("failed"), 121, ":failed")):
         app.chain(add.args(-1).using(id="x" * longest), add.args(2), failed=failed).enqueue()
-        with pytest.raises(BadData, match=f"; 1 to {longest} letters, .*, since what follows it .* with {ending}"):
+        with pytest.raises(BadData, match=f"; 1 to {longest} letters, .*, since its callbacks .* with {ending}"):
             app.chain(add.args(1).using(id="x" * (longest + 1)), add.args(2), failed=failed)
     sandbox.run()
     assert words() == ["failed"]

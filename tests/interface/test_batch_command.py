@@ -114,7 +114,8 @@ def test_after_a_refused_line_the_batch_is_open_and_the_whole_command_goes_on(si
     assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (65, "", 1)
     assert refused.stderr.startswith("pollconsumer: error: line 401: ")
     assert said in refused.stderr
-    assert "; batch import is open: mend the line, and within an hour repeat the command" in refused.stderr
+    said = "; batch import is open: correct the line, and repeat the command with all lines within an hour"
+    assert said in refused.stderr
     assert site.json("batch", "show", "import")["state"] == "open"
     site.drain()
     assert len(site.notes()) == PAGE
@@ -183,7 +184,7 @@ def test_a_member_in_hand_is_asked_to_stop(site: Site) -> None:
     make(site, '{"handler": "hold", "payload": {"name": "a"}}', GOOD % "b")
     launch = site.start("run", "--until-empty", "--concurrency", "1")
     site.await_note("begin a")
-    assert site.command("batch", "cancel", "import", "--yes").stdout == "1 cancelled, 1 in hand and asked to stop\n"
+    assert site.command("batch", "cancel", "import", "--yes").stdout == "1 cancelled, 1 running and asked to stop\n"
     assert launch.wait() == 0
     assert counts(site) == {"total": 2, "cancelled": 2}
 
@@ -229,6 +230,6 @@ def test_where_the_store_is_lost_on_the_way_the_error_says_how_to_go_on(
     assert cli.main([*place, "enqueue", "--ndjson", "lines", "--batch", "import"]) == 69
     logs.configure()
     assert capsys.readouterr().err == (
-        "pollconsumer: error: store: lost; try later; batch import is not closed: within an hour repeat the "
-        "command, with all lines: those that are members count once\n"
+        "pollconsumer: error: store: lost; try later; batch import is not closed: repeat the "
+        "command with all lines within an hour: lines that are members already are not added twice\n"
     )

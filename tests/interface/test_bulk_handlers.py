@@ -632,7 +632,7 @@ class Refused(NamedTuple):
         Refused(nothing, {"bulk": 1}, "bulk: 1; a whole number from 2 to 500"),
         Refused(nothing, {"bulk": True}, "bulk: True; a whole number from 2 to 500"),
         Refused(nothing, {"bulk": 3, "bulk_wait": "soon"}, "bulk_wait: 'soon'; "),
-        Refused(nothing, {"bulk_wait": 1}, "bulk_wait: 1; say how many messages a call has at most, as bulk=200"),
+        Refused(nothing, {"bulk_wait": 1}, "bulk_wait: 1; give the greatest number of messages of a call, as bulk=200"),
         Refused(with_context, {"bulk": 3}, "parameter context of with_context; a bulk call has no context of one"),
         Refused(with_occurrence, {"bulk": 3}, f"bulk handler: with_occurrence{ONE_LIST}"),
         Refused(by_name, {"bulk": 3}, f"bulk handler: by_name{ONE_LIST}"),
@@ -640,7 +640,9 @@ class Refused(NamedTuple):
         Refused(of_texts, {"bulk": 3}, f"parameter messages of of_texts: list[str]{FORMS}"),
         Refused(of_items_of_texts, {"bulk": 3}, "parameter messages of of_items_of_texts: list["),
         Refused(of_one, {"bulk": 3}, "parameter message of of_one: <class"),
-        Refused(generating, {"bulk": 3}, "handler index: generating; a call of a function that yields runs nothing"),
+        Refused(
+            generating, {"bulk": 3}, "handler index: generating; it is a generator function, whose call runs nothing"
+        ),
     ],
     ids=lambda refused: f"{refused.function.__name__} {refused.options}",
 )

@@ -83,8 +83,8 @@ def test_what_a_program_was_told_does_not_cost_the_memory_of_settings(
     ("section", "said"),
     [
         (WHOLE, "commands: handler name"),
-        ('[commands.x]\ncommand = "ls -l"', "commands.x.command: ls -l; need argv list"),
-        ("[commands.x]\ncommand = 3", "commands.x.command: 3; need argv list"),
+        ('[commands.x]\ncommand = "ls -l"', "commands.x.command: ls -l; expected a list"),
+        ("[commands.x]\ncommand = 3", "commands.x.command: 3; expected a list"),
         ('[commands.x]\ncommand = ["a", 3]', "commands.x.command: 3; expected text"),
         ('[commands.x]\ncommand = ["a\\u0000"]', "NUL"),
         ('[commands.x]\ncomand = ["a"]', "commands.x.comand; did you mean command?"),

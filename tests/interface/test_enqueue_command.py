@@ -27,7 +27,7 @@ def test_after_a_bad_line_the_rest_goes_on_and_nothing_is_enqueued_twice(site: S
     refused = site.command("enqueue", "--ndjson", "lines")
     assert (refused.returncode, refused.stderr.count("\n"), refused.stdout.count("\n")) == (65, 1, 1)
     assert refused.stderr.startswith("pollconsumer: error: line 3: ")
-    assert refused.stderr.endswith("; 1 accepted before it: mend it and go on with --skip 2\n")
+    assert refused.stderr.endswith("; 1 accepted before it: correct it and go on with --skip 2\n")
     write(site, GOOD % "a", "", GOOD % "c", GOOD % "d")
     assert site.command("enqueue", "--ndjson", "lines", "--skip", "2").returncode == 0
     site.drain()

@@ -127,6 +127,6 @@ def test_a_conflict_on_the_command_line_changes_nothing(site: Site) -> None:
     (site.directory / "lines").write_text("\n".join(map(json.dumps, lines)))
     refused = site.command("enqueue", "--ndjson", "lines")
     assert (refused.returncode, len(refused.stdout.splitlines())) == (65, 120)
-    rest = "; 120 accepted before it: mend it and go on with --skip 120"
+    rest = "; 120 accepted before it: correct it and go on with --skip 120"
     assert refused.stderr == f"pollconsumer: error: line 121: {said}{rest}\n"
     assert site.json("status")["queues"][0]["ready"] == 121

@@ -90,8 +90,8 @@ def test_a_batch_is_open_and_the_whole_command_goes_on(site: Site) -> None:
     done = interrupted(site, "store.queues.producer", "Producer", "enqueue_alike", *command, at=2)
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == (
-        "pollconsumer: interrupted: batch import is open: within an hour repeat the command, with all lines: "
-        "those that are members count once\n"
+        "pollconsumer: interrupted: batch import is open: repeat the command with all lines within an hour: "
+        "lines that are members already are not added twice\n"
     )
     assert site.json("batch", "show", "import")["state"] == "open"
     assert 0 < site.json("status")["queues"][0]["ready"] < 1000
@@ -184,7 +184,7 @@ def test_of_ids_that_are_named_it_says_how_many_were_asked_for(site: Site) -> No
     ids = [site.enqueue("record", name=name) for name in "abc"]
     done = interrupted(site, "store.queues.interventions", "Interventions", "cancel", "cancel", *ids, at=3)
     assert (done.returncode, done.stdout) == (130, "")
-    assert done.stderr == "pollconsumer: interrupted: 2 of 3 asked for, and perhaps the next\n"
+    assert done.stderr == "pollconsumer: interrupted: 2 of 3 done, and perhaps the next one\n"
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_an_import_says_that_nothing_is_served_from_it(site: Site, valkey: Serve
     command = ("--store", valkey.url, "store", "import", "moved")
     done = interrupted(site, "moving.store_import", "Import", "take", *command, at=5)
     assert (done.returncode, done.stdout) == (130, "")
-    end = " elements read, nothing is served before all are there: give the same export again\n"
+    end = " elements read, the store cannot be used before all are there: import the same file again\n"
     assert done.stderr.startswith("pollconsumer: interrupted: ")
     assert done.stderr.endswith(end)
     assert site.command(*command).returncode == 0

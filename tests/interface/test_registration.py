@@ -67,7 +67,7 @@ YIELDING: list[Callable[..., Any]] = [
 @pytest.mark.parametrize("function", YIELDING, ids=range(len(YIELDING)))
 def test_a_function_that_yields_is_no_handler_and_no_hook(app: PollConsumer, function: Callable[..., Any]) -> None:
     for register in (app.handler("x"), app.handler("x", isolation="process"), app.every("1h", name="x"), app.on_launch):
-        with pytest.raises(ConfigurationError, match="a call of a function that yields runs nothing of it: have it"):
+        with pytest.raises(ConfigurationError, match="it is a generator function, whose call runs nothing: use return"):
             register(function)
     assert (calls_of(app).handlers, calls_of(app).recurring) == ({}, {})
 

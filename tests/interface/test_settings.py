@@ -216,7 +216,7 @@ def test_a_printed_settings_object_does_not_show_the_store() -> None:
         ("[mover]\npage_size = 501", "mover.page_size: 501; must be 1-500"),
         ("[strict]\nreplicas = 0", "strict.replicas: 0; must be 1-99"),
         ("[strict]\nreplicas = 1", "strict.replicas: 1; the embedded server has none"),
-        ("[strict]\naof = true", "strict.aof: True; the embedded server writes through anyway"),
+        ("[strict]\naof = true", "strict.aof: True; the embedded server needs none, it writes to disk at once"),
         ("[strict]\nwithin = 0", "strict.within: 0; must be between 1ms and 1m"),
         ('[consumer]\nmin_margin = "60s"', "consumer.min_margin: 60; no time left to work, as timeout is 60s"),
         ("[consumer]\nmemory_limit = 256", "consumer.memory_limit: 256; too little for any process"),

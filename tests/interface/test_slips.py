@@ -96,10 +96,8 @@ def test_a_handler_that_the_application_does_not_have_is_warned_of_once_and_sent
         handles = [app.enqueue(name, {"to": "ada"}) for _ in range(3)]
     assert [sandbox.message(each).handler for each in handles] == [name] * 3
     (warned,) = [each.getMessage() for each in caplog.records]
-    hint = (
-        "did you mean mail.send?" if name == "mail.sned" else "where another program has it, name its queue: queue=..."
-    )
-    assert warned == f"this application has no handler {name}, and sends the message all the same; {hint}"
+    hint = "did you mean mail.send?" if name == "mail.sned" else "if another program has it, name its queue: queue=..."
+    assert warned == f"this application has no handler {name}, the message is enqueued all the same; {hint}"
 
 
 @pytest.mark.usefixtures("sandbox")
@@ -115,7 +113,7 @@ def test_nobody_is_warned_of_an_alias_a_named_queue_or_an_application_without_ha
 
 def test_a_signal_is_true_unless_it_has_another_value_and_never_none(app: PollConsumer, sandbox: Sandbox) -> None:
     handle: Handle[Any] = app.handler("wait")(lambda: None).using(in_="1h").enqueue()
-    with pytest.raises(BadData, match=r"^signal paid: null; a wait returns that at its timeout: send true$"):
+    with pytest.raises(BadData, match=r"^signal paid: null; None means that a wait timed out: send true instead$"):
         handle.signal("paid", None)
     assert handle.signal("paid")
     assert not handle.signal("paid", False)

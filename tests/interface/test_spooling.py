@@ -316,7 +316,7 @@ def test_the_command_line_prints_the_ids_and_one_notice(
     assert (code, [each["duplicate"] for each in shown]) == (0, [None] * len(shown))
     assert [each["id"] for each in shown] == [message.id for message in spooled(spool)]
     assert notice.count("\n") == 1
-    assert f"spooled in {spool.directory}: launches take it in" in notice
+    assert f"spooled in {spool.directory}: a launch will enqueue it" in notice
 
 
 def test_the_command_line_ends_with_69_where_the_spool_is_full(

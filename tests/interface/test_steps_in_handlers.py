@@ -336,7 +336,7 @@ def test_the_function_of_a_step_too_many_is_not_called(app: PollConsumer, sandbo
 
 
 def test_at_most_once_is_refused_at_registration(app: PollConsumer) -> None:
-    with pytest.raises(UsageError, match=r"context\.sleep goes on in another attempt"):
+    with pytest.raises(UsageError, match=r"context\.sleep needs a second attempt"):
 
         @app.handler("once", delivery="at_most_once")
         def once(context: Context) -> None:

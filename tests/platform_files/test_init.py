@@ -174,8 +174,8 @@ def test_files_with_a_password_are_for_their_owner_and_scripts_can_be_run(run: A
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["init", "corn"], 2, "'cron', 'systemd', 'kubernetes', 'keda', 'azure', 'docker', 'github'"),
-        (["init"], 2, "missing argument: "),
+        (["init", "corn"], 2, "error: PLATFORM: 'corn'; did you mean cron?"),
+        (["init"], 2, "missing argument: PLATFORM"),
         (["init", "cron", "--force"], 2, "--force"),
         (["init", "cron", "--image", "x"], 2, "--image: x; only kubernetes, keda, docker, cloudrun, "),
         (["init", "render", "--image", "x"], 2, "--image: x; only kubernetes, "),
@@ -446,7 +446,7 @@ def test_init_reckons_with_the_timeouts_that_handlers_declare(site: Site) -> Non
     assert "TimeoutStopSec=1215\n" in done.stdout
     done = site.command("init", "systemd", POLLCONSUMER_HANDLERS="absent")
     assert (done.returncode, "TimeoutStopSec=45\n" in done.stdout) == (0, True)
-    assert "the files reckon without the timeouts of handlers in Python" in done.stderr
+    assert "the files are made without the timeouts of Python handlers" in done.stderr
 
 
 def test_check_tells_the_latest_end_of_a_launch(site: Site) -> None:

@@ -262,8 +262,8 @@ def test_a_password_of_the_environment_is_in_a_file_beside_and_not_in_the_cronta
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["init", "systemd", "--install"], "--install: systemd; only cron has"),
-        (["init", "docker", "--uninstall"], "--uninstall: docker; only cron has"),
+        (["init", "systemd", "--install"], "--install: systemd; only 'init cron'"),
+        (["init", "docker", "--uninstall"], "--uninstall: docker; only 'init cron'"),
         (["init", "cron", "--install", "--uninstall"], "--uninstall; "),
         (["init", "cron", "--uninstall", "--force"], "--uninstall; "),
         (["init", "cron", "--uninstall", "--write", "out"], "--uninstall; "),

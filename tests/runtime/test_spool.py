@@ -173,11 +173,11 @@ def test_what_others_have_in_the_directory_is_left_alone(spool: Spool, intake: I
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "it is not what a producer writes"),
-        (b"[" * 100_000, "it is not what a producer writes"),
-        (b"[]", "it is not what a producer writes"),
-        (b'[{"id": "a"}]', "it is not what a producer writes"),
-        (b'[{"id": "a", "queue": "q", "handler": "h", "payload": 1}]', "it is not what a producer writes"),
+        (b"", "it was not written by a producer"),
+        (b"[" * 100_000, "it was not written by a producer"),
+        (b"[]", "it was not written by a producer"),
+        (b'[{"id": "a"}]', "it was not written by a producer"),
+        (b'[{"id": "a", "queue": "q", "handler": "h", "payload": 1}]', "it was not written by a producer"),
         (b'[{"id": "a", "queue": "q", "handler": "h", "payload": "{}", "new": 1}]', "a newer version wrote it"),
     ],
 )

@@ -64,7 +64,7 @@ def test_a_lease_is_not_taken_where_last_fence_or_mark_is_no_number(
 ) -> None:
     wire.command("HSET", control("fences"), field, garbage)
     before = everything(wire)
-    assert refused(leases).startswith(f"key is not ours: {control('fences')}; ")
+    assert refused(leases).startswith(f"key of another program: {control('fences')}; ")
     assert everything(wire) == before
 
 
@@ -81,14 +81,14 @@ def test_a_lease_is_not_taken_where_last_fence_or_mark_is_no_number(
 def test_what_is_no_lease_is_neither_taken_nor_waited_for(leases: Leases, wire: Wire, fields: tuple[str, ...]) -> None:
     wire.command("HSET", control(LEASE), *fields)
     before = everything(wire)
-    assert refused(leases).startswith(f"key is not ours: {control(LEASE)}; ")
+    assert refused(leases).startswith(f"key of another program: {control(LEASE)}; ")
     assert everything(wire) == before
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
 def test_a_queue_with_a_fence_that_is_no_number_is_refused(store: RedisStore, wire: Wire, garbage: str) -> None:
     wire.command("HSET", store.keys.queue("mail", "announced"), "consumer:other:0", garbage)
-    with pytest.raises(StoreRefused, match="key is not ours"):
+    with pytest.raises(StoreRefused, match="key of another program"):
         store.upkeep.announce(Holder("consumer:mail:0", "7", GROUP.name), "mail")
 
 

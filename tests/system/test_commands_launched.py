@@ -363,7 +363,7 @@ def test_check_judges_no_timeout_by_a_window_in_which_the_program_does_not_run(s
 @pytest.mark.parametrize(
     ("section", "said"),
     [
-        ('command = "rm -rf $x"', "commands.x.command: rm -rf $x; need argv list"),
+        ('command = "rm -rf $x"', "commands.x.command: rm -rf $x; expected a list"),
         ("command = []", "commands.x.command: []; empty"),
         ('command = [""]', "empty"),
         ("", "commands.x.command: []; empty"),

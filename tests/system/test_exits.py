@@ -252,7 +252,7 @@ def test_fences_in_which_somebody_else_wrote_are_78(site: Site) -> None:
     for command in ("run", "move"):
         refused = site.command(command)
         assert refused.returncode == 78
-        assert refused.stderr.startswith("pollconsumer: error: key is not ours: {pollconsumer}:fences; ")
+        assert refused.stderr.startswith("pollconsumer: error: key of another program: {pollconsumer}:fences; ")
 
 
 # Modules of the user

@@ -79,7 +79,7 @@ def test_a_signal_is_refused_that_cannot_be_taken(site: Site) -> None:
     (sent,) = site.json("status", message)["signals"]
     assert (sent["name"], sent["value"]) == ("approved", True)
     for arguments, code, said in (
-        ((message, "approved", "2"), 65, "signal sent before: approved; the first one holds"),
+        ((message, "approved", "2"), 65, "signal sent before: approved; the first value counts"),
         ((message, "other", "{"), 65, "VALUE: {; JSON, as in"),
         ((message, "a#2"), 65, "signal name: 'a#2'"),
         (("nobody", "approved"), 66, "no such message: nobody"),

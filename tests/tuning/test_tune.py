@@ -76,7 +76,7 @@ def test_without_launches_it_says_what_is_missing_and_applies_nothing(place: Pat
         "0 launches of no queue, durations of 0 messages\n"
         "too little is known:\n"
         "  launches: 0 ended, 30 are needed\n"
-        "  durations: those of 0 messages are remembered, 50 are needed\n"
+        "  durations: 0 messages measured, 50 are needed\n"
     )
     assert place.read_text() == FILE
     told = json.loads(run("tune", "--json")[1])

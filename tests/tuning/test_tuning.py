@@ -91,7 +91,7 @@ def test_without_enough_launches_and_durations_it_says_what_is_missing_and_propo
     found = proposal(few)
     assert found.missing == [
         "launches: 29 ended, 30 are needed",
-        "durations: those of 49 messages are remembered, 50 are needed",
+        "durations: 49 messages measured, 50 are needed",
     ]
     assert (found.changes, found.rules, found.today) == ([], few.rules, None)
     assert lacking(facts(Constant(1.0), lambda _: 1, launches=FEWEST_LAUNCHES)) == []
@@ -99,7 +99,7 @@ def test_without_enough_launches_and_durations_it_says_what_is_missing_and_propo
 
 def test_launches_that_come_at_odd_times_cannot_be_simulated() -> None:
     odd = facts(Constant(1.0), lambda _: 1, period=420.0)
-    assert "launches come every 7m, " in proposal(odd).missing[0]
+    assert "launches start every 7m, " in proposal(odd).missing[0]
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def step_fields(message_id: bytes, head: bytes | None) -> list[bytes]:
 def signal_line(name: str, value: Any) -> tuple[bytes, bytes]:
     """A signal as `signal.lua` stores it: what its line begins with, and its value. BadData for an invalid one."""
     if value is None:
-        raise BadData(f"signal {name}", "null", "a wait returns that at its timeout: send true")
+        raise BadData(f"signal {name}", "null", "None means that a wait timed out: send true instead")
     return f"\n{check_step_name(name, 'signal name')}\t".encode(), as_json(value, f"signal {name}").encode()
 
 

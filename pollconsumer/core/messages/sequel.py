@@ -119,13 +119,13 @@ def not_there(message_id: str, where: str = "list shows those that are kept") ->
         before = found[1] if found[2] == "2" else f"{found[1]}+{int(found[2]) - 1}"
         where = f"a link of a chain is enqueued when the one before, {before}, is completed"
     elif found := re.fullmatch(r"(.+):(then|failed|ended)", message_id):
-        where = f"a callback is enqueued when its batch or its message, {found[1]}, calls for it"
+        where = f"a callback is enqueued once its batch or its message, {found[1]}, has ended in that way"
     return NotFound("no such message", message_id, where)
 
 
 def following_id(message_id: str, ending: str) -> str:
     """The id of what follows a message, with this ``ending``. BadData if the message's leaves no room for that."""
-    since = f", since what follows it has this id with {ending}"
+    since = f", since its callbacks or links get this id with {ending}"
     return check_stem(message_id, "message id", LONGEST_ID - len(ending), since) + ending
 
 

@@ -83,7 +83,7 @@ class CallThread:
     def _answer(self, call: Callable[[Producer], T], began: float) -> T:
         pool = self._pool
         if self._unanswered and pool.clocks.monotonic() >= began + pool.seconds:
-            fix = "calls before this one were not answered; nothing of it was sent"
+            fix = "earlier calls are still waiting for the store; this one was not sent"
             raise StoreUnreachable("store unreachable", f"for {pool.seconds:g}s", fix)
         pooled = pool.take()
         try:

@@ -127,7 +127,9 @@ def upgrade_of(
 def _bulk(most: object, wait: Any) -> Bulk | None:
     if most is None:
         if wait is not None:
-            raise ConfigurationError("bulk_wait", repr(wait), "say how many messages a call has at most, as bulk=200")
+            raise ConfigurationError(
+                "bulk_wait", repr(wait), "give the greatest number of messages of a call, as bulk=200"
+            )
         return None
     if not isinstance(most, int) or isinstance(most, bool) or not 2 <= most <= MOST_BULK:
         raise ConfigurationError("bulk", repr(most), f"a whole number from 2 to {MOST_BULK}")
@@ -199,7 +201,9 @@ def is_asynchronous(what: str, function: Callable[..., Any]) -> bool:
     called = function if isroutine(function) or isclass(function) else type(function).__call__
     if isgeneratorfunction(called) or isasyncgenfunction(called):
         name = getattr(called, "__qualname__", None)
-        raise ConfigurationError(what, name, "a call of a function that yields runs nothing of it: have it return")
+        raise ConfigurationError(
+            what, name, "it is a generator function, whose call runs nothing: use return, not yield"
+        )
     return iscoroutinefunction(called)
 
 
@@ -258,7 +262,7 @@ def handler_of(name: str, function: Callable[..., Any], arguments: Arguments, ch
         from pollconsumer.runtime.handling.steps_seen import step_seen  # few handlers are called at most once
 
         if (seen := step_seen(function)) is not None:
-            fix = f"{seen} goes on in another attempt, and at most once there is none: leave out delivery"
+            fix = f"{seen} needs a second attempt, which at_most_once rules out: leave out delivery"
             raise UsageError("delivery", f"at_most_once of {name}", fix)
     asynchronous = is_asynchronous(f"handler {name}", function)
     if checked["bulk"] is None:

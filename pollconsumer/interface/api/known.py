@@ -11,7 +11,8 @@ from pollconsumer.core.users_code import called
 from pollconsumer.interface.api.registry import RegisteredHandler
 from pollconsumer.runtime.handling.validation.argument_errors import BadArguments, refuse_thrown
 
-BY_QUEUE, BY_CONFIGURATION = "for one of elsewhere name its queue", "give the configuration that has it, with --config"
+BY_QUEUE = "if another program has it, name its queue with --queue"
+BY_CONFIGURATION = "give the configuration that has it, with --config"
 """What to do about a handler that the configuration does not have."""
 
 
@@ -25,8 +26,8 @@ def warn_of_handler(name: str, known: Collection[str]) -> None:
     """Warn of a handler that an application does not have. Not refused: another program may have it."""
     from pollconsumer.interface.logs.logs import log
 
-    meant = suggestion(name, known, "where another program has it, name its queue: queue=...")
-    log.warning("%s", f"this application has no handler {shown(name)}, and sends the message all the same; {meant}")
+    meant = suggestion(name, known, "if another program has it, name its queue: queue=...")
+    log.warning("%s", f"this application has no handler {shown(name)}, the message is enqueued all the same; {meant}")
 
 
 def check_arguments(handler: RegisteredHandler, payload: Mapping[str, Any], *, recurs: bool = False) -> None:

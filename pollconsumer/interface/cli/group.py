@@ -18,7 +18,7 @@ from pollconsumer.interface.cli.epilogs import OF_PROGRAM, below_options
 from pollconsumer.interface.cli.flags import common_flags
 from pollconsumer.interface.cli.launch_command import name_configuration, set_verbosity, settings_of
 from pollconsumer.interface.cli.output import print_help
-from pollconsumer.interface.cli.types import Once, bound, declared, type_of
+from pollconsumer.interface.cli.types import Once, WordType, bound, declared, type_of
 from pollconsumer.interface.command_line import LAUNCHES
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.config_search import NAMED_BY, name_file, refuse_nowhere
@@ -330,4 +330,6 @@ def _options(context: click.Context | None) -> list[str]:
 def _name(parameter: click.Parameter) -> str:
     if isinstance(parameter, click.Option):
         return max(parameter.opts, key=len)
+    if isinstance(parameter.type, WordType):  # whose metavar is a list of all its words
+        return str(parameter.name).upper()
     return parameter.make_metavar(click.get_current_context(silent=True) or click.Context(group)).strip("[]")

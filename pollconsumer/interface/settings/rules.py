@@ -101,7 +101,7 @@ def check_strict(settings: Settings) -> None:
     if settings.is_embedded and strict.replicas is not None:
         raise refusal("strict.replicas", strict.replicas, f"the embedded server has none: {fix}")
     if settings.is_embedded and strict.aof:
-        raise refusal("strict.aof", strict.aof, f"the embedded server writes through anyway: {fix}")
+        raise refusal("strict.aof", strict.aof, f"the embedded server needs none, it writes to disk at once: {fix}")
 
 
 def check_connection(settings: Settings) -> None:

@@ -72,7 +72,7 @@ def parse_memory(value: str | int) -> int:
     power = " KMG".index((found[2] or " ").upper())
     size = int(float(found[1]) * (1024 if found[3] else 1000) ** power)
     if size < MEBIBYTE:
-        raise ValueError("too little for any process; write a unit, as in 256MB")
+        raise ValueError("too little for any process; was a unit meant, as in 256MB?")
     return size
 
 
@@ -96,7 +96,7 @@ def parse_word(kind: type[W], key: str, value: str) -> W:
 def read_argv(value: object) -> object:
     """``value``, if it is a list; ValueError for a command line, which would need a shell."""
     if not isinstance(value, list | tuple):
-        raise ValueError('need argv list, as in ["/usr/local/bin/backup", "--incremental"]; there is no shell')
+        raise ValueError('expected a list, as in ["/usr/local/bin/backup", "--incremental"]; there is no shell')
     return value
 
 

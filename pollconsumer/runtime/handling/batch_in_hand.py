@@ -178,7 +178,7 @@ class BatchInHand(Batch):
             size = self._next_size  # another thread of the handler may ask meanwhile
             number = self._ask("number", self._home, self.id, size)
             if number is None:
-                raise NotFound("no such batch", self.id, "it has ended, and is no longer kept")
+                raise NotFound("no such batch", self.id, "it has ended and was deleted")
             self._numbers = iter(range(number + 1, number + size))
             self._next_size = min(2 * size, MOST_ADDED_AT_ONCE)
         message = member_of(member, self._home, self.id, number)

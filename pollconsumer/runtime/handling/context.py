@@ -213,9 +213,9 @@ class Context:
 
     def _add(self, message: NewMessage) -> None:
         if self._settled:
-            raise UsageError("a batch", "after the attempt", "enqueue what follows by itself")
+            raise UsageError("a batch", "after the attempt", "enqueue messages one by one here")
         if self._ended:
-            raise UsageError("context.enqueue", "after the attempt", "enqueue in the handler, before that ends")
+            raise UsageError("context.enqueue", "after the attempt", "enqueue before the handler ends")
         if self._own_journal is not None:
             self._own_journal.refuse_in_step("context.enqueue")
         size = sum(len(each.payload) for each in self._enqueued) + len(message.payload)
@@ -245,7 +245,7 @@ class Context:
         ``on_dead``.
         """
         if self._settled:
-            raise UsageError("context.checkpoint", "after the attempt", "save it in the handler, before that ends")
+            raise UsageError("context.checkpoint", "after the attempt", "save it before the handler ends")
         state = dict(state)
         encoded = encode_payload(state)
         with Shield():
@@ -291,7 +291,7 @@ class Context:
 
     def _journal(self, what: str) -> Journal:
         if self._settled or self._ended:
-            raise UsageError(what, "after the attempt", "take steps in the handler, before that ends")
+            raise UsageError(what, "after the attempt", "take steps before the handler ends")
         if self._situation.record is None:
             raise UsageError(what, "delivered at most once", "let the handler be delivered at least once, the default")
         return self._opened_journal()

@@ -38,7 +38,7 @@ MOST_FILES, MOST_BYTES = 10_000, 1 << 30
 ABANDONED_AFTER = 3600.0
 """Seconds after which a temporary file is one of a process that died."""
 REFUSED = ".refused"
-NOT_OURS = "it is not what a producer writes"
+NOT_OURS = "it was not written by a producer"
 _FIX = f"make sure that it is yours alone; for several users, {SHARE}"
 _ENTRY = re.compile(r"(?P<spooled>\d{16})-[0-9a-f]{16}(?:\+(?P<number>\d{1,16})\.(?P<sender>[0-9a-f]{16}))?")
 _LEDGER = re.compile(rb"([0-9a-f]{16}) (\d{16})\n")
@@ -100,7 +100,7 @@ class Spool:
     def _write(self, page: Sequence[NewMessage]) -> None:
         files, size = self._held()
         if files >= MOST_FILES or size >= MOST_BYTES:
-            fix = "no message is accepted until a launch reaches the store and takes some in"
+            fix = "no message is accepted until a launch reaches the store and empties the spool"
             held = f"{f'{files} files' if files >= MOST_FILES else f'{size} bytes'} in {self.directory}"
             raise StoreUnreachable("store unreachable, and spool full", held, fix)
         now = time.time_ns() // 1000

@@ -22,7 +22,7 @@ _REFUSALS = (
         r"(?:ERR )?(.*(?:DB index is out of range|SELECT is not allowed).*)",
         "no such database", r"\1", "name another in the store's URL",
     ),
-    (r"(?:FOREIGN(?: |$)|\S+ (?=.*is not an integer))(.*)", "key is not ours", r"\1", _FOREIGN),
+    (r"(?:FOREIGN(?: |$)|\S+ (?=.*is not an integer))(.*)", "key of another program", r"\1", _FOREIGN),
     (r"(.*WRONGTYPE.*)", "key of a wrong type", r"\1", "another program uses our namespace; choose another"),
     (
         r"ERR unknown (?:sub)?command '([^']+)'",

@@ -72,7 +72,7 @@ class ByPeople(Strict):
     """What is waited for where a person changes something, who decides whether to repeat it."""
 
     def unconfirmed(self, problem: str) -> Exception:
-        fix = "it stays so, unless a replica without it is promoted: look before you repeat it"
+        fix = "the change is lost if a replica without it is promoted: check before you repeat it"
         return StoreUnreachable(f"changed, but {problem}", None, fix)
 
 

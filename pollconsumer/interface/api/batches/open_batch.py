@@ -105,10 +105,10 @@ class OpenBatch(AppBatch):
 
     def _new(self, member: Sendable) -> NewMessage:
         if not self._is_within:
-            raise UsageError("batch", self.id, "add members within its with block: outside of it none is sent")
+            raise UsageError("batch", self.id, "add members within its with block: none is enqueued after it")
         with self._adding:
             if self._members == MOST_MEMBERS:
-                raise UsageError("batch", self.id, f"it has {MOST_MEMBERS} members, the most: begin another")
+                raise UsageError("batch", self.id, f"it has {MOST_MEMBERS} members, the maximum: begin another batch")
             message = member_of(member, self._batch.home, self.id, self._members)
             # GUARD a batch that is closed; what has ended
             if not self.duplicate and not (self._resumes and self._has_ended(self._members)):
@@ -161,7 +161,7 @@ class OpenBatch(AppBatch):
     def _hear(self, shut: str) -> None:
         """Take in how the batch was as it was opened, or as its producer was heard of."""
         if shut == "full":
-            most = f"queue {self._batch.home} has {MOST_BATCHES} batches that have not ended, the most"
+            most = f"queue {self._batch.home} has {MOST_BATCHES} batches that have not ended, the maximum"
             raise UsageError("batch", self.id, f"{most}: let some end, or cancel them")
         if self._heard and shut != "open":
             raise UsageError("batch", self.id, f"it is {shut}: enqueue the rest as another batch")

@@ -106,7 +106,7 @@ def cancel(batch_id: str, yes: bool, as_json: bool) -> None:
     if as_json:
         print_json(done._asdict())
     else:
-        stopped = f", {done.asked_to_stop} in hand and asked to stop" if done.asked_to_stop else ""
+        stopped = f", {done.asked_to_stop} running and asked to stop" if done.asked_to_stop else ""
         print_line(f"{done.cancelled} cancelled{stopped}")
 
 

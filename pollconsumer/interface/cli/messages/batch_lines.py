@@ -30,7 +30,7 @@ from pollconsumer.runtime.new_messages import refuse_own_identity
 from pollconsumer.runtime.system.start_limit import lift
 from pollconsumer.store.queues.producer import Enqueued
 
-GO_ON = "within an hour repeat the command, with all lines: those that are members count once"
+GO_ON = "repeat the command with all lines within an hour: lines that are members already are not added twice"
 
 
 class _Prepared(NamedTuple):
@@ -88,7 +88,7 @@ def _members(file: BinaryIO, batch_id: str, own_defaults: OwnDefaults) -> Iterat
                     try:
                         yield _member(line, own_defaults)
                     except BadData as error:
-                        fix = f"batch {batch_id} is open: mend the line, and {GO_ON}"
+                        fix = f"batch {batch_id} is open: correct the line, and {GO_ON}"
                         raise BadData(f"line {number}: {error}; {fix}") from None
             bar.update(len(part) if size is None else file.tell() - bar.pos)
 

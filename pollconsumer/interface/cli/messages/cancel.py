@@ -81,7 +81,7 @@ def _cancel_each(ids: tuple[str, ...], queue: str | None, *, running: bool) -> N
     act = interventions.stop if running else interventions.cancel
     refused: PollConsumerError | None = None
     asked = 0
-    with telling_when_interrupted(lambda: f"{asked} of {len(ids)} asked for, and perhaps the next"):
+    with telling_when_interrupted(lambda: f"{asked} of {len(ids)} done, and perhaps the next one"):
         for message_id in ids:
             try:
                 act(inspector.message(message_id, queue).queue, message_id)

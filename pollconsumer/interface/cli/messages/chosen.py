@@ -12,7 +12,7 @@ from pollconsumer.store.reading.message_selector import Chosen, by_queue
 
 MANY = 1000
 """A progress bar is shown for more messages than this."""
-WHY_LEFT = "reserved or ended by now"
+WHY_LEFT = "already taken by a launch, or ended"
 
 
 def each_queue(what: str, *acts: tuple[Chosen, Callable[[str, list[str], EachPage], list[str]]]) -> list[str]:

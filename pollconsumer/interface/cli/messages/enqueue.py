@@ -191,7 +191,7 @@ def enqueue(
             report.end()
         return
     if skip:
-        raise UsageError("--skip", skip, "it passes over lines of --ndjson: give that, too")
+        raise UsageError("--skip", skip, "it skips lines of --ndjson: give that, too")
     if handler is None:
         raise UsageError("missing argument: HANDLER", None, "name the handler, or give --ndjson FILE")
     given_payload = payload_of(payload)
@@ -215,7 +215,9 @@ def _refuse_without_batch(
     if batch is not None and ndjson is None:
         raise UsageError("--batch", batch, "its members are lines: give --ndjson FILE, too")
     if batch is not None and skip:
-        raise UsageError("--skip", skip, "leave it out with --batch: lines that are members already count once")
+        raise UsageError(
+            "--skip", skip, "leave it out with --batch: lines that are members already are not added twice"
+        )
 
 
 def _enqueue_batch(ndjson: str, batch: str, callbacks: Mapping[str, str | None], as_json: bool) -> None:
@@ -287,12 +289,12 @@ def _spool(messages: list[NewMessage], error: StoreUnreachable | CannotCreate, r
         raise
     report.show([(message.id, None) for message in messages])
     if report.spools is None:
-        print_notice(f"{error}; spooled in {settings.spool_directory()}: launches take it in")
+        print_notice(f"{error}; spooled in {settings.spool_directory()}: a launch will enqueue it")
     report.spools = error
 
 
 def _refused(error: BadData, line: int, accepted: int) -> BadData:
-    return BadData(f"line {line}: {error}; {accepted} accepted before it: mend it and go on with --skip {line - 1}")
+    return BadData(f"line {line}: {error}; {accepted} accepted before it: correct it and go on with --skip {line - 1}")
 
 
 def _cut_off(error: StoreUnreachable, lines: list[int], accepted: int) -> StoreUnreachable:

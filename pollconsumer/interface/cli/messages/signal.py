@@ -34,7 +34,7 @@ def signal(message_id: str, name: str, value: str, queue: str | None) -> None:
     message = inspector.message(message_id, queue)
     awaited = inspector.recorded(message)[1].awaited
     if not opened(SignalSender).send(message.queue, message_id, name, given):
-        raise BadData("signal sent before", name, "the first one holds; send it under another name")
+        raise BadData("signal sent before", name, "the first value counts; use another name")
     if awaited != name and is_terminal(sys.stderr):
         waits = f"waits for {awaited}" if awaited else "waits for no signal"
         print_notice(f"{message_id} {waits} now; {name} is kept until it asks")

@@ -67,7 +67,7 @@ def purge_unreadable(*, yes: bool, as_json: bool) -> None:
     quarantine, files = opened(Quarantine), [*_files()]
     if not yes:
         count = len([*quarantine.entries()]) + len(files)
-        raise UsageError("nothing purged", f"{counted(count, 'unreadable one')} would be", "give --yes")
+        raise UsageError("nothing purged", f"{counted(count, 'unreadable message')} would be", "give --yes")
     removed = quarantine.remove()
     for each in files:
         _remove(Path(each.place))
@@ -82,7 +82,7 @@ def _files() -> Iterator[Quarantined]:
 
     for path, content, unreadable in spool_of(settings).refused():
         entry = read_entry("", content)
-        reason = unreadable or (entry and entry.problem) or "a launch could not take it in"
+        reason = unreadable or (entry and entry.problem) or "a launch could not enqueue it"
         yield Quarantined(str(path), reason, id_text(content[:SHOWN]))
 
 
