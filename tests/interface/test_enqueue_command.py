@@ -132,3 +132,21 @@ def test_an_id_that_two_queues_have_is_acted_on_in_the_one_that_is_named(site: S
     assert site.json("dead", "show", "same", "--queue", "a")["queue"] == "a"
     assert site.command("dead", "purge", "same", "--queue", "a", "--yes").returncode == 0
     assert site.json("status", "same")["queue"] == "b"
+
+
+@pytest.mark.parametrize(("option", "how"), [(("--key", "k"), "queued with key k"), (("--id", "order:7"), "enqueued")])
+def test_a_message_that_is_not_enqueued_again_is_named_and_exits_with_0(
+    site: Site, option: tuple[str, str], how: str
+) -> None:
+    payload = '{"name": "a"}'
+    first = site.command("enqueue", "record", payload, *option)
+    assert (first.returncode, first.stderr) == (0, "")
+    again = site.command("enqueue", "record", payload, *option)
+    said = f"pollconsumer: already {how}: {first.stdout.strip()}; not enqueued again\n"
+    assert (again.returncode, again.stdout, again.stderr) == (0, first.stdout, said)
+    as_json = site.command("enqueue", "record", payload, *option, "--json")
+    assert (json.loads(as_json.stdout)["duplicate"], as_json.stderr) == (True, "")
+    if option[0] == "--key":
+        assert site.command("enqueue", "record", '{"name": "b"}', *option, "--replace").stderr == ""
+    site.drain()
+    assert len(site.notes()) == 1

@@ -71,7 +71,9 @@ pollconsumer enqueue --ndjson rows.ndjson --batch import-42 --then report.send""
 )
 @click.option("--in", "in_", cls=Once, type=Duration(most=LONGEST_DELAY), help="Handle it after this time, as 5m.")
 @click.option("--at", cls=Once, type=DUE_TIME, help="Handle it at this time, ISO 8601 with an offset or Z.")
-@click.option("--key", cls=Once, help="Unique key: enqueue nothing while an unfinished message has it.")
+@click.option(
+    "--key", cls=Once, help="Unique key: while an unfinished message has it, enqueue nothing, and print that one's id."
+)
 @click.option(
     "--key-lifetime",
     cls=Once,
@@ -111,7 +113,7 @@ pollconsumer enqueue --ndjson rows.ndjson --batch import-42 --then report.send""
     metavar="N/PERIOD",
     help="With --rate-key: at most so many, as 60/1h. Default: the queue's rate.",
 )
-@click.option("--id", cls=Once, help="Id of the message. A second message with the same id is not added.")
+@click.option("--id", cls=Once, help="Id of the message. If there is a message with it, enqueue nothing.")
 @click.option(
     "--expires", cls=Once, type=Duration(positive=True, most=LONGEST_DELAY), help="Do not start it after this time."
 )
@@ -200,7 +202,11 @@ def enqueue(
     message = own_message(handler, given_payload, options, OwnDefaults(current_settings()))
     report = Report(as_json)
     try:
-        report.show(producer().enqueue([message]))
+        (enqueued,) = producer().enqueue([message])
+        report.show([enqueued])
+        if enqueued.duplicate and not (as_json or options["replace"]):
+            how = f"queued with key {options['key']}" if options["key"] else "enqueued"
+            print_notice(f"already {how}: {enqueued.id}; not enqueued again")
     except (StoreUnreachable, CannotCreate) as error:
         _spool([message], error, report)
 
