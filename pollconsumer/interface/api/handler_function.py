@@ -53,7 +53,7 @@ class MessageMaker:
         """One with these options in place of its own; itself for None."""
         return self if options is None else MessageMaker(self.calls, self.registered, options)
 
-    def encoded(self, payloads: Iterable[Args[Any] | Mapping[str, Any]]) -> list[bytes | NewMessage]:
+    def encoded(self, payloads: Iterable[Args[...] | Mapping[str, Any]]) -> list[bytes | NewMessage]:
         """The encoded arguments of each message; those with options of their own as messages."""
         arguments, encoded = self._arguments, list[bytes | NewMessage]()
         for given in payloads:
@@ -93,7 +93,7 @@ class MessageMaker:
             return Alike(queue, handler, ids, encoded)
         return list(map(NewMessage._make, zip(ids, repeat(queue), repeat(handler), encoded, *map(repeat, options))))
 
-    def _checked(self, given: Args[Any] | Mapping[str, Any]) -> bytes:
+    def _checked(self, given: Args[...] | Mapping[str, Any]) -> bytes:
         arguments = self._arguments
         if isinstance(given, Args) and given._maker.registered is self.registered:  # noqa: SLF001  of this module
             return given._encoded  # noqa: SLF001

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -27,9 +27,9 @@ class RegisteredHandler(NamedTuple):
 class Application:
     """The registrations of a `PollConsumer`, and the ``place`` of its store."""
 
-    handlers: Mapping[str, RegisteredHandler]
-    queues: Collection[str]
-    recurring: Mapping[str, RecurrenceSettings]
+    handlers: dict[str, RegisteredHandler]
+    queues: set[str]
+    recurring: dict[str, RecurrenceSettings]
     hooks: Hooks
     place: tuple[object, str | None]
 
