@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import heapq
+import random
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
@@ -461,3 +463,49 @@ def test_beside_what_began_after_the_call_nothing_begins_and_it_is_awaited(lasts
     assert called_at(launch, 2.0).consumer.run() is StopReason.HANDED_OVER
     assert [n for n, *_ in launch.started] == [0, 1]
     assert launch.clock.now >= max(31.0, 15.0 + lasts)
+
+
+HISTORIES = "95cd9450ed224d782233ce3773dca23ba1fc06eaad6cb21b3ed63993ed6add96"
+"""Of what follows, before messages could take longer than a window."""
+
+
+def drawn_launch(chance: random.Random) -> VirtualLaunch:
+    """Of messages that are shorter than its window, and so were those of the launches before."""
+
+    def some_ticks(least: int, most: int) -> float:
+        return chance.randint(least, most) * TICK
+
+    window = chance.randint(1, 5000)
+    most = min(1500, window)
+    settings = Settings(
+        stop_before=window * TICK,
+        idle_time=some_ticks(40, 2000),
+        estimated_duration=some_ticks(0, 1000),
+        tolerance_factor=chance.randint(0, 24) / 4,
+        min_margin=chance.choice([0.0, some_ticks(0, 1000)]),
+        slots=chance.randint(1, 4),
+        learned=chance.choice([None, (some_ticks(0, min(500, most)), chance.randint(1, 300))]),
+        overrun_target=chance.choice([0.01, 0.1, 1.0]),
+        waking=chance.random() < 0.5,
+        max_messages=chance.choice([None, None, chance.randint(1, 30)]),
+        loop=chance.choice([*Loop]),
+    )
+    script = [
+        Arrival(
+            some_ticks(0, 6000),
+            some_ticks(0, chance.choice([min(12, most), most])),
+            chance.choice(["completed", "completed", "retry", "dead", "park"]),
+        )
+        for _ in range(chance.randint(0, 40))
+    ]
+    return VirtualLaunch(settings, sorted(script, key=lambda arrival: arrival.at))
+
+
+def test_messages_shorter_than_their_window_begin_and_end_as_before_there_were_longer_ones() -> None:
+    """Which begin, when, and with which margin; how each is settled, and why the launch ends."""
+    histories = hashlib.sha256()
+    for seed in range(500):
+        launch = drawn_launch(random.Random(seed))
+        reason = launch.consumer.run()
+        histories.update(repr((launch.started, sorted(launch.store.settled.items()), str(reason))).encode())
+    assert histories.hexdigest() == HISTORIES
