@@ -14,7 +14,60 @@ _ALONE = "outside: simulated producers enqueue one by one"
 _WHERE_TAKEN = "outside: handlers add messages where they may"
 _NO_COROUTINE = "outside: no handler is a coroutine function"
 
+_NOT_FOREIGN = "outside: no other program writes to the keys"
+_NO_COMMANDS = "outside: no command runs, and no configuration is looked for"
+_NO_SPOOL = "outside: nothing is spooled"
+_NO_AUDIT = "outside: nobody looks at the audit log"
+_SERVED = "outside: launches serve each queue"
+
 UNSEEN: dict[str, str] = {
+    "core/messages/packed_message: types of fields": _NOT_FOREIGN,
+    "core/messages/sequel: a sequel that is none": _NOT_FOREIGN,
+    "runtime/consumer_role: a queue whose keys cannot be used": _NOT_FOREIGN,
+    "runtime/mover: who is left out": _NOT_FOREIGN,
+    "runtime/session/exchange: what was reserved beside a refusal": _NOT_FOREIGN,
+    "acquire: a store that is to close for ever": _NOT_FOREIGN,
+    "cancel: a malformed message that waits": _NOT_FOREIGN,
+    "batches: a state that is none": _NOT_FOREIGN,
+    "limits: counts of a quota that are none": _NOT_FOREIGN,
+    "numbers: counters that are no numbers": _NOT_FOREIGN,
+    "places: places that are no number": _NOT_FOREIGN,
+    "rates: a ledger that is none": _NOT_FOREIGN,
+    "queues/outbox: kept for a person before it is dropped": _NOT_FOREIGN,
+    "core/users_code: an exception that cannot be looked at is replaced": "outside: exceptions can be looked at",
+    "core/users_code: what users' code prints is not taken for a command's own output": _NO_COMMANDS,
+    "interface/settings/config_search: no file is found in a directory that others may write, nor above it": (
+        _NO_COMMANDS
+    ),
+    "interface/settings/config_search: nothing is changed in a store that nobody named": _NO_COMMANDS,
+    "interface/settings/writable: no found configuration of another user's is read, but that of the owner of the "
+    "module beside it": _NO_COMMANDS,
+    "interface/api/batches/open_batch: members that the store has lost": "outside: producers are told of no loss",
+    "runtime/embedded/start: its directory is gone": "outside: no server is embedded",
+    "runtime/launch/frame: the outcome of a long handling is settled": (
+        "outside: the store is there when a handler ends that outlasts its window"
+    ),
+    "runtime/launch/frame: a launch that waits in silence": "outside: nobody reads what launches say",
+    "runtime/session/progress_reporter: the last report of a message": "outside: no handler reports its progress",
+    "runtime/spool/intake: an odd directory ends no thread": _NO_SPOOL,
+    "runtime/spool/intake: a file that cannot be moved or removed holds up no other": _NO_SPOOL,
+    "runtime/spool/spool: what is no file does not keep others": _NO_SPOOL,
+    "audit_log: rights to note": _NO_USERS,
+    "queues/upkeep: rights to what another serves": _NO_USERS,
+    "client/wire: whose word it is": "outside: the server in memory greets nobody",
+    "acquire: launches of two days": "outside: no story has five thousand launches",
+    "expire: a served queue is left to its launches": _SERVED,
+    "expire: what has expired alone": _SERVED,
+    "expire: state": _SERVED,
+    "expire: a redriven message does not expire": _SERVED,
+    "expire: begun by its first step": _SERVED,
+    "expire: the checkpoint is dropped": _SERVED,
+    "note: most notes": _NO_AUDIT,
+    "queues/interventions: what was done before it was cut short": _NO_AUDIT,
+    "occurrences: a clock of the first day": "outside: no story begins in 1970; test_first_day.py has one that does",
+    "put: periods of a rule put in a pause": _NO_PROGRAM,
+    "recurrences/recurrence_interventions: not before the first instant that was asked for": _NO_PROGRAM,
+    "recurrences/recurrence_interventions: an occurrence of another's in the same millisecond": _NO_PROGRAM,
     "rights: rights": _NO_USERS,
     "register: rights before a queue is known": _NO_USERS,
     "client/replies: refusal": _NO_USERS,
@@ -25,7 +78,7 @@ UNSEEN: dict[str, str] = {
     "leases: rights to break": _NO_USERS,
     "queues/interventions: rights": _NO_USERS,
     "recurrences/recurrence_interventions: rights": _NO_USERS,
-    "queues/upkeep: types of a queue's keys": "outside: no other program writes to the keys",
+    "queues/upkeep: types of a queue's keys": _NOT_FOREIGN,
     "promote: fence compare": "harmless: a stale mover promotes what is due, as its successor would",
     "enqueue_new: id of several in the store": _ALONE,
     "enqueue_new: id of one in the store": "harmless: an id that stands in the ready list twice is handed out once",
