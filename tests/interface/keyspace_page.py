@@ -24,7 +24,11 @@ CONTROL_KEYS = {
     "fences": ("hash", "lineage → fence of its holder; `last`: the newest fence; `mark`: what the store has reached"),
     "leases": ("set", "lineages of all leases that were ever held"),
     "launches": ("list", "ids of the last 5,000 launches, and of those of two days up to 20,000, newest first"),
-    "ledger": ("hash", "id of a launch → its entry, as JSON"),
+    "ledger": (
+        "hash",
+        "id of a launch → its entry, as JSON; `skipped:` and an id → how many left that found its lease held; `left`: "
+        "the last of those that left at once",
+    ),
     "queues": ("set", "names of all queues that ever had a message or a consumer"),
     "queues_marker": ("list", "one element while the mover is to look for queues"),
     "totals": ("hash", "role and stop reason → how many launches ended with it, ever; alias → its handler"),

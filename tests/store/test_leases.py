@@ -118,7 +118,7 @@ def test_a_launch_that_does_not_wait_claims_nothing(leases: Leases, wire: Wire) 
     found = leases.acquire(GROUP, "two", "{}", "{}", waits=False)
     assert isinstance(found, LeasesOfOthers)
     assert found.signs == (f"{holder.fence}:0",)
-    assert wire.command("HDEL", f"{{{NAMESPACE}}}:ledger", "skipped:one") == 1
+    assert wire.command("HDEL", f"{{{NAMESPACE}}}:ledger", "skipped:one", "left") == 2
     assert snapshot(wire) == before
     assert isinstance(acquire(leases, "three"), LeasesOfOthers)
     assert isinstance(leases.acquire(GROUP, "two", "{}", "{}", waits=False), LeasesOfOthers)
@@ -449,12 +449,15 @@ def test_each_launch_that_leaves_since_the_lease_is_held_is_counted_with_the_hol
     take(leases, "one")
     acquire(leases, "two")
     assert skipped(wire, "one") == 0  # it waits
-    acquire(leases, "three")
-    assert skipped(wire, "one") == 1
-    leases.acquire(GROUP, "four", "{}", "{}", waits=False)
-    assert skipped(wire, "one") == 2
-    leases.withdraw(GROUP, "two")
-    assert skipped(wire, "one") == 3
+    for _ in range(2):  # a call is repeated after a lost reply
+        acquire(leases, "three")
+        assert skipped(wire, "one") == 1
+    for _ in range(2):
+        leases.acquire(GROUP, "four", "{}", "{}", waits=False)
+        assert skipped(wire, "one") == 2
+    for _ in range(2):
+        leases.withdraw(GROUP, "two")
+        assert skipped(wire, "one") == 3
     acquire(leases, "five")
     wire.command("HSET", f"{{{NAMESPACE}}}:ledger", "skipped:one", "garbage")
     assert isinstance(acquire(leases, "six"), TurnedAway)

@@ -33,6 +33,8 @@ local function recent()  -- of each group that has or had a lease lately, ten on
 end
 
 local function skip()  -- counts a launch that leaves, since the lease is held, with the holder's entry
+  if redis.call('HGET', ledger, 'left') == ARGV[1] then return end  -- GUARD a launch that leaves is counted once
+  redis.call('HSET', ledger, 'left', ARGV[1])
   local field = 'skipped:' .. redis.call('HGET', slots[1], 'launch')
   if whole(redis.call('HGET', ledger, field) or '0') then redis.call('HINCRBY', ledger, field, 1) end
 end

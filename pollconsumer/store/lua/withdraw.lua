@@ -1,10 +1,12 @@
--- Stop being the successor, and count the launch with the holder's entry of the ledger, since it found the lease held.
+-- Stop being the successor, and count the launch with the holder's entry of the ledger, since it found the lease held. A
+-- repetition counts nothing: the claim is gone.
 -- KEYS next lease ledger
 -- NEEDS numbers
 -- ARGV launch
 
+if redis.call('GET', next) ~= ARGV[1] then return 1 end  -- GUARD owner compare
+redis.call('DEL', next)
 local holder = redis.call('HGET', lease, 'launch')
 local field = 'skipped:' .. (holder or '')
 if holder and whole(redis.call('HGET', ledger, field) or '0') then redis.call('HINCRBY', ledger, field, 1) end
-if redis.call('GET', next) == ARGV[1] then redis.call('DEL', next) end  -- GUARD owner compare
 return 1
