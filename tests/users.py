@@ -43,8 +43,9 @@ class Users:
         """``place``: a directory that everybody may enter. Skips the test where it cannot be done."""
         skip_without_users()
         self.place, self._script = place, place / "enter"
-        (place / "passwd").write_text(Path("/etc/passwd").read_text() + PASSWD.format(homes=place))
-        (place / "group").write_text(Path("/etc/group").read_text() + GROUPS)
+        # The first line of a name is the one that counts: the machine may have users of the same names.
+        (place / "passwd").write_text(PASSWD.format(homes=place) + Path("/etc/passwd").read_text())
+        (place / "group").write_text(GROUPS + Path("/etc/group").read_text())
         self._script.write_text(self._enter() + AS)
         for name, uid in {**UIDS, "www-data": 33}.items():
             (place / name).mkdir(0o700)

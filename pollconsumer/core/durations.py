@@ -18,9 +18,11 @@ MEMORY = 100
 """Maximum weight of earlier messages, so that an average follows a handler that changed."""
 
 
-OVERRUN_TARGETS = {LauncherRule.PARALLEL: 0.1, LauncherRule.QUEUE: 0.1, LauncherRule.DROP: 0.05}
+OVERRUN_TARGETS = {LauncherRule.PARALLEL: 1.0, LauncherRule.QUEUE: 1.0, LauncherRule.DROP: 0.05}
 """Share of launches that may outlast their window. Where the next launch is started all the same, an overrun costs
-something only if it outlasts the grace, too; where the tick is dropped it costs a period."""
+nothing: a message goes on until its own limit. Where the tick is dropped an overrun costs a period."""
+OVERRUN_TARGET_OF_BUDGETS = OVERRUN_TARGETS[LauncherRule.DROP]
+"""The same for a launch that its platform ends with its window: an overrun costs the attempt."""
 
 
 class Average:

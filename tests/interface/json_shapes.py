@@ -139,7 +139,7 @@ _TUNED = """
 timeout_seconds             seconds                   60.0
 idle_time_seconds           seconds                   5.0
 tolerance_factor            number                    5.0
-overrun_target              number                    0.1
+overrun_target              number                    1.0
 concurrency                 whole number              1
 """
 _BATCH = """

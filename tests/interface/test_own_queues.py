@@ -267,10 +267,13 @@ def test_limits_and_weights_are_those_of_the_queues_served() -> None:
 
 
 def test_the_share_of_launches_that_may_outlast_their_window_follows_from_the_launcher_unless_it_is_set() -> None:
-    def target(settings: Settings, rule: LauncherRule) -> float:
-        options = consumer_options(settings, ("default",), rule, until_empty=False, max_messages=None)
+    def target(settings: Settings, rule: LauncherRule, *, budget: bool = False) -> float:
+        options = consumer_options(
+            settings, ("default",), rule, until_empty=False, max_messages=None, window_is_budget=budget
+        )
         return options.overrun_target
 
     unset, chosen = Settings(), Settings(consumer=ConsumerSettings(overrun_target=0.3))
-    assert target(unset, LauncherRule.DROP) < target(unset, LauncherRule.QUEUE)
+    assert target(unset, LauncherRule.DROP) < target(unset, LauncherRule.QUEUE) == target(unset, LauncherRule.PARALLEL)
+    assert target(unset, LauncherRule.PARALLEL, budget=True) == target(unset, LauncherRule.DROP)
     assert [target(chosen, rule) for rule in (LauncherRule.DROP, LauncherRule.PARALLEL)] == [0.3, 0.3]

@@ -92,7 +92,7 @@ def test_it_shows_both_settings_side_by_side_and_a_reason_for_each_change(place:
     assert lines[1].split() == ["today", "proposed"]
     cells = {line[:22].strip(): line[22:].split() for line in lines[2:13]}
     assert cells["tolerance_factor"] == ["5", "1"]
-    assert cells["overrun_target"] == ["0.1", "0.1"]
+    assert cells["overrun_target"] == ["1", "1"]
     today, proposed = (float(cell.rstrip("%")) for cell in cells["coverage"])
     assert today < proposed
     assert lines[13].startswith("tolerance_factor: 5 -> 1; a message takes 20s on average, ")

@@ -360,5 +360,5 @@ def test_the_overrun_target_of_the_launcher_is_the_measure_of_overruns() -> None
     found = proposal(facts(Constant(0.01), lambda _: 60)).today
     assert found is not None
     many = found._replace(overruns=0.3)
-    assert burden(many, LauncherRule.PARALLEL)[1] == pytest.approx(0.3 - OVERRUN_TARGETS[LauncherRule.PARALLEL])
+    assert burden(many, LauncherRule.DROP)[1] == pytest.approx(0.3 - OVERRUN_TARGETS[LauncherRule.DROP])
     assert burden(found, LauncherRule.PARALLEL)[:2] == (0, 0)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.durations import OVERRUN_TARGETS
+from pollconsumer.core.durations import OVERRUN_TARGET_OF_BUDGETS, OVERRUN_TARGETS
 from pollconsumer.core.launcher.detection import Found, find_launcher, given_launcher, run_id
 from pollconsumer.core.launcher.punctuality import FLOOR, Punctuality
 from pollconsumer.core.news.events import Event
@@ -142,7 +142,10 @@ def launch_consumer(
         handler_limit=settings.consumer.handler_limit,
         window_is_budget=OUTCOME_VARIABLE in os.environ,  # a request waits for the launch
     )
-    options_of = partial(consumer_options, settings, until_empty=until_empty, linger=linger, max_messages=max_messages)
+    options_of = partial(
+        consumer_options, settings, until_empty=until_empty, linger=linger, max_messages=max_messages,
+        window_is_budget=plan.window_is_budget,
+    )  # fmt: skip
     role = ConsumerRole(settings, programs, options_of)
     warn_of_another_store(settings)
     on_death = None if programs is None else programs.clear
@@ -324,6 +327,7 @@ def consumer_options(
     until_empty: bool,
     linger: float = 0.0,
     max_messages: int | None,
+    window_is_budget: bool = False,
 ) -> ConsumerOptions:
     from pollconsumer.runtime.session.consumer_options import ConsumerOptions
 
@@ -331,6 +335,7 @@ def consumer_options(
     tables = {name: settings.queues[name] for name in queues if name in settings.queues}
     limits = {name: _limits(table) for name, table in tables.items()}
     weighted = any(table.weight for table in tables.values())
+    target = OVERRUN_TARGET_OF_BUDGETS if window_is_budget else OVERRUN_TARGETS[rule]
     return ConsumerOptions(
         queues=queues,
         keeping=keeping_of(settings),
@@ -338,7 +343,7 @@ def consumer_options(
         estimated_duration=chosen.estimated_duration,
         tolerance_factor=chosen.tolerance_factor,
         min_margin=Punctuality().exit + FLOOR if chosen.min_margin is None else chosen.min_margin,
-        overrun_target=OVERRUN_TARGETS[rule] if chosen.overrun_target is None else chosen.overrun_target,
+        overrun_target=target if chosen.overrun_target is None else chosen.overrun_target,
         loop=chosen.loop,
         instances=chosen.instances,
         until_empty=until_empty,

@@ -97,7 +97,7 @@ class ConsumerSettings(LaunchSettings):
         default=None,
         gt=0,
         le=1,
-        description="Share of launches that may run over their end, as 0.01. Default: 0.1, or 0.05 if the "
+        description="Share of launches that may run over their end, as 0.01. Default: any; 0.05 by a URL and where the "
         "launcher drops ticks.",
     )
     loop: Loop = Field(
