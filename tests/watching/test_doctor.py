@@ -73,10 +73,11 @@ def test_a_store_that_evicts_is_told_of_once(site: Site, valkey: Server) -> None
 
 
 def test_time_that_the_margin_leaves_unserved_is_named_by_check_and_by_doctor_to_a_person(site: Site) -> None:
-    brief = {"POLLCONSUMER_CONSUMER__TIMEOUT": "2s", "POLLCONSUMER_CONSUMER__ESTIMATED_DURATION": "1s"}
+    consumer = {"TIMEOUT": "12s", "ESTIMATED_DURATION": "8s", "GRACE": "1s"}
+    brief = {f"POLLCONSUMER_CONSUMER__{name}": value for name, value in consumer.items()}
     for _ in range(3):
         site.command("run", **brief)
-    line = "of each 2s: launches take no new message in their last 1s, since handlers take long; consumer.handoff"
+    line = "of each 12s: launches take no new message in their last 6s, since handlers take long; consumer.handoff"
 
     def unserved(**settings: str) -> Any:
         return json.loads(site.command("check", "--json", **settings).stdout)["unserved"]

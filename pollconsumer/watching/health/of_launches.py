@@ -62,8 +62,8 @@ def unserved_times(facts: Facts) -> Iterator[str]:
     """Lines about time that launches leave unserved: no findings, as it is by their settings."""
     for group in groups_of(facts.launches, facts.now, facts.expected):
         if facts.expected.concerns(group.role, group.queues) and not group.absent:
-            window, latest = group.period or facts.expected.window, group.launches[0]
-            if line := unserved_time(group.launches, window, _rule(latest), facts.expected.handoff):
+            rule, expected = _rule(group.launches[0]), facts.expected
+            if line := unserved_time(group.launches, expected.window, rule, expected.handoff):
                 yield f"unserved by launches of {','.join(group.queues)}: {line}"
 
 
