@@ -11,7 +11,6 @@ from pollconsumer.core.errors import StoreRefused
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.limits import Kept, Retention
-from pollconsumer.store.queues.interventions import MAX_PAGE_IDS
 from pollconsumer.store.queues.producer import ID_MEMORY_MS, MOST_REMEMBERED, Producer
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import DeadLetter, Holder, dead_letters_of
@@ -19,6 +18,7 @@ from pollconsumer.store.rights import LAUNCH
 from pollconsumer.store.scripts import Script
 
 RECOVER_PAGE = 200
+IDS_PAGE = 100
 CONVERT_PAGE = 1000
 """Due times of an earlier version that are converted at once."""
 REPAIR_PAGE = 50
@@ -194,8 +194,8 @@ def offer_parked(wire: Wire, keys: Keys, queue: str, names: Collection[str], mos
     script, rows_key = wire.scripts["change"], keys.queue(queue, "rows")
     of_script = keys.of_script(script, queue)[:-1]
     ids = wire.command("SRANDMEMBER", keys.queue(queue, "parked"), most)
-    for first in range(0, len(ids), MAX_PAGE_IDS):
-        page = ids[first : first + MAX_PAGE_IDS]
+    for first in range(0, len(ids), IDS_PAGE):
+        page = ids[first : first + IDS_PAGE]
         found = zip(page, wire.command("HMGET", rows_key, *page), strict=True)
         wanted = [each for each, row in found if row is not None and _waits_for(names, row)]
         if wanted:
