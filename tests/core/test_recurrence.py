@@ -214,7 +214,7 @@ def test_from_when_a_period_counts_is_part_of_the_rule_and_told_to_no_version_th
         assert ["after" in each for each in stored] == [False, True]
         assert [of_json(each, "x") for each in stored] == [plain, of_end]
     assert plain.as_put()[1] != of_end.as_put()[1]
-    with pytest.raises(ValueError, match="no period"):
+    with pytest.raises(ValueError, match="after is end, which needs every"):
         of_json(replace(AFTER_END, every=None, cron="* * * * *").as_json())
     with pytest.raises(ValueError, match="after is 'start'"):
         of_json(AFTER_END.as_json().replace('"end"', '"start"'))

@@ -20,6 +20,7 @@ from pollconsumer.interface.cli.messages import enqueue as command
 from pollconsumer.interface.cli.messages.message_lines import line_message
 from pollconsumer.runtime.new_messages import Defaults, SendOptions
 from pollconsumer.store.queues.outbox_entry import read_entry
+from pollconsumer.store.queues.producer import Enqueued
 from pollconsumer.web.received_message import enqueue_received
 from tests.inner import calls_of
 from tests.interface.odd_values import ODD
@@ -78,10 +79,10 @@ class Entrances:
         monkeypatch.setattr(calls_of(app), "enqueue_one", self._take)
         monkeypatch.setattr(command, "producer", lambda: self)
 
-    def enqueue(self, messages: list[NewMessage]) -> list[tuple[str, bool]]:
+    def enqueue(self, messages: list[NewMessage]) -> list[Enqueued]:
         """As of a producer."""
         self.sent += messages
-        return [(each.id, False) for each in messages]
+        return [Enqueued(each.id, duplicate=False) for each in messages]
 
     def _take(self, message: NewMessage) -> Any:
         self.sent.append(message)

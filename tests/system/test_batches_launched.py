@@ -120,7 +120,7 @@ def test_a_batch_that_is_forgotten_is_missed_in_a_process_of_its_own_as_in_the_l
     produced = f"from handlers import *\nwith app.batch() as batch: batch.add({handler}.args())"
     assert site.start_program([sys.executable, "-c", produced]).communicate() == ("", "")
     assert site.command("run", "--max-messages", "1").returncode == 0
-    kept, ended = "an ended batch is kept for two days", "it has ended, and is no longer kept"
+    kept, ended = "an ended batch is kept for two days", "it has ended and was deleted"
     assert site.notes() == [f"no such batch: ID; {why}" for why in (kept, kept, kept, ended)]
 
 

@@ -158,12 +158,12 @@ def test_a_handler_that_asks_learns_of_it_and_decides(
 def test_a_handler_that_swallows_the_interruption_goes_on_and_status_says_so(site: Site) -> None:
     message, launch = begin(site, "deaf")
     assert site.command("cancel", "--running", message).returncode == 0
-    wait_until(lambda: "swallows" in site.command("status", message).stdout, "status says so")
+    wait_until(lambda: "is interrupted 5s later" in site.command("status", message).stdout, "status says so")
     site.await_note("swallowed", 2)  # and again
     site.open_gate()
     assert launch.wait(90) == 0
     assert site.state(message) == "completed"
-    assert "too late" in site.command("status", message).stdout
+    assert "without effect" in site.command("status", message).stdout
 
 
 def test_a_message_that_waits_behind_the_one_in_hand_is_cancelled_when_its_turn_comes(site: Site) -> None:

@@ -148,7 +148,7 @@ def test_for_brief_steady_messages_nothing_is_to_be_changed() -> None:
 
 def test_where_many_launches_overrun_the_margin_becomes_longer_though_the_watchdog_ends_none() -> None:
     hasty = RULES._replace(overrun_target=1.0, tolerance_factor=0.1, grace=0.5)
-    found = proposal(facts(Lognormal(1.0, 1.0), lambda _: 30, hasty))
+    found = proposal(facts(Lognormal(1.0, 1.0), lambda _: 30, hasty, Found("busybox", LauncherRule.DROP)))
     assert found.today is not None
     assert found.proposed is not None
     assert changed(found)["overrun_target"] <= 0.2

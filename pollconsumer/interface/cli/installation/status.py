@@ -166,7 +166,7 @@ def progress_as_json(progress: Progress) -> dict[str, Any]:
 def _stop(details: dict[str, Any]) -> str:
     """When the message was asked to stop, and what becomes of the request."""
     if details["state"] != State.RESERVED:
-        return f"at {details['stop_asked_at']}, after the handler had ended"
+        return f"at {details['stop_asked_at']}, without effect: the handler ended by itself"
     return f"at {details['stop_asked_at']}; the handler is interrupted 5s later, unless it blocks in a thread"
 
 
