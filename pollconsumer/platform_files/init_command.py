@@ -28,7 +28,7 @@ from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import PREFIX
 from pollconsumer.platform_files.file_writer import write_files
 from pollconsumer.platform_files.installation import EVERY_MINUTE, PRIVATE, STORE, File, Installation
-from pollconsumer.platform_files.own_crontab import install, uninstall
+from pollconsumer.platform_files.own_crontab import install, installed_apart, uninstall
 from pollconsumer.platform_files.platforms.platform_modules import PLATFORMS, files_of
 from pollconsumer.platform_files.project import begin
 from pollconsumer.store.client.address import several_hosts
@@ -149,6 +149,7 @@ def _installation(asked: Asked) -> Installation:
     given = click.get_current_context().find_root().params
     flags = {PREFIX + name.upper(): given[name] for name in ("store", "namespace") if given[name] is not None}
     user, home = _user()
+    apart = _apart(settings, asked)
     data = settings.data_directory() if settings.is_embedded else None
     return Installation(
         settings,
@@ -156,8 +157,8 @@ def _installation(asked: Asked) -> Installation:
         user,
         five_fields(asked.schedule or settings.consumer.schedule or EVERY_MINUTE),
         environment=variables | flags,
-        queues=_apart(settings, asked.apart) if asked.platform == "keda" or asked.apart else (),
-        apart=asked.apart,
+        queues=_queues(settings) if asked.platform == "keda" or apart else (),
+        apart=apart,
         data=data,
         data_home=data.parent if data and not settings.data and data.parent != home / ".local" / "share" else None,
         read=(Path(sys.base_prefix),),
@@ -217,13 +218,20 @@ def _queues(settings: Settings) -> tuple[str, ...]:
     return served_queues(settings, load_handlers(settings))
 
 
-def _apart(settings: Settings, apart: tuple[str, ...]) -> tuple[str, ...]:
-    """The queues of all launches. UsageError for one of ``apart`` that no launch would serve."""
+def _apart(settings: Settings, asked: Asked) -> tuple[tuple[str, ...], ...]:
+    """The groups of queues that have a crontab line of their own: those that are installed, and the one that is asked
+    for. UsageError if no launch would serve a queue of the latter."""
+    installed = installed_apart(settings.config) if asked.installs and settings.config else []
+    if not (installed or asked.apart):
+        return ()
     queues = _queues(settings)
-    for queue in apart:
+    for queue in asked.apart:
         if queue not in queues:
             raise UsageError("--queue", queue, suggestion(queue, queues))
-    return queues
+    for queue in (queue for group in installed for queue in group if queue not in queues):
+        print_notice(f"no launch serves queue {queue} any more: the crontab has no line for it now")
+    kept = (tuple(queue for queue in group if queue in queues and queue not in asked.apart) for group in installed)
+    return tuple(group for group in (*kept, asked.apart) if group)
 
 
 def _print(files: list[File]) -> None:

@@ -43,9 +43,9 @@ class Installation:
     """What the files depend on. ``program``: the words that run pollconsumer. ``schedule``: the platform's schedule.
     ``environment``: variables in force that the configuration file does not have. ``data``: the embedded server's
     directory. ``data_home``: its XDG_DATA_HOME, if that is not the user's default. ``read``: further directories that a
-    launch reads. ``apart``: those of ``queues`` that a launch of its own serves. ``written_to``: where the files are,
-    else where they are expected, beside the configuration. ``timeouts``: seconds, as handlers in Python declare them;
-    the settings have those of programs."""
+    launch reads. ``apart``: groups of those of ``queues`` that a launch of its own serves. ``written_to``: where
+    the files are, else where they are expected, beside the configuration. ``timeouts``: seconds, as handlers in Python
+    declare them; the settings have those of programs."""
 
     settings: Settings
     program: tuple[str, ...]
@@ -56,7 +56,7 @@ class Installation:
     data: Path | None = None
     data_home: Path | None = None
     read: tuple[Path, ...] = ()
-    apart: tuple[str, ...] = ()
+    apart: tuple[tuple[str, ...], ...] = ()
     image: str | None = None
     written_to: Path | None = None
     timeouts: tuple[float, ...] = ()
@@ -116,9 +116,9 @@ class Installation:
         return (*self.program, *self._run(self.settings.config, options, schedule))
 
     def launches(self) -> list[tuple[str, ...]]:
-        """The commands of the launches of a tick: one for all queues, or one for those apart and one for the rest."""
-        rest = [queue for queue in self.queues if queue not in self.apart]
-        parts = [each for each in (rest, [*self.apart]) if each] if self.apart else [[]]
+        """The commands of the launches of a tick: one for all queues, or one for the rest and one for each group."""
+        rest = tuple(queue for queue in self.queues if not any(queue in group for group in self.apart))
+        parts = [each for each in (rest, *self.apart) if each] if self.apart else [()]
         return [self.run(*(word for queue in part for word in ("--queue", queue))) for part in parts]
 
     def move(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import click
@@ -35,6 +36,13 @@ def install(installation: Installation) -> None:
     for line in map(os.fsdecode, with_block(content, config, b"")[0].splitlines()):
         if f" run --config {crontab([str(config)])}" in line and not line.lstrip().startswith("#"):
             print_notice(f"another line launches this configuration, too; remove it with crontab -e: {line}")
+
+
+def installed_apart(config: Path) -> list[list[str]]:
+    """The queues of each launch of ``config`` that the crontab has besides the first, which serves the rest."""
+    lines = map(os.fsdecode, with_block(UsersCrontab().read(), config, b"")[1].splitlines())
+    launches = [line for line in lines if " run " in line and not line.lstrip().startswith("#")]
+    return [re.findall(r" --queue[ =](\S+)", line) for line in launches[1:]]
 
 
 def uninstall(user: str) -> None:

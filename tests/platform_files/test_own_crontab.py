@@ -151,6 +151,34 @@ def test_new_lines_replace_the_former_ones_where_they_are_also_where_a_person_ha
     assert out.startswith("renewed in the crontab of ")
 
 
+def test_queues_with_a_line_of_their_own_keep_it_until_all_lines_are_taken_out_or_no_launch_serves_them(
+    run: Any, place: Path, crontab: Command
+) -> None:
+    def install(*queues: str) -> tuple[list[str], str]:
+        code, out, err = run("init", "cron", "--install", *(word for queue in queues for word in ("--queue", queue)))
+        launches = [line for line in crontab.table.decode().splitlines() if " run " in line]
+        assert code == 0
+        assert out.encode().endswith(crontab.table)
+        return [line.partition("config.toml")[2].replace(" --queue", "").strip() for line in launches], err
+
+    served = 'queues = ["default", "mail", "slow", "huge"]'
+    config = place / "config.toml"
+    config.write_text(f'[consumer]\nschedule = "* * * * *"\n{served}\n')
+    assert install("slow") == (["default mail huge", "slow"], "")
+    assert install() == (["default mail huge", "slow"], "")
+    assert install("huge") == (["default mail", "slow", "huge"], "")
+    assert install() == (["default mail", "slow", "huge"], "")
+    assert install("slow", "mail") == (["default", "huge", "slow mail"], "")
+    config.write_text(config.read_text().replace(', "huge"', ""))
+    assert install() == (
+        ["default", "slow mail"],
+        "pollconsumer: no launch serves queue huge any more: the crontab has no line for it now\n",
+    )
+    assert run("init", "cron", "--uninstall")[0] == 0
+    assert crontab.table == b""
+    assert install() == ([""], "")
+
+
 def test_two_configurations_stand_side_by_side(run: Any, place: Path, crontab: Command) -> None:
     one, other = place / "config.toml", place / "other.toml"
     other.write_text(one.read_text())

@@ -24,10 +24,11 @@ class LongHandler(NamedTuple):
 
     def __str__(self) -> str:
         own = self.queue not in self.waiting
-        needed, queue = ("a crontab line", self.queue) if own else ("a queue and a crontab line", "QUEUE")
+        queue = self.queue if own else self.name
+        needed, first = ("a crontab line", "") if own else ("a queue and a crontab line", f'queue="{queue}", then ')
         return (
             f"{self.name} may take {format_duration(self.most)}: other messages of {', '.join(self.waiting)} wait "
-            f"meanwhile; {needed} of its own would let them pass: 'pollconsumer init cron --queue {queue}'"
+            f"meanwhile; {needed} of its own would let them pass: {first}'pollconsumer init cron --queue {queue}'"
         )
 
 

@@ -18,6 +18,7 @@ def files(installation: Installation) -> list[File]:
         "crontab",
         mail_to=installation.user,
         launches="\n".join(_launches(installation)),
+        lines=len(entries(installation)),
         schedule=installation.schedule,
         hourly=HOURLY,
         doctor=_command(installation, installation.doctor()),
