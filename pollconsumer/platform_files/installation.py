@@ -129,6 +129,10 @@ class Installation:
         """The alarm, for an hourly line."""
         return (*self.program, "doctor", "--quiet", *_named(self.settings.config))
 
+    def store(self, verb: str) -> tuple[str, ...]:
+        """Starts or stops the embedded server that the configuration names."""
+        return (*self.program, "store", verb, *_named(self.settings.config))
+
     def run_at(self, program: str, directory: str, *options: str, schedule: str | None = None) -> tuple[str, ...]:
         """The command of a launch where the configuration's directory is copied to ``directory``."""
         config = self.settings.config

@@ -484,6 +484,8 @@ def test_a_crontab_has_an_hourly_alarm_that_says_nothing_while_all_is_well(platf
 def test_an_embedded_store_is_a_unit_of_its_own_which_no_launch_ends() -> None:
     files = files_of("systemd", installation("systemd"))
     assert "RemainAfterExit=yes" in text_of(files, "-store.service")
+    for verb in ("start", "stop"):  # the directory of a unit is /
+        assert f" store {verb} --config " in text_of(files, "-store.service")
     assert "Requires=pollconsumer-store.service\n" in text_of(files, "pollconsumer.service")
     assert "KillMode=process\n" in text_of(files, "pollconsumer.service")
     assert "KillMode=mixed\n" in text_of(files_of("systemd", installed()), "pollconsumer.service")

@@ -35,7 +35,7 @@ def files(installation: Installation) -> list[File]:
         File(f"{name}-doctor.timer", render("pollconsumer-doctor.timer", **common)),
     ]
     if data:
-        start, stop = (systemd((*installation.program, "store", verb)) for verb in ("start", "stop"))
+        start, stop = (systemd(installation.store(verb)) for verb in ("start", "stop"))
         directory = systemd_word(str(data))
         text = render("pollconsumer-store.service", start=start, stop=stop, directory=directory, **common)
         found.append(File(store, text))
