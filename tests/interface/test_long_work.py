@@ -20,6 +20,12 @@ def said(*handlers: Handler, queues: tuple[str, ...] = ("default", "mail"), **me
 MAIL = handler("send", "mail")
 
 
+def test_nothing_waits_beside_a_long_handler_where_there_are_other_slots() -> None:
+    handlers = {each.name: each for each in (MAIL, handler("render", timeout=300.0))}
+    assert [*long_handlers(handlers, ("default", "mail"), 60.0, {}, slots=1)] != []
+    assert [*long_handlers(handlers, ("default", "mail"), 60.0, {}, slots=4)] == []
+
+
 def test_a_timeout_longer_than_the_window_keeps_all_queues_of_the_launch_waiting() -> None:
     beside = handler("brief")
     assert said(handler("render", timeout=300.0), beside, MAIL) == [

@@ -121,7 +121,7 @@ def _tell_of_long_work(settings: Settings, handlers: Mapping[str, Handler], queu
     if log.isEnabledFor(INFO):  # few launches are watched
         from pollconsumer.interface.assembly.long_work import long_handlers
 
-        for each in long_handlers(handlers, queues, window, {}, settings.commands):
+        for each in long_handlers(handlers, queues, window, {}, settings.commands, settings.consumer.concurrency):
             log.info("%s", each)
 
 

@@ -38,10 +38,13 @@ def long_handlers(
     window: float,
     measured: Mapping[str, float],
     programs: Mapping[str, CommandSettings] = MappingProxyType({}),
+    slots: int = 1,
 ) -> Iterator[LongHandler]:
     """Yield the handlers whose declared timeout is longer than the ``window`` of a launch that serves ``queues``, or
     whose longest ``measured`` duration is near it. Not one for which no other message waits. All in
-    seconds. ``programs``: those among the handlers, by name."""
+    seconds. ``programs``: those among the handlers, by name. With more ``slots`` than one, others go on beside it."""
+    if slots > 1:
+        return
     served = {each.name: each for each in handlers.values() if each.queue in queues}
     for name, each in sorted(served.items()):
         declared, took = (programs[name].timeout if name in programs else each.timeout) or 0.0, measured.get(name, 0.0)

@@ -195,7 +195,8 @@ def _long_work(
             measured = {name: each.longest for name, each in remembered.items()}
     own = own_queues(queues, past)
     served = [queue for queue in queues if queue in own]
-    return [*long_handlers(handlers, served, windows["consumer"]["window_seconds"], measured, settings.commands)]
+    window, slots = windows["consumer"]["window_seconds"], settings.consumer.concurrency
+    return [*long_handlers(handlers, served, window, measured, settings.commands, slots)]
 
 
 def _places_of(settings: Settings, wire: Wire | None, state: Path | None) -> dict[str, Any]:
