@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.site import Site
     from tests.store.servers import Server
 
 OURS = 'namespace = "ours"\n'
@@ -166,6 +167,25 @@ def test_a_file_of_ours_with_an_error_is_found_and_named(project: Path) -> None:
     (project / "config.toml").write_text('[consumer]\ntimeout = "5x"\n')
     with pytest.raises(ConfigurationError, match=f"^{project}/config.toml: consumer.timeout: 5x; "):
         load_settings()
+
+
+@pytest.mark.parametrize("command", ["status", "check", "run", "move"])
+def test_an_error_about_a_server_that_is_not_there_names_what_named_that_server(command: str, site: Site) -> None:
+    store = f"unix://{site.directory}/nowhere"
+    (site.directory / "config.toml").write_text(f'store = "{store}/3"\n')
+    hasty = ("--timeout", "100ms", "--min-margin", "1ms") if command in ("run", "move") else ()
+    site.constants = {"COMMAND_BUDGET": 0.05, "REACH_BUDGET": 0.05}
+
+    def line(*flags: str, **variables: str) -> str:
+        done = site.command(*flags, command, *hasty, **variables)
+        assert done.returncode == 69
+        return done.stderr.splitlines()[-1].partition("store unreachable: ")[2]
+
+    says = "it says: No such file or directory; see whether the server is started, and the address right"
+    assert line() == f"{store}/3; {says}: store in config.toml names it"
+    assert line("--store", f"{store}/4") == f"{store}/4; {says}: --store names it"
+    assert line(POLLCONSUMER_STORE=f"{store}/5") == f"{store}/5; {says}: POLLCONSUMER_STORE names it"
+    assert line("--store", f"{store}/6", POLLCONSUMER_STORE=f"{store}/5") == f"{store}/6; {says}: --store names it"
 
 
 def test_an_error_about_what_a_variable_has_set_names_no_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

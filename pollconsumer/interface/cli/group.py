@@ -21,7 +21,7 @@ from pollconsumer.interface.cli.output import print_help
 from pollconsumer.interface.cli.types import Once, WordType, bound, declared, type_of
 from pollconsumer.interface.command_line import LAUNCHES
 from pollconsumer.interface.logs.logs import log
-from pollconsumer.interface.settings.config_search import NAMED_BY, name_file, refuse_nowhere
+from pollconsumer.interface.settings.config_search import NAMED_BY, name_source, refuse_nowhere
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import VERSION
 from pollconsumer.runtime.system.start_limit import lift, limit, raise_interrupts
@@ -248,7 +248,7 @@ def invoke(arguments: Sequence[str]) -> int:
             except Exception as error:
                 _raise_if_misread(error)
                 if (settings := context.meta.get("pollconsumer.settings")) is not None:
-                    name_file(error, settings.config, context.params["store"])
+                    name_source(error, settings, context.params["store"])
                 raise
             if unread := {queue for wire in wires_of_command() for queue in wire.unread}:
                 from pollconsumer.store.server import unreachable  # imported lazily: nodes of a cluster are rarely lost

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pollconsumer.core.errors import ConfigurationError, UsageError
+from pollconsumer.core.errors import PollConsumerError, UsageError
 from pollconsumer.interface.assembly.log_direction import direct_log
 from pollconsumer.interface.cli.flags import Given
 from pollconsumer.interface.logs import logs
 from pollconsumer.interface.logs.logs import log
-from pollconsumer.interface.settings.config_search import name_file, refuse_nowhere
+from pollconsumer.interface.settings.config_search import name_source, refuse_nowhere
 from pollconsumer.interface.settings.former_names import warn_of_former_names
 from pollconsumer.interface.settings.load import load_settings, with_flags
 from pollconsumer.interface.settings.model import Settings, changed
@@ -27,8 +27,8 @@ def start(given: Given) -> None:
     settings = settings_of(**given.common)
     try:
         LAUNCHES[given.command](settings, **given.own)
-    except ConfigurationError as error:
-        name_file(error, settings.config, given.common["store"])
+    except PollConsumerError as error:
+        name_source(error, settings, given.common["store"])
         raise
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.errors import ConfigurationError, StoreUnreachable
 from pollconsumer.core.notation.text import printable
 from pollconsumer.interface.named_files import open_plain
 from pollconsumer.interface.settings.model import SECTIONS, TABLES, Settings, declared_fields
@@ -59,10 +59,24 @@ def name_file(error: Exception, config: Path | None, given: object = None) -> No
         or (found[1] == "store" and given is not None)
     ):
         return
-    shown = config
+    error.args = (printable(f"{_shown(config)}: {error}"),)
+
+
+def name_source(error: Exception, settings: Settings, given: object = None) -> None:
+    """`name_file`; and end the text of an error about a server that was never reached with what names that server."""
+    name_file(error, settings.config, given)
+    if type(error) is not StoreUnreachable or error.sent or settings.is_embedded:
+        return
+    key, source = "store" if settings.client is None else "client", "--store"
+    if given is None:
+        source = variable(key) if os.environ.get(variable(key)) else f"{key} in {_shown(settings.config)}"
+    error.args = (printable(f"{error}; see whether the server is started, and the address right: {source} names it"),)
+
+
+def _shown(config: Path | None) -> Path | None:
     with suppress(OSError):  # the current directory is gone
-        shown = config.relative_to(Path.cwd()) if config.parent == Path.cwd() else config
-    error.args = (printable(f"{shown}: {error}"),)
+        return config.relative_to(Path.cwd()) if config and config.parent == Path.cwd() else config
+    return config
 
 
 def candidates(directory: Path) -> Iterator[Path]:
