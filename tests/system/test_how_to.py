@@ -90,12 +90,14 @@ def test_what_the_page_on_managing_messages_tells_is_so(site: Site) -> None:
 
 
 def test_what_the_page_on_batches_tells_is_so(site: Site) -> None:
-    batch, redrive, read, grow, nightly, chain, callbacks, options = install(site, "batches.md")
+    batch, look, redrive, read, grow, nightly, chain, callbacks, options = install(site, "batches.md")
     assert run(site, batch) == ""
-    assert handled(site) == ["import-42.2: Fatal: no table", "import-42: 2 of 3"]
+    assert handled(site) == ["c.txt: Fatal: no table", "import-42: 2 of 3"]
+    failure = "import-42.2 {'path': 'c.txt'} Fatal: no table\n"
+    assert run(site, look) == f"ended 1\n{failure}"
+    assert reported_again(site, redrive) == (f"1 failed again\n{failure}", [])
     correct(site)
-    assert run(site, redrive) == "ended 1\nimport-42.2 Fatal: no table\n"
-    assert handled(site) == ["day 1: 30 rows"]
+    assert reported_again(site, redrive) == ("0 failed again\n", ["day 1: 30 rows"])
     assert run(site, read) == "0 10\n1 10\n2 10\n"
     assert run(site, grow) + run(site, nightly) == ""
     assert handled(site) == ["of-monday: 1 of 1", "tree: 3 of 3"]
@@ -134,6 +136,16 @@ def handled(site: Site, *options: str) -> list[str]:
     done = site.drain(*options)
     assert done.returncode == 0, done.stderr
     return sorted(done.stdout.splitlines())
+
+
+def reported_again(site: Site, program: str) -> tuple[str, list[str]]:
+    """What a program that redrives and waits has printed at its end, and what handlers printed meanwhile."""
+    asking, printed = start(site, program), list[str]()
+    while asking.poll() is None:
+        printed += handled(site)
+    output, errors = asking.communicate()
+    assert (asking.returncode, errors) == (0, "")
+    return output, printed + handled(site)
 
 
 def correct(site: Site) -> None:

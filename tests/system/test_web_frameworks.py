@@ -17,10 +17,10 @@ PAGE = (Path(__file__).parents[2] / "docs" / "web-frameworks.md").read_text("utf
 MAILS, FLASK, FASTAPI = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 ANSWERS = "import json; print(json.dumps([[answer.status_code, {}] for answer in answers]))"
 CLIENTS = {
-    "flask": (FLASK, "from web import site; client = site.test_client()", ANSWERS.format("answer.json")),
+    "flask": (FLASK, "from web import app; client = app.test_client()", ANSWERS.format("answer.json")),
     "fastapi": (
         FASTAPI,
-        "from web import site; from fastapi.testclient import TestClient; client = TestClient(site)",
+        "from web import app; from fastapi.testclient import TestClient; client = TestClient(app)",
         ANSWERS.format("answer.json()"),
     ),
 }

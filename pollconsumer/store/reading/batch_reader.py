@@ -83,7 +83,7 @@ class BatchStatus(NamedTuple):
 
     @property
     def outstanding(self) -> int:
-        """How many members have not ended, as far as the total is known."""
+        """How many members have never ended, as far as the total is known. A redriven one has: it counts as dead."""
         return max(0, self.total - _ended(self))
 
 
