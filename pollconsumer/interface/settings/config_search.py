@@ -63,9 +63,12 @@ def name_file(error: Exception, config: Path | None, given: object = None) -> No
 
 
 def name_source(error: Exception, settings: Settings, given: object = None) -> None:
-    """`name_file`; and end the text of an error about a server that was never reached with what names that server."""
+    """`name_file`; and end the text of an error about a server that was never reached, and that names no fix, with
+    what names that server."""
     name_file(error, settings.config, given)
     if type(error) is not StoreUnreachable or error.sent or settings.is_embedded:
+        return
+    if not re.search(r"^store unreachable: .*; it says: [^;]*$", str(error)):
         return
     key, source = "store" if settings.client is None else "client", "--store"
     if given is None:
