@@ -43,11 +43,11 @@ def suggestion(name: str, known: Collection[str], otherwise: str = "", *, beginn
     ``known``. ``beginning``: that of all names, which makes none resemble another."""
     from difflib import get_close_matches
 
-    from pollconsumer.core.notation.other_queues import OPTIONS, STATES
+    from pollconsumer.core.notation.other_queues import FLAGS, OPTIONS, STATES
 
     by_word = {each.removeprefix(beginning).strip("-_").replace("-", "_"): each for each in known}
     word = name.removeprefix(beginning).strip("-_").replace("-", "_")
-    meant = word if word in by_word else (OPTIONS | STATES).get(word.lower())
+    meant = word if word in by_word else (OPTIONS | FLAGS | STATES).get(word.lower())
     close = [meant] if meant in by_word else get_close_matches(word, by_word, n=1, cutoff=0.7)
     return f"did you mean {by_word[close[0]]}?" if close else otherwise or f"known here: {', '.join(sorted(known))}"
 

@@ -141,7 +141,7 @@ def test_a_line_whose_message_would_have_an_id_that_is_taken_is_refused(site: Si
         (["--ndjson", "lines", "--batch", "b", "--skip", "1"], 2, "--skip: 1; leave it out with --batch"),
         (["--ndjson", "lines", "--batch", "b", "--then", "record={"], 65, "--then: payload is not JSON: {; "),
         (["--ndjson", "lines", "--batch", "b", "--then", "recrod"], 65, "--then: "),
-        (["--ndjson", "lines", "--batch", "b", "--then", "x"], 65, "has it; give the configuration that has it, with"),
+        (["--ndjson", "lines", "--batch", "b", "--then", "x"], 65, "now; give the configuration that has it, with"),
         (["--ndjson", "lines", "--batch", "b" * 101], 65, "; 1 to 100 letters, digits or any of _ . : @ + -"),
         (["--ndjson", "nowhere", "--batch", "b"], 65, "--ndjson: nowhere; cannot be read"),
     ],

@@ -9,7 +9,7 @@ import pytest
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import suggestion
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.notation.other_queues import COMMANDS, OPTIONS, STATES
+from pollconsumer.core.notation.other_queues import COMMANDS, FLAGS, OPTIONS, STATES
 from pollconsumer.interface.cli.group import COMMANDS as OURS
 from pollconsumer.runtime.new_messages import SendOptions
 
@@ -49,6 +49,12 @@ def test_each_command_that_is_named_exists(command: str, run: Run) -> None:
         ("queue flush", "queue purge"),
         ("queue retry", "dead redrive"),
         ("recurrences suspend", "recurrences pause"),
+        ("dead delete", "dead purge"),
+        ("recurrences delete", "recurrences remove"),
+        ("batch kill", "batch cancel"),
+        ("queue rm", "queue purge"),
+        ("queue stop", "queue pause"),
+        ("dead ls", "dead list"),
         ("queue strat", None),
     ],
 )
@@ -70,6 +76,14 @@ def test_a_state_of_another_queue_is_answered_with_ours(word: str, run: Run) -> 
 def test_an_option_of_another_queue_is_answered_with_ours(word: str) -> None:
     known = [*SendOptions.__annotations__, "retry"]
     assert suggestion(word, known).strip("?").rpartition(" ")[2].strip("_") == OPTIONS[word]
+
+
+@pytest.mark.parametrize("word", FLAGS)
+def test_a_flag_of_another_queue_is_answered_with_ours(word: str, run: Run) -> None:
+    typed, meant = (f"--{each.replace('_', '-')}" for each in (word, FLAGS[word]))
+    assert run("run", typed) == (
+        2, "", f"pollconsumer: error: unknown option: {typed}; did you mean {meant}?\n",
+    )  # fmt: skip
 
 
 def test_a_word_that_is_known_here_is_meant_itself() -> None:

@@ -12,6 +12,14 @@ if TYPE_CHECKING:
 REFUSED = {
     ("enqueue", "record", "name=a"): """payload is not JSON: name=a; write '{"name": "a"}'""",
     ("enqueue", "record", '{"n": 1'): "payload is not JSON: {\"n\": 1; Expecting ',' delimiter, at column 8",
+    ("enqueue", "record", "{'n': 'a b', 'm': '', 'k': [True, None, -1.5, 'x']}"): """payload is not JSON: \
+{'n': 'a b', 'm': '', 'k': [True, None, -1.5, 'x']}; write \
+'{"n": "a b", "m": "", "k": [true, null, -1.5, "x"]}'""",
+    ("enqueue", "record", "{to: ada@example.org, n: 007}"): """payload is not JSON: {to: ada@example.org, n: 007}; \
+write '{"to": "ada@example.org", "n": "007"}'""",
+    ("enqueue", "record", '{to: "it\'s"}'): """payload is not JSON: {to: "it's"}; write '{"to": "it'"'"'s"}'""",
+    ("enqueue", "record", "{at: 10:30}"): "payload is not JSON: {at: 10:30}; Expecting property name enclosed in \
+double quotes, at column 2",
     ("dead", "redrive"): "no dead letters chosen; give ids or --all, --handler, --header or --queue",
     ("dead", "redrive", "a", "--all"): "ids and a selection; give one of the two",
     ("store", "reopen"): "not reopened; make sure first that the export was not imported elsewhere, then --yes",

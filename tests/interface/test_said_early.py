@@ -84,6 +84,19 @@ def test_a_command_refuses_what_launches_of_its_configuration_would_park_or_refu
         assert prepared.command(*command_line(prepared, command, handler, payload)).returncode == 0
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_unknown_handler_may_have_been_renamed_to_one_that_is_near_or_to_one_of_few(
+    prepared: Site, command: str
+) -> None:
+    renamed = 'if it was renamed, add aliases=["deliver"] to the handler that has another name now; if another program'
+    typed = command_line(prepared, command, "deliver", {})
+    assert f"of this configuration has it; known here: backup, mail.send; {renamed}" in prepared.command(*typed).stderr
+    programs = "".join(f'[commands.{name}]\ncommand = ["true"]\n' for name in ("a1", "a2", "a3", "deliveries_of_mail"))
+    (prepared.directory / "config.toml").write_text(f"{CONFIGURATION}{programs}")
+    typed = command_line(prepared, command, "deliver", {})
+    assert f"of this configuration has it; known here: deliveries_of_mail; {renamed}" in prepared.command(*typed).stderr
+
+
 @pytest.mark.parametrize("command", COMMANDS[:2])
 def test_a_retry_policy_that_nobody_has_registered_is_refused(prepared: Site, command: str) -> None:
     for handler, retry, said in (

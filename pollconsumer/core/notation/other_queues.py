@@ -11,6 +11,10 @@ OPTIONS = {
     "queue_name": "queue",
     "unique": "key",
 }
+FLAGS = {
+    "burst": "until_empty",
+    **dict.fromkeys(("max_jobs", "max_tasks"), "max_messages"),
+}
 STATES = {
     **dict.fromkeys(("deferred", "delayed"), "scheduled"),
     **dict.fromkeys(("pending", "queued", "todo", "waiting"), "ready"),
@@ -23,21 +27,26 @@ COMMANDS = {
     **dict.fromkeys(("consume", "consumer", "start", "work", "worker", "workers"), "run"),
     **dict.fromkeys(("call", "publish", "push", "send"), "enqueue"),
     **dict.fromkeys(("redrive", "replay", "requeue", "retry"), "dead redrive"),
-    **dict.fromkeys(("jobs", "messages", "tasks"), "list"),
-    **dict.fromkeys(("info", "inspect", "stats"), "status"),
+    **dict.fromkeys(("jobs", "ls", "messages", "tasks"), "list"),
+    **dict.fromkeys(("info", "inspect", "show", "stats"), "status"),
     **dict.fromkeys(("clear", "empty", "flush", "purge"), "queue purge"),
     **dict.fromkeys(("pause", "suspend"), "queue pause"),
     "resume": "queue resume",
     "queues": "queue list",
-    **dict.fromkeys(("abort", "delete", "revoke"), "cancel"),
+    **dict.fromkeys(("abort", "delete", "kill", "remove", "revoke", "rm"), "cancel"),
     **dict.fromkeys(("beat", "cron", "schedule", "scheduler"), "recurrences list"),
+    **dict.fromkeys(("history", "log", "logs"), "launches"),
+    **dict.fromkeys(("shutdown", "stop"), "init cron --uninstall"),
+    "version": "--version",
     **{word: f"list --state {state}" for word, state in STATES.items()},
     **dict.fromkeys(("dlq", "failed", "failure"), "dead list"),
 }
+IN_GROUPS = {"cancel": ("cancel", "remove", "purge"), "init cron --uninstall": ("pause",)}
+"""The command that a word means by itself → those of which a group has one that the word means there."""
 
 
 def command_for(word: str, group: str, known: list[str]) -> str | None:
     """The command that is meant by ``word``, which is none of ``known`` in ``group``; None if it is nobody's word."""
     meant = COMMANDS.get(word.lower())
-    verb = (meant or "").rpartition(" ")[2]
-    return f"{group} {verb}" if group and verb in known else meant
+    verbs = IN_GROUPS.get(meant or "", ((meant or "").rpartition(" ")[2],))
+    return next((f"{group} {verb}" for verb in verbs if group and verb in known), meant)

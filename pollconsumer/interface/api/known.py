@@ -14,12 +14,22 @@ from pollconsumer.runtime.handling.validation.argument_errors import BadArgument
 BY_QUEUE = "if another program has it, name its queue with --queue"
 BY_CONFIGURATION = "give the configuration that has it, with --config"
 """What to do about a handler that the configuration does not have."""
+MOST_SHOWN = 5
+"""Handlers that an error lists."""
 
 
 def refuse_handler(name: str, known: Collection[str], fix: str = BY_QUEUE) -> NoReturn:
     """Raise the BadData for a handler that the configuration does not have."""
-    missing = "no module or command of this configuration has it"
-    raise BadData("unknown handler", name, suggestion(name, known, f"{missing}; {fix}" if fix else missing))
+    said = "no module or command of this configuration has it"
+    if fix:
+        from difflib import get_close_matches  # no launch needs it
+
+        near = sorted(known) if len(known) <= MOST_SHOWN else get_close_matches(name, known, MOST_SHOWN, cutoff=0.3)
+        here = f"known here: {', '.join(near)}; " if near else ""
+        said += (
+            f'; {here}if it was renamed, add aliases=["{shown(name)}"] to the handler that has another name now; {fix}'
+        )
+    raise BadData("unknown handler", name, suggestion(name, known, said))
 
 
 def warn_of_handler(name: str, known: Collection[str]) -> None:

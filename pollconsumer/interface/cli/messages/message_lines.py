@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import stat
 import sys
 from typing import Any, BinaryIO
@@ -27,6 +29,14 @@ NAMES = (
 )
 """Keys of a line of --ndjson."""
 NO_CALLBACKS = "a line has no callbacks: a batch of lines has, as --then HANDLER; a message in Python, using(then=…)"
+
+LONGEST_EXAMPLE = 400
+"""Characters of a text whose correction is shown."""
+WORDS = re.compile(
+    r"""(?P<json>"(?:[^"\\]|\\.)*")|'(?P<quoted>[^'"\\]*)'|[^\s"'{}\[\],:](?:[^"'{}\[\],:]*[^\s"'{}\[\],:])?"""
+)
+"""The names and values of an object in JSON, or in what resembles it."""
+PYTHONS = {"True": "true", "False": "false", "None": "null"}
 
 
 def own_message(
@@ -77,20 +87,41 @@ def line_message(line: bytes, own_defaults: OwnDefaults) -> NewMessage:
 
 
 def parse_object(what: str, text: str) -> dict[str, Any]:
-    """The JSON object in ``text``. BadData names line and column, or writes ``to=a`` as the object that it means."""
+    """The JSON object in ``text``. BadData writes what `_meant` finds, or names line and column."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        name, given, pair = text.partition("=")
-        meant = json.dumps({name: pair} if given and name.isidentifier() else {"name": "Ada"}, ensure_ascii=False)
+        meant = _meant(text)
+        example = shlex.quote(json.dumps(meant or {"name": "Ada"}, ensure_ascii=False))
         at = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno} column {error.colno}"
-        fix = f"write '{meant}'" if given or not text.startswith("{") else f"{error.msg}, at {at}"
+        is_object = text.startswith("{") and "=" not in text
+        fix = f"{error.msg}, at {at}" if is_object and meant is None else f"write {example}"
         raise BadData(f"{what} is not JSON", text or "empty", fix) from None
     except (RecursionError, ValueError) as error:
         raise BadData(f"{what} is not JSON", text, str(error)) from None
     if not isinstance(value, dict):
         raise BadData(what, text, 'must be a JSON object, as in \'{"name": "Ada"}\'')
     return value
+
+
+def _meant(text: str) -> dict[str, Any] | None:
+    """The object that ``to=a`` means, or one with single quotes or none, as in Python or YAML; None if unclear."""
+    if len(text) > LONGEST_EXAMPLE:
+        return None
+    name, given, pair = text.partition("=")
+    if given and name.isidentifier():
+        return {name: pair}
+    try:
+        value = json.loads(WORDS.sub(_as_json, text))
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _as_json(word: re.Match[str]) -> str:
+    bare = PYTHONS.get(word[0], word[0])
+    is_json = word["json"] is not None or re.fullmatch(r"-?(0|[1-9]\d*)(\.\d+)?|true|false|null", bare)
+    return bare if is_json else json.dumps(bare if word["quoted"] is None else word["quoted"], ensure_ascii=False)
 
 
 def opened_lines(source: str) -> BinaryIO:
