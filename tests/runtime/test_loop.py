@@ -507,5 +507,6 @@ def test_messages_shorter_than_their_window_begin_and_end_as_before_there_were_l
     for seed in range(500):
         launch = drawn_launch(random.Random(seed))
         reason = launch.consumer.run()
+        launch.consumer.executor.close()  # of five hundred the descriptors would be too many for select()
         histories.update(repr((launch.started, sorted(launch.store.settled.items()), str(reason))).encode())
     assert histories.hexdigest() == HISTORIES

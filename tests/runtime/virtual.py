@@ -240,6 +240,9 @@ class VirtualSlots:
             self._clock.now = until
         self._woken = False
 
+    def close(self) -> None:
+        """There is nothing to close."""
+
     def wake(self) -> None:
         self._woken = True
 

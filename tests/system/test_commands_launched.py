@@ -90,6 +90,15 @@ def program_of(site: Site, name: str) -> int:
     return int((site.directory / f"pid-{name}").read_text())
 
 
+def noted_program_of(site: Site, name: str) -> int:
+    """The same, once the launch has noted whose process it is, in a second line: the next launch finds it by that."""
+    notes = site.directory / "state"
+    wait_until(
+        lambda: any(note.read_bytes().count(b"\n") > 1 for note in notes.rglob("programs/*/*")), "the program's note"
+    )
+    return program_of(site, name)
+
+
 def is_gone(site: Site, name: str) -> bool:
     """Whether the program, and what it started, has ended: nobody holds its lock."""
     with (site.directory / f"alone-{name}").open() as file:
@@ -225,7 +234,7 @@ def test_a_survivor_of_launch_and_heartbeat_is_reported_and_killed_by_the_next_l
     message = site.enqueue("work", name="a")
     launch = site.start("run", "--concurrency", "2")
     site.await_note("pid a")
-    survivor = program_of(site, "a")
+    survivor = noted_program_of(site, "a")
     os.kill(heartbeat_of(launch), signal.SIGKILL)  # nobody is left to tidy up, or to give the lease back
     launch.kill()
     launch.wait()
@@ -245,7 +254,7 @@ def test_a_survivor_is_killed_by_launches_that_do_not_get_its_message_too(site: 
     message = site.enqueue("work", name="a")
     launch = site.start("run")
     site.await_note("pid a")
-    survivor = program_of(site, "a")
+    survivor = noted_program_of(site, "a")
     os.kill(heartbeat_of(launch), signal.SIGKILL)
     launch.kill()
     launch.wait()
