@@ -329,7 +329,7 @@ def test_in_a_sandbox_calls_are_made_at_once_by_the_tests_own_thread() -> None:
 
 
 PROGRAM = """
-import asyncio, ctypes, os, sys, threading
+import asyncio, ctypes, os, sys, threading, time
 from pollconsumer import PollConsumer
 
 app = PollConsumer(store=sys.argv[1], namespace="tests", patience="1h")
@@ -338,8 +338,17 @@ app = PollConsumer(store=sys.argv[1], namespace="tests", patience="1h")
 def note(n: int) -> int: ...
 """
 FORKING = """
+def await_rest():
+    # A fork in C is safe only while no other thread is about to take the interpreter's lock.
+    while any(
+        frame.f_code.co_name != "_serve"
+        for thread, frame in sys._current_frames().items() if thread != threading.get_ident()
+    ):
+        time.sleep(0.001)
+
 asyncio.run(note.enqueue_async(1))
 for n in (2, 3):
+    await_rest()
     if (child := FORK()) == 0:
         asyncio.run(note.enqueue_async(n))
         os._exit(0)
