@@ -61,7 +61,6 @@ class ConsumerRole:
 
     def prepare(self) -> tuple[Group, Work]:
         # Imported lazily, since a mover needs none; and here, while the launch before still holds the lease.
-        from pollconsumer.interface.api.registry import registry
         from pollconsumer.interface.assembly.configured_recurrences import load_recurrences
         from pollconsumer.interface.assembly.handlers import load_handlers
         from pollconsumer.runtime.consumer_role import consume
@@ -72,8 +71,8 @@ class ConsumerRole:
         handle_signals_plainly_in_forks((*SIGNALS, CALL))
         handlers = load_handlers(settings, programs)
         recurrences = load_recurrences(settings, handlers)
-        for other in registry.other_configs(settings):
-            log.info("%s", other_config(other, settings))
+        if log.isEnabledFor(INFO):  # few launches are watched, and it reads the file of each application
+            _tell_of_other_configs(settings)
         if not handlers:
             refuse_nowhere(settings)
             log.warning(
@@ -81,7 +80,8 @@ class ConsumerRole:
                 extra=about("no handlers", kind=STANDING),
             )
         queues = served_queues(settings, handlers)
-        _tell_of_long_work(settings, handlers, queues)
+        if log.isEnabledFor(INFO):
+            _tell_of_long_work(settings, handlers, queues)
         names = sha256("\n".join(sorted(handlers)).encode("utf-8", "surrogateescape"))[:8]
 
         def work(launch: Launch) -> StopReason:
@@ -115,14 +115,21 @@ class ConsumerRole:
         return options._replace(new_monitors=partial(_monitors, self._settings, launch), min_margin=launch.min_margin)
 
 
-def _tell_of_long_work(settings: Settings, handlers: Mapping[str, Handler], queues: tuple[str, ...]) -> None:
-    """Tell a person of handlers that may outlast the window, by their timeouts, and keep others waiting."""
-    window = settings.consumer.timeout
-    if log.isEnabledFor(INFO):  # few launches are watched
-        from pollconsumer.interface.assembly.long_work import long_handlers
+def _tell_of_other_configs(settings: Settings) -> None:
+    """Log the applications that read another configuration file where they enqueue."""
+    from pollconsumer.interface.api.registry import registry
 
-        for each in long_handlers(handlers, queues, window, {}, settings.commands, settings.consumer.concurrency):
-            log.info("%s", each)
+    for other in registry.other_configs(settings):
+        log.info("%s", other_config(other, settings))
+
+
+def _tell_of_long_work(settings: Settings, handlers: Mapping[str, Handler], queues: tuple[str, ...]) -> None:
+    """Log the handlers that may outlast the window, by their timeouts, and keep others waiting."""
+    from pollconsumer.interface.assembly.long_work import long_handlers
+
+    consumer = settings.consumer
+    for each in long_handlers(handlers, queues, consumer.timeout, {}, settings.commands, consumer.concurrency):
+        log.info("%s", each)
 
 
 def launch_consumer(
