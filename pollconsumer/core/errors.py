@@ -43,7 +43,7 @@ def suggestion(name: str, known: Collection[str], otherwise: str = "", *, beginn
     ``known``. ``beginning``: that of all names, which makes none resemble another."""
     from difflib import get_close_matches
 
-    from pollconsumer.core.notation.other_queues import FLAGS, OPTIONS, STATES
+    from pollconsumer.core.notation.other_queues import FLAGS, OPTIONS, STATES  # both for a refusal alone
 
     by_word = {each.removeprefix(beginning).strip("-_").replace("-", "_"): each for each in known}
     word = name.removeprefix(beginning).strip("-_").replace("-", "_")

@@ -55,23 +55,23 @@ def called(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
 
 
 @contextmanager
-def answering() -> Iterator[None]:
+def _having(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Let ``variable`` have ``value`` within the block."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def answering() -> AbstractContextManager[None]:
     """Let nothing that users' code raises within the block end this thread."""
-    token = whose.set(OURS)
-    try:
-        yield
-    finally:
-        whose.reset(token)
+    return _having(whose, OURS)
 
 
-@contextmanager
-def printing_aside() -> Iterator[None]:
+def printing_aside() -> AbstractContextManager[None]:
     """Wrap a command whose standard output is for what it prints itself: `users_output` goes to standard error."""
-    token = _printing_aside.set(True)
-    try:
-        yield
-    finally:
-        _printing_aside.reset(token)
+    return _having(_printing_aside, value=True)
 
 
 def users_output() -> AbstractContextManager[object]:
@@ -82,8 +82,8 @@ def users_output() -> AbstractContextManager[object]:
 
 @contextmanager
 def refusing(what: str, name: str, who: str) -> Iterator[None]:
-    """`answering` and `users_output`, with ConfigurationError for what ``who``, code of users, raises within the block,
-    but for errors of ours. ``what`` and ``name``: as of the ConfigurationError."""
+    """`answering` and `users_output`, with ConfigurationError for an exception that ``who``, code of users, raises
+    within the block. A PollConsumerError passes as it is. ``what`` and ``name``: as of the ConfigurationError."""
     with answering(), users_output():
         try:
             yield
@@ -107,7 +107,7 @@ def readable(error: BaseException) -> BaseException:
 
 
 def described(error: BaseException, most: int = MOST_CHARACTERS) -> str:
-    """The type and the text of ``error`` in ``most`` characters, whatever its class does."""
+    """The type and the text of ``error`` in ``most`` characters, even if its class raises."""
     text, kind = text_of(error), type(readable(error)).__name__
     if not isinstance(readable(error), Exited | OddError):
         text = f"{kind}: {text}" if text else kind

@@ -34,6 +34,7 @@ class Application:
     place: tuple[object, str | None]
 
     def own_config(self) -> Path | None:
+        """The configuration file that it reads outside of commands; None if there is none."""
         raise NotImplementedError
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pollconsumer.core.errors import shown, suggestion
-from pollconsumer.core.messages.message import is_text
+from pollconsumer.core.messages.message import MAX_PRIORITY, is_text
 from pollconsumer.core.messages.message_options import read_header
 from pollconsumer.core.notation.instants import read_instant
 from pollconsumer.core.notation.timespan import YEAR, format_duration
@@ -195,6 +195,12 @@ def header_option(told: str) -> Callable[[Function], Function]:
     """The option ``--header NAME=VALUE``, as ``headers``; ``told`` is its help."""
     kind = Value(Text("NAME=VALUE", read_header))
     return click.option("--header", "headers", multiple=True, type=kind, callback=_as_mapping, help=told)
+
+
+def priority_option(told: str = "") -> Callable[[Function], Function]:
+    """The option ``--priority``; ``told`` is added to its help."""
+    kind = click.IntRange(-MAX_PRIORITY, MAX_PRIORITY)
+    return click.option("--priority", cls=Once, type=kind, help=f"Smaller numbers come first.{told}")
 
 
 DUE_TIME = Value(Text("time", read_instant))

@@ -40,7 +40,7 @@ FAILED = (State.DEAD, State.CANCELLED, State.EXPIRED)
 
 
 class Batch:
-    """A batch: that of a message in hand, one that a handler starts, or a program's.
+    """A batch: that of the message which is handled, one that a handler starts, or a program's.
 
     What it is asked is answered by the store, as it is now. NotFound if the batch is not kept, or not yet;
     StoreUnreachable.
@@ -48,7 +48,7 @@ class Batch:
 
     id: str
     index: int | None = None
-    """The number that the member in hand has in the batch, from 0; None in a callback, and anywhere else."""
+    """The number in the batch of the member which is handled, from 0; None in a callback, and anywhere else."""
 
     def __init__(self, home: str, batch_id: str, ask: Callable[..., Any]) -> None:
         """``ask`` answers what `batch_answers` does, given a question, the batch's ``home`` and its id, and more."""
@@ -56,7 +56,7 @@ class Batch:
         self._seen: BatchStatus | None = None
 
     def __repr__(self) -> str:
-        """With its counts as they were read last."""
+        """The id, and the state and counts as they were read last."""
         seen = self._seen
         counts = "" if seen is None else f", {seen.state}: {seen.completed} of {seen.total} completed, {seen.dead} dead"
         return f"<Batch {self.id}{counts}>"
@@ -112,7 +112,7 @@ class Batch:
         raise in_a_handler()
 
     def cancel(self) -> CancelledMembers:
-        """Cancel all members that have not ended: those in hand are asked to stop, as by ``message.stop()``. Returns
+        """Cancel all members that have not ended. Running ones are asked to stop, as by ``message.stop()``. Returns
         how many were cancelled at once, and how many asked to stop. A batch that is open takes members all the same."""
         return sum_cancelled(self._pages("cancel"))
 

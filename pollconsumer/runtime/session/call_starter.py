@@ -27,12 +27,8 @@ class CallStarter:
         collecting: Collector,
         pace: Pace,
     ) -> None:
-        self._launch, self._flight, self._executor, self._durations = (
-            launch,
-            launch.progress.flight,
-            executor,
-            durations,
-        )
+        self._launch, self._flight = launch, launch.progress.flight
+        self._executor, self._durations = executor, durations
         self._exchange, self._settling, self._collecting, self._pace = exchange, settling, collecting, pace
 
     def start(self, attempt: Attempt) -> bool:

@@ -96,11 +96,9 @@ class Inspector:
                 return message
         if self._wire.unread:
             raise unreachable(self._wire.unread)
-        raise (
-            not_there(message_id)
-            if queue is None
-            else not_there(message_id, f"queue {queue} has no message with this id")
-        )
+        if queue is None:
+            raise not_there(message_id)
+        raise not_there(message_id, f"queue {queue} has no message with this id")
 
     def with_id(self, message_id: str) -> list[Message]:
         """The messages of that id: one of each queue that has one."""

@@ -259,8 +259,8 @@ def _warn_of_recurrences_nobody_serves(recurrences: Iterable[Recurrence], unserv
     for each in recurrences:
         if each.enabled and each.queue in unserved and not unserved[each.queue].lately:
             log.warning(
-                "recurrence %s: no launch serves its queue %s; add it to consumer.queues, or start 'run "
-"--queue %s' too",
+                "recurrence %s: no launch serves its queue %s; add it to consumer.queues, or start "
+                "'run --queue %s' too",
                 each.name, each.queue, each.queue,
             )  # fmt: skip
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from pollconsumer.core.errors import BadData, NotFound, PollConsumerError, UsageError
-from pollconsumer.core.messages.message import MAX_PRIORITY
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.instants import ceil_ms
 from pollconsumer.core.users_code import refusing
@@ -21,6 +20,7 @@ from pollconsumer.interface.cli.types import (
     Duration,
     Once,
     header_option,
+    priority_option,
 )
 from pollconsumer.interface.logs.logs import write_error
 from pollconsumer.runtime.new_messages import LONGEST_DELAY
@@ -98,9 +98,7 @@ def _cancel_each(ids: tuple[str, ...], queue: str | None, *, running: bool) -> N
 @click.argument("message_id", metavar="ID")
 @click.option("--in", "in_", cls=Once, type=Duration(most=LONGEST_DELAY), help="Handle it after this time.")
 @click.option("--at", cls=Once, type=DUE_TIME, help="Handle it at this time, ISO 8601 with an offset or Z.")
-@click.option(
-    "--priority", cls=Once, type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY), help="Smaller numbers come first."
-)
+@priority_option()
 @click.option("--payload", cls=Once, metavar="JSON", help="New payload. - reads it from standard input.")
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue of the message, if two queues have its id.")
 def reschedule(

@@ -17,7 +17,7 @@ from pollconsumer.core.errors import (
     StoreUnreachable,
     UsageError,
 )
-from pollconsumer.core.messages.message import MAX_PRIORITY, MOST_ATTEMPTS, NewMessage
+from pollconsumer.core.messages.message import MOST_ATTEMPTS, NewMessage
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults
 from pollconsumer.interface.cli import discard
@@ -48,6 +48,7 @@ from pollconsumer.interface.cli.types import (
     Once,
     WordType,
     header_option,
+    priority_option,
 )
 from pollconsumer.runtime.new_messages import LONGEST_DELAY
 from pollconsumer.runtime.system.start_limit import lift
@@ -63,12 +64,7 @@ pollconsumer enqueue --ndjson rows.ndjson --batch import-42 --then report.send""
 @click.argument("handler", type=HANDLER_NAME, required=False)
 @click.argument("payload", required=False)
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue to send it to. Default: the handler's.")
-@click.option(
-    "--priority",
-    cls=Once,
-    type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY),
-    help="Smaller numbers come first. Default: 0.",
-)
+@priority_option(" Default: 0.")
 @click.option("--in", "in_", cls=Once, type=Duration(most=LONGEST_DELAY), help="Handle it after this time, as 5m.")
 @click.option("--at", cls=Once, type=DUE_TIME, help="Handle it at this time, ISO 8601 with an offset or Z.")
 @click.option(

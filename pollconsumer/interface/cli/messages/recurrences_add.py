@@ -9,7 +9,6 @@ import click
 
 from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.errors import BadData
-from pollconsumer.core.messages.message import MAX_PRIORITY
 from pollconsumer.core.notation.instants import datetime_of, read_instant
 from pollconsumer.core.users_code import refusing
 from pollconsumer.interface.api.recurrences.put_options import encoded_put, new_put
@@ -27,6 +26,7 @@ from pollconsumer.interface.cli.types import (
     Value,
     WordType,
     header_option,
+    priority_option,
 )
 from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
@@ -68,12 +68,7 @@ def _until(text: str) -> datetime:
     "--after", cls=Once, type=WordType(After), help="end: count --every from the end of the last one. Default: due."
 )
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue of its messages. Default: the handler's.")
-@click.option(
-    "--priority",
-    cls=Once,
-    type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY),
-    help="Smaller numbers come first. Default: 0.",
-)
+@priority_option(" Default: 0.")
 @header_option("Add a header to its messages. Repeatable.")
 @click.option("--created-by", cls=Once, help="Who added it, as shown by 'recurrences list'.")
 @click.option("--ping", cls=Once, metavar="URL", help="Monitor URL to call when an occurrence starts and ends.")
