@@ -76,8 +76,10 @@ class Consumer:
             launch, executor, self._exchange, options.queues, *(() if calls is None else (calls.stoppable, calls.known))
         )
         brief = durations.brief(options, executor.slots)
-        self._relay = SlotRelay(launch, handlers, executor, self._exchange, brief=brief)
-        quickly = launch, handlers, executor, learned, self._settling, self._exchange
+        window = launch.window.length
+        quick = {name: each for name, each in handlers.items() if not launch.end.outlasts(each.timeout, window)}
+        self._relay = SlotRelay(launch, quick, executor, self._exchange, brief=brief)
+        quickly = launch, quick, executor, learned, self._settling, self._exchange
         self._quick = QuickPath(*quickly, context_of, brief=brief, horizon=HORIZON)
         parts = launch, executor, learned, self._exchange, self._settling, self._stopping, self._relay
         self._collecting = Collector(*parts, None if calls is None else calls.each_of)

@@ -7,11 +7,13 @@ from threading import Lock
 
 from pollconsumer.core.errors import ConfigurationError, LeaseLost, PermissionDenied, StoreUnreachable
 from pollconsumer.interface.api.app import PollConsumer, calls_of
+from pollconsumer.interface.settings.values import BESIDE_WINDOW
 from pollconsumer.runtime.system.start_limit import EXIT_CODE
 from pollconsumer.web.launch_child import LaunchChild
 from pollconsumer.web.web_exchange import WebAnswer, failure
 
-FOR_END, FOR_ANSWER = 3.5, 0.5
+FOR_ANSWER = 0.5
+FOR_END = BESIDE_WINDOW - FOR_ANSWER
 """Seconds of a request's budget after the window: for the launch's end, as a store that is away is waited for a little
 longer, and for the answer."""
 SHORTEST = 1.0

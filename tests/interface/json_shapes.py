@@ -286,6 +286,7 @@ handlers                    list of text              ["report"]
 aliases                     object                    {}                             alias → its handler
 commands                    object                    {}                             handler → command, queue, timeout
 long_work                   object                    {}                             handler → what waits for it
+not_begun_by_url            object                    {}                             handler → why, what to do
 unserved                    text or null              null                           how much, and what helps
 rates                       object
 rates.queues                object                    {}

@@ -142,3 +142,43 @@ def test_the_code_of_the_page_answers_under_flask_fastapi_and_lambda(site: Site)
     program = f"BLOCKS, TOKEN = {BLOCKS!r}, {TOKEN!r}\n{OF_THE_PAGE}"
     output, errors = site.start_program([sys.executable, "-c", program]).communicate()
     assert (output, errors) == ("[401, 401, 200]\n", "")
+
+
+LONG = """
+from pathlib import Path
+from pollconsumer import PollConsumer
+
+app = PollConsumer()
+
+def note(name: str) -> None:
+    with open(Path(__file__).parent / "notes", "a") as notes:
+        notes.write(f"{name}\\n")
+
+app.handler("render", timeout="10m")(note)
+app.handler("ship", timeout="10m", delivery="at_most_once")(note)
+app.handler("default-limit", timeout="5m")(note)
+app.handler("brief", timeout="50s")(note)
+"""
+
+
+def test_a_handler_is_not_begun_that_declares_more_than_a_launch_by_a_url_has(
+    site: Site, capfd: pytest.CaptureFixture[Any]
+) -> None:
+    (site.directory / "handlers.py").write_text(LONG)
+    kept = [site.enqueue(name, name=name) for name in ("render", "ship")]
+    kept.append(site.enqueue("brief", "--timeout", "3m", name="a message's own"))
+    for name in ("default-limit", "brief"):
+        site.enqueue(name, name=name)
+    answered = launched(site)
+    assert (answered.status, answered.said["handled"], answered.said["failed"]) == (200, 2, 0)
+    assert sorted(site.notes()) == ["brief", "default-limit"]
+    errors = [site.json("status", each)["last_error"] for each in kept]
+    assert [error.split(":")[1].split(" is ")[0] for error in errors] == [" timeout 10m", " timeout 10m", " timeout 3m"]
+    assert [site.json("status", each)["attempts"] for each in kept] == [0, 0, 0]
+    assert (
+        "cannot start messages of ship: timeout 10m is longer than the 56s of a launch by a URL"
+        in capfd.readouterr().err
+    )
+    assert sorted(site.json("check")["not_begun_by_url"]) == ["render", "ship"]
+    site.environment.pop("POLLCONSUMER_WEB__TOKEN")
+    assert site.json("check")["not_begun_by_url"] == {}

@@ -7,7 +7,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from pollconsumer.core.notation.timespan import format_duration
-from pollconsumer.interface.settings.model import CommandSettings
+from pollconsumer.interface.settings.model import CommandSettings, Settings
+from pollconsumer.interface.settings.values import BESIDE_WINDOW
 from pollconsumer.runtime.handling.handler import Handler
 
 NEAR = 0.9
@@ -53,3 +54,17 @@ def long_handlers(
         waiting = tuple(queue for queue in queues if queue != each.queue or beside)
         if most and waiting:
             yield LongHandler(name, each.queue, round(most, 1), waiting)
+
+
+def beyond_requests(handlers: Mapping[str, Handler], settings: Settings) -> dict[str, str]:
+    """The handlers that no launch by a URL begins, since their declared timeouts are longer than its window, and what
+    to do; none where no URL starts launches."""
+    window, found = settings.web.budget - BESIDE_WINDOW, dict[str, str]()
+    for each in handlers.values() if settings.web.token is not None else ():
+        timeout = each.timeout
+        if timeout is not None and timeout != settings.consumer.handler_limit and timeout > window:
+            found[each.name] = (
+                f"{each.name}: timeout {format_duration(timeout)} is longer than the {format_duration(window)} of a "
+                "launch by a URL; raise web.budget, start 'pollconsumer run' by cron, or lower the timeout"
+            )
+    return found

@@ -32,6 +32,8 @@ LONGEST_LABEL = 63
 PROCESS = "process"
 """The way of ``on_demand`` that needs no endpoint."""
 BUDGET = "budget"
+BESIDE_WINDOW = 4.0
+"""Seconds of a request's budget beside the launch's window: for the launch's end, and for the answer."""
 """All the time that a request has left, as ``linger``."""
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven")
 _MEMORY = r"(?i)(\d+(?:\.\d+)?)\s*(?:([KMG])(i?)B?|B?)"

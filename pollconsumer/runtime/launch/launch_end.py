@@ -41,6 +41,11 @@ class LaunchEnd:
         """How long a message may be handled whose handler has this ``timeout``."""
         return self._handler_limit if timeout is None else timeout
 
+    def outlasts(self, timeout: float | None, window: float) -> bool:
+        """Whether a handler with this declared ``timeout`` needs more than the launch's whole ``window``, where the
+        platform ends the launch with that. A timeout that is `consumer.handler_limit` counts as not declared."""
+        return self._bounded and timeout not in (None, self._handler_limit) and self.limit(timeout) > window
+
     def verdict(self, began: float, timeout: float | None) -> HandlerTimeout:
         """The failure of a handler with this ``timeout`` that ``began`` then, and was stopped at its limit."""
         limit, left = self.limit(timeout), self.stop_before - began

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.messages.payloads import Malformed, decode_payload
+from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.retry import MOST_CRASHES, NotBegun
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.executors.executor import Attempt
@@ -85,6 +86,16 @@ class AttemptOpener:
         return recorded is not None and len(recorded.steps) > 0
 
     def _opened(self, reservation: Reservation, handler: Handler) -> Attempt:
+        """An attempt by ``handler``. NotBegun if the launch is too short for it by its declared timeout."""
+        if self._launch.end.outlasts(handler.timeout, self._launch.window.length):
+            timeout, window = (
+                format_duration(handler.timeout or 0.0),
+                format_duration(round(self._launch.window.length)),
+            )
+            raise NotBegun(
+                f"timeout {timeout} is longer than the {window} of a launch by a URL: raise web.budget, start "
+                "'pollconsumer run' by cron, or lower the timeout"
+            )
         if reservation.crashes:
             handler = self._limited(handler, reservation)
         payload = decode_payload(reservation.payload)

@@ -27,7 +27,7 @@ from pollconsumer.interface.assembly import log_outputs
 from pollconsumer.interface.assembly.configured_recurrences import load_recurrences
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.launch_roles import served_queues
-from pollconsumer.interface.assembly.long_work import LongHandler, long_handlers
+from pollconsumer.interface.assembly.long_work import LongHandler, beyond_requests, long_handlers
 from pollconsumer.interface.assembly.rate_table import described, rates_of
 from pollconsumer.interface.cli.group import current_settings, limit_command
 from pollconsumer.interface.cli.installation.command_timeouts import (
@@ -114,6 +114,7 @@ def check(compat: bool, as_json: bool) -> int:
         "aliases": dict(sorted(aliases_among(handlers).items())),
         "commands": described_commands(settings, handlers, own_queues(queues, past)),
         "long_work": {each.name: str(each) for each in _long_work(settings, handlers, queues, past, windows, wire)},
+        "not_begun_by_url": beyond_requests(handlers, settings),
         "unserved": unserved_time(
             launches["consumer"], next_one["window_seconds"], next_one["launcher"], settings.consumer.handoff
         ),
@@ -378,6 +379,7 @@ def _print(report: dict[str, Any], settings: Settings, runs: str, not_served: li
         ),
         *((f"command {name}", shlex.join(command["command"])) for name, command in report["commands"].items()),
         *(("long work", each) for each in report["long_work"].values()),
+        *(("not begun by a URL", each) for each in report["not_begun_by_url"].values()),
         *given_row("unserved", report["unserved"]),
         *described(report["rates"]),
         *((f"recurrence {name}", _described_next(each)) for name, each in report["next_occurrences"].items()),
