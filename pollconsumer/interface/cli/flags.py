@@ -13,8 +13,7 @@ from pollconsumer.core import choices
 from pollconsumer.interface.cli.kinds import (
     BYTES,
     CRON,
-    NAME_OF_NAMESPACE,
-    NAME_OF_QUEUE,
+    NAME_TEXT,
     Kind,
     PlainKind,
     Whole,
@@ -24,7 +23,7 @@ from pollconsumer.interface.cli.kinds import (
 from pollconsumer.interface.settings.fields import CHECK_CRON, CHECK_NAME, READ_DURATION, READ_MEMORY, DeclaredField
 from pollconsumer.interface.settings.model import declared_fields
 
-KINDS: dict[str, Kind] = {CHECK_CRON: CRON, READ_MEMORY: BYTES, CHECK_NAME: NAME_OF_NAMESPACE}
+KINDS: dict[str, Kind] = {CHECK_CRON: CRON, READ_MEMORY: BYTES, CHECK_NAME: NAME_TEXT}
 """Function that reads or checks a setting → the kind of its values on the command line."""
 
 
@@ -107,7 +106,7 @@ def _kind_of(setting: DeclaredField) -> Kind | None:
     if setting.kind == "int" and setting.least is not None:
         return Whole(int(setting.least)) if setting.most is None else Whole(int(setting.least), int(setting.most))
     if setting.items is not None:
-        return NAME_OF_QUEUE
+        return NAME_TEXT
     for name in (setting.reads, *setting.checks):
         if name in KINDS:
             return KINDS[name]

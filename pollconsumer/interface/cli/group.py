@@ -10,6 +10,7 @@ from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import get_completion_class, shell_complete
 
 from pollconsumer.core.errors import UsageError, shown, suggestion
 from pollconsumer.core.notation.redaction import redacted
@@ -17,7 +18,7 @@ from pollconsumer.core.users_code import printing_aside
 from pollconsumer.interface.cli.epilogs import OF_PROGRAM, below_options
 from pollconsumer.interface.cli.flags import common_flags
 from pollconsumer.interface.cli.launch_command import name_configuration, set_verbosity, settings_of
-from pollconsumer.interface.cli.output import print_help
+from pollconsumer.interface.cli.output import print_help, print_lines
 from pollconsumer.interface.cli.types import Once, WordType, bound, declared, type_of
 from pollconsumer.interface.command_line import LAUNCHES
 from pollconsumer.interface.logs.logs import log
@@ -68,7 +69,7 @@ COMMANDS = {
         "platform_files.init_command:init",
         "Write files for cron, systemd and other platforms, or a first project.",
     ),
-    "completion": ("interface.cli.completion:completion", "Print a completion script for bash, zsh or fish."),
+    "completion": ("interface.cli.group:completion", "Print a completion script for bash, zsh or fish."),
 }
 """Command → module below pollconsumer, attribute, and help in the list of commands."""
 FORMER = {"interventions": "audit"}
@@ -98,6 +99,8 @@ SHORT = frozenset({"check", "doctor", "enqueue", "launches", "lease", "metrics",
 """Commands that are limited as a whole, since cron starts them, too. An endless option of theirs lifts the limit."""
 END_WITHIN = 60.0
 """Seconds within which a command of `SHORT` ends, once its settings are read."""
+TAB = "_POLLCONSUMER_COMPLETE"
+"""The variable with which a shell runs the program at each TAB."""
 VERBOSITY = {"-v": "verbosity", "-q": "quiet"}
 """Flags that are allowed before and after every command."""
 
@@ -191,6 +194,21 @@ def group(config: str | None, store: str | None, namespace: str | None, verbosit
     _set_verbosity(verbosity, quiet=quiet)
 
 
+@click.command(epilog="pollconsumer completion bash >> ~/.bashrc")
+@click.argument("shell", type=WordType(("bash", "zsh", "fish")))
+def completion(shell: str) -> None:
+    """Print a script that completes commands and options in a shell.
+
+    \b
+    bash: pollconsumer completion bash > ~/.local/share/bash-completion/completions/pollconsumer
+    zsh:  pollconsumer completion zsh > "${fpath[1]}/_pollconsumer"
+    fish: pollconsumer completion fish > ~/.config/fish/completions/pollconsumer.fish
+    """
+    found = get_completion_class(shell)
+    assert found is not None
+    print_lines(found(group, {}, "pollconsumer", TAB).source().splitlines())
+
+
 def current_settings() -> Settings:
     """Settings of the running command, before its own flags. Errors as in ``load_settings``."""
     root = click.get_current_context().find_root()
@@ -235,10 +253,8 @@ def wires_of_command() -> list[Wire]:
 
 
 def invoke(arguments: Sequence[str]) -> int:
-    if instruction := os.environ.get("_POLLCONSUMER_COMPLETE"):
-        from pollconsumer.interface.cli.completion import complete
-
-        return complete(group, instruction)
+    if instruction := os.environ.get(TAB):
+        return shell_complete(group, {}, "pollconsumer", TAB, instruction)
     if [*arguments][:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
     try:

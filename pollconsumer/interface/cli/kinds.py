@@ -105,6 +105,6 @@ def _name(text: str) -> str:
 
 
 CRON = Text("cron", _cron)
-NAME_OF_QUEUE, NAME_OF_NAMESPACE = Text("name", _name), Text("name", _name)
+NAME_TEXT = Text("name", _name)
 PAST = Text("time", _past)
 BYTES = Text("size", parse_memory)

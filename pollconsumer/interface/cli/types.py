@@ -18,8 +18,6 @@ from pollconsumer.interface.cli.kinds import Text, duration
 from pollconsumer.interface.named_files import named_path
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     _ParamType = click.ParamType[Any]
 else:
     _ParamType = click.ParamType
@@ -67,16 +65,6 @@ class Value(_ParamType):
             self.fail(f"{shown(value) or 'empty'}; {error}", param, ctx)
 
 
-class QueueName(Value):
-    def __init__(self) -> None:
-        super().__init__(kinds.NAME_OF_QUEUE)
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002  # click's
-        from pollconsumer.interface.cli.completion import queues
-
-        return queues(ctx, incomplete)
-
-
 class PlainText(click.types.StringParamType):
     """Text that can be sent and printed: bytes that are no UTF-8 arrive as lone surrogates."""
 
@@ -85,24 +73,6 @@ class PlainText(click.types.StringParamType):
         if not is_text(text):
             self.fail(f"{shown(text)}; must be UTF-8", param, ctx)
         return text
-
-
-class HandlerName(PlainText):
-    """Any text: a producer may know a handler that is not registered here."""
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002  # click's
-        from pollconsumer.interface.cli.completion import handlers
-
-        return handlers(ctx, incomplete)
-
-
-class RecurrenceName(PlainText):
-    """Any text."""
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002  # click's
-        from pollconsumer.interface.cli.completion import recurrences
-
-        return recurrences(ctx, incomplete)
 
 
 class Duration(Value):
@@ -170,7 +140,7 @@ def type_of(kind: kinds.Kind) -> click.ParamType[Any] | type:
         case kinds.PlainKind():
             return kind.read
         case kinds.Text():
-            return QUEUE_NAME if kind is kinds.NAME_OF_QUEUE else Value(kind)
+            return Value(kind)
 
 
 def bound(parameter: click.Parameter) -> None:
@@ -207,7 +177,6 @@ DUE_TIME = Value(Text("time", read_instant))
 NAMED_PATH = Value(Text("path", named_path))
 NAMED_FILE = Value(Text("path", lambda text: text if named_path(text) else ""))
 """A path as it was written: ``./-`` is a file, ``-`` is standard input or output."""
-CRON, MEMORY_SIZE = Value(kinds.CRON), Value(kinds.BYTES)
-QUEUE_NAME, HANDLER_NAME, RECURRENCE_NAME = QueueName(), HandlerName(), RecurrenceName()
+CRON, MEMORY_SIZE, QUEUE_NAME = Value(kinds.CRON), Value(kinds.BYTES), Value(kinds.NAME_TEXT)
 JSON_OBJECT = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 JSON_ARRAY = click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")

@@ -132,12 +132,6 @@ class RecurrenceReader:
             if cursor == b"0":
                 break
 
-    def names(self, beginning: str) -> Iterator[str]:
-        """Names with this ``beginning``, queue by queue, a page at a time; one may come twice."""
-        for queue in readable_queues(self._wire, self._keys):
-            for found in self._fields(queue, "recurrences", "MATCH", _beginning(beginning)):
-                yield from map(id_text, found)
-
     def find(self, name: str) -> RecurrenceStatus:
         """The first recurrence of that name. Raises NotFound."""
         return self._named(name)[0]

@@ -14,9 +14,7 @@ from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import telling_when_interrupted
 from pollconsumer.interface.cli.types import (
     DUE_TIME,
-    HANDLER_NAME,
     QUEUE_NAME,
-    RECURRENCE_NAME,
     Duration,
     Once,
     header_option,
@@ -34,9 +32,9 @@ from pollconsumer.store.reading.message_selector import MessageSelector, Selecti
 @click.option(
     "--queue", cls=Once, type=QUEUE_NAME, help="Messages of this queue. With an id: the queue of that message."
 )
-@click.option("--handler", cls=Once, type=HANDLER_NAME, help="Messages of this handler.")
+@click.option("--handler", cls=Once, help="Messages of this handler.")
 @click.option("--key", cls=Once, help="Messages with this unique key. Each handler may have one.")
-@click.option("--recurrence", cls=Once, type=RECURRENCE_NAME, help="Occurrences of this recurrence.")
+@click.option("--recurrence", cls=Once, help="Occurrences of this recurrence.")
 @header_option("Messages with this header. Repeatable: with all of them.")
 @click.option("--running", is_flag=True, help="Also stop running handlers: ask them, and interrupt them 5s later.")
 @click.option("--yes", is_flag=True, help="Cancel them. Without ids and --yes, only count them.")

@@ -18,7 +18,7 @@ from pollconsumer.interface.cli.messages.list import print_messages
 from pollconsumer.interface.cli.messages.unreadable import print_unreadable, purge_unreadable
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import note_more
-from pollconsumer.interface.cli.types import HANDLER_NAME, JSON_ARRAY, JSON_OBJECT, QUEUE_NAME, Once, header_option
+from pollconsumer.interface.cli.types import JSON_ARRAY, JSON_OBJECT, QUEUE_NAME, Once, header_option
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.reading.message_selector import Chosen, MessageSelector, Selection, dead_letters
@@ -44,7 +44,7 @@ def chosen(command: Callable[..., None]) -> Callable[..., None]:
 
     for option in (
         click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only dead letters of this queue."),
-        click.option("--handler", cls=Once, type=HANDLER_NAME, help="Only dead letters of this handler."),
+        click.option("--handler", cls=Once, help="Only dead letters of this handler."),
         header_option("Only dead letters with this header. Repeatable: with all of them."),
         click.option("--all", "every", is_flag=True, help="All dead letters."),
         click.argument("ids", metavar="ID...", nargs=-1),
@@ -65,7 +65,7 @@ def dead() -> None:
 
 @dead.command(name="list", epilog="pollconsumer dead list --handler mail.send")
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only dead letters of this queue.")
-@click.option("--handler", cls=Once, type=HANDLER_NAME, help="Only dead letters of this handler.")
+@click.option("--handler", cls=Once, help="Only dead letters of this handler.")
 @header_option("Only dead letters with this header. Repeatable: with all of them.")
 @click.option(
     "--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Show at most this many."

@@ -41,7 +41,6 @@ from pollconsumer.interface.cli.output import (
 )
 from pollconsumer.interface.cli.types import (
     DUE_TIME,
-    HANDLER_NAME,
     NAMED_FILE,
     QUEUE_NAME,
     Duration,
@@ -61,7 +60,7 @@ CALLBACK = "HANDLER[=PAYLOAD]"
     epilog="""pollconsumer enqueue mail.send '{"to": "a@b"}' --in 5m\npollconsumer enqueue --ndjson messages.ndjson
 pollconsumer enqueue --ndjson rows.ndjson --batch import-42 --then report.send"""
 )
-@click.argument("handler", type=HANDLER_NAME, required=False)
+@click.argument("handler", required=False)
 @click.argument("payload", required=False)
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue to send it to. Default: the handler's.")
 @priority_option(" Default: 0.")

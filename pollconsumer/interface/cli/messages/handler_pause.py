@@ -8,7 +8,6 @@ from pollconsumer.core.errors import BadData, ConfigurationError
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import opened
-from pollconsumer.interface.cli.types import HANDLER_NAME
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.store.handler_pauses import HandlerPauses
 
@@ -19,7 +18,7 @@ def handler() -> None:
 
 
 @handler.command(epilog="pollconsumer handler pause mail.send")
-@click.argument("name", type=HANDLER_NAME)
+@click.argument("name")
 def pause(name: str) -> None:
     """Pause a handler: its messages are kept until it is resumed.
 
@@ -35,7 +34,7 @@ def pause(name: str) -> None:
 
 
 @handler.command(epilog="pollconsumer handler resume mail.send")
-@click.argument("name", type=HANDLER_NAME)
+@click.argument("name")
 def resume(name: str) -> None:
     """Resume a paused handler: its messages are due at once."""
     opened(HandlerPauses).resume(name)

@@ -13,10 +13,8 @@ from pollconsumer.interface.cli.installation.status import describe
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import note_more, print_json_array, print_table
 from pollconsumer.interface.cli.types import (
-    HANDLER_NAME,
     JSON_ARRAY,
     QUEUE_NAME,
-    RECURRENCE_NAME,
     Once,
     WordType,
     header_option,
@@ -33,8 +31,8 @@ LEAST = ("attempts", "queue", "started", "at")
 @click.command(name="list", epilog="pollconsumer list --state ready --queue mail")
 @click.option("--state", cls=Once, type=WordType(State), help="Only messages in this state.")
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only messages of this queue.")
-@click.option("--handler", cls=Once, type=HANDLER_NAME, help="Only messages of this handler.")
-@click.option("--recurrence", cls=Once, type=RECURRENCE_NAME, help="Only occurrences of this recurrence.")
+@click.option("--handler", cls=Once, help="Only messages of this handler.")
+@click.option("--recurrence", cls=Once, help="Only occurrences of this recurrence.")
 @header_option("Only messages with this header. Repeatable: with all of them.")
 @click.option(
     "--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Show at most this many."

@@ -22,14 +22,14 @@ from pollconsumer.interface.cli.messages.enqueue import Report
 from pollconsumer.interface.cli.messages.recurrences_add import add
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import json_text, note_more, print_json, print_json_array, print_table, span
-from pollconsumer.interface.cli.types import RECURRENCE_NAME, Once, Value
+from pollconsumer.interface.cli.types import Once, Value
 from pollconsumer.interface.logs.event_log import listener
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.store.queues.producer import Enqueued
 from pollconsumer.store.recurrences.recurrence_interventions import Occurred, Recurrences
 from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus, awaited, readable
 
-NAME = click.argument("name", type=RECURRENCE_NAME)
+NAME = click.argument("name")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 LEAST = ("missed", "overlap", "skipped", "enqueued", "last result", "queue", "timezone", "last", "handler")
 """Columns that a narrow terminal does without, in this order."""

@@ -19,7 +19,6 @@ from pollconsumer.interface.cli.messages.enqueue import payload_of
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.types import (
     CRON,
-    HANDLER_NAME,
     QUEUE_NAME,
     Duration,
     Once,
@@ -42,7 +41,7 @@ def _until(text: str) -> datetime:
 
 @click.command(epilog="pollconsumer recurrences add nightly backup --cron '30 2 * * *' --timezone Europe/Paris")
 @click.argument("name")
-@click.argument("handler", type=HANDLER_NAME)
+@click.argument("handler")
 @click.argument("payload", required=False)
 @click.option("--every", cls=Once, type=Duration(positive=True), help="Time between occurrences, as 5m.")
 @click.option("--cron", cls=Once, type=CRON, help="Cron expression, instead of --every.")
