@@ -16,7 +16,6 @@ STARTS |= {"ThreadPoolExecutor", "ProcessPoolExecutor", "ThreadingMixIn", "Threa
 BEGINNERS = {
     "runtime/system/own_threads.py": {"Thread", "start_new_thread"},
     "store/trial/trial_steps.py": {"ThreadPoolExecutor"},  # whoever started it takes its result, or what it raised
-    "watching/metrics/metrics_server.py": {"ThreadingHTTPServer"},  # it begins them by own_threads
 }
 """The only files that begin threads, and by what."""
 GIVEN = {"encode", "decode", "get_credentials", "hook", "upgrade", "visitor", "_visitor", "delay", "_upgrade"}

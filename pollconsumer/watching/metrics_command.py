@@ -2,74 +2,40 @@
 
 from __future__ import annotations
 
-import signal
-from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 
-from pollconsumer.core.errors import UsageError
-from pollconsumer.interface.cli.kinds import Text
+from pollconsumer.core.errors import CannotCreate, PermissionDenied
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_lines
-from pollconsumer.interface.cli.types import NAMED_PATH, Once, Value
-from pollconsumer.runtime.system.start_limit import lift
+from pollconsumer.interface.cli.types import NAMED_PATH, Once
+from pollconsumer.interface.named_files import refuse_to_replace, replacement
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.watching.metrics.exposition import lines_of
-from pollconsumer.watching.metrics.store_metrics import metrics_of
-from pollconsumer.watching.metrics.textfile import write_textfile
+from pollconsumer.watching.metrics import lines_of, metrics_of
 
-LOOPBACK = "127.0.0.1"
-
-
-class ListenAddress(NamedTuple):
-    host: str
-    port: int
-
-
-def _address(text: str) -> ListenAddress:
-    host, _, port = text.rpartition(":")
-    if not (port.isascii() and port.isdecimal() and 1 <= int(port) <= 65535):
-        raise ValueError("write HOST:PORT, or a port, from 1 to 65535")
-    return ListenAddress(host.removeprefix("[").removesuffix("]") or LOOPBACK, int(port))
+READABLE = 0o644
+"""The text file's mode: its collector is another user."""
 
 
 @click.command(epilog="pollconsumer metrics\npollconsumer metrics --textfile /var/lib/node_exporter/pollconsumer.prom")
 @click.option("--textfile", cls=Once, type=NAMED_PATH, help="Write the metrics to this file, atomically.")
-@click.option(
-    "--serve",
-    cls=Once,
-    type=Value(Text("address", _address)),
-    metavar="HOST:PORT",
-    help="Serve the metrics over HTTP. A port without a host: for this machine only.",
-)
-def metrics(textfile: Path | None, serve: ListenAddress | None) -> None:
+def metrics(textfile: Path | None) -> None:
     """Print metrics as Prometheus text: totals of all launches, and the state of queues and launches."""
-    if textfile is not None and serve is not None:
-        raise UsageError("--textfile", "--serve", "give one of them")
-    inspector = opened(Inspector)
-    if serve is not None:
-        _serve(serve, inspector)
-    elif textfile is None:
-        print_lines(lines_of(metrics_of(inspector)))
+    lines = lines_of(metrics_of(opened(Inspector)))
+    if textfile is None:
+        print_lines(lines)
     else:
-        write_textfile(textfile, _text(inspector))
+        _write(textfile, "".join(f"{line}\n" for line in lines))
 
 
-def _text(inspector: Inspector) -> str:
-    return "".join(f"{line}\n" for line in lines_of(metrics_of(inspector)))
-
-
-def _serve(address: ListenAddress, inspector: Inspector) -> None:
-    from pollconsumer.watching.metrics.metrics_server import server_of
-
-    server = server_of(*address, lambda: _text(inspector))
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    lift()
-    signal.signal(signal.SIGTERM, stop)
-    with server, suppress(KeyboardInterrupt):
-        server.serve_forever()
+def _write(path: Path, text: str) -> None:
+    """Replace the file: a collector reads it whole, before or after. CannotCreate, PermissionDenied."""
+    try:
+        refuse_to_replace(path)
+        with replacement(path, READABLE) as written:
+            written.write(text.encode())
+    except PermissionError:
+        raise PermissionDenied("text file", path, "permission denied: let this user write its directory") from None
+    except OSError as error:
+        raise CannotCreate("text file", path, f"{error.strerror}: name a file in a directory that exists") from None

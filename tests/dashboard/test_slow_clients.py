@@ -14,7 +14,6 @@ import pytest
 
 from pollconsumer.dashboard import page_server
 from pollconsumer.dashboard.access import TokenAccess
-from pollconsumer.watching.metrics import metrics_server
 from tests.dashboard.pages import TOKEN, application
 from tests.site import PATIENCE
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
     from tests.store.servers import Server
 
-    Serve = Callable[[Server], AbstractContextManager[int]]
 
 EACH, SHORT = 0.2, 1.0
 """Seconds between two bytes, and those that a server here waits for a client."""
@@ -46,21 +44,9 @@ def running(app: Any) -> Iterator[int]:
         thread.join()
 
 
-@contextmanager
-def metrics(_: Server) -> Iterator[int]:
-    server = metrics_server.server_of("127.0.0.1", 0, lambda: "up 1\n" * 5_000_000)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server.server_port
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (page_server, metrics_server):
-        monkeypatch.setattr(module, "PATIENCE", SHORT)
+    monkeypatch.setattr(page_server, "PATIENCE", SHORT)
 
 
 def connected(port: int, begin: bytes) -> socket.socket:
@@ -84,11 +70,10 @@ def dripped(client: socket.socket) -> int:
     return sent
 
 
-@pytest.mark.parametrize("serve", [dashboard, metrics])
 @pytest.mark.parametrize("begin", [b"", GET])
 @pytest.mark.usefixtures("quick")
-def test_a_request_that_drips_is_cut_in_time(serve: Serve, begin: bytes, valkey: Server) -> None:
-    with serve(valkey) as port, connected(port, begin) as client:
+def test_a_request_that_drips_is_cut_in_time(begin: bytes, valkey: Server) -> None:
+    with dashboard(valkey) as port, connected(port, begin) as client:
         assert 0 < dripped(client) <= 3 * SHORT / EACH
 
 
@@ -100,17 +85,6 @@ def test_a_form_that_drips_is_cut_in_time(valkey: Server) -> None:
     post = b"POST /act HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 900\r\n" + cookie + b"\r\n"
     with dashboard(valkey) as port, connected(port, post) as client:
         assert 0 < dripped(client) <= 3 * SHORT / EACH
-
-
-@pytest.mark.usefixtures("quick")
-def test_an_answer_that_nobody_takes_is_given_up(valkey: Server) -> None:
-    with metrics(valkey) as port, connected(port, b"GET /metrics HTTP/1.0\r\n\r\n") as client:
-        threading.Event().wait(2 * SHORT)
-        with suppress(ConnectionError):
-            taken = 0
-            while part := client.recv(1 << 20):
-                taken += len(part)
-            assert taken < 25_000_000
 
 
 @pytest.mark.usefixtures("quick")
@@ -134,10 +108,9 @@ def test_a_page_that_nobody_takes_is_given_up(monkeypatch: pytest.MonkeyPatch) -
         assert gone.wait(PATIENCE)
 
 
-@pytest.mark.parametrize("serve", [dashboard, metrics])
-def test_silent_clients_shut_nobody_out(serve: Serve, valkey: Server) -> None:
-    with ExitStack() as held, serve(valkey) as port:
+def test_silent_clients_shut_nobody_out(valkey: Server) -> None:
+    with ExitStack() as held, dashboard(valkey) as port:
         for _ in range(200):
             held.enter_context(connected(port, b""))
         with connected(port, b"GET / HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n") as client:
-            assert client.recv(12) in (b"HTTP/1.1 403", b"HTTP/1.0 200")
+            assert client.recv(12) == b"HTTP/1.1 403"

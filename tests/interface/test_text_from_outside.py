@@ -102,7 +102,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "lease show": [[], ["--json"]],
     "lease break": [["--role", "consumer"], ["--role", LINE]],
     "check": [[], ["--json"]],
-    "metrics": [[], ["--textfile", f"nowhere{NAME}/metrics"], ["--serve", LINE]],
+    "metrics": [[], ["--textfile", f"nowhere{NAME}/metrics"]],
     "doctor": [[], ["--json"], ["--quiet"]],
     "dashboard": [["--static", "pages"], ["--host", LINE], [LINE]],
     "tune": [[], ["--json"], ["--apply"], [LINE]],

@@ -11,7 +11,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.dashboard.readings.excerpts import Excerpts
 from pollconsumer.store.reading.message_selector import MessageSelector, Selection
 from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
-from pollconsumer.watching.metrics.store_metrics import metrics_of
+from pollconsumer.watching.metrics import metrics_of
 from tests.conftest import NAMESPACE
 from tests.store.acting import Launch, message
 

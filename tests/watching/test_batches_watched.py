@@ -14,7 +14,7 @@ from pollconsumer.watching.batch_examiner import BatchExaminer
 from pollconsumer.watching.examiner import Examiner
 from pollconsumer.watching.health.facts import BatchFacts
 from pollconsumer.watching.health.findings import findings_of
-from pollconsumer.watching.metrics.store_metrics import metrics_of
+from pollconsumer.watching.metrics import metrics_of
 from tests.as_set import expected_as_set
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, die

@@ -1,16 +1,10 @@
-"""Metrics as another program reads them: printed, in a file, over HTTP."""
+"""Metrics as another program reads them: printed, or in a file."""
 
 from __future__ import annotations
 
-import re
-import signal
-import socket
 import stat
-import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Any
-from urllib.error import HTTPError
-from urllib.request import urlopen
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -18,8 +12,7 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.notation.text import printable
 from pollconsumer.store.reading.totals import LAST_BUCKET, Spans
-from pollconsumer.watching.metrics.exposition import Metric, Sample, lines_of, samples_of
-from tests.site import wait_until
+from pollconsumer.watching.metrics import Metric, Sample, lines_of, samples_of
 
 if TYPE_CHECKING:
     from tests.site import Site
@@ -98,69 +91,3 @@ def test_a_text_file_that_cannot_be_written_is_an_error_of_a_line(site: Site) ->
         "pollconsumer: error: text file: nowhere/queue.prom; "
         "No such file or directory: name a file in a directory that exists\n"
     )
-
-
-@pytest.mark.parametrize("wrong", ["localhost", "localhost:x", "127.0.0.1:65536", "0", ""])
-def test_an_address_without_a_port_is_refused(site: Site, wrong: str) -> None:
-    done = site.command("metrics", "--serve", wrong)
-    assert done.returncode == 2
-    assert done.stderr.endswith("write HOST:PORT, or a port, from 1 to 65535\n")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0
-
-
-@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
-def test_metrics_are_served_as_they_are_at_each_request_until_a_signal(site: Site, by: signal.Signals) -> None:
-    port = free_port()
-    serving = site.start_program([sys.executable, "-m", "pollconsumer", "metrics", "--serve", str(port)])
-    wait_until(lambda: listens(port), "a server")
-
-    def get(path: str = "/metrics") -> Any:
-        return urlopen(f"http://127.0.0.1:{port}{path}", timeout=30)
-
-    for messages in (1, 2):
-        site.enqueue("record", name="a")
-        with get() as response:
-            assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-            metrics = parsed(response.read().decode())
-        assert metrics[key("messages", queue="default", state="ready")] == messages
-    with pytest.raises(HTTPError, match="404") as refused:
-        get("/etc/passwd")
-    refused.value.close()
-    serving.send_signal(by)
-    output, errors = serving.communicate(timeout=90)
-    assert (serving.returncode, output, errors) == (0, "", "")
-
-
-def test_a_store_that_is_down_is_told_to_whoever_asks(site: Site) -> None:
-    port = free_port()
-    serving = site.start_program(
-        [
-            sys.executable,
-            "-m",
-            "pollconsumer",
-            "--store",
-            f"unix://{site.directory}/none",
-            "metrics",
-            "--serve",
-            str(port),
-        ]
-    )
-    wait_until(lambda: listens(port), "a server")
-    with pytest.raises(HTTPError, match="503") as refused:
-        urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30)
-    assert re.match(r"store unreachable: .*\n\Z", refused.value.read().decode())
-    refused.value.close()
-    serving.terminate()
-    serving.communicate(timeout=90)
-    assert serving.returncode == 0

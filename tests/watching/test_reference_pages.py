@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.watching import health
 from pollconsumer.watching.health.of_launches import ENDS
-from pollconsumer.watching.metrics.store_metrics import metrics_of
+from pollconsumer.watching.metrics import metrics_of
 from tests.conftest import NAMESPACE
 
 if TYPE_CHECKING:
