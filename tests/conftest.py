@@ -80,6 +80,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 WAITING = (
     "test_chaos.py",
+    "test_page_server.py",
     "test_slow_clients.py",
     "test_named_files.py",
     "test_moving_commands.py",

@@ -15,9 +15,6 @@ from pollconsumer.interface.cli.output import print_line
 from pollconsumer.interface.cli.types import NAMED_PATH, Once
 from pollconsumer.interface.settings.model import Settings
 
-EXTRA = {"served": ("jinja2", "uvicorn"), "written": ("jinja2",)}
-"""Packages that serving and writing need."""
-
 
 @click.command(epilog="pollconsumer dashboard\npollconsumer dashboard --static /var/www/queue")
 @click.option("--host", cls=Once, default="127.0.0.1", show_default=True, help="Address to listen at.")
@@ -50,12 +47,13 @@ def dashboard(host: str, port: int, allow_actions: bool, directory: Path | None)
     token of your own, which is then always needed.
     """
     settings = current_settings()
+    if find_spec("jinja2") is None:
+        raise ConfigurationError("dashboard needs", "jinja2", "pip install 'pollconsumer[dashboard]'")
     if directory is None:
         _serve(settings, host, port, allow_actions)
     elif allow_actions:
         raise UsageError("--allow-actions", None, "files cannot act: give it without --static")
     else:
-        _require("written")
         from pollconsumer.dashboard.files import write_pages
         from pollconsumer.dashboard.readings.page_reader import reading_of
 
@@ -63,14 +61,11 @@ def dashboard(host: str, port: int, allow_actions: bool, directory: Path | None)
 
 
 def _serve(settings: Settings, host: str, port: int, allow_actions: bool) -> None:
-    _require("served")
     from pollconsumer.dashboard.access import TokenAccess
-    from pollconsumer.dashboard.guard import guarded, is_loopback
-    from pollconsumer.dashboard.page_server import listen, serve
+    from pollconsumer.dashboard.page_server import guarded, is_loopback, listen, serve
     from pollconsumer.dashboard.page_store import SharedWire
     from pollconsumer.dashboard.readings.page_reader import reading_of
-    from pollconsumer.dashboard.server import LONGEST_FORM, Dashboard
-    from pollconsumer.web.asgi import AsgiApplication
+    from pollconsumer.dashboard.server import Dashboard
 
     token = settings.dashboard.token
     if token is None and (allow_actions or not is_loopback(host)):
@@ -80,13 +75,6 @@ def _serve(settings: Settings, host: str, port: int, allow_actions: bool) -> Non
     bound = listening.getsockname()[1]
     access = TokenAccess(token, acts=allow_actions, port=bound)
     pages = Dashboard(store, lambda wire, _: reading_of(settings, wire), access, settings.namespace)
-    app = AsgiApplication(guarded(pages.answer, host), lambda _: LONGEST_FORM + 1)
     shown = f"[{host}]" if ":" in host else host
     given = "" if token is None or settings.dashboard.token else f"?token={token}"
-    serve(app, listening, lambda: print_line(f"http://{shown}:{bound}/{given}"))
-
-
-def _require(how: str) -> None:
-    missing = [name for name in EXTRA[how] if find_spec(name) is None]
-    if missing:
-        raise ConfigurationError("dashboard needs", ", ".join(missing), "pip install 'pollconsumer[dashboard]'")
+    serve(guarded(pages.answer, host), listening, lambda: print_line(f"http://{shown}:{bound}/{given}"))

@@ -1,109 +1,249 @@
-"""Serves the pages until a signal."""
+"""Serves the pages until a signal, over wsgiref, with a thread for each connection.
+
+Only a request that names an address, ``localhost``, or the name given as ``--host`` is answered: a page of somebody
+else's may point a name of its own to a loopback address (DNS rebinding), and its script then reads what answers there.
+"""
 
 from __future__ import annotations
 
-import asyncio
+import re
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+import time
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, ClassVar
-
-import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from functools import partial
+from http.client import HTTPException, LineTooLong
+from io import BufferedReader, BytesIO, RawIOBase
+from ipaddress import ip_address
+from threading import Semaphore
+from typing import TYPE_CHECKING, Any
+from wsgiref.handlers import SimpleHandler
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from pollconsumer.core.errors import CannotCreate
-from pollconsumer.web.asgi import Receive, Send
+from pollconsumer.dashboard.page_answer import PageAnswer, plain_answer
+from pollconsumer.dashboard.server import LONGEST_FORM
+from pollconsumer.runtime.system.own_threads import Started, start_thread
+from pollconsumer.web.web_exchange import RETRY_AFTER, WebRequest
+from pollconsumer.web.wsgi import serve_wsgi
 
-Message = MutableMapping[str, Any]
-App = Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]
-BACKLOG, MOST_WAITED_FOR = 64, 64
+if TYPE_CHECKING:
+    from wsgiref.types import WSGIApplication
+
+    from _typeshed import WriteableBuffer
+
 PATIENCE = 10.0
 """Seconds for a client to send its request, from the connection to the last byte, and the same time again to take the
 answer."""
-
-
-class OneRequest(H11Protocol):
-    """A connection for one request. If more than MOST_WAITED_FOR clients are waited for, the oldest connection is cut:
-    silent clients shut nobody out."""
-
-    waited_for: ClassVar[dict[OneRequest, asyncio.TimerHandle]] = {}
-
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
-        self._answer, self.app = self.app, self._bounded
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
-        super().connection_made(transport)
-        self._wait_for_client()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._have_heard()
-        super().connection_lost(exc)
-
-    async def _bounded(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        async def hear() -> Message:
-            message = await receive()
-            if not message.get("more_body"):
-                self._have_heard()
-            return message
-
-        async def say(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                self._wait_for_client()
-            await send(message)
-
-        if scope["method"] != "POST":  # nobody reads the body of another request
-            self._have_heard()
-        answer: Any = self._answer
-        await answer(scope, hear, say)
-
-    def _wait_for_client(self) -> None:
-        self._have_heard()
-        if not self.transport.is_closing():
-            self.waited_for[self] = self.loop.call_later(PATIENCE, self.transport.abort)
-        if len(self.waited_for) > MOST_WAITED_FOR:
-            next(iter(self.waited_for)).transport.abort()
-
-    def _have_heard(self) -> None:
-        if (timer := self.waited_for.pop(self, None)) is not None:
-            timer.cancel()
+MOST_CLIENTS = 64
+"""Clients that are waited for: of more the oldest connection is cut, so that silent clients shut nobody out. As many
+requests are answered at one time: who sends a further one is asked to come again."""
+LONGEST_REQUEST = 128 << 10
+"""Bytes of a request, at most."""
+END_WITHIN = 3.0
+"""Seconds after a signal for the answers in hand."""
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)]|([\w.-]+))(?::\d{1,5})?", re.ASCII)
+Answers = Callable[[WebRequest], PageAnswer]
 
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens at ``host`` and ``port``. CannotCreate if there can be none."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        return socket.create_server(address[:2], family=family, backlog=MOST_CLIENTS)
     except (OSError, UnicodeError) as error:
         # create_server adds the address.
         reason = (getattr(error, "strerror", None) or str(error)).partition(" (while attempting")[0]
         raise CannotCreate("cannot listen", f"{host}:{port}", f"{reason}: give another --port or --host") from None
 
 
-def server_of(app: App) -> uvicorn.Server:
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        log_level="error",  # whoever connects could fill the log with warnings of invalid requests
-        access_log=False,
-        server_header=False,
-        lifespan="off",
-        ws="none",
-        loop="asyncio",
-        http=OneRequest,
-        headers=[("connection", "close")],
-        timeout_graceful_shutdown=3,
-        h11_max_incomplete_event_size=16 << 10,
-    )
-    return uvicorn.Server(config)
-
-
-def serve(app: App, listening: socket.socket, ready: Callable[[], None]) -> None:
+def serve(answer: Answers, listening: socket.socket, ready: Callable[[], None]) -> None:
     """Serve until SIGINT or SIGTERM, which end this as they should. ``ready`` is called first."""
-    server = server_of(app)
-    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises them again at its end
-        signal.signal(number, lambda *_: None)
-    ready()
-    with listening, suppress(KeyboardInterrupt):
-        server.run(sockets=[listening])
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    with suppress(KeyboardInterrupt):
+        with PageServer(answer, listening) as server, suppress(KeyboardInterrupt):
+            ready()
+            server.serve_forever()
+        server.wait()
+
+
+class PageServer(WSGIServer):
+    """A server at ``listening``, a socket that listens. ``free``: what each request that is answered has one of."""
+
+    def __init__(self, answer: Answers, listening: socket.socket) -> None:
+        self.address_family, self.free = listening.family, Semaphore(MOST_CLIENTS)
+        self._waited_for: dict[socket.socket, None] = {}
+        self._threads: list[Started] = []
+        super().__init__(listening.getsockname()[:2], PageRequest, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
+        self.server_name, self.server_port = listening.getsockname()[:2]
+        self.setup_environ()
+        self.app: WSGIApplication = partial(serve_wsgi, answer)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.wait_for(request)
+        self._threads = [each for each in self._threads if not each.join(0)]
+        try:
+            self._threads.append(start_thread("page", self._talk, request, client_address))
+        except RuntimeError:  # the system refuses another thread
+            self.shutdown_request(request)
+
+    def _talk(self, request: Any, client_address: Any) -> None:
+        try:
+            self.finish_request(request, client_address)
+        except (OSError, HTTPException):  # the client went away, or was too slow
+            pass
+        finally:
+            self.shutdown_request(request)
+
+    def wait_for(self, client: Any) -> None:
+        """Count the client among those that are waited for."""
+        self._waited_for[client] = None
+        if len(self._waited_for) > MOST_CLIENTS:
+            oldest, *_ = [*self._waited_for]  # at once: other threads change it
+            self._cut(oldest, socket.SHUT_RDWR)
+
+    def has_heard(self, client: Any) -> None:
+        """Wait for the client no more."""
+        self._waited_for.pop(client, None)
+
+    def _cut(self, client: socket.socket, what: int) -> None:
+        self.has_heard(client)
+        with suppress(OSError):  # it is gone
+            client.shutdown(what)
+
+    def shutdown_request(self, request: Any) -> None:
+        self.has_heard(request)
+        super().shutdown_request(request)
+
+    def wait(self) -> None:
+        """Wait for the answers in hand, for a short time, and for no request that is not there."""
+        ends = time.monotonic() + END_WITHIN
+        for client in [*self._waited_for]:
+            self._cut(client, socket.SHUT_RD)
+        for thread in self._threads:
+            thread.join(ends - time.monotonic())
+
+
+class PageRequest(WSGIRequestHandler):
+    """A connection, for one request."""
+
+    server: PageServer
+    protocol_version = default_request_version = "HTTP/1.1"
+    server_version, sys_version = "pollconsumer", ""
+    error_message_format, error_content_type = "%(message)s\n", "text/plain; charset=utf-8"
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile.close()
+        self.rfile = BufferedReader(_Sent(self.connection))
+
+    def handle(self) -> None:
+        self.requestline = self.request_version = self.command = ""
+        try:
+            self.raw_requestline = self.rfile.readline()
+            if not self.parse_request():
+                return
+            form = self._form()
+        except LineTooLong:
+            self.send_error(431)
+            return
+        self.server.has_heard(self.connection)
+        if self.server.free.acquire(blocking=False):
+            try:
+                answer = self._answer(form, self.server.app)
+            finally:
+                self.server.free.release()
+        else:
+            answer = self._answer(form, TOO_MANY)
+        self.server.wait_for(self.connection)
+        self.connection.sendall(answer)
+
+    def _form(self) -> bytes:
+        """The body of a post, as much as is read of a form. ConnectionError if the client breaks it off."""
+        announced = self.headers.get("content-length", "") if self.command == "POST" else ""
+        size = min(int(announced), LONGEST_FORM + 1) if announced.isdecimal() and len(announced) < 10 else 0
+        form = self.rfile.read(size)
+        if len(form) < size:
+            raise ConnectionError
+        return form
+
+    def _answer(self, form: bytes, app: WSGIApplication) -> bytes:
+        told = BytesIO()
+        Response(BytesIO(form), told, self.get_stderr(), self.get_environ()).run(app)
+        return told.getvalue()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  http.server's name
+        """Log nothing: whoever connects could fill the terminal."""
+
+
+def _too_many(_: WebRequest) -> PageAnswer:
+    answer = plain_answer("too many requests at one time: come again", 503)
+    return answer._replace(further=(("retry-after", str(RETRY_AFTER)),))
+
+
+TOO_MANY = partial(serve_wsgi, _too_many)
+
+
+class Response(SimpleHandler):
+    http_version = "1.1"
+
+    def send_preamble(self) -> None:
+        super().send_preamble()
+        self._write(b"Connection: close\r\n")
+
+
+class _Sent(RawIOBase):
+    """What a client sends: in `PATIENCE` seconds, and of bounded length."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection, self._ends, self._left = connection, time.monotonic() + PATIENCE, LONGEST_REQUEST
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        if (left := self._ends - time.monotonic()) <= 0:
+            raise TimeoutError
+        if self._left <= 0:
+            raise LineTooLong("request")
+        self._connection.settimeout(left)
+        try:
+            read = self._connection.recv_into(buffer)
+        finally:
+            self._connection.settimeout(PATIENCE)
+        self._left -= read
+        return read
+
+
+def guarded(answer: Answers, host: str) -> Answers:
+    """``answer``, but only to requests that name ``host``, an address, or ``localhost``."""
+
+    def guard(request: WebRequest) -> PageAnswer:
+        name = name_of(request.headers.get("host", ""))
+        if name in ("localhost", host.lower()) or is_address(name):
+            return answer(request)
+        return plain_answer("this host name is not served here: use the address that the command printed", 421)
+
+    return guard
+
+
+def name_of(host: str) -> str:
+    """The name or address in a Host header, without its port; empty if it is malformed."""
+    found = _HOST.fullmatch(host)
+    return (found[1] or found[2]).lower() if found else ""
+
+
+def is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def is_loopback(host: str) -> bool:
+    return host == "localhost" or (is_address(host) and ip_address(host).is_loopback)

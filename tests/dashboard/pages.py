@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from starlette.testclient import TestClient
 
 from pollconsumer.dashboard.access import TokenAccess
-from pollconsumer.dashboard.guard import guarded
+from pollconsumer.dashboard.page_server import guarded
 from pollconsumer.dashboard.page_store import SharedWire
 from pollconsumer.dashboard.readings.page_reader import PageReader
 from pollconsumer.dashboard.server import LONGEST_FORM, Dashboard
@@ -18,6 +18,7 @@ from tests.conftest import NAMESPACE
 
 if TYPE_CHECKING:
     from pollconsumer.dashboard.access import Access
+    from pollconsumer.dashboard.page_server import Answers
     from pollconsumer.dashboard.page_store import PageStore
     from pollconsumer.store.client.wire import Wire
 
@@ -83,14 +84,15 @@ def pages_of(store: PageStore, access: Access) -> Dashboard:
     return Dashboard(store, lambda wire, _: reading(wire), access, NAMESPACE)
 
 
-def application(wire: Wire, *, token: str | None = None, acts: bool = False) -> AsgiApplication:
+def answers(wire: Wire, *, token: str | None = None, acts: bool = False) -> Answers:
+    """Those of a server of our own."""
     pages = pages_of(SharedWire(wire, NAMESPACE), TokenAccess(token, acts=acts, port=8080))
-    return AsgiApplication(guarded(pages.answer, "127.0.0.1"), lambda _: LONGEST_FORM + 1)
+    return guarded(pages.answer, "127.0.0.1")
 
 
 def browser(wire: Wire, *, token: str | None = None, acts: bool = False) -> TestClient:
     """One that has opened no page yet."""
-    app = application(wire, token=token, acts=acts)
+    app = AsgiApplication(answers(wire, token=token, acts=acts), lambda _: LONGEST_FORM + 1)
     return TestClient(app, base_url=f"http://{HOST}", follow_redirects=False)
 
 

@@ -103,7 +103,7 @@ def test_files_cannot_act(run: Callable[..., tuple[int, str, str]]) -> None:
 def test_pages_are_written_without_a_word_and_without_a_web_server(site: Site) -> None:
     site.enqueue("fatal")
     site.drain()
-    script = "import sys; sys.modules['starlette'] = sys.modules['uvicorn'] = None; "
+    script = "import sys; sys.modules['wsgiref'] = None; "
     script += "sys.argv[1:] = ['dashboard', '--static', 'p']; from pollconsumer.__main__ import main; main()"
     process = site.start_program([sys.executable, "-c", script])
     output, errors = process.communicate(timeout=90)
