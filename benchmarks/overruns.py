@@ -17,7 +17,7 @@ import time
 from itertools import product
 
 from benchmarks.place import handler, place, start, tcp_server
-from pollconsumer.tuning.forecast.distributions import draw
+from tests.forecast.distributions import draw
 from tests.simulation.overruns import BEYOND, DISTRIBUTIONS, MEAN, SLOTS
 
 OFFSET = 1.0

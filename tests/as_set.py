@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from pollconsumer.core.choices import HandOff, LauncherRule
-from pollconsumer.interface.settings.model import Settings, changed
-from pollconsumer.tuning.forecast.consumer_rules import Rules
-from pollconsumer.tuning.tune_command import rules_of
+from pollconsumer.core.choices import HandOff
+from pollconsumer.interface.settings.model import Settings
 from pollconsumer.watching.expected import expected_of
 from pollconsumer.watching.health.facts import Expected
+from tests.forecast.consumer_rules import Rules
 
 
 def rules_as_set(handoff: HandOff = HandOff.DEADLINE, **changes: Any) -> Rules:
     """Of a forecast."""
-    rules = rules_of(changed(Settings().consumer, handoff=handoff, overrun_target=0.01), LauncherRule.AUTO)
-    return rules._replace(scheduled=True)._replace(**changes)
+    consumer = Settings().consumer
+    rules = Rules(
+        handoff=handoff,
+        timeout=consumer.timeout,
+        grace=consumer.grace,
+        idle_time=consumer.idle_time,
+        estimated_duration=consumer.estimated_duration,
+        tolerance_factor=consumer.tolerance_factor,
+        min_margin=consumer.min_margin,
+        overrun_target=0.01,
+        slots=consumer.concurrency,
+        loop=consumer.loop,
+        handler_limit=consumer.handler_limit,
+    )
+    return rules._replace(**changes)
 
 
 def expected_as_set(**changes: Any) -> Expected:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pollconsumer"
-WINGS = ("dashboard/", "django/", "moving/", "otel/", "platform_files/", "sentry/", "tuning/", "watching/", "web/")
+WINGS = ("dashboard/", "django/", "moving/", "otel/", "platform_files/", "sentry/", "watching/", "web/")
 """Beside the layers, which are the house: no module there imports them."""
 NOT_PRIVATE = {"pollconsumer", "__future__", "_typeshed", "_thread"}
 """Documented under these names."""

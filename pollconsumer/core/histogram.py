@@ -72,6 +72,17 @@ class Histogram:
     def mean(self) -> float | None:
         return self.total / self.count if self.count else None
 
+    def quantile(self, share: float) -> float:
+        """The duration that a ``share`` of all does not exceed, as if those of a bucket were spread evenly over it;
+        there is one duration at least."""
+        rank, below = share * self.count, 0
+        for bucket, count in sorted(self.counts.items()):
+            if rank < below + count:
+                low = BOUNDS[bucket - 1] if bucket else 0.0
+                return low + (BOUNDS[bucket] - low) * (rank - below) / count
+            below += count
+        return self.longest
+
     def excess(self, share: float) -> float:
         """The least m with Σ max(0, d − m) ≤ share × Σ d.
 

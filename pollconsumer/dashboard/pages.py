@@ -15,7 +15,6 @@ from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.launcher.work_beyond import working_on
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.measured import Measured
 from pollconsumer.core.messages.codec import shown_value
 from pollconsumer.core.notation.instants import ago, datetime_of, iso
 from pollconsumer.core.notation.text import printable
@@ -126,7 +125,7 @@ class Pages:
 def _within(durations: Histogram, share: float) -> float:
     """Seconds that ``share`` of the messages took at most. A histogram knows no less than its shortest durations, but
     at most one in ten messages takes longer than ten times the average."""
-    return min(Measured.durations(durations).quantile(share), (durations.mean or 0.0) / (1 - share))
+    return min(durations.quantile(share), (durations.mean or 0.0) / (1 - share))
 
 
 _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     "store adopt", "status", "launches", "list", "queue list", "dead list", "lease show", "recurrences list", "metrics",
-    "tune", "check", "move --timeout 100ms", "queue pause default", "dashboard --static pages", "store export moved",
+    "check", "move --timeout 100ms", "queue pause default", "dashboard --static pages", "store export moved",
     "store reopen --yes",
 )  # fmt: skip
 

@@ -14,11 +14,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pollconsumer.core.measured import Measured
 from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.keyspace import Keys
 from tests.cluster.producing import ACKNOWLEDGED
 from tests.cluster.tested import client_module
+from tests.forecast.figures import quantile
 from tests.short_directory import short_directory
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Result(NamedTuple):
     said: Counter[str]
 
     def quantile(self, share: float) -> float:
-        return Measured.values(self.latencies).quantile(share)
+        return quantile(self.latencies, share)
 
 
 class Trial:

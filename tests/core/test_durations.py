@@ -13,7 +13,7 @@ from pollconsumer.core.choices import Loop
 from pollconsumer.core.durations import MEMORY, Average, Durations, ahead, brief, margin, margin_in
 from pollconsumer.core.histogram import BOUNDS, GENERATION, LAST, PER_DOUBLING, Histogram
 from pollconsumer.core.window import Window
-from pollconsumer.tuning.forecast.consumer_rules import Margin
+from tests.forecast.consumer_rules import Margin
 from tests.runtime.virtual import histogram
 
 SECONDS = st.floats(0, 1e6)

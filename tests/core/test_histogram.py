@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.histogram import BOUNDS, LAST, Histogram
-from pollconsumer.tuning.forecast.distributions import Distribution, Lognormal, draw
+from tests.forecast.distributions import Distribution, Lognormal, draw
 from tests.runtime.virtual import histogram
 from tests.simulation.workloads import Bimodal, Exponential, Pareto
 
@@ -20,6 +20,13 @@ def of(durations: list[float]) -> Histogram:
     for duration in durations:
         found.add(duration)
     return found
+
+
+def test_a_quantile_is_the_duration_that_a_share_does_not_exceed() -> None:
+    durations = of([0.1] * 90 + [2.0] * 10)
+    for share, expected in ((0.0, 0.1), (0.5, 0.1), (0.89, 0.1), (0.9, 2.0), (0.99, 2.0), (1.0, 2.0)):
+        assert durations.quantile(share) == pytest.approx(expected, rel=0.05)
+    assert durations.quantile(0.2) < durations.quantile(0.4)
 
 
 def exact_excess(durations: list[float], share: float) -> float:

@@ -38,7 +38,6 @@ PRINTING = {
     "check": "the configuration",
     "check --compat": "what the server lacks",
     "doctor": "findings",
-    "tune": "a proposal",
     "store status": "the embedded server",
     "store path": "its directory",
     "recurrences next hourly": "an array of instants",

@@ -135,13 +135,6 @@ holder                      text                      "29b67a5cb9f0117e"        
 _LEFT = """
 left                        list of text              []                             ids
 """
-_TUNED = """
-timeout_seconds             seconds                   60.0
-idle_time_seconds           seconds                   5.0
-tolerance_factor            number                    5.0
-overrun_target              number                    1.0
-concurrency                 whole number              1
-"""
 _BATCH = """
 id                          text                      "import-42"
 state                       text                      "open"                         or another of `list --state`
@@ -315,19 +308,6 @@ findings.subject            text or null              "default"                 
 findings.what               text                      "queue default has new dead letters"
 findings.value              text                      "1 in the last 1h"
 findings.fix                text                      "redrive or purge them"
-""",
-    "tune": """
-queues                      list of text              ["default"]
-launches                    whole number              1440
-messages                    whole number              20000
-missing                     list of text              []                             why nothing is proposed
-simulated_launches          whole number              40000
-"""
-    + _below("today", "object", _TUNED)
-    + """
-proposed                    object or null            null                           as `today`
-changes                     list of object            []                             setting, today, proposed, reason
-applied_to                  text or null              null                           the file, with `--apply`
 """,
     "store status": """
 running                     true or false             true                           if false, the only key

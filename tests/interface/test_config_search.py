@@ -41,7 +41,7 @@ READING = frozenset(
     (
         *("run", "move", "status", "list", "dead list", "dead show", "recurrences history", "recurrences list"),
         *("recurrences next", "queue list", "batch list", "batch show", "launches", "audit", "lease show", "check"),
-        *("metrics", "doctor", "dashboard", "tune", "store backup", "store export", "store path", "store start"),
+        *("metrics", "doctor", "dashboard", "store backup", "store export", "store path", "store start"),
         *("store status", "store stop", "init", "completion"),
     )
 )

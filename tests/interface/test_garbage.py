@@ -65,7 +65,7 @@ READING = [
     "list --recurrence put", "dead list", "dead show dead", "launches", "launches --json",
     "batch list", "batch show b", "batch show open --json",
     "recurrences list", "recurrences list --json", "recurrences history put", "recurrences next hourly",
-    "metrics", "doctor", "doctor --json", "lease show", "queue list", "interventions", "tune", "check",
+    "metrics", "doctor", "doctor --json", "lease show", "queue list", "interventions", "check",
     "store export -",
 ]  # fmt: skip
 WRITING = [

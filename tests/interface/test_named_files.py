@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from pollconsumer.interface.named_files import replacement
-from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.runtime.embedded.directory import LOCK
-from pollconsumer.tuning.config_edit import edit_consumer
 from tests.leaving_out import long
 from tests.short_directory import short_directory
 from tests.system.test_embedded import kill
@@ -195,16 +193,6 @@ def test_another_users_file_is_read_where_that_user_lets_others_and_never_change
         else:
             assert read or "warning: static pages: " in done.stderr
         assert (path.read_text(), path.stat().st_uid) == (content, UIDS["ada"])
-
-
-def test_settings_are_applied_to_what_a_link_leads_to_and_the_link_stays(site: Site) -> None:
-    config = site.directory / "config.toml"
-    config.rename(site.directory / "real.toml")
-    config.symlink_to("real.toml")
-    read = load_settings(config)
-    assert edit_consumer(read, {"concurrency": 3}, {"concurrency": 3}) == config
-    assert config.is_symlink()
-    assert load_settings(config).consumer.concurrency == 3
 
 
 def test_a_signal_that_comes_as_soon_as_a_new_file_is_there_leaves_none(

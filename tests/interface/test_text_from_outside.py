@@ -105,7 +105,6 @@ COMMANDS: dict[str, list[list[str]]] = {
     "metrics": [[], ["--textfile", f"nowhere{NAME}/metrics"]],
     "doctor": [[], ["--json"], ["--quiet"]],
     "dashboard": [["--static", "pages"], ["--host", LINE], [LINE]],
-    "tune": [[], ["--json"], ["--apply"], [LINE]],
     "completion": [["bash"], [LINE]],
     "store start": [[LINE]],
     "store stop": [[LINE]],

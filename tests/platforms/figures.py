@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.window import OUR_OWN
-from pollconsumer.tuning.forecast.figures import Spread, spread
-from pollconsumer.tuning.forecast.launchers import LaunchedProcess
 from tests.cron.report import MATCHES_WITHIN, Note
+from tests.forecast.figures import Spread, spread
+from tests.forecast.launchers import LaunchedProcess
 
 OCCURRENCES_EVERY = 10
 

@@ -14,16 +14,15 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from pollconsumer.tuning.forecast.distributions import draw
-from pollconsumer.tuning.forecast.launchers import LaunchedProcess, Launcher, ticks
 from tests.cron.daemon import Cron
 from tests.cron.place import BIN, Place, Unfit, replaced
 from tests.cron.scenarios import wait_for
 from tests.cron.watch import Watch
+from tests.forecast.distributions import draw
+from tests.forecast.launchers import LaunchedProcess, Launcher, looks, ticks
 from tests.platforms.figures import dropped
 from tests.platforms.rows import Platform, Row
 from tests.platforms.stand_in import StandIn
-from tests.simulation.launchers import looks
 from tests.simulation.platforms import PLATFORMS, POD_START_UP
 
 BUSYBOX = "/bin/busybox"

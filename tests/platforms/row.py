@@ -19,10 +19,10 @@ from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.tuning.forecast.figures import Spread
 from tests.cron.place import Place, Unfit, enter, replaced
 from tests.cron.report import Note, expected_start, read_notes
 from tests.cron.scenarios import MINUTE, producing, sleep_until, wait_for
+from tests.forecast.figures import Spread
 from tests.platforms.figures import Figures, figures, launches_of, overruns
 from tests.platforms.launching import Launching, launching
 from tests.platforms.reckoning import Costs, best_coverage

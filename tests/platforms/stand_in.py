@@ -16,7 +16,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from pollconsumer.tuning.forecast.launchers import SEEN_FOR, Decision, LaunchedProcess, Launcher
+from tests.forecast.launchers import SEEN_FOR, Decision, LaunchedProcess, Launcher
 
 
 @dataclass

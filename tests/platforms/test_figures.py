@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pollconsumer.core.choices import HandOff, LauncherRule
-from pollconsumer.tuning.forecast.figures import Spread
-from pollconsumer.tuning.forecast.launchers import LaunchedProcess
 from tests.cron.report import Note, expected_start
+from tests.forecast.figures import Spread
+from tests.forecast.launchers import LaunchedProcess
 from tests.platforms.figures import Launch, dropped, figures, launches_of, overruns
 from tests.platforms.reckoning import Costs, best_coverage
 from tests.platforms.row import as_json

@@ -6,7 +6,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 
-from pollconsumer.tuning.forecast.launchers import Launcher, SystemdTimer, TickDropper
+from tests.forecast.launchers import Launcher, SystemdTimer, TickDropper
 from tests.platforms.stand_in import StandIn
 
 

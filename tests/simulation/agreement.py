@@ -12,12 +12,12 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from pollconsumer.core.choices import HandOff
-from pollconsumer.tuning.forecast.distributions import Arrival, Demand
-from pollconsumer.tuning.forecast.figures import Figures
-from pollconsumer.tuning.forecast.forecast import Forecast
-from pollconsumer.tuning.forecast.launchers import CronDaemon, Decision, LaunchedProcess, Platform
 from tests.as_set import rules_as_set
 from tests.cron.produce import AHEAD, LASTING, LASTS, PERIOD, SCHEDULED
+from tests.forecast.distributions import Arrival, Demand
+from tests.forecast.figures import Figures
+from tests.forecast.forecast import Forecast
+from tests.forecast.launchers import CronDaemon, Decision, LaunchedProcess, Platform
 from tests.simulation.measuring import Measured
 from tests.simulation.table import HEADINGS, LINE, row
 from tests.simulation.workloads import Uniform

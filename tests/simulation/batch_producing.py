@@ -15,9 +15,9 @@ from pollconsumer.interface.api.handle import Handle
 from pollconsumer.runtime.new_batches import new_batch
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.batch_reader import BatchReader
-from pollconsumer.tuning.forecast.distributions import Distribution, draw
 from tests.faults.history import Batch, Followed, Operation
 from tests.faults.recording import digest
+from tests.forecast.distributions import Distribution, draw
 from tests.simulation.batch_handlers import Sent
 from tests.simulation.hosts.process import Process
 from tests.simulation.installation import NAMESPACE, Opener

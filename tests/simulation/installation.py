@@ -27,14 +27,14 @@ from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.reservations import Reservation
 from pollconsumer.store.scripts import Scripts
-from pollconsumer.tuning.forecast.consumer_rules import Rules
-from pollconsumer.tuning.forecast.distributions import draw
-from pollconsumer.tuning.forecast.launchers import Platform
 from tests.as_set import rules_as_set
 from tests.faults.drawing import SKIP
 from tests.faults.handlers_known import AFTER_END, HOOKED, LATEST, SIGNAL
 from tests.faults.history import Execution, History, Ran
 from tests.faults.recording import digest
+from tests.forecast.consumer_rules import Rules
+from tests.forecast.distributions import draw
+from tests.forecast.launchers import Outage, Platform
 from tests.simulation.batch_handlers import behave, end_member, go_on, look_back, start_batch
 from tests.simulation.bulk_handlers import SHORTEST, bulk_handler
 from tests.simulation.hosts.children import around
@@ -43,7 +43,6 @@ from tests.simulation.hosts.process import Machine, Process
 from tests.simulation.hosts.server import BEGINS, SimulatedServer
 from tests.simulation.hosts.slots import Slots
 from tests.simulation.hosts.world import World
-from tests.simulation.launchers import Outage
 from tests.simulation.launching import Host, Launching
 from tests.simulation.platforms import PLATFORMS
 

@@ -8,11 +8,10 @@ from datetime import UTC, datetime, tzinfo
 from functools import partial
 
 from pollconsumer.runtime.launch.next_launches import launched_ago, next_launches
-from pollconsumer.tuning.forecast.launchers import SEEN_FOR, Decision, LaunchedProcess, Platform, ticks
+from tests.forecast.launchers import SEEN_FOR, Decision, LaunchedProcess, Outage, Platform, looks, ticks
 from tests.simulation.hosts.process import Process
 from tests.simulation.hosts.server import BEGINS
 from tests.simulation.hosts.world import World
-from tests.simulation.launchers import Outage, looks
 
 LONGER_THAN_ANY = 1e9
 

@@ -13,10 +13,10 @@ from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.tuning.forecast.consumer_rules import Rules
-from pollconsumer.tuning.forecast.distributions import Arrival
-from pollconsumer.tuning.forecast.figures import LeaseSpan, Record
-from pollconsumer.tuning.forecast.launchers import Platform
+from tests.forecast.consumer_rules import Rules
+from tests.forecast.distributions import Arrival
+from tests.forecast.figures import LeaseSpan, Record
+from tests.forecast.launchers import Platform
 from tests.simulation.hosts.process import Process
 from tests.simulation.installation import NAMESPACE, Installation, Opener
 

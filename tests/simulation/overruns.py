@@ -14,11 +14,11 @@ from itertools import pairwise, product
 from typing import NamedTuple
 
 from pollconsumer.core.choices import Loop
-from pollconsumer.tuning.forecast.consumer_rules import Rules
-from pollconsumer.tuning.forecast.distributions import Distribution, Lognormal
-from pollconsumer.tuning.forecast.figures import Record
-from pollconsumer.tuning.forecast.forecast import Forecast
 from tests.as_set import rules_as_set
+from tests.forecast.consumer_rules import Rules
+from tests.forecast.distributions import Distribution, Lognormal
+from tests.forecast.figures import Record
+from tests.forecast.forecast import Forecast
 from tests.simulation.platforms import PLATFORMS
 from tests.simulation.workloads import Bimodal, Exponential, Pareto, Workload
 

@@ -6,16 +6,20 @@ from collections.abc import Callable
 
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.launcher.detection import REAPED_LATE, Found
-from pollconsumer.tuning.forecast.distributions import Chance, draw, lognormal_between
-from pollconsumer.tuning.forecast.launchers import (
+from tests.forecast.distributions import Chance, draw, lognormal_between
+from tests.forecast.launchers import (
+    Allow,
     BusyboxCrond,
+    CloudRun,
     CronDaemon,
+    Forbid,
+    Kudu,
     Launcher,
     Platform,
+    Replace,
     SystemdTimer,
     TickDropper,
 )
-from tests.simulation.launchers import Allow, CloudRun, Forbid, Kudu, Replace
 from tests.simulation.workloads import Uniform
 
 QUEUE, DROP = (Found("", rule) for rule in (LauncherRule.QUEUE, LauncherRule.DROP))

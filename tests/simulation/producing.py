@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.tuning.forecast.distributions import Distribution, draw
 from tests.faults.drawing import drawn_options
 from tests.faults.handlers_known import LATEST
 from tests.faults.recording import digest
+from tests.forecast.distributions import Distribution, draw
 from tests.simulation.hosts.process import Process
 from tests.simulation.installation import NAMESPACE, Opener
 from tests.simulation.recorder import TRIES, Recorder

@@ -26,13 +26,13 @@ from pollconsumer.store.reading.batch_reader import FIRST_ADDED, BatchReader
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
 from pollconsumer.store.server import count_of
-from pollconsumer.tuning.forecast.distributions import Lognormal
 from tests.faults import store_view
 from tests.faults.checker import violations
 from tests.faults.handlers_known import AFTER_END, BULK, PERIOD_MS, SIGNAL
+from tests.forecast.distributions import Lognormal
+from tests.forecast.launchers import Kudu, Outage
 from tests.simulation.batch_producing import VISITS, BatchProducer
 from tests.simulation.installation import NAMESPACE, QUEUES, SCRIPTS, Installation
-from tests.simulation.launchers import Kudu, Outage
 from tests.simulation.launching import Host
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.operating import Operator

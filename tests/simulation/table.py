@@ -14,11 +14,11 @@ from itertools import product
 from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.durations import OVERRUN_TARGETS
 from pollconsumer.core.launcher.detection import given_launcher
-from pollconsumer.tuning.forecast.distributions import Lognormal
-from pollconsumer.tuning.forecast.figures import Figures, Spread
-from pollconsumer.tuning.forecast.forecast import Forecast
-from pollconsumer.tuning.forecast.launchers import Platform
 from tests.as_set import rules_as_set
+from tests.forecast.distributions import Lognormal
+from tests.forecast.figures import Figures, Spread
+from tests.forecast.forecast import Forecast
+from tests.forecast.launchers import Platform
 from tests.simulation.measuring import Measured
 from tests.simulation.platforms import PLATFORMS
 from tests.simulation.workloads import Bimodal, Constant, Exponential, Pareto, Workload

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.choices import HandOff
-from pollconsumer.tuning.forecast.distributions import Arrival, Demand
 from tests.as_set import rules_as_set
+from tests.forecast.distributions import Arrival, Demand
 from tests.leaving_out import long
 from tests.simulation.long_work import Case, LongWork
 from tests.simulation.measuring import HANDLER, Measured

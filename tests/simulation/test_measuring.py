@@ -9,10 +9,10 @@ import pytest
 from pollconsumer.core.choices import HandOff
 from pollconsumer.core.launcher.detection import UNKNOWN
 from pollconsumer.core.launcher.observed import TIMES
-from pollconsumer.tuning.forecast.consumer_rules import Rules
-from pollconsumer.tuning.forecast.figures import Figures
-from pollconsumer.tuning.forecast.forecast import Forecast
 from tests.as_set import rules_as_set
+from tests.forecast.consumer_rules import Rules
+from tests.forecast.figures import Figures
+from tests.forecast.forecast import Forecast
 from tests.leaving_out import long
 from tests.simulation import table
 from tests.simulation.hosts.world import World

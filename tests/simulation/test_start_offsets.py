@@ -11,7 +11,7 @@ from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.launcher.detection import Found
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.held import Launch
-from pollconsumer.tuning.forecast.launchers import Decision, LaunchedProcess, Launcher, Platform, alive
+from tests.forecast.launchers import Decision, LaunchedProcess, Launcher, Platform, alive
 from tests.simulation.hosts.process import Process
 from tests.simulation.installation import Installation
 

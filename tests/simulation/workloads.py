@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pollconsumer.tuning.forecast.distributions import Arrival, Chance, Demand, Distribution, draw
+from tests.forecast.distributions import Arrival, Chance, Demand, Distribution, draw
 
 
 class Constant(NamedTuple):

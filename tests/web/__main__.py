@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from pollconsumer.core.measured import Measured
+from tests.forecast.figures import quantile
 from tests.web.trial import UrlTrial
 
 
@@ -21,9 +21,8 @@ def main() -> int:
         result = trial.run(given.minutes, given.pace)
     finally:
         trial.close()
-    latencies = Measured.values(result.latencies)
     print(f"{result.acknowledged} acknowledged; lost: {result.lost}; handled twice: {result.twice}")
-    seconds = {f"p{share * 100:g}": round(latencies.quantile(share), 2) for share in (0.5, 0.99, 1.0)}
+    seconds = {f"p{share * 100:g}": round(quantile(result.latencies, share), 2) for share in (0.5, 0.99, 1.0)}
     print(f"enqueue -> handler, s: {seconds}")
     print(f"answers: {dict(result.answers)}; longest request {result.longest:.1f} s; instances killed: {result.kills}")
     return int(bool(result.lost))

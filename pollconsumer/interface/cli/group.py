@@ -60,7 +60,6 @@ COMMANDS = {
         "dashboard.dashboard_command:dashboard",
         "Serve web pages about queues and launches, or write them to files.",
     ),
-    "tune": ("tuning.tune_command:tune", "Propose better settings, from recorded launches."),
     "store": (
         "interface.cli.installation.store:store",
         "Control the embedded server; export, import, back up a store.",

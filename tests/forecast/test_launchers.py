@@ -9,17 +9,23 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from pollconsumer.tuning.forecast.launchers import (
+from tests.forecast.launchers import (
+    Allow,
     BusyboxCrond,
+    CloudRun,
     CronDaemon,
     Decision,
+    Forbid,
+    Kudu,
     LaunchedProcess,
     Launcher,
+    Outage,
+    Replace,
     SystemdTimer,
     TickDropper,
+    looks,
     ticks,
 )
-from tests.simulation.launchers import Allow, CloudRun, Forbid, Kudu, Outage, Replace, looks
 from tests.simulation.platforms import PLATFORMS
 
 RUNNING = LaunchedProcess(1.0)

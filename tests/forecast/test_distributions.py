@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.core.histogram import Histogram
-from pollconsumer.core.measured import Measured
-from pollconsumer.tuning.forecast.distributions import Demand, Distribution, Lognormal, draw, lognormal_between
+from tests.forecast.distributions import Demand, Distribution, Lognormal, draw, lognormal_between
+from tests.forecast.figures import quantile
 from tests.simulation.workloads import Bimodal, Constant, Exponential, Pareto, Uniform, Workload
 
 if TYPE_CHECKING:
@@ -84,16 +83,8 @@ def test_messages_are_sent_at_their_pace_and_some_are_due_later() -> None:
     ]
 
 
-def test_quantiles_of_a_histogram_are_those_of_its_durations() -> None:
-    histogram = Histogram()
-    histogram.add_all([0.1] * 90 + [2.0] * 10)
-    measured = Measured.durations(histogram)
-    assert measured.quantile(0.5) == pytest.approx(0.1, rel=0.05)
-    assert measured.quantile(0.99) == pytest.approx(2.0, rel=0.05)
-
-
 @given(values=st.lists(st.floats(0.0, 1e6), min_size=1), share=st.floats(0.0, 1.0, exclude_max=True))
 def test_a_share_of_what_was_measured_is_below_its_quantile(values: list[float], share: float) -> None:
-    quantile = Measured.values(values).quantile(share)
-    assert quantile in values
-    assert sum(each < quantile for each in values) <= share * len(values) <= sum(each <= quantile for each in values)
+    found = quantile(values, share)
+    assert found in values
+    assert sum(each < found for each in values) <= share * len(values) <= sum(each <= found for each in values)

@@ -14,13 +14,13 @@ from hypothesis import settings as hypothesis_settings
 
 from pollconsumer.core.choices import HandOff, LauncherRule, Loop
 from pollconsumer.core.window import Window
-from pollconsumer.tuning.forecast.consumer_rules import Rules
-from pollconsumer.tuning.forecast.distributions import Arrival as Sent
-from pollconsumer.tuning.forecast.distributions import Demand, Lognormal
-from pollconsumer.tuning.forecast.figures import Figures, Record
-from pollconsumer.tuning.forecast.forecast import Forecast
-from pollconsumer.tuning.forecast.launch import ForecastLaunch, ForecastQueue
 from tests.as_set import rules_as_set
+from tests.forecast.consumer_rules import Rules
+from tests.forecast.distributions import Arrival as Sent
+from tests.forecast.distributions import Demand, Lognormal
+from tests.forecast.figures import Figures, Record
+from tests.forecast.forecast import Forecast
+from tests.forecast.launch import ForecastLaunch, ForecastQueue
 from tests.runtime.test_loop import EXTENDED, arrivals
 from tests.runtime.virtual import Arrival, Settings, VirtualLaunch, histogram, whole_ticks
 from tests.simulation.platforms import PLATFORMS

@@ -13,9 +13,9 @@ from pollconsumer.core.durations import Durations, margin_in
 from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.retry import MOST_CRASHES
 from pollconsumer.core.window import Window
-from pollconsumer.tuning.forecast.consumer_rules import Margin, Rules
-from pollconsumer.tuning.forecast.distributions import Arrival, Demand
-from pollconsumer.tuning.forecast.figures import Record
+from tests.forecast.consumer_rules import Margin, Rules
+from tests.forecast.distributions import Arrival, Demand
+from tests.forecast.figures import Record
 
 HANDLER = "handler"
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from pollconsumer.core.measured import Measured
-
 
 class Spread(NamedTuple):
     """Quantiles of values, and the greatest one, in seconds; zeros if there are no values."""
@@ -21,8 +19,12 @@ class Spread(NamedTuple):
 def spread(values: Sequence[float]) -> Spread:
     if not values:
         return Spread()
-    measured = Measured.values(values)
-    return Spread(measured.quantile(0.5), measured.quantile(0.99), max(values))
+    return Spread(quantile(values, 0.5), quantile(values, 0.99), max(values))
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value that at most a ``share`` of the ``values`` is below; ``share`` in [0, 1]."""
+    return sorted(values)[min(int(share * len(values)), len(values) - 1)]
 
 
 class LeaseSpan(NamedTuple):

@@ -19,11 +19,11 @@ from pollconsumer.core.histogram import GENERATION, Histogram
 from pollconsumer.core.launcher.detection import given_launcher
 from pollconsumer.core.launcher.punctuality import LAUNCHES, Punctuality, allowance, punctuality_of
 from pollconsumer.core.window import OUR_OWN, Window, predict_stop
-from pollconsumer.tuning.forecast.consumer_rules import Rules
-from pollconsumer.tuning.forecast.distributions import Arrival, Chance, draw
-from pollconsumer.tuning.forecast.figures import LeaseSpan, Record
-from pollconsumer.tuning.forecast.launch import HANDLER, ForecastLaunch, ForecastQueue
-from pollconsumer.tuning.forecast.launchers import SEEN_FOR, Decision, LaunchedProcess, Platform, ticks
+from tests.forecast.consumer_rules import Rules
+from tests.forecast.distributions import Arrival, Chance, draw
+from tests.forecast.figures import LeaseSpan, Record
+from tests.forecast.launch import HANDLER, ForecastLaunch, ForecastQueue
+from tests.forecast.launchers import SEEN_FOR, Decision, LaunchedProcess, Platform, ticks
 
 HAND_OVER = 0.002
 """Seconds from the release of a lease until its waiting successor has it."""
@@ -32,8 +32,7 @@ HAND_OVER = 0.002
 class Forecast:
     """``seconds`` of launches on a platform, from the epoch on.
 
-    ``messages`` are recorded ones, or a workload's; ``chance`` draws what varies between launchers and launches;
-    ``learned`` are the durations that the first launch finds.
+    ``messages`` are a workload's; ``chance`` draws what varies between launchers and launches.
     """
 
     def __init__(
@@ -43,8 +42,6 @@ class Forecast:
         messages: Iterator[Arrival],
         chance: Chance,
         seconds: float,
-        *,
-        learned: Histogram | None = None,
     ) -> None:
         self.record = Record()
         self._found = given_launcher(rules.launcher, platform.found)
@@ -55,7 +52,7 @@ class Forecast:
         self._end = seconds
         self._launcher = platform.launcher(chance)
         self._queue = ForecastQueue(messages)
-        self._recent, self._before = Histogram(), learned or Histogram()
+        self._recent, self._before = Histogram(), Histogram()
         self._launches: list[ForecastLaunch] = []
         """Launches that are alive, and the last ones that have ended."""
         self._holder: ForecastLaunch | None = None
