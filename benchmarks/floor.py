@@ -19,7 +19,7 @@ from pollconsumer.store.client.address import address_of
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.queues.upkeep import DEFAULT
-from pollconsumer.store.records.reservations import Holder
+from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.records.rows import pack6
 from pollconsumer.store.scripts import Script, Scripts
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NAMESPACE, QUEUE = "floor", "default"
 BATCH, BULK = 192, 100
-HOLDER = Holder("floor:0", "1", "floor")
+HOLDER = Claim("floor:0", "1", "floor")
 RECORD = b"A\0\x80\0\0plain\n"
 """A record of priority 0 without its payload."""
 

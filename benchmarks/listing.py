@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.place import Figure, handler, place, plain_wire, share_one_core, tcp_server
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.records.reservations import Holder
+from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.records.steps import Share
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _ways() -> dict[str, tuple[str, ...]]:
 def _complete(wire: Wire, count: int) -> None:
     """Complete messages as launches do, which would forget all but 10,000 of them."""
     plain, store = handler("plain"), RedisStore(wire, "pollconsumer")
-    holder = Holder("consumer:default:0", "1", "consumer:default")
+    holder = Claim("consumer:default:0", "1", "consumer:default")
     store.upkeep.announce(holder, "default")
     for first in range(0, count, BULK):
         plain.enqueue_many([{"n": n + 1} for n in range(min(BULK, count - first))])

@@ -20,7 +20,7 @@ NAMESPACE, QUEUE = "pollconsumer", "default"
 def measure() -> list[Figure]:
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.store.queues.redis_store import RedisStore
-    from pollconsumer.store.records.reservations import Holder
+    from pollconsumer.store.records.reservations import Claim
     from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
     from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
 
@@ -30,7 +30,7 @@ def measure() -> list[Figure]:
         wire.command("CONFIG", "SET", "slowlog-max-len", "2000")
         store, recurring = RedisStore(wire, NAMESPACE), LaunchRecurrences(wire, NAMESPACE)
         people = Recurrences(wire, NAMESPACE)
-        mover = Holder("mover::0", "1", "mover:")
+        mover = Claim("mover::0", "1", "mover:")
         own = [Recurrence(f"own{n}", "plain", every=3600.0) for n in range(3)]
         store.upkeep.announce(mover, QUEUE)
 

@@ -20,7 +20,7 @@ from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.audit_log import acting_as, note
 from pollconsumer.store.handler_pauses import HandlerPauses
 from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
-from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.limits import Limits
 from pollconsumer.store.queues.batches import Batches, NewBatch
 from pollconsumer.store.queues.interventions import Interventions
@@ -28,6 +28,7 @@ from pollconsumer.store.queues.outbox_entry import pack
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.queues.signal_sender import SignalSender
 from pollconsumer.store.reading.ledger import _BLANK
+from pollconsumer.store.records.reservations import Claim
 from tests.interface.keyspace_page import CONTROL_KEYS
 from tests.store.acting import HOUR, QUEUE, AllRecurrences, Launch, chosen, complete_ago, die, finish, message, retry
 
@@ -238,9 +239,9 @@ def fill(wire: Wire, namespace: str) -> None:
     HandlerPauses(wire, namespace).pause("another")
     leases, description = Leases(wire, namespace), {"role": "consumer", "queues": ["default", QUEUE]}
     held = leases.acquire(Group("consumer", ("default", QUEUE), 1), "x", json.dumps(description), json.dumps(_BLANK))
-    assert isinstance(held, Acquired)
+    assert isinstance(held, Claim)
     leases.learn(GROUP, {HANDLER: Histogram(0.5, {7: 4})})
-    leases.release(held.holder, "consumer", "x", json.dumps(_BLANK | {"launch_id": "x", "ended_ms": held.at}))
+    leases.release(held, json.dumps(_BLANK | {"launch_id": "x", "ended_ms": held.at}))
     with acting_as("me"):
         note(wire, keys, "cancel", QUEUE, ["x"])
         recurring.trigger(recurring.find("put"))

@@ -20,7 +20,7 @@ from pollconsumer.store.client.wire import Marks, Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records.histograms import read_histogram, write_histogram
 from pollconsumer.store.records.id_text import id_text
-from pollconsumer.store.records.reservations import Holder
+from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.rights import LAUNCH, demand
 from pollconsumer.store.server import TIME, count_of, to_ms
 
@@ -59,15 +59,6 @@ class Group(NamedTuple):
         return f"{self.role}:{','.join(self.queues)}"
 
 
-class Acquired(NamedTuple):
-    holder: Holder
-    slot: int
-    at: int
-    """The instant of the acquisition, in epoch ms of the server's clock."""
-    recent: tuple[bytes, ...] = ()
-    """Entries of the ledger, newest first, of all groups."""
-
-
 class LeasesOfOthers(NamedTuple):
     """All leases of the group are held. ``lapses_in``: seconds until the first one may lapse; ``signs``: values that a
     renewal changes; ``holders``: descriptions of the holders."""
@@ -97,6 +88,8 @@ class Leases:
         self.refuse_rollback = refuse_rollback
         self.paused_handlers: frozenset[str] = frozenset()
         """The launch's handlers that are paused, as `learned` found."""
+        self.recent: tuple[bytes, ...] = ()
+        """Entries of the ledger, newest first, of all groups, as `acquire` found them."""
         self.rollback: tuple[int, int] | None = None
         """The mark that the store had reached, and the one that the last renewal found, where that was lower."""
 
@@ -107,11 +100,11 @@ class Leases:
             self._allowed = True
 
     def acquire(
-        self, group: Group, launch: str, holder: str, entry: str, *, dead: Iterable[str] = (), waits: bool = True
-    ) -> Acquired | LeasesOfOthers | TurnedAway:
+        self, group: Group, launch: str, description: str, entry: str, *, dead: Iterable[str] = (), waits: bool = True
+    ) -> Claim | LeasesOfOthers | TurnedAway:
         """Take a free slot, else, if the launch ``waits``, become the group's one successor, if there is none already.
 
-        ``holder`` and ``entry`` are the JSON of `lease show` and `launches`. ``dead`` are signs of holders whose
+        ``description`` and ``entry`` are the JSON of `lease show` and `launches`. ``dead`` are signs of holders whose
         renewal is overdue by the caller's clock: their leases are taken over regardless of the server's expiry.
         PermissionDenied if a launch's rights are missing.
         """
@@ -130,7 +123,7 @@ class Leases:
             f"{group.name}:",
             LAUNCHES_KEPT,
             MOST_LAUNCHES_KEPT,
-            holder,
+            description,
             entry,
             self._wire.evidence.marks.greatest,
             *dead,
@@ -142,7 +135,8 @@ class Leases:
             return LeasesOfOthers(answer[1] / 1000, tuple(sign.decode() for sign in answer[2]), tuple(answer[3]))
         _, slot, fence, at, recent = answer
         self._reach(int(fence))
-        return Acquired(Holder(lineages[slot], fence.decode(), group.name), slot, at, tuple(filter(None, recent)))
+        self.recent = tuple(filter(None, recent))
+        return Claim(lineages[slot], fence.decode(), group.name, slot, at, launch, description)
 
     def withdraw(self, group: Group, launch: str) -> None:
         """Stop waiting, so that the next launch can become the successor. The holder's entry counts the launch."""
@@ -167,7 +161,7 @@ class Leases:
         for sign, marker in calls or [(self._keys.control("successor_waits"), self._keys.control("queues_marker"))]:
             self._wire.call("nudge", [f"{sign}:{group.name}", marker], [max(1, int(seconds * 1000)), fence])
 
-    def take_call(self, holder: Holder) -> bool:
+    def take_call(self, holder: Claim) -> bool:
         """Whether a mover's successor has called since the last time. A consumer learns it from its steps."""
         key = f"{self._keys.control('successor_waits')}:{holder.group}"
         called, _ = self._wire.all([("GET", key), ("DEL", key)])
@@ -195,19 +189,19 @@ class Leases:
             raise StoreRefused("lease that never ends", endless[0], "another program wrote it: delete this key")
         return [lineage for lineage, ms in zip(lineages, lasting, strict=True) if ms != -2]
 
-    def renew(self, holder: Holder, role: str, launch: str, description: str, entry: str) -> bool | None:
+    def renew(self, held: Claim, entry: str) -> bool | None:
         """Renew the lease, and update the ledger's entry. False if another holds it, or it was broken; None if the
         store was emptied."""
         control = self._keys.control
-        keys = [control(f"lease:{holder.lineage}"), control("fences"), control("seen"), control("ledger")]
-        args = [holder.lineage, role, holder.fence, int(TTL * 1000), launch, description, entry]
-        held, *marks = self._wire.call("renew", keys, args)
+        keys = [control(f"lease:{held.lineage}"), control("fences"), control("seen"), control("ledger")]
+        args = [held.lineage, held.role, held.fence, int(TTL * 1000), held.launch, held.description, entry]
+        renewed, *marks = self._wire.call("renew", keys, args)
         before, mark = map(int, marks)
         evidence = self._wire.evidence
-        seen = evidence.marks.seen or int(holder.fence)
+        seen = evidence.marks.seen or int(held.fence)
         self.rollback = (seen, before) if before < seen else None  # GUARD a renewal that finds less than was seen
         evidence.marks = Marks(mark, max(evidence.marks.greatest, seen, mark))
-        return None if held < 0 else bool(held)
+        return None if renewed < 0 else bool(renewed)
 
     def prolong_presence(self, queues: Iterable[str]) -> None:
         """Have producers that start launches on demand find one for these queues for another TTL, if they found one."""
@@ -215,11 +209,11 @@ class Leases:
             [("SET", self._keys.queue(queue, "presence"), 1, "XX", "PX", int(TTL * 1000)) for queue in queues]
         )
 
-    def release(self, holder: Holder, role: str, launch: str, entry: str) -> bool:
+    def release(self, held: Claim, entry: str) -> bool:
         """Release the lease and close the ledger's entry. False if another held the lease already."""
-        names = (f"lease:{holder.lineage}", f"baton:{holder.group}", "fences", "seen", "ledger", "totals")
+        names = (f"lease:{held.lineage}", f"baton:{held.group}", "fences", "seen", "ledger", "totals")
         keys = [self._keys.control(name) for name in names]
-        mark, released = self._wire.call("release", keys, [holder.lineage, role, holder.fence, launch, entry])
+        mark, released = self._wire.call("release", keys, [held.lineage, held.role, held.fence, held.launch, entry])
         self._reach(int(mark))
         return bool(released)
 

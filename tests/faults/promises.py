@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import BadData, LeaseLost
 from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.producer import Origin
 from pollconsumer.store.records import rows
-from pollconsumer.store.records.reservations import Holder, Reservation
+from pollconsumer.store.records.reservations import Claim, Reservation
 from tests.conftest import NAMESPACE
 from tests.store.acting import (
     HOUR,
@@ -237,7 +237,7 @@ def _who_took_over_a_key_keeps_it(store: RedisStore) -> bool:
 # Recurrences
 
 
-def _recurrence(store: RedisStore, mover: Holder) -> Looking:
+def _recurrence(store: RedisStore, mover: Claim) -> Looking:
     look = Looking(store)
     store.upkeep.announce(mover, QUEUE)
     store.wire.command("HSET", look.key("recurrences"), "hourly", "{}")
@@ -245,7 +245,7 @@ def _recurrence(store: RedisStore, mover: Holder) -> Looking:
     return look
 
 
-def _recur(store: RedisStore, mover: Holder) -> None:
+def _recur(store: RedisStore, mover: Claim) -> None:
     record = rows.new_record(NewMessage("", QUEUE, "handler", b"{}"))
     arguments = [mover.lineage, mover.fence, "hourly", HOUR, 2 * HOUR, 0, 0, "", "{}", "hourly@1", HOUR, record]
     script = store.wire.scripts["recur"]
@@ -254,7 +254,7 @@ def _recur(store: RedisStore, mover: Holder) -> None:
 
 def _an_instant_seen_twice_is_enqueued_once(store: RedisStore) -> bool:
     """The message of the first look has not ended at the second."""
-    mover = Holder("mover::0", "1", "mover:")
+    mover = Claim("mover::0", "1", "mover:")
     look = _recurrence(store, mover)
     for _ in range(2):
         _recur(store, mover)
@@ -262,7 +262,7 @@ def _an_instant_seen_twice_is_enqueued_once(store: RedisStore) -> bool:
 
 
 def _an_instant_that_a_stale_mover_has_seen_too_is_enqueued_once(store: RedisStore) -> bool:
-    stale, mover = (Holder("mover::0", fence, "mover:") for fence in ("1", "2"))
+    stale, mover = (Claim("mover::0", fence, "mover:") for fence in ("1", "2"))
     look = _recurrence(store, stale)
     store.upkeep.announce(mover, QUEUE)
     _recur(store, mover)
@@ -272,7 +272,7 @@ def _an_instant_that_a_stale_mover_has_seen_too_is_enqueued_once(store: RedisSto
 
 
 def _what_a_stale_mover_could_not_read_goes_on_where_another_could(store: RedisStore) -> bool:
-    stale, mover = (Holder("mover::0", fence, "mover:") for fence in ("1", "2"))
+    stale, mover = (Claim("mover::0", fence, "mover:") for fence in ("1", "2"))
     look = _recurrence(store, stale)
     store.upkeep.announce(mover, QUEUE)
     _recur(store, mover)
@@ -322,26 +322,26 @@ def _what_was_replaced_over_an_hour_ago_begins_anew(store: RedisStore) -> bool:
 # Leases
 
 
-def _take(leases: Leases, launch: str) -> Holder | None:
+def _take(leases: Leases, launch: str) -> Claim | None:
     taken = leases.acquire(GROUP, launch, "{}", "{}")
-    return taken.holder if isinstance(taken, Acquired) else None
+    return taken if isinstance(taken, Claim) else None
 
 
 def _lapse(store: RedisStore) -> None:
     store.wire.command("DEL", store.keys.control(f"lease:{GROUP.name}:0"))
 
 
-def _renewed(leases: Leases, holder: Holder | None, launch: str) -> bool:
-    return holder is not None and bool(leases.renew(holder, "consumer", launch, "{}", "{}"))
+def _renewed(leases: Leases, holder: Claim | None) -> bool:
+    return holder is not None and bool(leases.renew(holder, "{}"))
 
 
 def _a_lease_has_one_holder(store: RedisStore) -> bool:
     leases = Leases(store.wire, NAMESPACE)
     first = _take(leases, "one")
-    return _take(leases, "two") is None and _renewed(leases, first, "one")
+    return _take(leases, "two") is None and _renewed(leases, first)
 
 
-def _what_another_took_stays_with_it(does: Callable[[Leases, Holder], object]) -> Promise:
+def _what_another_took_stays_with_it(does: Callable[[Leases, Claim], object]) -> Promise:
     """Whatever a launch does whose lease had lapsed: the other goes on renewing."""
 
     def stays(store: RedisStore) -> bool:
@@ -353,7 +353,7 @@ def _what_another_took_stays_with_it(does: Callable[[Leases, Holder], object]) -
         second = _take(leases, "two")
         assert first
         does(leases, first)
-        return _renewed(leases, second, "two") and not _renewed(leases, first, "one")
+        return _renewed(leases, second) and not _renewed(leases, first)
 
     return stays
 
@@ -362,8 +362,8 @@ def _what_is_given_back_is_not_revived(store: RedisStore) -> bool:
     leases = Leases(store.wire, NAMESPACE)
     holder = _take(leases, "one")
     assert holder
-    leases.release(holder, "consumer", "one", "{}")
-    return not _renewed(leases, holder, "one")
+    leases.release(holder, "{}")
+    return not _renewed(leases, holder)
 
 
 PROMISES: dict[str, Promise] = {
@@ -402,12 +402,12 @@ PROMISES: dict[str, Promise] = {
         )
     },
     "a stale launch that releases takes no lease": _what_another_took_stays_with_it(
-        lambda leases, holder: leases.release(holder, "consumer", "one", "{}")
+        lambda leases, holder: leases.release(holder, "{}")
     ),
     "a stale fence breaks no lease": _what_another_took_stays_with_it(
         lambda leases, holder: leases.break_(holder.lineage, holder.fence)
     ),
     "a stale launch that renews takes no lease": _what_another_took_stays_with_it(
-        lambda leases, holder: _renewed(leases, holder, "one")
+        lambda leases, holder: _renewed(leases, holder)
     ),
 }

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pollconsumer.store.reading.messages import Message
-    from pollconsumer.store.records.reservations import Holder, Reservation
+    from pollconsumer.store.records.reservations import Claim, Reservation
 
 
 @dataclass
@@ -452,7 +452,7 @@ def test_a_message_whose_reservation_was_lost_is_not_in_a_call_at_most_once(
     def index(messages: list[Item]) -> None:
         calls.append([each.payload["n"] for each in messages])
 
-    def lose_the_second(store: RedisStore, holder: Holder, reservations: list[Reservation], *runs: Any) -> object:
+    def lose_the_second(store: RedisStore, holder: Claim, reservations: list[Reservation], *runs: Any) -> object:
         monkeypatch.setattr(RedisStore, "begin", begin)
         key, (_, lost, _) = store.keys.queue("default", "rows"), reservations
         row = store.wire.command("HGET", key, lost.id)

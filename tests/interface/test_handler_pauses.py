@@ -11,7 +11,8 @@ import pytest
 from pollconsumer import Backoff
 from pollconsumer.core.errors import NotFound
 from pollconsumer.store.handler_pauses import HandlerPauses
-from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.leases import Group, Leases
+from pollconsumer.store.records.reservations import Claim
 from tests.conftest import NAMESPACE
 from tests.site import wait_until
 
@@ -86,10 +87,10 @@ def test_launches_at_work_are_woken(store: RedisStore) -> None:
     leases = Leases(store.wire, NAMESPACE)
     holder = json.dumps({"role": "consumer", "queues": ["mail", "slow"], "host": "ant", "pid": 1})
     taken = leases.acquire(Group("consumer", ("mail", "slow"), 1), "one", holder, "{}")
-    assert isinstance(taken, Acquired)
+    assert isinstance(taken, Claim)
     HandlerPauses(store.wire, NAMESPACE).pause("record")
     for queue in ("mail", "slow"):
-        marker = f"{store.keys.queue(queue, 'stop_marker')}:{taken.holder.fence}"
+        marker = f"{store.keys.queue(queue, 'stop_marker')}:{taken.fence}"
         assert store.wire.command("LLEN", marker) == 1
         assert 0 < store.wire.command("PTTL", marker) <= 60_000
 

@@ -12,7 +12,8 @@ import pytest
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.leases import Group, Leases
+from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.server import now_ms
 from tests.site import PATIENCE
 
@@ -40,10 +41,10 @@ def noon(site: Site) -> int:
             "running_seconds": 59.0, "launch_offset_seconds": 0.5, "next_tick_seconds": 59.5, "platform": "cron",
         }  # fmt: skip
         acquired = leases.acquire(GROUP, f"ago-{ago}", "{}", json.dumps(entry))
-        assert isinstance(acquired, Acquired)
+        assert isinstance(acquired, Claim)
         if ago == 0:
             leases.acquire(GROUP, "late", "{}", "{}", waits=False)
-        leases.release(acquired.holder, "consumer", f"ago-{ago}", json.dumps(entry))
+        leases.release(acquired, json.dumps(entry))
     wire.close()
     return noon
 

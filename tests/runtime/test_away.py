@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pollconsumer.store.client.connection import Command
     from pollconsumer.store.client.wire import Wire
-    from pollconsumer.store.records.reservations import Holder
+    from pollconsumer.store.records.reservations import Claim
 
 
 class Nodes:
@@ -253,7 +253,7 @@ def test_the_end_waits_for_a_node_that_outcomes_wait_for_unless_a_successor_wait
     store, asked = parted.launch.store, list[str]()
     announce = store.upkeep.announce
 
-    def noting(holder: Holder, queue: str, **options: Any) -> int:
+    def noting(holder: Claim, queue: str, **options: Any) -> int:
         asked.append(queue)
         return announce(holder, queue, **options)
 

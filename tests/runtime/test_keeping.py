@@ -12,7 +12,8 @@ from pollconsumer.runtime.launch.tenure import Tenure, keep
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS, SystemClocks
-from pollconsumer.store.leases import RENEW_EVERY, Acquired, Group, Leases
+from pollconsumer.store.leases import RENEW_EVERY, Group, Leases
+from pollconsumer.store.records.reservations import Claim
 from tests.conftest import NAMESPACE
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def beat(wire: Wire, *, refuse: bool) -> tuple[LaunchProgress, list[str]]:
     """What it left for its launch, and what it said."""
     leases, progress, said = Leases(wire, NAMESPACE, refuse_rollback=refuse), LaunchProgress(), list[str]()
     acquired = leases.acquire(Group("mover", (), 1), "one", "{}", "{}")
-    assert isinstance(acquired, Acquired)
+    assert isinstance(acquired, Claim)
     identity = Identity("one", "mover", (), "host", 1, "", {})
     now = SYSTEM_CLOCKS.boot_time()
     tenure = Tenure(identity, acquired, 0.0, now, now, SYSTEM_CLOCKS.monotonic() + 50.0, 10.0)

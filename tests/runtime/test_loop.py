@@ -27,7 +27,7 @@ from tests.runtime.virtual import TICK, Arrival, Arrivals, Clock, Settings, Virt
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pollconsumer.store.records.reservations import Holder
+    from pollconsumer.store.records.reservations import Claim
     from pollconsumer.store.records.steps import Share, Stepped
 
 Decision = tuple[str | int | float, ...]
@@ -279,7 +279,7 @@ def test_finished_messages_are_trimmed_with_a_step_once_so_many_are_completed(mo
     launch = VirtualLaunch(Settings(60.0, 5.0, 0.5, 1.0, until_empty=True), [Arrival(0.0, 0.0)] * 1200)
     step, completed, trimmed = launch.store.step, [0], list[int]()
 
-    def seen(holder: Holder, shares: Sequence[Share], **options: Any) -> Stepped:
+    def seen(holder: Claim, shares: Sequence[Share], **options: Any) -> Stepped:
         trimmed.extend(sum(completed) for share in shares if share.trims)
         completed.extend(share.completed for share in shares)
         return step(holder, shares, **options)
@@ -303,7 +303,7 @@ def test_as_many_are_reserved_as_have_a_megabyte_of_payload_if_they_are_as_large
     class Enough(Exception):
         pass
 
-    def seen(holder: Holder, shares: Sequence[Share], **options: Any) -> Stepped:
+    def seen(holder: Claim, shares: Sequence[Share], **options: Any) -> Stepped:
         claims.extend(share.claim for share in shares)
         if len(claims) > 1:
             raise Enough

@@ -12,7 +12,7 @@ from pollconsumer.core.news.events import OrphansRecovered, QueueLeftOut
 from pollconsumer.core.window import Window
 from pollconsumer.runtime.mover import MARGIN, Mover, MoverOptions
 from pollconsumer.store.queues.outbox_entry import pack
-from pollconsumer.store.records.reservations import Holder
+from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from tests.conftest import NAMESPACE
 from tests.site import wait_until
@@ -96,7 +96,7 @@ def test_the_first_look_at_a_queue_tells_of_the_orphans_that_it_recovers(store: 
         window=Window(0.0, 60.0),
         clock=lambda: 0.0,
         store=store,
-        holder=Holder("mover:0", "3", "mover"),
+        holder=Claim("mover:0", "3", "mover"),
         emit=told.append,
         attendance=SimpleNamespace(seen_ms=4),
     )
@@ -113,7 +113,7 @@ def test_of_two_queues_the_one_whose_keys_cannot_be_used_is_left_out_not_the_sen
         window=Window(0.0, 60.0),
         clock=lambda: 0.0,
         store=store,
-        holder=Holder("mover:0", "3", "mover"),
+        holder=Claim("mover:0", "3", "mover"),
         emit=told.append,
         attendance=SimpleNamespace(seen_ms=4),
         progress=SimpleNamespace(count=lambda _: None),

@@ -16,7 +16,7 @@ from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch_upkeep import end_expired, served_for
 from pollconsumer.store.queues.interventions import Interventions
-from pollconsumer.store.records.reservations import Holder
+from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.server import QueueService, service_of, unknown_queues
 from tests.conftest import NAMESPACE
 from tests.runtime.test_exchange import Exchanging
@@ -198,7 +198,7 @@ class AtItsEnd:
     """A launch that has handled all."""
 
     def __init__(self, store: RedisStore, *, fence: int = 0, left: float = 60.0) -> None:
-        self.store, self.holder = store, Holder("consumer:x:0", str(fence), "consumer:x")
+        self.store, self.holder = store, Claim("consumer:x:0", str(fence), "consumer:x")
         self.window, self.min_margin, self.now = Window(0.0, left), 10.0, 0.0
 
     def emit(self, event: Event) -> None:

@@ -12,9 +12,9 @@ from pollconsumer.runtime.launch.shared_memory.launch_progress import Identity, 
 from pollconsumer.runtime.launch.sightings import LOOK_EVERY, Sightings
 from pollconsumer.runtime.launch.tenure import Tenure, keep
 from pollconsumer.store.client.patience import SystemClocks
-from pollconsumer.store.leases import RENEW_EVERY, TTL, Acquired, Group, Leases
+from pollconsumer.store.leases import RENEW_EVERY, TTL, Group, Leases
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.records.reservations import Lot, Reservation
+from pollconsumer.store.records.reservations import Claim, Lot, Reservation
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, message, release
 
@@ -88,11 +88,11 @@ def test_a_message_that_takes_long_is_listed_as_started_within_a_second_and_one_
 ) -> None:
     leases, progress, launch = Leases(store.wire, NAMESPACE), LaunchProgress(), Watched(1.0)
     acquired = leases.acquire(Group("consumer", (QUEUE,), 1), "one", "{}", "{}")
-    assert isinstance(acquired, Acquired)
+    assert isinstance(acquired, Claim)
     identity = Identity("one", "consumer", (QUEUE,), "host", 1)
     store.wire.command("HSET", f"{{{NAMESPACE}}}:lease:consumer:{QUEUE}:0", "holder", identity.description())
     store.enqueue([message("slow"), message("ahead")])
-    first, _ = Launch(store, int(acquired.holder.fence)).reserve(2)
+    first, _ = Launch(store, int(acquired.fence)).reserve(2)
     begin(progress, first)
     tenure = Tenure(identity, acquired, 0.0, 0.0, 0.0, 50.0, 10.0)
     keep(launch, progress, leases, tenure, launch, print)
@@ -109,7 +109,7 @@ def test_a_launch_beyond_its_window_says_what_it_works_on_and_until_when_at_most
     acquired = leases.acquire(
         Group("consumer", (QUEUE,), 1), "one", identity.description(), identity.entry(None, 0.0, 0.0, progress)
     )
-    assert isinstance(acquired, Acquired)
+    assert isinstance(acquired, Claim)
     begin(progress, reservation("slow"))
     inspector, found = Inspector(store.wire, NAMESPACE), []
     for stop_before in (50.0, 2.0):  # within the window; beyond it
@@ -120,7 +120,7 @@ def test_a_launch_beyond_its_window_says_what_it_works_on_and_until_when_at_most
         found.append(entry["working_on"])
     assert found == [[], [WorkBeyond("handler", QUEUE, "slow", acquired.at, acquired.at + 61_000)]]
     progress.end(StopReason.DIED, -1)
-    leases.release(acquired.holder, "consumer", "one", identity.entry(acquired, 0.0, 3.0, progress))
+    leases.release(acquired, identity.entry(acquired, 0.0, 3.0, progress))
     assert [each["working_on"] for each in inspector.launches(9)] == [[]]
 
 
@@ -128,14 +128,14 @@ def test_of_the_reserved_those_are_counted_as_started_that_a_launch_named_and_st
     leases, progress = Leases(store.wire, NAMESPACE), LaunchProgress()
     identity = Identity("one", "consumer", (QUEUE,), "host", 1)
     acquired = leases.acquire(Group("consumer", (QUEUE,), 1), "one", identity.description(), "{}")
-    assert isinstance(acquired, Acquired)
-    launch = Launch(store, int(acquired.holder.fence))
+    assert isinstance(acquired, Claim)
+    launch = Launch(store, int(acquired.fence))
     store.enqueue([message(name) for name in ("a", "b", "released", "ahead", "c")])
     a, b, released, _ = launch.reserve(4)
     named = [("handler", QUEUE, each.id.decode(), acquired.at, 0) for each in (a, b, released)]
     named += [("handler", "other", "c", 1, 0), ("handler", QUEUE, "?", 1, 0)]
     entry = identity.entry(acquired, 0.0, 0.0, progress, in_hand=named)
-    assert leases.renew(acquired.holder, "consumer", "one", identity.description(), entry)
+    assert leases.renew(acquired, entry)
     launch.complete(a)
     launch.settle(release(released))
     counts = Inspector(store.wire, NAMESPACE).counts(QUEUE)
@@ -150,7 +150,7 @@ def test_beyond_its_window_a_launch_on_demand_stays_there_for_producers_as_its_l
 ) -> None:
     leases, progress, launch = Leases(store.wire, NAMESPACE), LaunchProgress(), Watched(2 * RENEW_EVERY + 1.0)
     acquired = leases.acquire(Group("consumer", (QUEUE,), 1), "one", "{}", "{}")
-    assert isinstance(acquired, Acquired)
+    assert isinstance(acquired, Claim)
     key = store.keys.queue(QUEUE, "presence")
     if is_there:
         store.wire.command("SET", key, 1, "PX", 900)

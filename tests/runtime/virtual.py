@@ -31,7 +31,7 @@ from pollconsumer.runtime.session import collector, pace
 from pollconsumer.runtime.session.consumer_options import ConsumerOptions
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records import rows
-from pollconsumer.store.records.reservations import Holder, Reservation
+from pollconsumer.store.records.reservations import Claim, Reservation
 from pollconsumer.store.records.steps import Promoted, Share, Stepped
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class VirtualStore:
 
     def step(
         self,
-        _holder: Holder,
+        _holder: Claim,
         shares: Sequence[Share],
         *,
         lasts_ms: int,
@@ -306,7 +306,7 @@ class VirtualLaunch:
         self.clock, self.window, self.plan = Clock(start), Window(start, settings.stop_before), LaunchPlan(60.0, 10.0)
         self.progress = LaunchProgress()
         self.end = LaunchEnd(self.progress.flight, settings.stop_before, self.plan.grace, self.plan.handler_limit)
-        self.holder = Holder("consumer:mail:0", "1", "consumer:mail")
+        self.holder = Claim("consumer:mail:0", "1", "consumer:mail")
         self.decisions: list[tuple[str | int | float, ...]] = []
         self.started: list[tuple[int, float, float]] = []
         """Messages started, when, and the margin at that moment."""

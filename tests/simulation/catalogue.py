@@ -8,7 +8,8 @@ import time
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.store.leases import Acquired, Leases
+from pollconsumer.store.leases import Leases
+from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from tests.simulation.batching import BATCHING
 from tests.simulation.defining import DEFINING
@@ -48,10 +49,10 @@ def a_yield(stage: Stage) -> Judge:
 def a_hand_off(stage: Stage) -> Judge:
     scene = Scene(stage)
     acquired = Leases(scene.store.wire, NAMESPACE).acquire(GROUP, "first", "{}", "{}")
-    assert isinstance(acquired, Acquired)
-    scene.announced(int(acquired.holder.fence))
+    assert isinstance(acquired, Claim)
+    scene.announced(int(acquired.fence))
     scene.there_is(message("m"))
-    stage.actor("launch A", scene.hands_over(acquired.holder), mortal=True)
+    stage.actor("launch A", scene.hands_over(acquired), mortal=True)
     stage.actor("launch B", scene.successor())
     return scene.judge
 

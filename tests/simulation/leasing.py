@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pollconsumer.store.leases import TTL, Acquired, Leases, TurnedAway
+from pollconsumer.store.leases import TTL, Leases, TurnedAway
 from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.records.reservations import Claim
 from tests.faults.history import Lease
 from tests.simulation.scene import GROUP, NAMESPACE, QUEUE
 from tests.simulation.taking_over import Reserving
@@ -13,7 +14,6 @@ from tests.store.acting import Looking, message
 
 if TYPE_CHECKING:
     from pollconsumer.store.leases import LeasesOfOthers
-    from pollconsumer.store.records.reservations import Holder
     from tests.simulation.exploring import Actor, Judge, Stage
 
 
@@ -22,23 +22,23 @@ class LeasingScene(Reserving):
         super().__init__(stage)
         self.leases = Leases(self.store.wire, NAMESPACE)
 
-    def call(self, launch: str, leases: Leases | None = None) -> Acquired | LeasesOfOthers | TurnedAway:
+    def call(self, launch: str, leases: Leases | None = None) -> Claim | LeasesOfOthers | TurnedAway:
         called = (leases or self.leases).acquire(GROUP, launch, "{}", "{}")
         self.stage.happens(launch, "calls for the lease:", type(called).__name__)
         return called
 
-    def take(self, launch: str) -> Holder:
+    def take(self, launch: str) -> Claim:
         called = self.call(launch)
-        assert isinstance(called, Acquired), f"{launch} cannot take a lease that is free"
-        self.history.leases.append(Lease(called.holder.lineage, int(called.holder.fence), 0))
-        return called.holder
+        assert isinstance(called, Claim), f"{launch} cannot take a lease that is free"
+        self.history.leases.append(Lease(called.lineage, int(called.fence), 0))
+        return called
 
-    def renews(self, holder: Holder, launch: str) -> bool | None:
-        return self.leases.renew(holder, "run", launch, "{}", "{}")
+    def renews(self, holder: Claim) -> bool | None:
+        return self.leases.renew(holder, "{}")
 
-    def expect_still_held(self, holder: Holder) -> None:
-        self.expect("who took the lease renews it", self.renews(holder, "second"), True)
-        self.expect("who calls is held back", isinstance(self.call("third"), Acquired), False)
+    def expect_still_held(self, holder: Claim) -> None:
+        self.expect("who took the lease renews it", self.renews(holder), True)
+        self.expect("who calls is held back", isinstance(self.call("third"), Claim), False)
 
 
 def a_lease_that_is_held(stage: Stage) -> Judge:
@@ -50,8 +50,8 @@ def a_lease_that_is_held(stage: Stage) -> Judge:
     scene.expect("the third is turned away", isinstance(scene.call("third"), TurnedAway), True)
     scene.leases.withdraw(GROUP, "third")
     scene.expect("the third is turned away", isinstance(scene.call("third"), TurnedAway), True)
-    scene.leases.release(first, "run", "first", "{}")
-    scene.expect("what was released, renewed", scene.renews(first, "first"), False)
+    scene.leases.release(first, "{}")
+    scene.expect("what was released, renewed", scene.renews(first), False)
     scene.take("second")
     return scene.judge
 
@@ -60,7 +60,7 @@ def a_lost_reply_to_a_call_for_a_lease(stage: Stage) -> Judge:
     scene = LeasingScene(stage)
 
     def act(actor: Actor) -> None:
-        if not isinstance(scene.call("first", Leases(actor.wire(), NAMESPACE)), Acquired):
+        if not isinstance(scene.call("first", Leases(actor.wire(), NAMESPACE)), Claim):
             scene.problems.append("a launch waits for itself")
 
     stage.actor("launch", act)
@@ -72,20 +72,20 @@ def a_lease_that_lapsed(stage: Stage) -> Judge:
     scene = LeasingScene(stage)
     first = scene.take("first")
     stage.clock.sleep(TTL + 1)
-    scene.expect("what nobody took, renewed", scene.renews(first, "first"), True)
+    scene.expect("what nobody took, renewed", scene.renews(first), True)
     stage.clock.sleep(TTL + 1)
     second = scene.take("second")
-    scene.expect("what another took, renewed", scene.renews(first, "first"), False)
+    scene.expect("what another took, renewed", scene.renews(first), False)
     scene.expect_still_held(second)
-    scene.leases.release(first, "run", "first", "{}")
+    scene.leases.release(first, "{}")
     scene.expect_still_held(second)
     scene.leases.break_(first.lineage, first.fence)
     scene.expect_still_held(second)
     stage.clock.sleep(TTL + 1)
-    scene.leases.release(first, "run", "first", "{}")
-    scene.expect("what lapsed, renewed", scene.renews(second, "second"), True)
+    scene.leases.release(first, "{}")
+    scene.expect("what lapsed, renewed", scene.renews(second), True)
     stage.clock.sleep(TTL + 1)
-    scene.expect("what lapsed, renewed by one before", scene.renews(first, "first"), False)
+    scene.expect("what lapsed, renewed by one before", scene.renews(first), False)
     return scene.judge
 
 
@@ -94,7 +94,7 @@ def a_lease_that_is_broken(stage: Stage) -> Judge:
     scene = LeasingScene(stage)
     first = scene.take("first")
     scene.leases.break_(first.lineage, first.fence)
-    scene.expect("what was broken, renewed", scene.renews(first, "first"), False)
+    scene.expect("what was broken, renewed", scene.renews(first), False)
     second = scene.take("second")
     scene.expect("its fence is above", int(second.fence) > int(first.fence), True)
     return scene.judge

@@ -10,12 +10,12 @@ from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.leases import Acquired, Group, Leases, LeasesOfOthers
+from pollconsumer.store.leases import Group, Leases, LeasesOfOthers
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.outbox_entry import pack
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.records.reservations import Holder, Reservation
+from pollconsumer.store.records.reservations import Claim, Reservation
 from pollconsumer.store.records.steps import Extra, Run, Settlement, Share
 from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from tests.faults import store_view
@@ -53,7 +53,7 @@ class Scene:
         """What was wrong at once."""
         self._announced: dict[str, int] = {}
         """By lineage, the highest fence that was announced."""
-        self.flow: Callable[[RedisStore, Holder, Reservation], tuple[str, Settlement | None]] | None = None
+        self.flow: Callable[[RedisStore, Claim, Reservation], tuple[str, Settlement | None]] | None = None
         self.claims, self.promotes, self.idles = 1, True, False
         """What a launch reserves at once; whether it promotes what is due, and takes its first message as one that was
         idle."""
@@ -64,11 +64,11 @@ class Scene:
 
     # What stands before
 
-    def holder(self, fence: int, lineage: str = LINEAGE) -> Holder:
+    def holder(self, fence: int, lineage: str = LINEAGE) -> Claim:
         self.history.leases.append(Lease(lineage, fence, 0))
-        return Holder(lineage, str(fence), lineage.rpartition(":")[0])
+        return Claim(lineage, str(fence), lineage.rpartition(":")[0])
 
-    def announced(self, fence: int, lineage: str = LINEAGE) -> Holder:
+    def announced(self, fence: int, lineage: str = LINEAGE) -> Claim:
         holder = self.holder(fence, lineage)
         self.announce(holder, self.store)
         return holder
@@ -77,12 +77,12 @@ class Scene:
         for each in messages:
             self._enqueue(self.store, each)
 
-    def handle_all(self, holder: Holder) -> None:
+    def handle_all(self, holder: Claim) -> None:
         self._handle_all(self.store, holder)
 
     # Parts
 
-    def launch(self, holder: Holder, *, announces: bool = False) -> Callable[[Actor], None]:
+    def launch(self, holder: Claim, *, announces: bool = False) -> Callable[[Actor], None]:
         """Handles what is ready; ``announces`` its fence first."""
 
         def act(actor: Actor) -> None:
@@ -98,7 +98,7 @@ class Scene:
 
         return act
 
-    def mover(self, holder: Holder) -> Callable[[Actor], None]:
+    def mover(self, holder: Claim) -> Callable[[Actor], None]:
         def act(actor: Actor) -> None:
             store = RedisStore(actor.wire(), NAMESPACE, clocks=self.stage.clock)
             try:
@@ -118,16 +118,16 @@ class Scene:
             leases = Leases(store.wire, NAMESPACE)
             for _ in range(3):
                 found = leases.acquire(GROUP, actor.name, "{}", "{}")
-                if isinstance(found, Acquired):
-                    self.history.leases.append(Lease(found.holder.lineage, int(found.holder.fence), 0))
-                    self.launch(found.holder, announces=True)(actor)
+                if isinstance(found, Claim):
+                    self.history.leases.append(Lease(found.lineage, int(found.fence), 0))
+                    self.launch(found, announces=True)(actor)
                     return
                 if isinstance(found, LeasesOfOthers):
                     leases.call_for_hand_over(GROUP, found.newest_fence(), 1.0)
 
         return act
 
-    def heartbeat(self, holder: Holder, in_hand: Sequence[bytes]) -> Callable[[Actor], None]:
+    def heartbeat(self, holder: Claim, in_hand: Sequence[bytes]) -> Callable[[Actor], None]:
         """Of a launch that has died: gives up what it had reserved."""
 
         def act(actor: Actor) -> None:
@@ -137,14 +137,12 @@ class Scene:
 
         return act
 
-    def hands_over(self, holder: Holder) -> Callable[[Actor], None]:
+    def hands_over(self, holder: Claim) -> Callable[[Actor], None]:
         """A launch that releases its lease once a step tells it of a successor."""
 
         def act(actor: Actor) -> None:
             self.launch(holder)(actor)
-            Leases(RedisStore(actor.wire(), NAMESPACE, clocks=self.stage.clock).wire, NAMESPACE).release(
-                holder, "run", "first", "{}"
-            )
+            Leases(RedisStore(actor.wire(), NAMESPACE, clocks=self.stage.clock).wire, NAMESPACE).release(holder, "{}")
 
         return act
 
@@ -203,16 +201,16 @@ class Scene:
 
     # Acts
 
-    def announce(self, holder: Holder, store: RedisStore) -> None:
+    def announce(self, holder: Claim, store: RedisStore) -> None:
         store.upkeep.announce(holder, QUEUE)
         self._announced[holder.lineage] = max(int(holder.fence), self._announced.get(holder.lineage, 0))
-        self.stage.happens("announced", *holder)
+        self.stage.happens("announced", *holder[:3])
 
-    def _has_successor(self, holder: Holder) -> bool:
+    def _has_successor(self, holder: Claim) -> bool:
         """Whether another launch was given the lease, or will be."""
         return any(each.lineage == holder.lineage and each.fence > int(holder.fence) for each in self.history.leases)
 
-    def _check_stale(self, holder: Holder, stale: list[bytes]) -> None:
+    def _check_stale(self, holder: Claim, stale: list[bytes]) -> None:
         if stale and not self._has_successor(holder):
             self.problems.append(f"{stale} were said to be offered to another launch, and there is none")
 
@@ -248,7 +246,7 @@ class Scene:
         holder = "" if outcome == "ok" else entry.id
         operations[at] = operations[at]._replace(answered=answered, outcome=outcome, holder=holder)
 
-    def _handle_all(self, store: RedisStore, holder: Holder, actor: Actor | None = None) -> None:
+    def _handle_all(self, store: RedisStore, holder: Claim, actor: Actor | None = None) -> None:
         share, promoting = Share(QUEUE, self.claims), (QUEUE,) * self.promotes
         share.plain = self.idles
         while share.completed or share.settlements or share.claim:
@@ -260,7 +258,7 @@ class Scene:
                 self._handle(store, holder, each, share, actor)
 
     def _handle(
-        self, store: RedisStore, holder: Holder, reservation: Reservation, share: Share, actor: Actor | None
+        self, store: RedisStore, holder: Claim, reservation: Reservation, share: Share, actor: Actor | None
     ) -> None:
         who, name, at = actor.name if actor else "drain", reservation.name, reservation.reserved_at
         if int(holder.fence) < self._announced.get(holder.lineage, 0):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pollconsumer.store.queues.redis_store import RedisStore
-    from pollconsumer.store.records.reservations import Holder, Reservation
+    from pollconsumer.store.records.reservations import Claim, Reservation
     from tests.simulation.exploring import Actor, Judge, Stage
 
 WAITS_MS = 100_000
@@ -34,7 +34,7 @@ class SleepingScene(Scene):
         """By step, what attempts were given as its result."""
         self._approved = False
 
-    def _take_steps(self, store: RedisStore, holder: Holder, reservation: Reservation) -> tuple[str, Settlement | None]:
+    def _take_steps(self, store: RedisStore, holder: Claim, reservation: Reservation) -> tuple[str, Settlement | None]:
         found = store.recorded(reservation)[1] if reservation.has_checkpoint else None
         known = {step.name: step for step in found.steps} if found else {}
         if "charge" not in known:

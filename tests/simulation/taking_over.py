@@ -16,7 +16,7 @@ from tests.simulation.scene import GROUP, NAMESPACE, QUEUE, Scene
 from tests.store.acting import HOUR, Looking, message
 
 if TYPE_CHECKING:
-    from pollconsumer.store.records.reservations import Holder, Reservation
+    from pollconsumer.store.records.reservations import Claim, Reservation
     from tests.simulation.exploring import Judge, Stage
 
 OTHER_INSTANCE = "consumer:mail:1"
@@ -27,10 +27,10 @@ OF_TOMORROW = b"Cof a form that is not known here"
 class Reserving(Scene):
     """With launches that reserve, and end there."""
 
-    def reserve(self, holder: Holder, claim: int = 1, *, lasts_ms: int = HOUR, limits: str = "") -> list[Reservation]:
+    def reserve(self, holder: Claim, claim: int = 1, *, lasts_ms: int = HOUR, limits: str = "") -> list[Reservation]:
         return self.store.step(holder, [Share(QUEUE, claim, limits)], lasts_ms=lasts_ms, now=lambda: 0.0).reserved
 
-    def taken_by_an_idle_one(self, holder: Holder) -> list[str]:
+    def taken_by_an_idle_one(self, holder: Claim) -> list[str]:
         share = Share(QUEUE, 1)
         share.plain = True
         return [each.name for each in self.store.step(holder, [share], lasts_ms=HOUR, now=lambda: 0.0).reserved]

@@ -11,7 +11,7 @@ from pollconsumer.core.messages.payloads import digest_of
 from pollconsumer.store.limits import Limits
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.records import rows
-from pollconsumer.store.records.reservations import Holder, Reservation
+from pollconsumer.store.records.reservations import Claim, Reservation
 from pollconsumer.store.records.steps import Done, Settlement, Share, Stepped
 from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
@@ -85,7 +85,7 @@ class Launch:
         self, store: RedisStore, fence: int = 1, *, slot: int = 0, queue: str = QUEUE, announced: bool = True
     ) -> None:
         self.store, self.queue = store, queue
-        self.holder = Holder(f"consumer:{queue}:{slot}", str(fence), f"consumer:{queue}")
+        self.holder = Claim(f"consumer:{queue}:{slot}", str(fence), f"consumer:{queue}")
         self.recovered = store.upkeep.announce(self.holder, queue) if announced else 0
 
     def step(

@@ -8,9 +8,9 @@ import pytest
 
 from pollconsumer.core.errors import StoreRefused
 from pollconsumer.core.histogram import Histogram
-from pollconsumer.store.leases import Acquired, Group
+from pollconsumer.store.leases import Group
 from pollconsumer.store.queues import upkeep
-from pollconsumer.store.records.reservations import Holder
+from pollconsumer.store.records.reservations import Claim
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, message
 
@@ -89,7 +89,7 @@ def test_what_is_no_lease_is_neither_taken_nor_waited_for(leases: Leases, wire: 
 def test_a_queue_with_a_fence_that_is_no_number_is_refused(store: RedisStore, wire: Wire, garbage: str) -> None:
     wire.command("HSET", store.keys.queue("mail", "announced"), "consumer:other:0", garbage)
     with pytest.raises(StoreRefused, match="key of another program"):
-        store.upkeep.announce(Holder("consumer:mail:0", "7", GROUP.name), "mail")
+        store.upkeep.announce(Claim("consumer:mail:0", "7", GROUP.name), "mail")
 
 
 @pytest.mark.parametrize(
@@ -111,10 +111,10 @@ def test_a_number_of_messages_that_is_none_begins_anew(leases: Leases, wire: Wir
 
 def test_a_fence_that_is_no_number_counts_as_no_live_one(leases: Leases, wire: Wire) -> None:
     acquired = leases.acquire(GROUP, "one", "{}", "{}")
-    assert isinstance(acquired, Acquired)
+    assert isinstance(acquired, Claim)
     wire.command("SADD", control("leases"), "consumer:other:0")
     wire.command("HSET", control("lease:consumer:other:0"), "fence", "garbage")
-    assert leases.live_fences() == [acquired.holder.fence.encode()]
+    assert leases.live_fences() == [acquired.fence.encode()]
 
 
 def test_an_instant_at_which_the_mover_was_seen_that_is_none_counts_as_never(inspector: Inspector, wire: Wire) -> None:

@@ -10,9 +10,10 @@ import pytest
 from pollconsumer.core.errors import NotFound
 from pollconsumer.core.lifecycle import State
 from pollconsumer.store import server
-from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.reading import inspector as module
 from pollconsumer.store.records import rows
+from pollconsumer.store.records.reservations import Claim
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, complete_ago, die, message, park, release, retry
 from tests.store.servers import server_ms, snapshot
 
@@ -172,16 +173,16 @@ def test_the_rate_of_a_quick_queue_is_of_its_last_messages(
 # Launches and leases
 
 
-def take(leases: Leases, launch: str, group: Group) -> Acquired:
+def take(leases: Leases, launch: str, group: Group) -> Claim:
     holder = {"role": group.role, "queues": group.queues, "host": "h", "pid": 7}
     entry = {"launch_id": launch, "role": group.role, "stop_reason": None}
     acquired = leases.acquire(group, launch, json.dumps(holder), json.dumps(entry))
-    assert isinstance(acquired, Acquired)
+    assert isinstance(acquired, Claim)
     return acquired
 
 
-def entry_of(acquired: Acquired, launch: str, at: int, **fields: Any) -> str:
-    holder = acquired.holder
+def entry_of(acquired: Claim, launch: str, at: int, **fields: Any) -> str:
+    holder = acquired
     known = {"launch_id": launch, "lineage": holder.lineage, "fence": int(holder.fence), "acquired_ms": at}
     return json.dumps(known | {"ended_ms": at + 1000, "exit_code": 0, "stop_reason": "no_time_to_idle"} | fields)
 
@@ -193,7 +194,7 @@ MOVER = Group("mover", (), 1)
 def test_the_ledger_is_newest_first_with_the_gap_since_the_launch_before(leases: Leases, inspector: Inspector) -> None:
     for launch, at in (("first", 1000), ("second", 2500), ("third", 3500)):
         acquired = take(leases, launch, CONSUMER)
-        leases.release(acquired.holder, "consumer", launch, entry_of(acquired, launch, at))
+        leases.release(acquired, entry_of(acquired, launch, at))
     ledger = inspector.launches(9)
     assert [(entry["launch_id"], entry["gap_seconds"]) for entry in ledger] == [
         ("third", 0.0),
@@ -209,7 +210,7 @@ def test_the_ledger_says_how_long_a_launch_took_from_its_start_to_its_lease(
 ) -> None:
     for launch, instants in (("early", {}), ("late", {"started_ms": 1000})):
         acquired = take(leases, launch, CONSUMER)
-        leases.release(acquired.holder, "consumer", launch, entry_of(acquired, launch, 59_700, **instants))
+        leases.release(acquired, entry_of(acquired, launch, 59_700, **instants))
     assert {each["launch_id"]: each["waited_seconds"] for each in inspector.launches(9)} == {
         "early": None,
         "late": 58.7,
@@ -219,7 +220,7 @@ def test_the_ledger_says_how_long_a_launch_took_from_its_start_to_its_lease(
 def test_gaps_are_between_launches_of_one_lineage(leases: Leases, inspector: Inspector) -> None:
     for launch, at, group in (("c1", 1000, CONSUMER), ("m1", 5000, MOVER), ("c2", 9000, CONSUMER)):
         acquired = take(leases, launch, group)
-        leases.release(acquired.holder, group.role, launch, entry_of(acquired, launch, at))
+        leases.release(acquired, entry_of(acquired, launch, at))
     gaps = {entry["launch_id"]: entry["gap_seconds"] for entry in inspector.launches(9)}
     assert gaps == {"c1": None, "m1": None, "c2": 7.0}
 
@@ -228,12 +229,12 @@ def test_a_launch_that_neither_ended_nor_holds_its_lease_has_died(
     leases: Leases, inspector: Inspector, wire: Wire
 ) -> None:
     gone = take(leases, "gone", CONSUMER)
-    leases.renew(gone.holder, "consumer", "gone", "{}", entry_of(gone, "gone", 1, stop_reason=None, exit_code=None))
+    leases.renew(gone, entry_of(gone, "gone", 1, stop_reason=None, exit_code=None))
     wire.command("DEL", "{tests}:lease:consumer:mail:0")
     live = take(leases, "live", CONSUMER)
     description = json.dumps({"role": "consumer", "queues": ["mail"], "host": "h", "pid": 7})
     entry = entry_of(live, "live", 2, stop_reason=None, exit_code=None)
-    leases.renew(live.holder, "consumer", "live", description, entry)
+    leases.renew(live._replace(description=description), entry)
     ended = {entry["launch_id"]: (entry["stop_reason"], entry["exit_code"]) for entry in inspector.launches(9)}
     assert ended == {"live": (None, None), "gone": ("died", -1)}
 
@@ -244,7 +245,7 @@ def test_the_ledger_remembers_a_bounded_number_of_launches(
     monkeypatch.setattr("pollconsumer.store.leases.LAUNCHES_KEPT", 3)
     for n in range(5):
         acquired = take(leases, f"l{n}", CONSUMER)
-        leases.release(acquired.holder, "consumer", f"l{n}", entry_of(acquired, f"l{n}", n))
+        leases.release(acquired, entry_of(acquired, f"l{n}", n))
     assert [entry["launch_id"] for entry in inspector.launches(9)] == ["l4", "l3", "l2"]
     assert wire.command("HLEN", "{tests}:ledger") == 3
 
@@ -259,13 +260,13 @@ def test_a_lease_is_shown_with_its_holder(leases: Leases, inspector: Inspector) 
             "holder": "one",
             "host": "h",
             "pid": 7,
-            "fence": int(acquired.holder.fence),
+            "fence": int(acquired.fence),
             "since_ms": acquired.at,
             "lineage": "consumer:mail:0",
             "working_on": [],
         }
     ]
-    leases.release(acquired.holder, "consumer", "one", "{}")
+    leases.release(acquired, "{}")
     assert inspector.leases() == []
 
 
@@ -273,7 +274,7 @@ def test_how_long_ago_a_mover_was_seen(leases: Leases, inspector: Inspector, wir
     assert inspector.overview().mover_seen_seconds_ago is None
     acquired = take(leases, "one", MOVER)
     assert inspector.overview().mover_seen_seconds_ago == 0
-    leases.release(acquired.holder, "mover", "one", entry_of(acquired, "one", 1))
+    leases.release(acquired, entry_of(acquired, "one", 1))
     wire.command("HSET", "{tests}:seen", "mover", server_ms(wire) - HOUR)
     ago = inspector.overview().mover_seen_seconds_ago
     assert ago is not None

@@ -18,11 +18,12 @@ from pollconsumer.core.messages.message_options import Options, decoded
 from pollconsumer.core.messages.packed_message import FIRST
 from pollconsumer.core.messages.payloads import digest_of
 from pollconsumer.moving.store_closer import StoreCloser
-from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.outbox_entry import pack
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reports import read_progress
+from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.records.steps import Settlement
 from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from tests.conftest import NAMESPACE
@@ -109,7 +110,7 @@ def test_what_it_adds_stays_and_neither_ends_nor_holds_up_anything(
     added: Callable[[], bool],
 ) -> None:
     group = Group("consumer", (QUEUE,), 1)
-    assert isinstance(leases.acquire(group, "launch", "{}", "{}"), Acquired)
+    assert isinstance(leases.acquire(group, "launch", "{}", "{}"), Claim)
     store.enqueue([message("plain"), message("keyed", key="k", concurrency="c"), message("later", delay=HOUR)])
     launch, conflicts = Launch(store), list[str]()
     handled = list[str]()

@@ -9,13 +9,13 @@ import pytest
 
 from pollconsumer.core.errors import StoreRefused
 from pollconsumer.core.histogram import GENERATION, LAST, Histogram
-from pollconsumer.store.leases import TTL, Acquired, Group, Leases, LeasesOfOthers, TurnedAway
+from pollconsumer.store.leases import TTL, Group, Leases, LeasesOfOthers, TurnedAway
+from pollconsumer.store.records.reservations import Claim
 from tests.conftest import NAMESPACE
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
     from pollconsumer.store.client.wire import Wire
-    from pollconsumer.store.records.reservations import Holder
     from tests.store.servers import Server
 
 GROUP = Group("consumer", ("mail",), 1)
@@ -25,30 +25,30 @@ FENCES = f"{{{NAMESPACE}}}:fences"
 
 def acquire(
     leases: Leases, launch: str, group: Group = GROUP, *, dead: tuple[str, ...] = ()
-) -> Acquired | LeasesOfOthers | TurnedAway:
+) -> Claim | LeasesOfOthers | TurnedAway:
     return leases.acquire(group, launch, "{}", "{}", dead=dead)
 
 
-def take(leases: Leases, launch: str, group: Group = GROUP) -> Holder:
+def take(leases: Leases, launch: str, group: Group = GROUP) -> Claim:
     acquired = acquire(leases, launch, group)
-    assert isinstance(acquired, Acquired)
-    return acquired.holder
+    assert isinstance(acquired, Claim)
+    return acquired
 
 
-def renew(leases: Leases, holder: Holder, launch: str = "one") -> bool | None:
-    return leases.renew(holder, "consumer", launch, "{}", "{}")
+def renew(leases: Leases, holder: Claim) -> bool | None:
+    return leases.renew(holder, "{}")
 
 
-def give_back(leases: Leases, holder: Holder, launch: str = "one") -> bool:
-    return leases.release(holder, "consumer", launch, "{}")
+def give_back(leases: Leases, holder: Claim) -> bool:
+    return leases.release(holder, "{}")
 
 
-def lapse(wire: Wire, holder: Holder) -> None:
+def lapse(wire: Wire, holder: Claim) -> None:
     """What the server does when a lease is not renewed in time."""
     wire.command("DEL", key(holder))
 
 
-def key(holder: Holder) -> str:
+def key(holder: Claim) -> str:
     return f"{{{NAMESPACE}}}:lease:{holder.lineage}"
 
 
@@ -62,10 +62,10 @@ def baton(group: Group = GROUP) -> str:
 def test_a_free_lease_is_taken_with_a_fence_not_below_the_clock_of_the_server(leases: Leases, wire: Wire) -> None:
     before = server_ms(wire)
     acquired = acquire(leases, "one")
-    assert isinstance(acquired, Acquired)
+    assert isinstance(acquired, Claim)
     assert before <= acquired.at <= server_ms(wire)
-    assert int(acquired.holder.fence) >= before
-    assert (acquired.holder.lineage, acquired.holder.group, acquired.slot) == ("consumer:mail:0", "consumer:mail", 0)
+    assert int(acquired.fence) >= before
+    assert (acquired.lineage, acquired.group, acquired.slot) == ("consumer:mail:0", "consumer:mail", 0)
 
 
 def test_a_lease_expires_unless_it_is_renewed(leases: Leases, wire: Wire) -> None:
@@ -77,10 +77,10 @@ def test_a_lease_expires_unless_it_is_renewed(leases: Leases, wire: Wire) -> Non
 
 def test_the_same_launch_asking_again_is_given_the_same_fence(leases: Leases, wire: Wire) -> None:
     first = acquire(leases, "one")
-    assert isinstance(first, Acquired)
+    assert isinstance(first, Claim)
     before = snapshot(wire)
     again = acquire(leases, "one")
-    assert isinstance(again, Acquired)
+    assert isinstance(again, Claim)
     assert again[:3] == first[:3]
     assert snapshot(wire) == before
 
@@ -90,7 +90,7 @@ def test_every_acquisition_takes_a_higher_fence(leases: Leases) -> None:
     for n in range(20):
         holder = take(leases, f"launch-{n}")
         taken.append(int(holder.fence))
-        give_back(leases, holder, f"launch-{n}")
+        give_back(leases, holder)
     assert taken == sorted(set(taken))
 
 
@@ -123,12 +123,12 @@ def test_a_launch_that_does_not_wait_claims_nothing(leases: Leases, wire: Wire) 
     assert isinstance(acquire(leases, "three"), LeasesOfOthers)
     assert isinstance(leases.acquire(GROUP, "two", "{}", "{}", waits=False), LeasesOfOthers)
     give_back(leases, holder)
-    assert isinstance(leases.acquire(GROUP, "two", "{}", "{}", waits=False), Acquired)
+    assert isinstance(leases.acquire(GROUP, "two", "{}", "{}", waits=False), Claim)
 
 
 def test_a_launch_that_does_not_wait_takes_the_one_slot_that_is_free(leases: Leases) -> None:
     take(leases, "one", TWO_SLOTS)
-    assert isinstance(leases.acquire(TWO_SLOTS, "two", "{}", "{}", waits=False), Acquired)
+    assert isinstance(leases.acquire(TWO_SLOTS, "two", "{}", "{}", waits=False), Claim)
     assert isinstance(leases.acquire(TWO_SLOTS, "three", "{}", "{}", waits=False), LeasesOfOthers)
 
 
@@ -187,7 +187,7 @@ def test_releasing_leaves_one_signal_for_the_successor(leases: Leases, wire: Wir
     assert wire.command("LLEN", baton()) == 1
     leases.wait(GROUP, 30)
     assert wire.command("LLEN", baton()) == 0
-    assert isinstance(acquire(leases, "two"), Acquired)
+    assert isinstance(acquire(leases, "two"), Claim)
 
 
 def test_a_signal_left_over_does_not_wake_the_successor_of_the_next_holder(leases: Leases, wire: Wire) -> None:
@@ -222,8 +222,8 @@ def test_a_holder_that_shows_no_sign_of_life_is_taken_over(leases: Leases) -> No
     held = acquire(leases, "two")
     assert isinstance(held, LeasesOfOthers)
     taken = acquire(leases, "two", dead=held.signs)
-    assert isinstance(taken, Acquired)
-    assert int(taken.holder.fence) > int(first.fence)
+    assert isinstance(taken, Claim)
+    assert int(taken.fence) > int(first.fence)
     assert not renew(leases, first)
 
 
@@ -297,7 +297,7 @@ def test_a_lease_is_broken_only_under_the_fence_that_was_seen(leases: Leases, wi
     before = snapshot(wire)
     assert not leases.break_(first.lineage, first.fence)
     assert snapshot(wire) == before
-    assert renew(leases, second, "two")
+    assert renew(leases, second)
 
 
 def test_releasing_what_another_holds_by_now_takes_nothing_from_it(leases: Leases, wire: Wire) -> None:
@@ -306,7 +306,7 @@ def test_releasing_what_another_holds_by_now_takes_nothing_from_it(leases: Lease
     second = take(leases, "two")
     assert not give_back(leases, first)
     assert wire.command("LLEN", baton()) == 0
-    assert renew(leases, second, "two")
+    assert renew(leases, second)
 
 
 def test_releasing_what_another_holds_by_now_leaves_it_its_right_to_revive(leases: Leases, wire: Wire) -> None:
@@ -315,7 +315,7 @@ def test_releasing_what_another_holds_by_now_leaves_it_its_right_to_revive(lease
     second = take(leases, "two")
     assert not give_back(leases, first)
     lapse(wire, second)
-    assert renew(leases, second, "two")
+    assert renew(leases, second)
 
 
 def test_releasing_twice_is_harmless(leases: Leases) -> None:
@@ -339,7 +339,7 @@ def test_the_successor_takes_whichever_slot_is_given_back(leases: Leases) -> Non
     take(leases, "one", TWO_SLOTS)
     second = take(leases, "two", TWO_SLOTS)
     acquire(leases, "three", TWO_SLOTS)
-    give_back(leases, second, "two")
+    give_back(leases, second)
     assert take(leases, "three", TWO_SLOTS).lineage == second.lineage
 
 
@@ -474,9 +474,9 @@ def test_the_ledger_keeps_launches_of_two_days_and_so_many_at_least_and_at_most(
     def kept_after(launch: str, started: int | None) -> list[str]:
         text = "{}" if started is None else f'{{"started_ms": {started}}}'
         acquired = leases.acquire(GROUP, launch, "{}", text)
-        assert isinstance(acquired, Acquired)
+        assert isinstance(acquired, Claim)
         wire.command("HSET", ledger, f"skipped:{launch}", 1)
-        leases.release(acquired.holder, "consumer", launch, text)
+        leases.release(acquired, text)
         kept = [each.decode() for each in wire.command("LRANGE", launches, 0, -1)]
         fields = {each.decode() for each in wire.command("HKEYS", ledger)}
         assert fields == {*kept, *(f"skipped:{each}" for each in kept)}

@@ -14,8 +14,9 @@ from pollconsumer.moving.store_export import export
 from pollconsumer.moving.store_import import Import
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.keyspace import QUEUE_KEYS
-from pollconsumer.store.leases import Acquired, Group, Leases, TurnedAway
+from pollconsumer.store.leases import Group, Leases, TurnedAway
 from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.safety.suitability import Suitability
 from tests.conftest import NAMESPACE, empty_server
 from tests.interface.keyspace_page import BY_GROUP, CONTROL_KEYS
@@ -69,7 +70,7 @@ def everything(store: RedisStore) -> RedisStore:
         if kept.type == "zset":
             values = [part for n, value in enumerate(values) for part in (n / 3 - 1e300 * (n % 2), value)]
         wire.command(WRITE[kept.type], key(QUEUE, word), *(values[:1] if kept.type == "string" else values))
-    assert isinstance(Leases(wire, NAMESPACE).acquire(GROUP, "one", "{}", "{}"), Acquired)
+    assert isinstance(Leases(wire, NAMESPACE).acquire(GROUP, "one", "{}", "{}"), Claim)
     wire.command("DEL", f"{store.keys.control('lease:consumer:mail:0')}")
     ours = {name: CONTROL_KEYS[name.partition(":")[0]] for name in LASTING}
     for name, (kind, _) in ours.items():
@@ -169,8 +170,8 @@ def test_fences_go_on_above_those_that_were_given_before_the_move(
     target = elsewhere()
     imported(target, lines)
     acquired = Leases(target, NAMESPACE).acquire(GROUP, "two", "{}", "{}")
-    assert isinstance(acquired, Acquired)
-    assert int(acquired.holder.fence) > ahead
+    assert isinstance(acquired, Claim)
+    assert int(acquired.fence) > ahead
 
 
 def test_keys_that_expire_still_do(store: RedisStore, elsewhere: Callable[[], Wire]) -> None:
@@ -197,7 +198,7 @@ def call_each(store: RedisStore, person: Interventions, launch: Launch) -> list[
         lambda: person.cancel(QUEUE, "a"),
         lambda: person.redrive(QUEUE, ["a"]),
         lambda: leases.acquire(GROUP, "two", "{}", "{}"),
-        lambda: leases.renew(launch.holder, "consumer", "one", "{}", "{}"),
+        lambda: leases.renew(launch.holder, "{}"),
         lambda: store.upkeep.trim(QUEUE),
         lambda: store.upkeep.repair(QUEUE),
     ]
@@ -240,7 +241,7 @@ def test_whoever_connects_to_a_closed_store_is_told_so_whether_it_is_known_to_th
 
 def test_a_store_closes_once_no_lease_is_held_and_gives_none_until_then(store: RedisStore, leases: Leases) -> None:
     acquired = leases.acquire(GROUP, "one", "{}", "{}")
-    assert isinstance(acquired, Acquired)
+    assert isinstance(acquired, Claim)
     looks = []
 
     def release(held: list[str]) -> None:
@@ -248,7 +249,7 @@ def test_a_store_closes_once_no_lease_is_held_and_gives_none_until_then(store: R
         assert leases.acquire(GROUP, "two", "{}", "{}") == TurnedAway(())
         store.enqueue([message(f"m{len(looks)}")])
         if len(looks) == 2:
-            leases.release(acquired.holder, "consumer", "one", "{}")
+            leases.release(acquired, "{}")
 
     StoreCloser(store.wire, NAMESPACE).close("e1", release)
     assert looks == [["consumer:mail:0"]] * 2
@@ -270,11 +271,11 @@ def test_an_export_that_waits_while_another_one_closes_the_store_continues_with_
     store: RedisStore, leases: Leases
 ) -> None:
     acquired = leases.acquire(GROUP, "one", "{}", "{}")
-    assert isinstance(acquired, Acquired)
+    assert isinstance(acquired, Claim)
     others = []
 
     def release(_: list[str]) -> None:
-        leases.release(acquired.holder, "consumer", "one", "{}")
+        leases.release(acquired, "{}")
         others.append(StoreCloser(store.wire, NAMESPACE).close("e1", release))
 
     assert [StoreCloser(store.wire, NAMESPACE).close("e2", release)] == others

@@ -15,7 +15,7 @@ from pollconsumer.core.news.events import Event, RecurrenceTaken
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.records.occurrences import id_of, occurrence_of
-from pollconsumer.store.records.reservations import Holder
+from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.recurrences.recurrence_reader import PAGE, readable
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, UNATTENDED, AllRecurrences, Launch, Looking, die, finish, retry
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.recurrences.recurrence_interventions import Occurred
 
-MOVER = Holder("mover::0", "5", "mover:")
+MOVER = Claim("mover::0", "5", "mover:")
 NAME = "check:42"
 CHECK = Recurrence(NAME, "handler", every=3600, queue=QUEUE, payload={"url": "a"}, at_run_time=True)
 NIGHTLY = replace(CHECK, every=None, cron="30 2 * * *", timezone="Europe/Paris")

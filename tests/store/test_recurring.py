@@ -25,13 +25,13 @@ from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.occurrences import id_of
-from pollconsumer.store.records.reservations import Holder
+from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.recurrences.launch_recurrences import MAX_PAGE_RECURRENCES
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, AllRecurrences, Launch, Looking, unattended
 from tests.store.servers import server_ms, snapshot
 
-MOVER = Holder("mover::0", "5", "mover:")
+MOVER = Claim("mover::0", "5", "mover:")
 HOURLY = Recurrence("x", "handler", every=3600.0, queue=QUEUE)
 CHANGED = replace(HOURLY, every=7200.0, payload={"version": 2})
 ELSEWHERE = replace(HOURLY, queue="elsewhere")

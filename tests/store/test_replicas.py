@@ -19,12 +19,13 @@ from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.strict import Strict
 from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.batches import Batches
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.queues.signal_sender import SignalSender
 from pollconsumer.store.reading.batch_reader import BatchReader
+from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
 from pollconsumer.store.safety.strict_producer import StrictProducer
 from pollconsumer.store.scripts import Scripts
@@ -203,10 +204,10 @@ def test_a_lease_is_not_taken_before_the_replica_knows_of_its_fence(pair: Pair) 
     with pair.replica_stopped(), pytest.raises(StoreUnreachable, match="only 0 of 1 replicas"):
         leases.acquire(*taking)
     taken = leases.acquire(*taking)
-    assert isinstance(taken, Acquired)
-    assert leases.renew(taken.holder, "consumer", "launch", "{}", "{}")
+    assert isinstance(taken, Claim)
+    assert leases.renew(taken, "{}")
     replica = pair.wire(pair.url("replica"), greeted=False)
-    assert replica.command("HGET", f"{{{NAMESPACE}}}:fences", "last") == taken.holder.fence.encode()
+    assert replica.command("HGET", f"{{{NAMESPACE}}}:fences", "last") == taken.fence.encode()
 
 
 def test_without_a_replica_a_launch_waits_for_none_unless_told(pair: Pair) -> None:

@@ -10,11 +10,12 @@ import pytest
 from pollconsumer.core.errors import WentBack
 from pollconsumer.core.messages.alike import Alike
 from pollconsumer.runtime.new_messages import new_id
-from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.limits import Kept, Retention
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.safety import rollback
 from pollconsumer.store.safety.rollback import Rollback
 from pollconsumer.store.safety.suitability import Suitability
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pollconsumer.store.client.wire import Wire
-    from pollconsumer.store.records.reservations import Holder
     from tests.store.servers import Server
 
 FENCES = f"{{{NAMESPACE}}}:fences"
@@ -83,14 +83,14 @@ def going_back(valkey: Server) -> Callable[[], Callable[[], None]]:
     return keep
 
 
-def take(leases: Leases, launch: str = "one") -> Holder:
+def take(leases: Leases, launch: str = "one") -> Claim:
     acquired = leases.acquire(GROUP, launch, "{}", "{}")
-    assert isinstance(acquired, Acquired)
-    return acquired.holder
+    assert isinstance(acquired, Claim)
+    return acquired
 
 
-def renew(leases: Leases, holder: Holder) -> bool | None:
-    return leases.renew(holder, "consumer", "one", "{}", "{}")
+def renew(leases: Leases, holder: Claim) -> bool | None:
+    return leases.renew(holder, "{}")
 
 
 # The mark
@@ -107,7 +107,7 @@ def test_the_mark_rises_with_each_acquisition_renewal_and_release(valkey: Server
     marks = [mark()]
     renew(leases, holder)
     marks.append(mark())
-    leases.release(holder, "consumer", "one", "{}")
+    leases.release(holder, "{}")
     marks.append(mark())
     marks.append(int(take(leases, "two").fence))
     assert before <= marks[0]

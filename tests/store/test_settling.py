@@ -16,6 +16,7 @@ from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.records import rows
+from pollconsumer.store.records.reservations import Reservation
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, message, names, park, release, retry
 from tests.store.servers import server_ms, snapshot
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from pollconsumer.store.queues.interventions import Interventions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
-    from pollconsumer.store.records.reservations import Reservation
     from pollconsumer.store.records.steps import Settlement
 
 OUTCOMES = [retry, die, release, park]
@@ -498,11 +498,11 @@ def test_the_call_by_which_a_holder_got_its_lease_is_dropped_when_it_announces_i
 
 
 def test_a_step_goes_through_several_queues_in_one_round_trip(store: RedisStore) -> None:
-    from pollconsumer.store.records.reservations import Holder
+    from pollconsumer.store.records.reservations import Claim
     from pollconsumer.store.records.steps import Share
 
     store.enqueue([message("a", queue="one"), message("b", queue="two")])
-    holder = Holder("consumer:one,two:0", "1", "consumer:one,two")
+    holder = Claim("consumer:one,two:0", "1", "consumer:one,two")
     for queue in ("one", "two"):
         store.upkeep.announce(holder, queue)
     stepped = store.step(holder, [Share("one", 5), Share("two", 5)], lasts_ms=HOUR, now=lambda: 0.0)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.totals import LAST_BUCKET, SKIPPED, SKIPPED_AT, Spans
 from pollconsumer.store.records import rows
+from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.records.steps import Share
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, chosen, die, expire, message, park, release, retry
@@ -19,7 +20,6 @@ from tests.store.acting import QUEUE, Launch, chosen, die, expire, message, park
 if TYPE_CHECKING:
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
-    from pollconsumer.store.records.reservations import Holder
 
 GROUP = Group("consumer", ("mail",), 1)
 
@@ -219,17 +219,17 @@ def entry(reason: str | None, **fields: Any) -> str:
     return json.dumps({"launch_id": "a", "stop_reason": reason} | fields)
 
 
-def take(leases: Leases, launch: str = "a") -> Holder:
+def take(leases: Leases, launch: str = "a") -> Claim:
     acquired = leases.acquire(GROUP, launch, "{}", entry(None))
-    assert isinstance(acquired, Acquired)
-    return acquired.holder
+    assert isinstance(acquired, Claim)
+    return acquired
 
 
 def test_a_launch_is_counted_once_by_its_role_and_stop_reason(leases: Leases, inspector: Inspector) -> None:
     for launch, reason in (("a", "empty"), ("b", "empty"), ("c", "memory")):
         holder = take(leases, launch)
         for exit_seconds in (None, 0.2):  # at its end, and at its exit
-            leases.release(holder, "consumer", launch, entry(reason, exit_seconds=exit_seconds))
+            leases.release(holder, entry(reason, exit_seconds=exit_seconds))
     assert inspector.totals().launches == {("consumer", "empty"): 2, ("consumer", "memory"): 1}
 
 
@@ -237,5 +237,5 @@ def test_a_launch_whose_lease_another_has_is_counted_too(leases: Leases, inspect
     holder = take(leases)
     leases.break_(holder.lineage, holder.fence)
     take(leases, "b")
-    leases.release(holder, "consumer", "a", entry("lease_lost", run_id='"stop_reason": "empty"'))
+    leases.release(holder, entry("lease_lost", run_id='"stop_reason": "empty"'))
     assert inspector.totals().launches == {("consumer", "lease_lost"): 1}

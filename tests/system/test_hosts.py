@@ -14,7 +14,8 @@ import pytest
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.leases import Acquired, Group, Leases, LeasesOfOthers
+from pollconsumer.store.leases import Group, Leases, LeasesOfOthers
+from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.server import info_fields
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def test_one_crontab_on_ten_hosts_costs_those_that_have_nothing_to_do_a_few_roun
     """One works and one waits for its turn; eight leave."""
     group = Group("consumer", ("default",), 1)
     leases = Leases(wire, NAMESPACE)
-    assert isinstance(leases.acquire(group, "works", "{}", "{}"), Acquired)
+    assert isinstance(leases.acquire(group, "works", "{}", "{}"), Claim)
     costs = []
     for _ in range(8):
         assert isinstance(leases.acquire(group, "waits", "{}", "{}"), LeasesOfOthers)

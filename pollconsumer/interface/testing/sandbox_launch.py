@@ -22,9 +22,9 @@ from pollconsumer.runtime.launch.launch_end import LaunchEnd
 from pollconsumer.runtime.launch.launch_run import Work
 from pollconsumer.runtime.launch.shared_memory.launch_progress import Identity, LaunchProgress
 from pollconsumer.runtime.launch.shared_memory.stops import Stops
-from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.records.reservations import Reservation
+from pollconsumer.store.records.reservations import Claim, Reservation
 
 FORESEEN = (Asleep, Fatal, RetryIn, Yield)
 ENDS_A_HANDLER = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError, Asleep)
@@ -49,8 +49,8 @@ class SandboxLaunch:
         self._identity = Identity(secrets.token_hex(8), group.role, group.queues, "testing", 0)
         self.id = self._identity.launch
         acquired = self.leases.acquire(group, self._identity.launch, self._identity.description(), self._entry())
-        assert isinstance(acquired, Acquired), "one launch at a time"
-        self.holder, self.attendance = acquired.holder, Attendance(acquired.at, clock())
+        assert isinstance(acquired, Claim), "one launch at a time"
+        self.holder, self.attendance = acquired, Attendance(acquired.at, clock())
 
     def chance(self) -> float:
         return 0.0
@@ -74,11 +74,9 @@ class SandboxLaunch:
         try:
             reason = work(self)
         finally:
-            role, launch = self._identity.role, self._identity.launch
-            self.leases.release(self.holder, role, launch, self._entry())
-            self.emit(
-                LaunchEnded(role, reason, self.clock() - self.window.start, *self.progress.counts().of_messages())
-            )
+            self.leases.release(self.holder, self._entry())
+            ran, counts = self.clock() - self.window.start, self.progress.counts().of_messages()
+            self.emit(LaunchEnded(self.holder.role, reason, ran, *counts))
             self.store.wire.close()
         return reason
 

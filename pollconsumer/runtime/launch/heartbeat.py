@@ -26,9 +26,9 @@ from pollconsumer.runtime.system.signals import SIGNALS
 from pollconsumer.store.client.own_descriptors import Opened
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS
 from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.leases import TRUSTED_FOR, Acquired, Leases
+from pollconsumer.store.leases import TRUSTED_FOR, Leases
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.records.reservations import Holder
+from pollconsumer.store.records.reservations import Claim
 
 STILL_RUNNING_EVERY = 60.0
 """Seconds. Azure kills a WebJob that neither prints nor computes for WEBJOBS_IDLE_TIMEOUT, 120 s by default."""
@@ -80,8 +80,7 @@ class ForkedHeartbeat:
 
     def hold(self, tenure: Tenure) -> None:
         self._progress.trust_until(tenure.asked + TRUSTED_FOR)
-        identity, acquired, *times = tenure
-        order = json.dumps([identity, acquired.holder, acquired.slot, acquired.at, *times])
+        order = json.dumps(tenure)
         try:
             if not self._inlet.is_open():  # a module closed it; the heartbeat has it open, too
                 self._inlet = Opened.now(os.open(f"/proc/{self.pid}/fd/{self._outlet}", os.O_WRONLY))
@@ -136,10 +135,10 @@ def _beat(
     if order:
         from pollconsumer.runtime.launch.stop_listener import Parent, StopListener  # the launch does not wait for it
 
-        identity, holder, slot, at, *times = json.loads(order)
-        tenure = Tenure(Identity(*identity), Acquired(Holder(*holder), slot, at), *times)
+        identity, held, *times = json.loads(order)
+        tenure = Tenure(Identity(*identity), Claim(*held), *times)
         leases, store, wire = open_store()
-        fence, queues = tenure.acquired.holder.fence, tenure.identity.queues
+        fence, queues = tenure.held.fence, tenure.identity.queues
         listening = StopListener(parent, progress, wire, store.keys, fence, queues, tell)
         keep(Parent(parent, ends, listening), progress, leases, tenure, SYSTEM_CLOCKS, tell)
         _pass_on()

@@ -13,7 +13,7 @@ from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProg
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.records.reservations import Holder
+from pollconsumer.store.records.reservations import Claim
 
 STEP_MS = 1000
 """Milliseconds by which the server's clock may differ from the monotonic clock without having been set: clocks are
@@ -76,7 +76,7 @@ class Launch(Protocol):
     waited: bool
     """Whether another launch held the lease when this one came for it, or the store was away for long."""
     progress: LaunchProgress
-    holder: Holder
+    holder: Claim
     attendance: Attendance
     leases: Leases
     store: RedisStore

@@ -36,9 +36,10 @@ from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import RESTORE
 from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.leases import TTL, Acquired, Group, Leases, LeasesOfOthers, TurnedAway
+from pollconsumer.store.leases import TTL, Group, Leases, LeasesOfOthers, TurnedAway
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.queues.server_clock import ServerClock
+from pollconsumer.store.records.reservations import Claim
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.pings.pinger import Pinger
@@ -153,7 +154,7 @@ class _Claimant:
             answer = self._leases.acquire(
                 group, self._frame.id, identity.description(), entry, dead=dead, waits=not self._frame.plan.if_free
             )
-            if isinstance(answer, Acquired):
+            if isinstance(answer, Claim):
                 several = wire.repeated or wire.scripts.loads != loads
                 return self._held(answer, asked, asked_at, -inf if several else asked_at)
             came, self._waited = not self._waited, True
@@ -200,14 +201,14 @@ class _Claimant:
         held = working_leases_of(self._store.wire, self._store.keys)
         return any(each["working_on"] for each in held if each["lineage"].rpartition(":")[0] == self._group.name)
 
-    def _held(self, acquired: Acquired, asked: float, asked_at: float, shown_from: float) -> HeldLaunch:
+    def _held(self, acquired: Claim, asked: float, asked_at: float, shown_from: float) -> HeldLaunch:
         """The launch with the lease that was ``acquired``. ``asked``: when the launch asked for it, on the boot clock;
         ``asked_at``: the same on the monotonic clock; ``shown_from``: the earliest instant, on the monotonic clock, at
         which the server's clock can have shown what it answered."""
         frame, host, group = self._frame, self._host, self._group
         now, boot_now = host.monotonic(), host.boot_time()
         began = ServerClock().shown_at(group.name, acquired.at, shown_from, now)
-        past = past_launches(acquired.recent, group.name, own=frame.id)
+        past = past_launches(self._leases.recent, group.name, own=frame.id)
         rule = frame.plan.launcher.rule
         # A launch of another slot, maybe elsewhere, tells nothing about a tick.
         if frame.plan.observes and group.slots == 1:
@@ -240,7 +241,7 @@ class HeldLaunch:
     ) -> None:
         self.plan, self.window, self.progress, self.emit = frame.plan, frame.window, frame.progress, frame.emit
         self.end = frame.end
-        self.store, self.leases, self.holder = store, leases, tenure.acquired.holder
+        self.store, self.leases, self.holder = store, leases, tenure.held
         self.attendance, self.id = attendance, tenure.identity.launch
         self.clock, self.chance = frame.host.monotonic, frame.host.chance
         self.interrupted = frame.interruption.__bool__  # asked before each message: without a call between
@@ -301,7 +302,7 @@ class HeldLaunch:
         tenure, ended = self._tenure, self._clocks.boot_time()
         self.progress.end(reason, code)
         with suppress(StoreUnreachable):  # the lease then lapses by itself
-            tenure.release(self.leases, tenure.entry(self.progress, ended))
+            self.leases.release(tenure.held, tenure.entry(self.progress, ended))
             self.released = True
             self._frame.opener.note(self.store.wire)
             self._clocks.at_exit(partial(self._note_exit, ended))
@@ -316,7 +317,7 @@ class HeldLaunch:
         """Add to the ledger how long it took from the end to the exit, which is now."""
         leaving = self._clocks.boot_time() - ended
         # The lease is released already.
-        self._tenure.release(self.leases, self._tenure.entry(self.progress, ended, leaving))
+        self.leases.release(self.holder, self._tenure.entry(self.progress, ended, leaving))
 
 
 def _asking(

@@ -20,9 +20,9 @@ from pollconsumer.runtime.launch.shared_memory.launch_progress import (
 )
 from pollconsumer.runtime.launch.sightings import LOOK_EVERY, Sighting, Sightings
 from pollconsumer.store.client.patience import Clocks
-from pollconsumer.store.leases import RENEW_EVERY, TRUSTED_FOR, Acquired, Leases
+from pollconsumer.store.leases import RENEW_EVERY, TRUSTED_FOR, Leases
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.records.reservations import DeadLetter
+from pollconsumer.store.records.reservations import Claim, DeadLetter
 from pollconsumer.store.safety.rollback import went_back
 
 Tell = Callable[[str], None]
@@ -57,7 +57,7 @@ class Tenure(NamedTuple):
     launch's end."""
 
     identity: Identity
-    acquired: Acquired
+    held: Claim
     waited: float
     asked: float
     since: float
@@ -75,22 +75,18 @@ class Tenure(NamedTuple):
     ) -> str:
         """The ledger's entry as of ``now``, on the boot clock. ``leaving``: see `Identity.entry`. ``in_hand``: messages
         that take long. ``beyond``: the launch's window is over."""
-        acquired, held = self.acquired, self.since
+        held, since = self.held, self.since
 
         def at(instant: float) -> int:
-            return acquired.at + int((instant - held) * 1000)
+            return held.at + int((instant - since) * 1000)
 
-        shown = [(handler, queue, name, at(since), at(until)) for handler, queue, name, since, until in in_hand]
-        return self.identity.entry(acquired, self.waited, now - held, progress, leaving, shown, beyond=beyond)
-
-    def release(self, leases: Leases, entry: str) -> None:
-        """Release the lease, if it is still held, and write the last entry."""
-        leases.release(self.acquired.holder, self.identity.role, self.identity.launch, entry)
+        shown = [(handler, queue, name, at(began), at(until)) for handler, queue, name, began, until in in_hand]
+        return self.identity.entry(held, self.waited, now - since, progress, leaving, shown, beyond=beyond)
 
 
 def keep(launch: Watched, progress: LaunchProgress, leases: Leases, tenure: Tenure, clocks: Clocks, tell: Tell) -> None:
     """Renew until the launch has ended, which may be a while after it has lost its lease."""
-    identity, holder, pause, lost = tenure.identity, tenure.acquired.holder, 0.0, False
+    identity, pause, lost = tenure.identity, 0.0, False
     sightings = Sightings(progress.flight, tenure.stop_before)
     end = LaunchEnd(progress.flight, tenure.stop_before, tenure.grace)
     while not _ends_within(launch, pause, sightings, end, clocks):
@@ -101,7 +97,7 @@ def keep(launch: Watched, progress: LaunchProgress, leases: Leases, tenure: Tenu
             continue
         entry = tenure.entry(progress, asked, in_hand=sightings.standing, beyond=sightings.beyond)
         with suppress(PollConsumerError):
-            held = leases.renew(holder, identity.role, identity.launch, identity.description(), entry)
+            held = leases.renew(tenure.held, entry)
             if leases.rollback is not None and held is not None:
                 tell(f"warning: {went_back(*leases.rollback)}")
                 lost = leases.refuse_rollback
@@ -156,7 +152,7 @@ def give_back(
     while clocks.monotonic() < until:
         try:
             _give_up(progress.flight, store, tenure, tell, resisted)
-            tenure.release(leases, entry)
+            leases.release(tenure.held, entry)
             return
         except StoreUnreachable:
             leave_output()
@@ -188,5 +184,4 @@ def _give_up(
         # Another launch recovers the queue, or this one had skipped it or not announced itself there yet.
         with suppress(LeaseLost, StoreRefused):
             known = {name: why for (of, name), why in resisted.items() if of == queue}
-            holder = tenure.acquired.holder
-            store.give_up(holder, queue, in_hand, ended, spent, begun, on_dead_letter=print_death, known=known)
+            store.give_up(tenure.held, queue, in_hand, ended, spent, begun, on_dead_letter=print_death, known=known)

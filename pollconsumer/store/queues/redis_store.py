@@ -21,8 +21,8 @@ from pollconsumer.store.queues.upkeep import Upkeep
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.occurrences import PreviousOccurrence, read_previous
 from pollconsumer.store.records.reservations import (
+    Claim,
     DeadLetter,
-    Holder,
     Reservation,
     dead_letters_of,
     reservation_of,
@@ -47,12 +47,12 @@ class RedisStore:
         self.producer = Producer(wire, namespace, clocks)
         self.keys, self.upkeep = self.producer.keys, Upkeep(self.producer)
         self._server_clock = ServerClock()
-        self._beginnings: dict[tuple[str, Holder], tuple[Any, ...]] = {}
+        self._beginnings: dict[tuple[str, Claim], tuple[Any, ...]] = {}
         """The command that begins messages, without its arguments, by queue and holder."""
 
     def give_up(
         self,
-        holder: Holder,
+        holder: Claim,
         queue: str,
         in_hand: Iterable[bytes],
         ended: Sequence[bytes] = (),
@@ -74,7 +74,7 @@ class RedisStore:
 
     def step(
         self,
-        holder: Holder,
+        holder: Claim,
         shares: Sequence[Share],
         *,
         lasts_ms: int,
@@ -152,7 +152,7 @@ class RedisStore:
         if ids:
             stepped.reserved += reservations_of(queue, ids, records, changes, at, shown_at)
 
-    def _promotion_of(self, holder: Holder, queue: str, most: int) -> tuple[Any, ...]:
+    def _promotion_of(self, holder: Claim, queue: str, most: int) -> tuple[Any, ...]:
         """The command that promotes ``most`` due messages at most."""
         script, args = self.wire.scripts["promote"], [holder.lineage, holder.fence, b"%d" % most]
         return self.wire.script(script, self.keys.of_script(script, queue), args)
@@ -163,7 +163,7 @@ class RedisStore:
         markers = [self.keys.queue(share.queue, name) for name in names for share in shares]
         return "BLPOP", *markers, f"{max(0.001, wait):.3f}"
 
-    def _step_of(self, holder: Holder, share: Share, lasts_ms: int) -> tuple[Any, ...]:
+    def _step_of(self, holder: Claim, share: Share, lasts_ms: int) -> tuple[Any, ...]:
         script = self.wire.scripts["reserve_one" if share.plain else "step"]
         args = [holder.lineage, holder.fence, rows.pack6(int(holder.fence)), b"%d" % lasts_ms]
         if not share.plain:
@@ -174,7 +174,7 @@ class RedisStore:
 
     def _step_again(
         self,
-        holder: Holder,
+        holder: Claim,
         shares: Sequence[Share],
         commands: list[tuple[Any, ...]],
         keep: Callable[[str], Iterable[bytes]],
@@ -186,14 +186,14 @@ class RedisStore:
         return self.wire.all(commands, mend=give_back)  # GUARD what the next lost reply reserved is given back
 
     def give_back(
-        self, holder: Holder, shares: Sequence[Share], keep: Callable[[str], Iterable[bytes]] = lambda _: ()
+        self, holder: Claim, shares: Sequence[Share], keep: Callable[[str], Iterable[bytes]] = lambda _: ()
     ) -> None:
         """Release what an unanswered step may have reserved: all but what is to ``keep``, and what it settles."""
         for share in shares:
             if share.claim:
                 self.unreserve(holder, share.queue, [*keep(share.queue), *share.ids()])
 
-    def release(self, holder: Holder, shares: Sequence[Share]) -> bool:
+    def release(self, holder: Claim, shares: Sequence[Share]) -> bool:
         """Settle ``shares`` without reserving, as often as it takes. Returns whether the next launch waits for the
         lease, which only one caller is told."""
         return any(answer[2] for answer in self.wire.all([self._step_of(holder, share, 0) for share in shares]))
@@ -209,7 +209,7 @@ class RedisStore:
 
     def unreserve(
         self,
-        holder: Holder,
+        holder: Claim,
         queue: str,
         keep: Iterable[bytes],
         ended: Sequence[bytes] = (),
@@ -225,7 +225,7 @@ class RedisStore:
         args += keep
         return int(self.wire.run("unreserve", self.keys, queue, args))
 
-    def begin(self, holder: Holder, reservations: Sequence[Reservation], completed: Iterable[Run]) -> list[bytes]:
+    def begin(self, holder: Claim, reservations: Sequence[Reservation], completed: Iterable[Run]) -> list[bytes]:
         """Record, before they are handled, that ``reservations``, all of one queue, are handled at most once; settle
         the ``completed`` messages of this queue, which leave and free nothing. Returns ids of stale reservations.
         LeaseLost if a newer launch has announced itself."""
@@ -252,19 +252,15 @@ class RedisStore:
                     each.row = begun
         return stale
 
-    def checkpoint(
-        self, holder: Holder, reservation: Reservation, state: bytes, reports: Reports | None = None
-    ) -> None:
+    def checkpoint(self, holder: Claim, reservation: Reservation, state: bytes, reports: Reports | None = None) -> None:
         """Store a message's checkpoint, and ``reports`` with it. LeaseLost if it is no longer this holder's."""
         self._keep(holder, reservation, (reservation.id, state), reports)
 
-    def record(
-        self, holder: Holder, reservation: Reservation, entry: StepEntry, reports: Reports | None = None
-    ) -> None:
+    def record(self, holder: Claim, reservation: Reservation, entry: StepEntry, reports: Reports | None = None) -> None:
         """Record a step of a message, and ``reports`` with it. LeaseLost if it is no longer this holder's."""
         self._keep(holder, reservation, entry.fields(reservation.id), reports)
 
-    def _keep(self, holder: Holder, reservation: Reservation, fields: Sequence[bytes], reports: Reports | None) -> None:
+    def _keep(self, holder: Claim, reservation: Reservation, fields: Sequence[bytes], reports: Reports | None) -> None:
         row = rows.checkpointed(reservation.row)
         args = [holder.lineage, holder.fence, reservation.id, reservation.row, row, *fields]
         script = self.wire.scripts["checkpoint"]
@@ -274,12 +270,12 @@ class RedisStore:
             raise LeaseLost("message", reservation.name, "it was offered to another launch; stop here")
         reservation.row = row
 
-    def report(self, holder: Holder, reports: Reports) -> None:
+    def report(self, holder: Claim, reports: Reports) -> None:
         """Store progress, by a single try. Unanswered if there is no answer, LeaseLost if a newer launch has announced
         itself."""
         self.wire.once(self._reporting(holder, reports))
 
-    def _reporting(self, holder: Holder, reports: Reports) -> list[tuple[Any, ...]]:
+    def _reporting(self, holder: Claim, reports: Reports) -> list[tuple[Any, ...]]:
         from pollconsumer.store.records.reports import report_commands  # few handlers report
 
         return report_commands(self.wire, self.keys, holder, reports)
@@ -296,7 +292,7 @@ class RedisStore:
         (found,) = self.wire.all([("HMGET", self.keys.queue(queue, "recurrence_counters"), *fields)], parting=False)
         return [read_previous(each) for each in found]
 
-    def promote(self, holder: Holder, queue: str, most: int) -> Promoted:
+    def promote(self, holder: Claim, queue: str, most: int) -> Promoted:
         """Move at most ``most`` due messages to ``queue``."""
         return Promoted.of(self.wire.all([self._promotion_of(holder, queue, most)])[0])
 

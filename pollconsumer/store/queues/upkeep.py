@@ -13,7 +13,7 @@ from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.limits import Kept, Retention
 from pollconsumer.store.queues.producer import ID_MEMORY_MS, MOST_REMEMBERED, Producer
 from pollconsumer.store.records import rows
-from pollconsumer.store.records.reservations import DeadLetter, Holder, dead_letters_of
+from pollconsumer.store.records.reservations import Claim, DeadLetter, dead_letters_of
 from pollconsumer.store.rights import LAUNCH
 from pollconsumer.store.scripts import Script
 
@@ -44,7 +44,7 @@ class Upkeep:
 
     def announce(
         self,
-        holder: Holder,
+        holder: Claim,
         queue: str,
         *,
         served_for: float = 0.0,

@@ -14,14 +14,14 @@ from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records import rows
-from pollconsumer.store.records.reservations import Holder
+from pollconsumer.store.records.reservations import Claim
 
 Reports = Mapping[str, Mapping[bytes, Progress]]
 """The last report of each message, by queue and id."""
 _INSTANT = 6
 
 
-def report_commands(wire: Wire, keys: Keys, holder: Holder, reports: Reports) -> list[tuple[Any, ...]]:
+def report_commands(wire: Wire, keys: Keys, holder: Claim, reports: Reports) -> list[tuple[Any, ...]]:
     """The commands that store ``reports``. A message that another launch has reserved since, or that is forgotten,
     keeps the progress that it has."""
     script = wire.scripts["progress"]

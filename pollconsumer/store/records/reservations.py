@@ -11,12 +11,24 @@ from pollconsumer.store.records.occurrences import Occurrence, occurrence_of
 from pollconsumer.store.records.rows import CONCURRENCY_KEY, KEYED, RECORD_KEYS
 
 
-class Holder(NamedTuple):
-    """The holder of a lease: the lease's lineage, the holder's fence, and its group."""
+class Claim(NamedTuple):
+    """What a launch holds its lease by: the lease's lineage, the launch's fence, and the group of both.
+
+    ``slot``: the lease's in the group; ``at``: when it was acquired, in epoch ms of the server's clock; ``launch``: the
+    id of the launch; ``description``: the JSON by which `lease show` and launches that find the lease held know it.
+    """
 
     lineage: str
     fence: str
     group: str
+    slot: int = 0
+    at: int = 0
+    launch: str = ""
+    description: str = "{}"
+
+    @property
+    def role(self) -> str:
+        return self.group.partition(":")[0]
 
 
 class Lot:

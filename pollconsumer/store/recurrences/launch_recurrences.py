@@ -19,7 +19,7 @@ from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.records.occurrences import id_of, record_of
-from pollconsumer.store.records.reservations import Holder
+from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.records.rows import ENDING, ended_at
 from pollconsumer.store.recurrences.recurrence_reader import read_definition, read_instant, read_replaced
 from pollconsumer.store.server import count_of, now_ms
@@ -106,7 +106,7 @@ class LaunchRecurrences:
         yield from zip(queues, answers, strict=True)
 
     def tick(
-        self, holder: Holder, queue: str, attended_since: Callable[[int], int], emit: Callable[[Event], None]
+        self, holder: Claim, queue: str, attended_since: Callable[[int], int], emit: Callable[[Event], None]
     ) -> int:
         """Enqueue the due occurrences of ``queue``. Returns how many.
 
@@ -158,7 +158,7 @@ class LaunchRecurrences:
             ends[name] = None if unfinished else ended_at(row or b"")
         return ends
 
-    def begin_anew(self, holder: Holder, queue: str) -> None:
+    def begin_anew(self, holder: Claim, queue: str) -> None:
         """Go on with the first instants from now on, after the server's clock was set back: a recurrence that has
         had a later instant would stand still until then. One that has not begun keeps its first instant."""
         now, key = now_ms(self._wire), partial(self._keys.queue, queue)
@@ -186,7 +186,7 @@ class LaunchRecurrences:
                 self._wire.all(commands)
 
     def _recur(
-        self, holder: Holder, recurrence: Recurrence, found: tuple[bytes, bytes, bytes], plan: Tick
+        self, holder: Claim, recurrence: Recurrence, found: tuple[bytes, bytes, bytes], plan: Tick
     ) -> tuple[Any, ...]:
         """The command that carries out ``plan``, if due instant and definition are still as they were ``found``."""
         name, instant, definition = found

@@ -18,7 +18,7 @@ from pollconsumer.core.messages.packed_message import packed
 from pollconsumer.core.messages.sequel import Sequel, encoded, identified
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.leases import Acquired, Group, Leases
+from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.limits import Kept, Retention
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.batches import Batches, NewBatch
@@ -28,7 +28,7 @@ from pollconsumer.store.queues.producer import Enqueued
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.queues.signal_sender import SignalSender
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.records.reservations import Holder, Reservation
+from pollconsumer.store.records.reservations import Claim, Reservation
 from pollconsumer.store.records.steps import Done, Settlement, Share
 from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
@@ -49,7 +49,7 @@ class TriedQueue:
         self.store, self.person = RedisStore(wire, namespace), Interventions(wire, namespace)
         self.inspector = Inspector(wire, namespace)
         self.group = Group("consumer", (name,), 1)
-        self.holder = Holder(f"{self.group.name}:0", str(fence), self.group.name)
+        self.holder = Claim(f"{self.group.name}:0", str(fence), self.group.name)
         self.recovered = self.store.upkeep.announce(self.holder, name)
 
     def message(self, message_id: str = "", **options: Any) -> NewMessage:
@@ -101,14 +101,14 @@ def expect(found: object, wanted: object) -> None:
 
 def hold_lease(queue: TriedQueue) -> None:
     leases = Leases(queue.wire, queue.namespace)
-    take = partial(leases.acquire, queue.group, holder="{}", entry="{}")
+    take = partial(leases.acquire, queue.group, description="{}", entry="{}")
     first, second = take("first"), take("second")
-    expect([type(first).__name__, type(second).__name__], ["Acquired", "LeasesOfOthers"])
-    assert isinstance(first, Acquired)
-    expect(leases.renew(first.holder, "consumer", "first", "{}", "{}"), True)
-    expect(leases.release(first.holder, "consumer", "first", "{}"), True)
+    expect([type(first).__name__, type(second).__name__], ["Claim", "LeasesOfOthers"])
+    assert isinstance(first, Claim)
+    expect(leases.renew(first, "{}"), True)
+    expect(leases.release(first, "{}"), True)
     second = take("second")
-    expect(isinstance(second, Acquired) and int(second.holder.fence) > int(first.holder.fence), True)
+    expect(isinstance(second, Claim) and int(second.fence) > int(first.fence), True)
 
 
 def complete_message(queue: TriedQueue) -> None:

@@ -14,7 +14,7 @@ from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.records import rows
-from pollconsumer.store.records.reservations import Holder
+from pollconsumer.store.records.reservations import Claim
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, AllRecurrences, Launch, Looking, message, names
 from tests.store.machine.model import LIMITS, Model
@@ -57,7 +57,7 @@ class Base(RuleBasedStateMachine):
         self.overtaken: list[tuple[Launch, list[Reservation]]] = []
         self.fence = 1
         self.launch = Launch(self.store, self.fence)
-        self.mover = Holder("mover::0", "1000000", "mover:")
+        self.mover = Claim("mover::0", "1000000", "mover:")
         self.store.upkeep.announce(self.mover, QUEUE)
 
     def teardown(self) -> None:

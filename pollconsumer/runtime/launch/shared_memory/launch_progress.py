@@ -15,7 +15,7 @@ from pollconsumer.core.launcher.observed import Observed
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.shared_memory.flight import Flight
 from pollconsumer.runtime.launch.shared_memory.stops import Stops
-from pollconsumer.store.leases import Acquired
+from pollconsumer.store.records.reservations import Claim
 
 _COUNTS = struct.Struct("qqqqddq")
 """The fields of `Counts`."""
@@ -105,7 +105,7 @@ class Identity(NamedTuple):
 
     def entry(
         self,
-        acquired: Acquired | None,
+        claim: Claim | None,
         waited: float,
         held: float,
         progress: LaunchProgress,
@@ -145,14 +145,14 @@ class Identity(NamedTuple):
             "config": self.config,
             "handlers": self.handlers,
         }
-        if acquired is not None:
+        if claim is not None:
             entry |= {
-                "fence": int(acquired.holder.fence),
-                "slot": acquired.slot,
-                "lineage": acquired.holder.lineage,
-                "started_ms": acquired.at - int(waited * 1000),
-                "acquired_ms": acquired.at,
-                "ended_ms": acquired.at + int(held * 1000),
+                "fence": int(claim.fence),
+                "slot": claim.slot,
+                "lineage": claim.lineage,
+                "started_ms": claim.at - int(waited * 1000),
+                "acquired_ms": claim.at,
+                "ended_ms": claim.at + int(held * 1000),
             }
         if in_hand:
             entry["in_hand"] = [(queue, name, began) for _, queue, name, began, _ in in_hand]
