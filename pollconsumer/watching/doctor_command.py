@@ -74,10 +74,9 @@ def doctor(quiet: bool, as_json: bool) -> int:
         for finding in found:
             write_line("warning", str(finding))
     else:
-        if own is not None and not own.of_another:
-            write_line("warning", str(own))
         for line in unserved_times(facts):
             write_line("warning", line)
         server = ", ".join(filter(None, (facts.server.version, facts.server.program)))
-        print_lines(found or [f"all is well: {server}"])
+        whose = "" if own is None or own.of_another else f"; the store is {own.user}'s alone"
+        print_lines(found or [f"all is well: {server}{whose}"])
     return 1 if found else 0

@@ -13,8 +13,8 @@ import click
 from pollconsumer.interface.cli.group import current_settings, wires_of_command
 from pollconsumer.interface.cli.output import is_terminal
 from pollconsumer.interface.configured_store import opener_of, producer_of
-from pollconsumer.interface.logs.logs import log, warn_of_store
-from pollconsumer.interface.settings.owners import own_store, warn_of_another_store
+from pollconsumer.interface.logs.logs import warn_of_store
+from pollconsumer.interface.settings.owners import own_store, warn_of_another_store, warn_once_of_own_store
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.producer import Producer
@@ -44,7 +44,7 @@ def opened(kind: Callable[[Wire, str], T], warn: Callable[[str], None] = warn_of
 def producer() -> Producer:
     settings = current_settings()
     if (found := own_store(settings)) and not found.of_another and is_terminal(sys.stderr):
-        log.warning("%s", found)
+        warn_once_of_own_store(found, settings.state_files())
     warn_of_another_store(settings)
     return producer_of(settings, opener_of(settings).wire(command_patience))
 

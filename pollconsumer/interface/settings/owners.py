@@ -13,7 +13,7 @@ from pollconsumer.interface.logs.logs import NEWS, STANDING, about, damped_by, l
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.system.own_files import OwnFiles, modes_mean_nothing
 
-REMEDY = "set data= or store= to share one (docs/two-users.md)"
+REMEDY = "set data= or store= to share one (documentation: two-users.md)"
 
 
 class OwnStore(NamedTuple):
@@ -33,8 +33,8 @@ class OwnStore(NamedTuple):
                 f"{self.directory}, which {self.owner}'s launches never read; {REMEDY}"
             )
         return (
-            f"this store is {self.user}'s alone: {self.directory}; other users of {self.config} have their own, and "
-            f"their launches never read this one; {REMEDY}"
+            f"this store is {self.user}'s alone: {self.directory}; launches of another user of {self.config} read "
+            f"that user's own; {REMEDY}"
         )
 
 
@@ -115,3 +115,13 @@ def warn_of_another_store(settings: Settings, files: OwnFiles | None = None) -> 
     line = LaunchStreaks(name, files or settings.state_files()).meet(STANDING, "another's configuration", text)
     if line is not None:
         log.warning("%s", line, extra=NEWS)
+
+
+def warn_once_of_own_store(found: OwnStore, files: OwnFiles) -> None:
+    """Warn of an `own_store` of the configuration's owner, once for each configuration file."""
+    from pollconsumer.core.notation.digests import sha256
+
+    name = f"own-store-{sha256(os.fsencode(found.config))[:32]}"
+    if files.read(name) is None:
+        files.write(name, b"")
+        log.warning("%s", found)

@@ -107,7 +107,7 @@ def _is_expected(queue: QueueFacts, latest: LaunchGroup, expected: Expected) -> 
 
 def _unserved(queues: Sequence[QueueFacts], expected: Expected, what: str, fix: str) -> Finding:
     if user := expected.alone:
-        fix = f"launches of other users do not read {user}'s store: set data= or store= to share one, or else {fix}"
+        fix += f"; launches of another user than {user} do not read this store: set data= or store= to share one"
     return Finding("queue_unserved", ",".join(queue.name for queue in queues), what, _counts(queues), fix)
 
 

@@ -46,7 +46,7 @@ from pollconsumer.interface.settings.former_names import warn_of_former_names
 from pollconsumer.interface.settings.load import django_site
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import NO_STATE
-from pollconsumer.interface.settings.owners import others_among, own_store
+from pollconsumer.interface.settings.owners import OwnStore, others_among, own_store
 from pollconsumer.interface.settings.writable import group_writable
 from pollconsumer.runtime.handling.handler import Handler, aliases_among
 from pollconsumer.runtime.system.own_files import OwnFiles
@@ -126,14 +126,15 @@ def check(compat: bool, as_json: bool) -> int:
         "arguments_not_checked": unchecked,
         **windows,
     }
-    if found := own_store(settings):
-        log.warning("%s", found)
+    own = own_store(settings)
+    if own is not None and own.of_another:
+        log.warning("%s", own)
     if as_json:
         print_json(report)
     else:
         not_served = [_not_served(queue, service, handlers, report["commands"]) for queue, service in unserved.items()]
         runs = "its server runs" if wire is not None else "its server does not run yet: a launch or enqueue starts it"
-        _print(report, settings, runs, not_served, roles)
+        _print(report, settings, runs, not_served, roles, own)
     for other in registry.other_configs(settings):
         log.warning("%s", other_config(other, settings))
     warn_of_former_names(settings)
@@ -357,7 +358,14 @@ def _unchecked_arguments() -> dict[str, str]:
     return unchecked
 
 
-def _print(report: dict[str, Any], settings: Settings, runs: str, not_served: list[str], roles: Sequence[str]) -> None:
+def _print(
+    report: dict[str, Any],
+    settings: Settings,
+    runs: str,
+    not_served: list[str],
+    roles: Sequence[str],
+    own: OwnStore | None,
+) -> None:
     """Print the report as a table. ``runs``: whether the embedded server does; ``roles``: whose windows are shown."""
     no_state = "none" if settings.state == NO_STATE else "not writable, set state to a directory"
     rows: list[tuple[str, object]] = [
@@ -370,6 +378,7 @@ def _print(report: dict[str, Any], settings: Settings, runs: str, not_served: li
         *((f"alias {alias}", f"handled by {name}") for alias, name in report["aliases"].items()),
         *given_row("pings", report["pings"]),
         *given_row("data", report["data"]),
+        *given_row("whose store", None if own is None or own.of_another else str(own)),
         *given_row("spool", report["spool"]),
         *given_row("server", report["server"]),
         *(("owner", f"{path}: {owner}") for path, owner in report["owners"].items()),
