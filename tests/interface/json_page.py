@@ -44,6 +44,7 @@ PRINTING = {
     "recurrences trigger hourly": "an occurrence that is accepted",
     "batch list": "an array of batches",
     "batch show import-42": "a batch",
+    "batch members import-42": "an array of messages",
     "batch cancel import-42": "what would be done",
     "batch cancel import-42 --yes": "what was done",
     "batch redrive import-42": "what was done",

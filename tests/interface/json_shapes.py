@@ -232,6 +232,7 @@ id                          text                      "hourly@2026-11-27T08:00:0
 duplicate                   true or false             false
 """,
     "batch list": _BATCH,
+    "batch members import-42": _MESSAGE,
     "batch show import-42": f"""{_BATCH.rstrip()}
 callbacks                   list of object
 callbacks.name              text                      "then"                         or failed, ended

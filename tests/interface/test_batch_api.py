@@ -201,7 +201,14 @@ def test_a_batch_with_a_dead_member_calls_back_and_again_after_a_redrive(sandbox
     found = app.batches.get("import")
     assert [each.id for each in found.members("dead")] == ["import.0"]
     assert found.redrive() == 1
+    going_on = found.status()
+    assert (going_on.state, going_on.dead, going_on.outstanding, going_on.ended_at) == ("closed", 0, 1, None)
+    with pytest.raises(TimeoutError):
+        found.wait("10ms")
     sandbox.run()
+    again = found.wait()
+    assert (again.state, again.dead, again.outstanding) == ("ended", 1, 0)
+    assert again.ended_at is not None
     assert words() == ["failed", "ended"]
 
 
@@ -214,7 +221,7 @@ def test_a_redriven_member_is_no_failure_and_is_cancelled_with_the_others(sandbo
     sandbox.advance("1h")
     calls_of(app).ask(lambda *store: Interventions(*store).pause("load", paused=True))
     sandbox.run()
-    assert told == [("failed", ((2, 0, 2, 0, 0), [], ["Fatal: no"]))]
+    assert told == [("failed", ((2, 0, 1, 0, 0), [], ["Fatal: no"]))], "of the two dead ones one is redriven"
     assert app.batches.get("import").cancel() == (1, 0)
     assert (app.message("import.0").state, app.message("import.1").state) == ("dead", "cancelled")
 

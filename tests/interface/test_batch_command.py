@@ -193,8 +193,14 @@ def test_dead_members_are_redriven_and_those_of_others_are_not_and_are_then_canc
     make(site, GOOD % "a", FATAL)
     other = site.enqueue("fatal")
     site.drain()
+    failed = site.json("batch", "members", "import", "--state", "dead")
+    assert [(each["id"], each["handler"]) for each in failed] == [("import.1", "fatal")]
+    assert [each["id"] for each in site.json("batch", "members", "import")] == ["import.0", "import.1"]
+    assert site.json("batch", "members", "import", "--limit", "1")[0]["payload"] == {"name": "a"}
     assert site.json("batch", "redrive", "import") == {"redriven": 1, "left": []}
     assert (site.state("import.1"), site.state(other)) == ("ready", "dead")
+    shown = site.json("batch", "show", "import")
+    assert [shown[each] for each in ("state", "dead", "outstanding", "ended_at")] == ["closed", 0, 1, None]
     assert site.command("batch", "redrive", "import").stdout == "0 redriven\n"
     assert site.json("batch", "cancel", "import") == {"would_be_cancelled": 1}
     assert site.json("batch", "cancel", "import", "--yes") == {"cancelled": 1, "asked_to_stop": 0}

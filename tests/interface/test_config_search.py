@@ -40,7 +40,17 @@ print(made.config, made.nowhere)
 READING = frozenset(
     (
         *("run", "move", "status", "list", "dead list", "dead show", "recurrences history", "recurrences list"),
-        *("recurrences next", "queue list", "batch list", "batch show", "launches", "audit", "lease show", "check"),
+        *(
+            "recurrences next",
+            "queue list",
+            "batch list",
+            "batch members",
+            "batch show",
+            "launches",
+            "audit",
+            "lease show",
+            "check",
+        ),
         *("metrics", "doctor", "dashboard", "store backup", "store export", "store path", "store start"),
         *("store status", "store stop", "init", "completion"),
     )

@@ -95,6 +95,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "queue resume": [[LINE], [QUEUE]],
     "batch list": [[], ["--json"]],
     "batch show": [[LINE], ["batch" + LINE], ["batch" + LINE, "--json"]],
+    "batch members": [[LINE], ["batch" + LINE], ["batch" + LINE, "--json"]],
     "batch cancel": [[LINE], ["batch" + LINE], ["batch" + LINE, "--yes", "--json"]],
     "batch redrive": [[LINE], ["batch" + LINE], ["batch" + LINE, "--json"]],
     "launches": [[], ["--json"], ["--gaps"], ["--since", "1h"]],

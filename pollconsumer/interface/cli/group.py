@@ -49,7 +49,7 @@ COMMANDS = {
     ),
     "queue": ("interface.cli.messages.queue:queue", "Queues: list, pause, resume, purge."),
     "handler": ("interface.cli.messages.handler_pause:handler", "Handlers: pause, resume."),
-    "batch": ("interface.cli.messages.batch:batch", "Batches: list, show, cancel, redrive."),
+    "batch": ("interface.cli.messages.batch:batch", "Batches: list, show, members, cancel, redrive."),
     "launches": ("interface.cli.installation.launches:launches", "Show what each launch did, newest first."),
     "audit": ("interface.cli.installation.audit_command:audit", "Show what people did: who, when, what."),
     "lease": ("interface.cli.installation.lease:lease", "Show which launch holds a lease, or break it."),

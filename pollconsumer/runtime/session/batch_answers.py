@@ -37,7 +37,7 @@ def answer_about(
     page of its ``members``, of which ones, or what was done to ``cancel`` or to ``redrive`` those of the chunk, and the
     number of the next chunk, None if there is none. NotFound if there is no such batch."""
     reader = BatchReader(wire, namespace)
-    batch = reader.batch(batch_id, home)
+    batch = reader.status(batch_id, home) if what == "status" else reader.batch(batch_id, home)
     if what == "status":
         instants = (None if each is None else epoch_ms(each) for each in batch[8:11])
         return [*batch[:8], *instants, batch.callbacks]

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache, partial
+from itertools import islice
 from typing import NamedTuple, TypeGuard
 
 from pollconsumer.core.errors import NotFound
@@ -37,6 +38,8 @@ UNFINISHED = STATES[:2]
 UNCLOSED = ("open", "abandoned")
 WAITING = "waiting"
 """The state of a callback that is not enqueued yet."""
+MOST_DEAD = 10_000
+"""Dead members of an ended batch that are looked at, whether they were redriven."""
 COUNTED = 1000
 """Batches whose states are counted."""
 EARLIER = timedelta(hours=1)
@@ -83,7 +86,7 @@ class BatchStatus(NamedTuple):
 
     @property
     def outstanding(self) -> int:
-        """How many members have never ended, as far as the total is known. A redriven one has: it counts as dead."""
+        """How many members have not ended, as far as the total is known."""
         return max(0, self.total - _ended(self))
 
 
@@ -97,6 +100,16 @@ class BatchReader:
             if (found := self._read(queue, [batch_id])) and found[0] is not None:
                 return found[0]
         raise NotFound("no such batch", batch_id, "an ended batch is kept for two days")
+
+    def status(self, batch_id: str, home: str | None = None) -> BatchStatus:
+        """`batch`; one that has ended goes on again while members are on their way that were dead, and were redriven:
+        it is closed, and they are outstanding. Looks at the first MOST_DEAD dead ones."""
+        batch = self.batch(batch_id, home)
+        if batch.state != "ended" or not batch.dead:
+            return batch
+        dead = islice(self.members(batch, "dead"), MOST_DEAD)
+        again = sum(each.state is not State.DEAD for each in dead)
+        return batch._replace(state="closed", dead=batch.dead - again, ended_at=None) if again else batch
 
     def batches(self) -> Iterator[BatchStatus]:
         """All batches, by their homes."""

@@ -17,12 +17,12 @@ class AppBatches:
 
     def get(self, id: str) -> AppBatch:  # noqa: A002  as in PollConsumer.batch
         """A batch that anybody has enqueued, and that is kept: until two days after its end."""
-        found = self._app.ask(lambda *store: BatchReader(*store).batch(id))
+        found = self._app.ask(lambda *store: BatchReader(*store).status(id))
         return AppBatch(self._app, found.home, found.id, found)
 
     async def get_async(self, id: str) -> AppBatch:  # noqa: A002  as in PollConsumer.batch
         """`get` without blocking the event loop."""
-        found = await self._app.ask_async(lambda *store: BatchReader(*store).batch(id))
+        found = await self._app.ask_async(lambda *store: BatchReader(*store).status(id))
         return AppBatch(self._app, found.home, found.id, found)
 
     def __iter__(self) -> Iterator[AppBatch]:

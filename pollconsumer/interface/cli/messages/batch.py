@@ -8,9 +8,11 @@ from typing import Any
 
 import click
 
+from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.interface.cli.messages.chosen import report_counts, would
 from pollconsumer.interface.cli.messages.dead import WHY_LEFT
+from pollconsumer.interface.cli.messages.list import print_messages
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import (
     given_row,
@@ -63,7 +65,7 @@ def list_(state: str | None, limit: int, as_json: bool) -> None:
 def show(batch_id: str, watch: bool, as_json: bool) -> None:
     """Show one batch: its progress and its callbacks."""
     reader = opened(BatchReader)
-    status = reader.batch(batch_id)
+    status = reader.status(batch_id)
     if watch:
         status = _awaited(reader, status)
     details = _describe(status) | {"callbacks": [each._asdict() for each in status.callbacks]}
@@ -81,6 +83,25 @@ def show(batch_id: str, watch: bool, as_json: bool) -> None:
         *given_row("expires at", details["expires_at"]),
     ]
     print_table(("id", details["id"]), rows)
+
+
+@batch.command(epilog="pollconsumer batch members import-42 --state dead --json")
+@ID
+@click.option("--state", cls=Once, type=WordType(State), help="Only members in this state.")
+@click.option(
+    "--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Show at most this many."
+)
+@JSON_ARRAY
+def members(batch_id: str, state: State | None, limit: int, as_json: bool) -> None:
+    """List the members of a batch that are kept, in the order in which they were added.
+
+    With --json each has its payload and its last error.
+    """
+    reader = opened(BatchReader)
+    kept = reader.members(reader.batch(batch_id), "dead" if state is State.DEAD else None)
+    found = (each for each in kept if state in (None, each.state))
+    print_messages(islice(found, limit), as_json=as_json)
+    note_more(found, limit)
 
 
 @batch.command(epilog="pollconsumer batch cancel import-42 --yes")
@@ -131,7 +152,7 @@ def _awaited(reader: BatchReader, status: BatchStatus) -> BatchStatus:
             bar.length = max(status.total, ended + 1)
             bar.update(max(0, ended - bar.pos))
             time.sleep(LOOK_EVERY)
-            status = reader.batch(status.id, status.home)
+            status = reader.status(status.id, status.home)
         bar.update(bar.length - bar.pos)
     return status
 
