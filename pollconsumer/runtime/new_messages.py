@@ -37,17 +37,8 @@ class _Identifiers:
             self._number = int.from_bytes(os.urandom(8), "big") >> 1
         return f"{millisecond:012x}{self._number:016x}"
 
-    def run(self, count: int) -> list[str]:
-        """Make ``count`` ids of one millisecond."""
-        if count == 0:
-            return []
-        millisecond, first = self.next()[:12], self._number
-        self._number += count - 1
-        return [f"{millisecond}{number:016x}" for number in range(first, first + count)]
 
-
-_identifiers = _Identifiers()
-new_id, new_ids = _identifiers.next, _identifiers.run
+new_id = _Identifiers().next
 
 
 class Sendable(Protocol):

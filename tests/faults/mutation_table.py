@@ -73,7 +73,7 @@ CHANGES: dict[str, tuple[str, str]] = {
     "enqueue: too late for a repetition": ("now > tonumber(last)", "false"),
     "enqueue: unique key in the page": ("keys[name] or ", ""),
     "enqueue: unique key in the store": (" or holder_of(name, now)", ""),
-    "enqueue_new: id of one in the store": ("== 0 then return id", "< 0 then return ''"),
+    "enqueue_new: id of one in the store": ("== 0 then", "< 0 then"),
     "expire: a redriven message does not expire": (" and byte(row, GENERATION) == 0", ""),
     "expire: begun by its first step": (" and redis.call('HEXISTS', checkpoints, id .. '\\n1') == 0", ""),
     "expire: state": ("state == 'scheduled' or state == 'ready'", "true"),

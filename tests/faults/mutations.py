@@ -82,7 +82,7 @@ NEAREST = {
     ],
     "expire": ["expiry"],
     "ended_messages": ["interface/test_batch_api"],
-    "enqueue_new": ["enqueue_new", "enqueue_alike"],
+    "enqueue_new": ["enqueue_new"],
     "fill": ["moving"],
     "handler_pauses": ["interface/test_handler_pauses"],
     "hold": ["recurring"],

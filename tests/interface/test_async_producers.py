@@ -233,7 +233,7 @@ def test_bulk_arguments_are_encoded_between_turns_of_the_loop(
     app: PollConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     note = noting(app)
-    monkeypatch.setattr(handler_function, "ENCODED_AT_ONCE", 10)
+    monkeypatch.setattr(handler_function, "MADE_AT_ONCE", 10)
     turns = taken = 0
 
     def payloads() -> Iterator[dict[str, Any]]:

@@ -87,7 +87,7 @@ def test_enqueueing_lines_says_which_are_accepted_and_how_to_go_on(site: Site, a
 def test_a_batch_is_open_and_the_whole_command_goes_on(site: Site) -> None:
     write_lines(site, 1000)
     command = ("enqueue", "--ndjson", "lines", "--batch", "import")
-    done = interrupted(site, "store.queues.producer", "Producer", "enqueue_alike", *command, at=2)
+    done = interrupted(site, "store.queues.producer", "Producer", "_send", *command, at=2)
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == (
         "pollconsumer: interrupted: batch import is open: repeat the command with all lines within an hour: "

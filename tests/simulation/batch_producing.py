@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from pollconsumer.core.errors import NotFound, OutcomeUnknown, StoreUnreachable, UsageError
-from pollconsumer.core.messages.alike import Alike
 from pollconsumer.interface.api.batches.chain import Chain
 from pollconsumer.interface.api.batches.open_batch import OpenBatch
 from pollconsumer.interface.api.handle import Handle
@@ -53,10 +52,7 @@ class SimulatedCalls:
         return question(self.wire, NAMESPACE)
 
     def enqueue_messages(self, messages: Sequence[NewMessage], *, spools: bool = False) -> list[Handle[Any]]:  # noqa: ARG002  as `StoreCalls`
-        if isinstance(messages, Alike):
-            enqueued = self._store.producer.enqueue_alike(messages)
-        else:
-            enqueued = self._store.enqueue(messages)
+        enqueued = self._store.enqueue(messages)
         return [
             Handle(message.id, message.queue, cast("StoreCalls", self), duplicate=duplicate)
             for message, (_, duplicate) in zip(messages, enqueued, strict=True)

@@ -80,7 +80,6 @@ UNSEEN: dict[str, str] = {
     "recurrences/recurrence_interventions: rights": _NO_USERS,
     "queues/upkeep: types of a queue's keys": _NOT_FOREIGN,
     "promote: fence compare": "harmless: a stale mover promotes what is due, as its successor would",
-    "enqueue_new: id of several in the store": _ALONE,
     "enqueue_new: id of one in the store": "harmless: an id that stands in the ready list twice is handed out once",
     "recur: what was due is enqueued": "harmless: what was due until an instant in the past is left out",
     "define: one that was put": _NO_PROGRAM,

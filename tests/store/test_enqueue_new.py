@@ -1,4 +1,4 @@
-"""One message with a new id takes a shorter way, and is accepted as by the longer one."""
+"""One message with a new id takes the thin way, and is accepted as by the general one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tests.store.servers import Server
 
-SHORT = "enqueue_new"
+THIN = "enqueue_new"
 
 
 class AllHaveIt(Strict):
@@ -52,7 +52,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 STEPS: st.SearchStrategy[tuple[str, dict[str, Any]]] = st.one_of(
     st.sampled_from([{}, *OPTIONS]).map(lambda options: ("enqueue", options)),
-    st.sampled_from(["complete", "retry", "wait", "wake", "trim"]).map(lambda name: (name, {})),
+    st.sampled_from(["again", "complete", "retry", "wait", "wake", "trim"]).map(lambda name: (name, {})),
 )
 
 
@@ -71,6 +71,9 @@ class History:
         self.clock.now_ms += 7
         if name == "enqueue":
             self.told.append(self.way(message(f"m{n}", **options)))
+        elif name == "again":
+            there = sorted(Looking(self.store).hash("records"))
+            self.told += [self.way(message(each)) for each in there[:1]]
         elif name == "wait":
             self.clock.now_ms += HOUR
         elif name == "wake":
@@ -84,21 +87,23 @@ class History:
                 self.launch.complete(*reserved)
             else:
                 self.launch.settle(*map(retry, reserved))
+        witness = self.store.wire.evidence.witness  # what it looks for on its next connection
+        self.told.append(witness and witness[:3])
 
 
 @given(st.lists(STEPS, max_size=25))
 def test_the_same_history_leaves_the_same_store_by_each_way(steps: list[tuple[str, dict[str, Any]]]) -> None:
-    """That of a producer that would wait for replicas is the short one: there are none."""
-    long = History(lambda store: lambda new: store.enqueue([new])[0])
-    short = History(lambda store: store.producer.enqueue_one)
+    """That of a producer that would wait for replicas is the thin one: there are none."""
+    general = History(lambda store: lambda new: store.enqueue([new])[0])
+    thin = History(lambda store: store.producer.enqueue_one)
     strict = History(lambda store: StrictProducer(store.wire, NAMESPACE, Strict(None, 0.5)).enqueue_one)
-    for history in (long, short, strict):
+    for history in (general, thin, strict):
         for n, step in enumerate(steps):
             history.take(n, *step)
-    for history in (short, strict):
-        assert history.told == long.told
-        assert snapshot(history.store.wire) == snapshot(long.store.wire)
-    for history in (long, short, strict):
+    for history in (thin, strict):
+        assert history.told == general.told
+        assert snapshot(history.store.wire) == snapshot(general.store.wire)
+    for history in (general, thin, strict):
         history.opener.close()
 
 
@@ -117,7 +122,7 @@ def scripts_sent(store: Producer, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_only_a_message_without_options_takes_the_short_way(
+def test_only_a_message_without_options_takes_the_thin_way(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
     for queue in (QUEUE, "other"):
@@ -125,12 +130,12 @@ def test_only_a_message_without_options_takes_the_short_way(
     sent = scripts_sent(store.producer, monkeypatch)
     assert store.producer.enqueue_one(message("a", **options)) == Enqueued("a", duplicate=False)
     plain = options.keys() <= {"payload", "queue"}
-    assert sent == [SHORT if plain else "enqueue"]
+    assert sent == [THIN if plain else "enqueue"]
 
 
 @pytest.mark.own_connection("fakeredis knows no WAIT", server="fakeredis")
-@pytest.mark.parametrize(("replicas", "way"), [(0, SHORT), (1, "enqueue")])
-def test_a_message_that_a_replica_must_have_takes_the_long_way(
+@pytest.mark.parametrize(("replicas", "way"), [(0, THIN), (1, "enqueue")])
+def test_a_message_that_a_replica_must_have_takes_the_general_way(
     wire: Any, monkeypatch: pytest.MonkeyPatch, replicas: int, way: str
 ) -> None:
     store = StrictProducer(wire, NAMESPACE, AllHaveIt(None, 0.5))
@@ -173,14 +178,14 @@ def losing_replies(store: RedisStore, monkeypatch: pytest.MonkeyPatch, to: set[s
     monkeypatch.setattr(store.wire, "once", losing)
 
 
-def test_a_lost_reply_is_asked_for_the_long_way_and_the_message_is_no_duplicate(
+def test_a_lost_reply_is_asked_for_the_general_way_and_the_message_is_no_duplicate(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.producer.enqueue_one(message("first"))
-    losing_replies(store, monkeypatch, {SHORT})
+    losing_replies(store, monkeypatch, {THIN})
     sent = scripts_sent(store.producer, monkeypatch)
     assert store.producer.enqueue_one(message("a")) == Enqueued("a", duplicate=False)
-    assert sent == [SHORT, "enqueue"]
+    assert sent == [THIN, "enqueue"]
     assert look.listed("ready") == ["first", "a"]
 
 
@@ -192,7 +197,7 @@ def test_a_lost_reply_to_one_that_was_handled_and_forgotten_meanwhile_makes_no_s
 
     def losing(commands: Any, *, blocking: float = 0.0) -> list[Any]:
         answers = once(commands, blocking=blocking)
-        if commands[0][0] == "EVALSHA" and commands[0][1] == store.wire.scripts[SHORT].sha:
+        if commands[0][0] == "EVALSHA" and commands[0][1] == store.wire.scripts[THIN].sha:
             launch = Launch(store)
             launch.complete(*launch.reserve(9))
             store.wire.command("HDEL", look.key("records"), "a")
@@ -210,7 +215,7 @@ def test_one_whose_every_reply_is_lost_has_an_unknown_outcome_and_its_id(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.enqueue([message("first")])
-    losing_replies(store, monkeypatch, {SHORT, "enqueue"})
+    losing_replies(store, monkeypatch, {THIN, "enqueue"})
     monkeypatch.setattr(store.wire, "patience", Hasty)
     with pytest.raises(OutcomeUnknown) as caught:
         store.producer.enqueue_one(message("a"))
@@ -243,19 +248,6 @@ class Hasty(Patience):
 
     def for_one_answer(self, blocking: float = 0.0) -> float:  # noqa: ARG002  the protocol has it
         return 2.0
-
-
-def test_what_was_written_before_its_list_turned_out_to_be_none_is_found_by_repair(
-    store: RedisStore, look: Looking
-) -> None:
-    store.producer.enqueue_one(message("a"))
-    store.wire.command("DEL", look.key("ready"))
-    store.wire.command("SET", look.key("ready"), "no list")
-    with pytest.raises(StoreRefused):
-        store.producer.enqueue_one(message("b"))
-    store.wire.command("DEL", look.key("ready"))
-    assert store.upkeep.repair(QUEUE) == 2
-    assert sorted(names(Launch(store).step(claim=9).reserved)) == ["a", "b"]
 
 
 def test_a_few_small_records_are_not_a_list_that_each_look_searches(valkey: Server) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from pollconsumer.core.errors import Conflict, NotReplicated, OutcomeUnknown, StoreRefused, StoreUnreachable
-from pollconsumer.core.messages.alike import Alike
 from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.client.confirmation import confirmed
@@ -134,9 +133,8 @@ def test_an_occurrence_that_is_triggered_is_waited_for_as_well(pair: Pair) -> No
     [
         lambda store: store.enqueue([message("a")]),
         lambda store: store.enqueue_one(message("a")),
-        lambda store: store.enqueue_alike(Alike(QUEUE, "handler", ["a"], [b"{}"])),
     ],
-    ids=["general", "one", "alike"],
+    ids=["general", "thin"],
 )
 def test_a_server_with_replicas_is_waited_for_by_a_call_that_came_to_it_from_one_without(
     pair: Pair, enqueue: Callable[[Producer], object]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import WentBack
-from pollconsumer.core.messages.alike import Alike
 from pollconsumer.runtime.new_messages import new_id
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.limits import Kept, Retention
@@ -277,15 +276,6 @@ def test_a_fence_is_above_all_that_its_launch_has_seen_though_the_store_has_lost
 # The last message
 
 
-def test_an_id_that_tells_no_time_is_not_missed(producer: tuple[Producer, list[str]], valkey: Server) -> None:
-    store, said = producer
-    for name in ("first", "second"):
-        one(store, name)
-    valkey.wire().command("DEL", store.keys.queue(QUEUE, "records"))
-    anew(store)
-    assert said == []
-
-
 @pytest.fixture
 def producer(valkey: Server) -> tuple[Producer, list[str]]:
     host = Host(valkey)
@@ -301,16 +291,12 @@ def one(store: Producer, message_id: str) -> None:
     store.enqueue_one(message(message_id))
 
 
-def alike(store: Producer, message_id: str) -> None:
-    list(store.enqueue_alike(Alike(QUEUE, "handler", [message_id], [b"{}"])))
-
-
 def with_options(store: Producer, message_id: str) -> None:
     store.enqueue([message(message_id, priority=1)])
 
 
 @pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize("enqueue", [one, alike, with_options])
+@pytest.mark.parametrize("enqueue", [one, with_options])
 def test_a_producer_says_that_a_message_is_gone(
     enqueue: Callable[[Producer, str], None],
     known: bool,
@@ -320,7 +306,7 @@ def test_a_producer_says_that_a_message_is_gone(
     store, said = producer
     if known:
         enqueue(store, new_id())
-    bring_back, lost = going_back(), new_id()
+    bring_back, lost = going_back(), "tells-no-time"
     enqueue(store, lost)
     anew(store)
     assert said == []
@@ -371,7 +357,7 @@ def test_what_was_forgotten_or_removed_is_no_loss(producer: tuple[Producer, list
     assert said == []
 
 
-@pytest.mark.parametrize("enqueue", [one, alike, with_options])
+@pytest.mark.parametrize("enqueue", [one, with_options])
 def test_what_may_be_forgotten_by_now_is_not_missed(
     enqueue: Callable[[Producer, str], None],
     producer: tuple[Producer, list[str]],

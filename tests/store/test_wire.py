@@ -22,7 +22,6 @@ from pollconsumer.core.errors import (
     StoreRefused,
     StoreUnreachable,
 )
-from pollconsumer.core.messages.alike import Alike
 from pollconsumer.store.client import patience as module
 from pollconsumer.store.client.address import KEPT_ALIVE_EVERY, address_of
 from pollconsumer.store.client.patience import Patience
@@ -522,7 +521,7 @@ def test_a_script_is_given_text_alone_whatever_a_caller_adds_to_its_command(
     monkeypatch.setattr(type(store.wire), "send", spied)
     store.producer.enqueue_one(message("a"))
     store.enqueue([message("b", delay=1, priority=7), message("c", key="c", concurrency="c", limit=2)])
-    store.producer.enqueue_alike(Alike(QUEUE, "handler", ["d", "e"], [b"{}", b"{}"]))
+    store.enqueue([message("d"), message("e")])
     launch = Launch(store)
     first, *others = launch.reserve(9)
     launch.begin(first, *others[:1])

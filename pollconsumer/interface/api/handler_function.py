@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, lru_cache
-from itertools import islice, repeat
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
 
-from pollconsumer.core.messages.alike import Alike
-from pollconsumer.core.messages.message import NO_OPTIONS, OPTIONS, NewMessage
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.payloads import digest_of
 from pollconsumer.interface.api import slips
 from pollconsumer.interface.api.handle import Handle
@@ -18,7 +17,6 @@ from pollconsumer.runtime.new_messages import (
     SendOptions,
     copied,
     new_id,
-    new_ids,
     new_message,
     shared_options,
     with_differing,
@@ -31,8 +29,8 @@ R = TypeVar("R", covariant=True)
 
 MOST_OTHERS = 256
 """Different options of messages enqueued together that are looked at once."""
-ENCODED_AT_ONCE = 100
-"""Messages that are encoded before other tasks of an event loop have their turn: a millisecond or less."""
+MADE_AT_ONCE = 100
+"""Messages that are made before other tasks of an event loop have their turn: a millisecond or less."""
 
 
 class MessageMaker:
@@ -53,17 +51,15 @@ class MessageMaker:
         """One with these options in place of its own; itself for None."""
         return self if options is None else MessageMaker(self.calls, self.registered, options)
 
-    def encoded(self, payloads: Iterable[Args[...] | Mapping[str, Any]]) -> list[bytes | NewMessage]:
-        """The encoded arguments of each message; those with options of their own as messages."""
-        arguments, encoded = self._arguments, list[bytes | NewMessage]()
+    def messages(self, payloads: Iterable[Args[...] | Mapping[str, Any]]) -> list[NewMessage]:
+        """A new message for each set of arguments, with its own options in addition to these. TypeError if any do not
+        fit."""
+        messages = list[NewMessage]()
         for given in payloads:
-            if isinstance(given, dict):
-                encoded.append(arguments.encode(arguments.of_call((), given)))
-            elif isinstance(given, Args) and (options := given._options):  # noqa: SLF001  of this module
-                encoded.append(self._with_own(self._checked(given), options))
-            else:
-                encoded.append(self._checked(given))
-        return encoded
+            encoded = self._checked(given)
+            own = given._options if isinstance(given, Args) else None  # noqa: SLF001  of this module
+            messages.append(self._with_own(encoded, own) if own else self.message_of(encoded))
+        return messages
 
     def _with_own(self, encoded: bytes, options: SendOptions) -> NewMessage:
         """A message with options of its own in addition to these."""
@@ -77,21 +73,6 @@ class MessageMaker:
     def _others(self) -> Callable[..., MessageMaker]:
         """Makes one with other options, or has made it before."""
         return lru_cache(MOST_OTHERS, typed=True)(lambda **options: self.bound(cast("SendOptions", options)))
-
-    def messages(self, given: list[bytes | NewMessage]) -> Sequence[NewMessage]:
-        if NewMessage not in set(map(type, given)):
-            return self._alike(cast("list[bytes]", given))
-        alike = iter(self._alike([each for each in given if isinstance(each, bytes)]))
-        return [next(alike) if isinstance(each, bytes) else each for each in given]
-
-    def _alike(self, encoded: list[bytes]) -> Sequence[NewMessage]:
-        """Messages that have these options alone."""
-        if not self._is_plain:
-            return [self._with_options(payload) for payload in encoded]
-        (_, queue, handler, _, *options), ids = self._first, new_ids(len(encoded))
-        if self._first[OPTIONS] == NO_OPTIONS:
-            return Alike(queue, handler, ids, encoded)
-        return list(map(NewMessage._make, zip(ids, repeat(queue), repeat(handler), encoded, *map(repeat, options))))
 
     def _checked(self, given: Args[...] | Mapping[str, Any]) -> bytes:
         arguments = self._arguments
@@ -239,7 +220,7 @@ class BoundHandler(Generic[P, R]):
 
     def enqueue_many(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[Handle[R]]:
         """Enqueue one message for each set of arguments, a few hundred in a round trip."""
-        return self._calls.enqueue_messages(self._maker.messages(self._maker.encoded(payloads)))
+        return self._calls.enqueue_messages(self._maker.messages(payloads))
 
     async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """`enqueue` without blocking the event loop."""
@@ -249,8 +230,8 @@ class BoundHandler(Generic[P, R]):
         """`enqueue_many` without blocking the event loop."""
         from asyncio import sleep
 
-        encoded, left = list[bytes | NewMessage](), iter(payloads)
-        while part := self._maker.encoded(islice(left, ENCODED_AT_ONCE)):
-            encoded += part
+        messages, left = list[NewMessage](), iter(payloads)
+        while part := self._maker.messages(islice(left, MADE_AT_ONCE)):
+            messages += part
             await sleep(0)
-        return await self._calls.enqueue_messages_async(self._maker.messages(encoded))
+        return await self._calls.enqueue_messages_async(messages)

@@ -15,7 +15,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pollconsumer.core.errors import CannotCreate, Conflict, NotFound, StoreUnreachable
-from pollconsumer.core.messages.alike import Alike
 from pollconsumer.core.messages.message import Codec, NewMessage
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import registry
@@ -169,12 +168,6 @@ class StoreCalls:
         return drafted(message, self.hooks.before_enqueue)
 
     def _enqueue_part(self, part: Sequence[NewMessage], store: Producer) -> list[Handle[Any]]:
-        if isinstance(part, Alike):
-            queue = part.queue
-            return [
-                Handle(message_id, queue, self, duplicate=duplicate)
-                for message_id, duplicate in store.enqueue_alike(part)
-            ]
         store.refuse_followed(part)
         return [
             Handle(entry.id, message.queue, self, duplicate=entry.duplicate)

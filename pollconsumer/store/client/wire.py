@@ -10,7 +10,6 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import PermissionDenied, PollConsumerError, StoreRefused, StoreUnreachable
-from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.store.client.connection import Command, as_text
 from pollconsumer.store.client.interruption import Interruption
@@ -24,9 +23,9 @@ if TYPE_CHECKING:
 
 MISREAD = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, struct.error)
 """What reading an answer of another form than the one that was asked for ends with."""
-Witness = NewMessage | tuple[str, str | bytes, bool, float]
-"""The last message that was acknowledged to a caller: a new one, which was accepted; or queue and id, whether it was
-completed, or else accepted, and when, on the monotonic clock."""
+Witness = tuple[str, str | bytes, bool, float]
+"""The last message that was acknowledged to a caller: queue and id, whether it was completed, or else accepted, and
+when, on the monotonic clock."""
 
 
 class Marks(NamedTuple):

@@ -9,7 +9,6 @@ from itertools import chain, compress, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import CannotCreate, Conflict, NodeLost, OutcomeUnknown, StoreUnreachable
-from pollconsumer.core.messages.alike import Alike
 from pollconsumer.core.messages.message import NO_OPTIONS, OPTIONS, NewMessage, replaces
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Clocks
@@ -76,32 +75,20 @@ class Producer:
         """What tells this producer from all others, and the process that has drawn it."""
         self._registered: set[str] = set()
         self._replacing: set[str] = set()
-        self._heads: dict[str, tuple[Any, ...]] = {}
-        """The command that enqueues a new message, without its arguments, by queue."""
 
     def enqueue_one(self, message: NewMessage) -> Enqueued:
-        """Enqueue one message. Hot path: a message without options is enqueued by a script that looks at less.
+        """Enqueue one message. The thin way: a script that looks at less enqueues a message without options.
 
-        The first message of a queue goes the general way, which looks at the types of all keys. So does every
-        repetition, which may find the id.
+        The first message of a queue goes the general way, which keeps a few small records from becoming a list that
+        each look searches. So does every repetition, which may find the id.
         """
-        if message[OPTIONS] != NO_OPTIONS:
+        if message[OPTIONS] != NO_OPTIONS or message.queue not in self._registered:
             self.refuse_followed([message])
             return self.enqueue([message])[0]
-        head = self._heads.get(message.queue)
-        if head is None:
-            script = self.wire.scripts["enqueue_new"]
-            enqueued = self.enqueue([message])[0]
-            if len(self._heads) >= MOST_QUEUES:
-                self._heads.clear()
-            self._heads[message.queue] = self.wire.script(script, self.keys.of_script(script, message.queue), ())
-            return enqueued
-        trip = [[message]]
-        (answer,) = self._call([(*head, rows.plain_record(message), message.id)], lambda: trip, None, 0)
-        if answer in (b"", [b""]):  # of a repetition, `enqueue.lua` answers
-            self.wire.evidence.witness = message  # without the time, which its id has: a microsecond less
-            return _enqueued((message.id, False))
-        held = [answer] if isinstance(answer, bytes) else answer
+        script, trip = self.wire.scripts["enqueue_new"], [[message]]
+        arguments = rows.plain_record(message), message.id
+        command = self.wire.script(script, self.keys.of_script(script, message.queue), arguments)
+        (held,) = self._call([command], lambda: trip, None, 0)  # of a repetition, `enqueue.lua` answers
         return self._held(trip, trip[0], held, 0)[0]
 
     def refuse_followed(self, messages: Iterable[NewMessage]) -> None:
@@ -122,29 +109,6 @@ class Producer:
             raise
         return results
 
-    def enqueue_alike(self, messages: Alike) -> Iterable[tuple[str, bool]]:
-        """Enqueue ``messages``. Returns the id of each, and whether it is a duplicate. Hot path: as in `enqueue_one`,
-        in one round trip."""
-        pages = [messages[at : at + ENQUEUE_PAGE] for at in range(0, len(messages), ENQUEUE_PAGE)]
-        if not 0 < len(pages) <= ENQUEUE_PAGES or sum(map(len, messages.payloads)) > ENQUEUE_BYTES:
-            return self.enqueue(messages)
-        self.register(messages.queue)
-        script, record = self.wire.scripts["enqueue_new"], rows.new_record(messages[0]._replace(payload=b""))
-        head = self.wire.script(script, self.keys.of_script(script, messages.queue), [record])
-        commands = [(*head, *chain.from_iterable(zip(each.ids, each.payloads, strict=True))) for each in pages]
-        answers = self._call(commands, lambda: [list(each) for each in pages], None, 0)
-        if answers == [b""] * len(pages):
-            self.wire.evidence.witness = messages.queue, messages.ids[-1], False, self._clocks.monotonic()
-            return zip(messages.ids, repeat(False))
-        results = list[Enqueued]()
-        trip = [list(each) for each in pages]
-        for page, answer in zip(trip, answers, strict=True):
-            if isinstance(answer, bytes):
-                results += self.enqueue(page) if answer else [Enqueued(each.id, False) for each in page]
-            else:
-                results += self._held(trip, page, answer, len(results))
-        return results
-
     def enqueue_pages(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> Iterator[list[Enqueued]]:
         """Accept messages, in order; each page for one queue is atomic.
 
@@ -161,9 +125,7 @@ class Producer:
                     self._demand_replacing(page[0].queue)
             answers = self._send(trip, origin, done)
             for page, held in zip(trip, answers, strict=True):
-                results = self._held(trip, page, held, done)
-                self.wire.evidence.witness = page[-1].queue, results[-1].id, False, self._clocks.monotonic()
-                yield results
+                yield self._held(trip, page, held, done)
                 done += len(page)
 
     def enqueue_sent_on(self, entries: Iterable[tuple[Origin, Sequence[NewMessage]]]) -> list[NewMessage]:
@@ -186,7 +148,7 @@ class Producer:
         ]
 
     def _held(self, trip: Trip, page: list[NewMessage], held: int | list[bytes], done: int) -> list[Enqueued]:
-        """What the answer of `enqueue.lua` for a page says. Raises what `enqueue_pages` does."""
+        """What the answer of a script for a page says. Raises what `enqueue_pages` does."""
         if held == 0:
             raise OutcomeUnknown(ids_of(trip))
         if isinstance(held, int):
@@ -194,10 +156,13 @@ class Producer:
             error = Conflict("message id", conflicting, "it has another handler or payload: choose another id")
             error.id, error.at = conflicting, done + held - 1
             raise error
-        if not any(held):
-            return list(map(_enqueued, zip([message.id for message in page], repeat(False))))
-        pairs = zip(page, held, strict=True)
-        return [Enqueued(holder.decode() or message.id, bool(holder)) for message, holder in pairs]
+        if any(held):
+            pairs = zip(page, held, strict=True)
+            results = [Enqueued(holder.decode() or message.id, bool(holder)) for message, holder in pairs]
+        else:
+            results = list(map(_enqueued, zip([message.id for message in page], repeat(False))))
+        self.wire.evidence.witness = page[-1].queue, results[-1].id, False, self._clocks.monotonic()
+        return results
 
     def _send(self, trip: Trip, origin: Origin | None, done: int) -> list[Any]:
         """Answers of one round trip, after ``done`` messages of the same call."""

@@ -11,11 +11,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from math import inf
 from typing import NoReturn, Protocol
 
 from pollconsumer.core.errors import WentBack
-from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.store.client.wire import Marks, Wire, Witness
 from pollconsumer.store.keyspace import Keys
@@ -105,8 +103,6 @@ class Rollback:
 
     def _missing(self, wire: Wire, witness: Witness) -> str:
         """What of ``witness`` is not so any more; empty if it is, or if it may be forgotten by now."""
-        if isinstance(witness, NewMessage):
-            witness = witness.queue, witness.id, False, time.monotonic() - _age(witness.id)
         queue, message_id, completed, at = witness
         if (time.monotonic() - at) * 1000 > REPEAT_WITHIN_MS:
             return ""
@@ -124,15 +120,6 @@ class Rollback:
         if not record and row is None:  # GUARD a message that is gone
             return f"{name}, which was accepted, is not there"
         return f"{name}, which was completed, would be handled again" if completed else ""
-
-
-def _age(message_id: str) -> float:
-    """Seconds since an id was made, by this host's clock, with which a generated one begins. Infinity for another
-    id."""
-    try:
-        return time.time() - int(message_id[:12], 16) / 1000
-    except ValueError:
-        return inf
 
 
 def went_back(seen: int, mark: int) -> str:

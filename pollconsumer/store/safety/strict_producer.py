@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from pollconsumer.core.errors import NotReplicated
-from pollconsumer.core.messages.alike import Alike
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Clocks
 from pollconsumer.store.client.strict import Strict
@@ -30,14 +28,6 @@ class StrictProducer(Producer):
         enqueued = super().enqueue_one(message)
         if self._waits():  # it was sent on a new connection, to a server with replicas
             self.enqueue([message])
-        return enqueued
-
-    def enqueue_alike(self, messages: Alike) -> Iterable[tuple[str, bool]]:
-        if self._waits():
-            return self.enqueue(messages)
-        enqueued = super().enqueue_alike(messages)
-        if self._waits():
-            self.enqueue(messages)
         return enqueued
 
     def _waits(self) -> bool:

@@ -11,8 +11,7 @@ from functools import partial
 from typing import Any
 
 from pollconsumer.core.errors import LeaseLost, StoreRefused
-from pollconsumer.core.messages.alike import Alike
-from pollconsumer.core.messages.message import OPTIONS, NewMessage
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
 from pollconsumer.core.messages.packed_message import packed
 from pollconsumer.core.messages.sequel import Sequel, encoded, identified
@@ -183,8 +182,7 @@ def call_back_after_batch(queue: TriedQueue) -> None:
     callback = queue.message("batch:then", sequel=encoded(Sequel(called_by=queue.name)))
     expect(batches.open(NewBatch(queue.name, "batch", {"then": packed(callback)})), "")
     member = identified(queue.message(), "batch.0", queue.name)
-    members = Alike(*member[1:3], ["batch.0", "batch.1"], 2 * [member.payload], member[OPTIONS])
-    queue.store.producer.enqueue_alike(members)
+    queue.store.enqueue([member, member._replace(id="batch.1")])
     expect(batches.close(queue.name, "batch", 2), "")
     queue.step(*queue.take("batch.0", "batch.1"), told=told_of_member(queue.name))
     outbox.send(queue.store, queue.name, ignore)

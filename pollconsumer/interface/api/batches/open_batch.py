@@ -6,13 +6,11 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import groupby
 from threading import RLock
 from types import TracebackType
 from typing import Any, Self
 
 from pollconsumer.core.errors import UsageError, WentBack
-from pollconsumer.core.messages.alike import Alike, may_be_alike
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.interface.api.batches.app_batch import AppBatch
 from pollconsumer.interface.api.handle import Handle
@@ -28,8 +26,6 @@ from pollconsumer.store.server import TIME
 
 PAGE = ENQUEUE_PAGE * ENQUEUE_PAGES
 """Members that are sent at once."""
-MOST_RUNS = 4
-"""Runs of members that are alike in a page that are sent one by one, which is quicker for the server."""
 HEARD_EVERY = 60.0
 """Seconds after which the store is told that the producer lives."""
 
@@ -120,19 +116,17 @@ class OpenBatch(AppBatch):
         if self._is_unheard():
             self._hear(self._app.ask(self._open))
         with self._unsent() as page:
-            for part in self._parts(page):
-                if known := _duplicates(self._app.enqueue_messages(part, spools=False)):
-                    self._app.ask(partial(self._refuse_others, known))
-                del page[: len(part)]
+            if known := _duplicates(self._app.enqueue_messages(page, spools=False)):
+                self._app.ask(partial(self._refuse_others, known))
+            page.clear()
 
     async def _flush_async(self) -> None:
         if self._is_unheard():
             self._hear(await self._app.ask_async(self._open))
         with self._unsent() as page:
-            for part in self._parts(page):
-                if known := _duplicates(await self._app.enqueue_messages_async(part, spools=False)):
-                    await self._app.ask_async(partial(self._refuse_others, known))
-                del page[: len(part)]
+            if known := _duplicates(await self._app.enqueue_messages_async(page, spools=False)):
+                await self._app.ask_async(partial(self._refuse_others, known))
+            page.clear()
 
     @contextmanager
     def _unsent(self) -> Iterator[list[NewMessage]]:
@@ -144,16 +138,6 @@ class OpenBatch(AppBatch):
         finally:
             with self._adding:
                 self._page[:0] = page  # GUARD what the store has not acknowledged
-
-    def _parts(self, page: Sequence[NewMessage]) -> Iterator[Sequence[NewMessage]]:
-        """The members of a page, as they are sent."""
-        runs = [[*run] for _, run in groupby(page, lambda message: (message[1:3], message[4:]))]
-        if self._resumes or len(runs) > MOST_RUNS or not all(may_be_alike(run[0]) for run in runs):
-            yield page
-            return
-        for run in runs:
-            _, queue, handler, _, *options = run[0]
-            yield Alike(queue, handler, [each.id for each in run], [each.payload for each in run], tuple(options))
 
     def _is_unheard(self) -> bool:
         return time.monotonic() - self._heard > HEARD_EVERY
