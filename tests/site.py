@@ -22,7 +22,6 @@ from pollconsumer.core.errors import PollConsumerError, StoreUnreachable
 from pollconsumer.interface import cli
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.configured_store import known_scripts
-from pollconsumer.interface.settings.model import declared_fields
 from pollconsumer.runtime.embedded.directory import SOCKET
 from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.store.client.server_wire import ServerWire
@@ -45,9 +44,6 @@ IMPORTING = frozenset({"run", "move", "check"})
 
 LOOKING = frozenset({"status", "list", "launches", "recurrences", "lease", "dead", "queue", "batch"})
 """Commands that import nothing of the user's, by which tests mostly look at what others have done."""
-
-KEEP_SETTINGS = "from pollconsumer.interface.settings.load import load_settings; load_settings()"
-"""What any command does first. After it the next ones import no pydantic: half of a start."""
 
 PATIENCE = 90.0
 """Seconds after which what a test waits for is taken not to happen."""
@@ -138,10 +134,8 @@ def leave(how: str) -> None:
 
 @cache
 def kept_files() -> dict[str, bytes]:
-    """What the first command of a user keeps of the declared fields, and of the scripts, by the files' names."""
+    """What the first command of a user keeps of the scripts, by the files' names."""
     with TemporaryDirectory() as place, mock.patch.dict(os.environ, XDG_CACHE_HOME=place):
-        declared_fields.cache_clear()
-        declared_fields()
         known_scripts()
         return {file.name: file.read_bytes() for file in Path(place).glob("*/*")}
 
@@ -169,10 +163,9 @@ class Site:
         (self.directory / "handlers.py").write_text(HANDLERS)
         cache = self.directory / "cache" / "pollconsumer"
         cache.mkdir(parents=True)
-        for name, content in kept_files().items():  # forked commands have the fields in memory, and keep no file
+        for name, content in kept_files().items():
             (cache / name).write_bytes(content)
         self._processes: list[Launch] = []
-        self._kept: dict[Path, bytes] = {}
 
     def close(self) -> None:
         for process in self._processes:
@@ -198,7 +191,6 @@ class Site:
         return process
 
     def start_program(self, command: list[str], **environment: str) -> subprocess.Popen[str]:
-        self.keep_settings()
         process = subprocess.Popen(
             command,
             cwd=self.directory,
@@ -210,16 +202,6 @@ class Site:
         )
         self._processes.append(process)
         return process
-
-    def keep_settings(self, place: Path | None = None) -> None:
-        """As an earlier command in ``place``, the site's directory if None, has kept them for what is not forked. An
-        invalid file is not kept."""
-        place = place or self.directory
-        config = place / "config.toml"
-        written = config.read_bytes() if config.is_file() else b""
-        if written != self._kept.get(place, b""):
-            self._kept[place] = written
-            self.forks.start(("-c", KEEP_SETTINGS), place, self.environment, {}).communicate(PATIENCE)
 
     def command(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""

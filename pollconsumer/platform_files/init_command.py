@@ -22,10 +22,10 @@ from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.output import is_terminal, print_line, print_lines, print_notice
 from pollconsumer.interface.cli.types import CRON, NAMED_PATH, Once, WordType
 from pollconsumer.interface.logs.logs import log
-from pollconsumer.interface.settings.environment import SERVICE_LINK
 from pollconsumer.interface.settings.load import environment_in_force, read_settings
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import PREFIX
+from pollconsumer.interface.settings.reading import SERVICE_LINK
 from pollconsumer.platform_files.file_writer import write_files
 from pollconsumer.platform_files.installation import EVERY_MINUTE, PRIVATE, STORE, File, Installation
 from pollconsumer.platform_files.own_crontab import install, installed_apart, uninstall

@@ -82,7 +82,6 @@ class Orders:
         """Enqueue, signal and kill until the time is over, then let all of it end. Returns what was wrong, and last a
         summary."""
         try:
-            self._site.keep_settings()
             self._site.command("store", "start")
             wire = ServerWire(f"unix://{self._site.socket}", lambda: Budget(10.0))
             producer, signals = Producer(wire, NAMESPACE), SignalSender(wire, NAMESPACE)

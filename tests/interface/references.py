@@ -1,5 +1,5 @@
 """What ``docs/reference/`` holds, made from the program: commands, settings, the API, keys of ``--json``, the store's
-keyspace, the rights of its users; and what config.toml says of its keys.
+keyspace, the rights of its users; what config.toml says of its keys; and the table of settings that commands read.
 
 ``python -m tests.interface.references`` writes it again.
 """
@@ -17,10 +17,10 @@ import click
 
 from pollconsumer.interface.cli.group import group
 from pollconsumer.interface.settings.declaration.declared import Settings
-from pollconsumer.interface.settings.declaration.field_table import described
-from pollconsumer.interface.settings.fields import READ_DURATION
+from pollconsumer.interface.settings.fields import READ_DURATION, TABLE
 from pollconsumer.interface.settings.names import variable
 from tests.interface.api_page import api
+from tests.interface.field_table import described, written_table
 from tests.interface.json_page import json_keys
 from tests.interface.keyspace_page import keyspace
 from tests.interface.rights_page import rights_page
@@ -45,7 +45,7 @@ def references() -> dict[Path, str]:
     told = subprocess.run(words, cwd=REFERENCE.parents[1], capture_output=True, text=True, check=True).stdout
     pages = {"commands": told, "settings": settings(), "api": api(), "json": json_keys()}
     pages |= {"keyspace": keyspace(), "rights": rights_page(MADE.strip())}
-    return {REFERENCE / f"{name}.md": text for name, text in pages.items()} | {CONFIG: config()}
+    return {REFERENCE / f"{name}.md": text for name, text in pages.items()} | {CONFIG: config(), TABLE: written_table()}
 
 
 def commands() -> str:

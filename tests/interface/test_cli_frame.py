@@ -39,8 +39,7 @@ GROUPS = ("store", "queue", "dead", "lease", "recurrences", "batch")
 
 @pytest.fixture(scope="module")
 def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As a user's first command leaves it: without it, half of a command's start is to read how settings are
-    declared."""
+    """As a user's first command leaves it."""
     home = tmp_path_factory.mktemp("cache")
     (home / "pollconsumer").mkdir(mode=0o700)
     for name, content in kept_files().items():

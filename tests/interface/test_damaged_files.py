@@ -1,8 +1,7 @@
-"""Files of ours that somebody has damaged: an export is refused in one line, caches and state are read anew."""
+"""Files of ours that somebody has damaged: an export is refused in one line, what is kept is read anew."""
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import re
@@ -19,7 +18,6 @@ from hypothesis import strategies as st
 from pollconsumer.core.errors import WentBack
 from pollconsumer.core.news.repeats import Streaks
 from pollconsumer.interface import cli
-from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.runtime.programs.notes import Noted
 from pollconsumer.runtime.store_opener import StoreMemo
 from pollconsumer.runtime.system.own_files import OwnFiles
@@ -185,19 +183,6 @@ def test_a_damaged_export_is_refused_with_its_line_and_nothing_of_it_is_served(
 
 
 written = st.binary(max_size=60) | values.map(lambda value: json.dumps(value).encode())
-
-
-@settings(max_examples=60, deadline=None)
-@given(written.filter(lambda content: content != b"{}"), st.booleans())
-def test_settings_are_read_anew_where_their_cache_has_anything_else(content: bytes, signed: bool) -> None:
-    with TemporaryDirectory() as directory, mock.patch.dict("os.environ", XDG_CACHE_HOME=directory):
-        config = Path(directory) / "any.toml"
-        config.write_text("namespace = 'a'\n")
-        read = load_settings(config)
-        (cached,) = (Path(directory) / "pollconsumer").rglob("file-*.json")
-        digest = hashlib.sha256(b"%b\n%b" % (cached.name.encode(), content)).hexdigest().encode() + b"\n"
-        cached.write_bytes(digest + content if signed else content)
-        assert load_settings(config) == read
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,34 +1,22 @@
-"""A setting is declared once: its default, its range and its meaning stand nowhere else. Both ways of reading agree."""
+"""A setting is declared once: its default, its range and its meaning stand nowhere else."""
 
 from __future__ import annotations
 
 import ast
-import json
-import os
 import re
-import tempfile
-from contextlib import suppress
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest import mock
-
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 import pollconsumer
-from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.interface.settings.declaration import sources
 from pollconsumer.interface.settings.declaration.declared import LaunchSettings
-from pollconsumer.interface.settings.declaration.field_table import described
-from pollconsumer.interface.settings.fields import READ_DURATION, DeclaredField, as_json, table_of
-from pollconsumer.interface.settings.load import load_settings
-from pollconsumer.interface.settings.model import settings_of
-from pollconsumer.interface.settings.names import variable
-from pollconsumer.interface.settings.rules import check_strict, check_together
+from pollconsumer.interface.settings.fields import READ_DURATION, DeclaredField, declared_fields
 from tests.interface.references import CONFIG, REFERENCE, declared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.site import Site
 
 PACKAGE = Path(pollconsumer.__file__).parent
 DECLARATIONS = {"declared.py", "declared_tables.py"}
@@ -45,7 +33,7 @@ def fields() -> Iterator[tuple[str, Any, DeclaredField]]:
     """Path, declared field, and what a launch knows of it; of those that consumer and mover share, once."""
     for section, found in declared().items():
         for key, field in found.items():
-            setting = described().find(f"{section}.{key}".lstrip("."))
+            setting = declared_fields().find(f"{section}.{key}".lstrip("."))
             assert setting is not None
             if section != "mover" or key not in INHERITED:
                 yield f"{section}.{key}", field, setting
@@ -113,60 +101,37 @@ def test_no_range_of_a_setting_stands_a_second_time() -> None:
     assert found == []
 
 
-def test_the_fields_survive_the_cache() -> None:
-    written = json.dumps(as_json(described()))
-    assert json.dumps(as_json(table_of(json.loads(written)))) == written
+def allows(schema: Any, node: Any, value: Any) -> bool:
+    """Whether ``node`` of the ``schema`` takes a value, as an editor finds it."""
+    if "$ref" in node:
+        return allows(schema, schema["$defs"][node["$ref"].rpartition("/")[2]], value)
+    if "anyOf" in node:
+        return any(allows(schema, each, value) for each in node["anyOf"])
+    if "enum" in node and value not in node["enum"]:
+        return False
+    if isinstance(value, dict):
+        others, known = node.get("additionalProperties", True), node.get("properties", {})
+        inner = [(known.get(key, others), each) for key, each in value.items()]
+        return node.get("type") == "object" and all(
+            each is True or (each is not False and allows(schema, each, held)) for each, held in inner
+        )
+    return node.get("type") in {bool: ["boolean"], int: ["integer", "number"], list: ["array"]}.get(
+        type(value), ["number" if isinstance(value, float) else "string"]
+    )
 
 
-# Both ways of reading
-
-NUMBERS = st.sampled_from(
-    ["0", "1", "2.5", "64", "65", "256", "257", "-1", "nan", "inf", "1e400", " 7 ", "1_0", "9" * 5000, "x"]
-)
-DURATIONS = st.sampled_from(["5s", "0", "1m30s", "400d", "1ms", "100ms", "-1s", "soon", "7"])
-WORDS = """default a,b ["a","b"] ["a",3] [ {} {"a":1} {"first":"2s"} ~ /x none 64,65 [64] 100/1m 60/1h 7d/100 1d
-embedded redis://h http://h https://h/x 1MiB true False baton Baton strict json warn drop UTC Mars/Base
-A=b a-token-of-sixteen null
-"""
-TEXTS = st.sampled_from([*WORDS.split(), "* * * * *", "61 * * * *", "a b", "x" * 65])
-NAMES = [variable(path.replace("NAME", "N")) for path, _, _ in fields()]
-NAMES += [variable("recurrences.N.payload.a"), variable("commands.N.retry.first"), variable("queues.n.weight")]
-FILES = st.sampled_from(
-    [
-        "",
-        '[consumer]\ntimeout = "50s"\nqueues = ["N", "b"]\nmin_margin = 3\n[mover]\ngrace = 5\n',
-        '[queues.n]\nweight = 3\n[queues.b]\nquota = "5/1m"\n',
-        "[queues.n]\n[queues.N]\nweight = 2\n",
-        '[recurrences.n]\nhandler = "h"\nevery = "1m"\npayload = { a = 1, B = 2 }\n[commands.N]\ncommand = ["true"]\n',
-        "[commands.n]\ntimeout = 5\n",
-        "[consumer]\ntimeout = 0\n",
-        'store = "redis://h"\n[strict]\nreplicas = 1\n',
-    ]
-)
-
-
-@given(text=FILES, variables=st.dictionaries(st.sampled_from(NAMES), NUMBERS | DURATIONS | TEXTS, max_size=4))
-@example(text="", variables={variable("consumer.queues"): "a", variable("queues.A.weight"): "3"})
-def test_variables_laid_over_what_was_kept_give_what_pydantic_reads(text: str, variables: dict[str, str]) -> None:
-    with tempfile.TemporaryDirectory() as directory, mock.patch.dict(os.environ, XDG_CACHE_HOME=directory):
-        config = Path(directory) / "any.toml"
-        config.write_text(text)
-        with suppress(ConfigurationError):
-            load_settings(config)  # which keeps it, if it is valid alone
-        with mock.patch.dict(os.environ, variables):
-            found = outcome(lambda: load_settings(config)).removeprefix(f"{config}: ")  # where a file is to blame
-            assert found == outcome(lambda: read_by_pydantic(config, variables)).removeprefix(f"{config}: ")
-
-
-def read_by_pydantic(config: Path, variables: dict[str, str]) -> Any:
-    settings = settings_of(sources.read(config if config.stat().st_size else None, variables), config.parent, config)
-    check_together(settings)
-    check_strict(settings)
-    return settings
-
-
-def outcome(read: Any) -> str:
-    try:
-        return repr(vars(read()))
-    except ConfigurationError as error:
-        return str(error)
+def test_the_schema_for_editors_takes_what_config_toml_may_say_and_refuses_unknown_keys(site: Site) -> None:
+    (site.directory / "config.toml").write_text("timeout = 0\n")  # nothing of it is read
+    schema = site.json("check", "--schema")
+    lines = [line.removeprefix("# ") if " = " in line else line for line in CONFIG.read_text("utf-8").splitlines()]
+    given = [tomllib.loads(CONFIG.read_text("utf-8")), {"consumer": {"timeout": 3, "memory_limit": 1 << 30}}]
+    section = ""
+    for line in lines:
+        if header := re.match(r"(?:# )?(\[[\w.]+])", line):
+            section = header[1]
+        elif re.match(r"\w+ = ", line):
+            given.append(tomllib.loads(f"{section}\n{line}\n"))
+    assert len(given) > 30
+    assert [each for each in given if not allows(schema, schema, each)] == []
+    for wrong in ({"timeout": 0}, {"consumer": {"timeot": 3}}, {"queues": {"a": {"weight": "2"}}}, {"mover": 5}):
+        assert not allows(schema, schema, wrong)

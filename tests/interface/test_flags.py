@@ -16,9 +16,9 @@ from pollconsumer.interface.cli import flags as flags_module
 from pollconsumer.interface.cli import group, kinds, launch_command
 from pollconsumer.interface.cli.flags import SECTIONS, Flag, Given, common_flags, flags_of, read
 from pollconsumer.interface.cli.types import declared
-from pollconsumer.interface.settings.fields import DeclaredField
+from pollconsumer.interface.settings.fields import DeclaredField, declared_fields
 from pollconsumer.interface.settings.load import with_flags
-from pollconsumer.interface.settings.model import Settings, changed, declared_fields
+from pollconsumer.interface.settings.model import Settings, changed
 
 VALUES = {
     "name": st.sampled_from(["default", "mail", "a b", "", "x" * 65]),

@@ -1,15 +1,13 @@
-"""Settings: where they come from, what is refused, and that remembering them never changes what they are."""
+"""Settings: where they come from, and what is refused."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
 import subprocess
 import sys
-import tempfile
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,13 +15,10 @@ from unittest import mock
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 import pollconsumer
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, PollConsumerError, UsageError, shown
-from pollconsumer.interface.settings import cache
-from pollconsumer.interface.settings.declaration import sources as reading
 from pollconsumer.interface.settings.load import load_settings, with_flags
 from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, Settings, as_values, settings_of
 from pollconsumer.interface.settings.names import VERSION
@@ -31,43 +26,23 @@ from pollconsumer.interface.settings.rules import check_given
 from pollconsumer.interface.settings.values import check_cron, is_host, parse_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    pass
 
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current directory, a cache of its own, and no variables of ours."""
+    """An empty current directory, and no variables of ours."""
     for name in [name for name in os.environ if name.startswith("POLLCONSUMER_")]:
         monkeypatch.delenv(name)
     current = tmp_path / "current"
     current.mkdir()
     monkeypatch.chdir(current)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return current
 
 
 def defaults(place: Path) -> Settings:
     """The settings where there is no configuration."""
     return Settings(directory=place, nowhere=f"no config.toml in {place} or above it")
-
-
-@pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path | None]:
-    """One entry for each time that the settings were read rather than remembered."""
-    calls: list[Path | None] = []
-    original = reading.read
-
-    def read(path: Path | None, variables: Any) -> dict[str, Any]:
-        calls.append(path)
-        return original(path, variables)
-
-    monkeypatch.setattr(reading, "read", read)
-    return calls
-
-
-def remembered(tmp_path: Path) -> list[Path]:
-    """What is kept of files; the declared fields are beside it."""
-    return sorted((tmp_path / "cache" / "pollconsumer").glob("file-*"))
 
 
 def refused(text: str, place: Path) -> ConfigurationError:
@@ -356,10 +331,9 @@ def test_flags_that_were_not_given_change_nothing() -> None:
 def test_what_is_strict_is_asked_of_the_store_of_a_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable, value in (("REPLICAS", "1"), ("AOF", "true")):
         monkeypatch.setenv(f"POLLCONSUMER_STRICT__{variable}", value)
-        for _ in ("read", "remembered"):
-            assert load_settings(store="redis://h").store == "redis://h"
-            with pytest.raises(ConfigurationError, match="the embedded server"):
-                load_settings()
+        assert load_settings(store="redis://h").store == "redis://h"
+        with pytest.raises(ConfigurationError, match="the embedded server"):
+            load_settings()
         monkeypatch.delenv(f"POLLCONSUMER_STRICT__{variable}")
 
 
@@ -407,105 +381,7 @@ def test_memory_is_bytes_or_a_number_with_a_unit(text: str | int, size: int) -> 
     assert parse_memory(text) == size
 
 
-# Remembering
-
-
-names = st.text(alphabet="abcXYZ019_.-", min_size=1, max_size=64)
-durations = st.floats(3, 10_000).map(repr) | st.integers(3, 500).map('"{}s"'.format) | st.just('"1m30s"')
-schedules = st.sampled_from(['"* * * * *"', '"*/5 1-3 * * MON"'])
-handoffs = st.sampled_from(['"deadline"', '"baton"'])
-
-
-def sections(**keys: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    return st.fixed_dictionaries({}, optional=keys).map(lambda found: "".join(f"{k} = {v}\n" for k, v in found.items()))
-
-
-files = st.builds(
-    "{}[consumer]\n{}[mover]\n{}".format,
-    sections(
-        namespace=names.map(json.dumps),
-        store=st.sampled_from(['"embedded"', '"redis://h:6379/1"', '"unix:///run/é.sock"']),
-        handlers=st.lists(names).map(json.dumps),
-        durability=st.sampled_from(['"everysec"', '"strict"']),
-    ),
-    sections(
-        queues=st.lists(names, min_size=1, max_size=4).map(json.dumps),
-        timeout=durations,
-        schedule=schedules,
-        idle_time=durations,
-        tolerance_factor=st.floats(0.1, 1e5).map(repr) | st.integers(1, 50).map(str),
-        concurrency=st.integers(1, 256).map(str),
-        memory_limit=st.just('"256MB"') | st.integers(2**20, 2**60).map(str),
-        handoff=handoffs,
-    ),
-    sections(timeout=durations, schedule=schedules, page_size=st.integers(1, 500).map(str), handoff=handoffs),
-)
-
-
-@given(text=files)
-@hypothesis_settings(deadline=None, max_examples=60)
-def test_remembered_settings_equal_those_that_were_read(text: str) -> None:
-    with tempfile.TemporaryDirectory() as directory, mock.patch.dict(os.environ, XDG_CACHE_HOME=directory):
-        config = Path(directory) / "any.toml"
-        config.write_text(text, encoding="utf-8")
-        read = load_settings(config)
-        with mock.patch.object(reading, "read", side_effect=AssertionError("was not remembered")):
-            again = load_settings(config)
-        assert again == read
-        assert repr(again) == repr(read)  # types included
-
-
-KEPT = 'store = "embedded"\n[consumer]\nidle_time = 4\nhandoff = "deadline"\n'
-
-
-class Signed(bytes):
-    """Content that is to be written as one who makes such a file by intent would."""
-
-    def with_digest_in(self, file: Path) -> bytes:
-        return b"%b\n%b" % (hashlib.sha256(b"%b\n%b" % (file.name.encode(), self)).hexdigest().encode(), self)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda text: text[:-9],
-        lambda text: text.replace(b":", b" :", 1),
-        lambda text: text.replace(b"{", b"[", 1),
-        lambda text: text.partition(b"\n")[2],
-        lambda _: b"",
-        lambda _: b"[" * 100_000,
-        lambda _: Signed(b"[" * 100_000),
-        lambda _: Signed(b"Infinity"),
-        lambda _: Signed(b'{"consumer": [], "store": NaN}'),
-        lambda _: Signed(b'{"consumer": {"unknown": 1}}'),
-        lambda _: Signed(b"[]"),
-    ],
-)
-def test_remembered_settings_that_are_damaged_are_read_anew(
-    place: Path, tmp_path: Path, reads: list[Path | None], damage: Callable[[bytes], bytes]
-) -> None:
-    (place / "config.toml").write_text(KEPT)
-    first = load_settings()
-    (file,) = remembered(tmp_path)
-    damaged = damage(file.read_bytes())
-    file.write_bytes(damaged.with_digest_in(file) if isinstance(damaged, Signed) else damaged)
-    reads.clear()
-    assert load_settings() == first
-    assert len(reads) == 1
-
-
-def test_what_was_kept_of_one_file_is_not_taken_for_another(
-    place: Path, tmp_path: Path, reads: list[Path | None]
-) -> None:
-    for namespace in ("a", "b"):
-        (place / "config.toml").write_text(f'namespace = "{namespace}"')
-        load_settings()
-    kept = {entry: entry.read_bytes() for entry in remembered(tmp_path)}
-    for entry, other in zip(kept, reversed(kept), strict=True):
-        entry.write_bytes(kept[other])
-    reads.clear()
-    assert load_settings().namespace == "b"
-    assert len(reads) == 1
+# What becomes of them
 
 
 def test_settings_of_another_version_are_taken_as_far_as_they_are_known(place: Path) -> None:
@@ -516,209 +392,18 @@ def test_settings_of_another_version_are_taken_as_far_as_they_are_known(place: P
     assert settings_of(json.loads(json.dumps(values)), place, settings.config, lenient=True) == settings
 
 
-def test_a_second_start_imports_neither_pydantic_nor_click(place: Path) -> None:
+@pytest.mark.parametrize("text", ['[consumer]\nschedule = "* * * * *"\n', "[consumer]\ntimeout = 0\n"])
+def test_no_pydantic_is_imported_to_read_settings_or_to_say_what_is_wrong(text: str, place: Path) -> None:
     script = (
-        "import sys; from pollconsumer.interface.settings.load import load_settings; load_settings()\n"
-        "print(*sorted({'pydantic', 'pydantic_settings', 'tomllib', 'click', 'cronsim'} & set(sys.modules)))"
+        "import sys; from pollconsumer.interface.settings import load\n"
+        "try: load.load_settings()\n"
+        "except load.ConfigurationError as error: print(error)\n"
+        "print(*sorted({'pydantic', 'pydantic_settings', 'click'} & set(sys.modules)))"
     )
-    (place / "config.toml").write_text('[consumer]\nschedule = "* * * * *"\n')
-
-    def imported() -> str:
-        return subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
-
-    assert "pydantic_settings" in imported()
-    assert imported() == "\n"
-
-
-def test_a_second_load_reads_nothing_and_whatever_changed_is_read(
-    place: Path, tmp_path: Path, reads: list[Path | None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = place / "config.toml"
-
-    def count() -> int:
-        reads.clear()
-        load_settings()
-        load_settings()
-        return len(reads)
-
-    assert count() == 1  # no file
-    config.touch()
-    assert count() == 1  # a file
-    config.write_text('namespace = "a"')
-    os.utime(config, ns=(0, 0))
-    assert count() == 1
-    config.write_text('namespace = "b"')
-    os.utime(config, ns=(0, 0))
-    assert count() == 1  # same size and time, other bytes
-    assert load_settings().namespace == "b"
-    monkeypatch.setenv("POLLCONSUMER_NAMESPACE", "c")
-    assert count() == 0
-    assert load_settings().namespace == "c"
-    monkeypatch.setattr(cache, "VERSION", "99")
-    assert count() == 1
-    monkeypatch.setattr(sys, "version", "99")
-    assert count() == 1
-    (tmp_path / "other.toml").write_bytes(config.read_bytes())
-    reads.clear()
-    assert load_settings(tmp_path / "other.toml").directory == tmp_path
-    assert len(reads) == 1
-
-
-def test_flags_are_applied_to_what_was_remembered(reads: list[Path | None]) -> None:
-    load_settings(store="redis://:secret@h")
-    assert load_settings(namespace="other").namespace == "other"
-    assert load_settings() == defaults(Path.cwd())
-    assert len(reads) == 1
-
-
-@pytest.mark.parametrize("url", ["redis://:secret@h", "redis://user:secret@h:6379/1", "redis://h?password=secret"])
-@pytest.mark.parametrize("source", ["file", "variable"])
-def test_a_store_with_a_password_is_never_remembered(
-    url: str, source: str, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if source == "file":
-        (place / "config.toml").write_text(f'store = "{url}"')
-    else:
-        monkeypatch.setenv("POLLCONSUMER_STORE", url)
-    for _ in range(2):
-        assert load_settings().store == url
-    assert remembered(tmp_path) == [] or source == "variable"
-    assert not [kept for kept in (tmp_path / "cache").rglob("*.json") if "secret@" in kept.read_text()]
-
-
-@pytest.mark.parametrize(("way", "kept"), [("process", 1), ("https://site.example/launch?key=secret", 0)])
-def test_launches_on_demand_are_remembered_unless_their_url_may_have_a_secret(
-    way: str, kept: int, place: Path, tmp_path: Path
-) -> None:
-    (place / "config.toml").write_text(f'consumer.on_demand = "{way}"')
-    assert load_settings().consumer.on_demand == way
-    assert len(remembered(tmp_path)) == kept
-
-
-def test_an_invalid_configuration_is_never_remembered(place: Path, tmp_path: Path) -> None:
-    for text in ("[consumer]\ntimeout = 0", "x =", "unknown = 1"):
-        refused(text, place)
-    assert remembered(tmp_path) == []
-
-
-def test_a_file_that_changes_while_it_is_read_is_not_remembered(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = place / "config.toml"
-    config.write_text('namespace = "before"')
-    original = reading.read
-
-    def read(path: Path | None, variables: Any) -> dict[str, Any]:
-        config.write_text('namespace = "after"')
-        return original(path, variables)
-
-    monkeypatch.setattr(reading, "read", read)
-    load_settings()
-    assert remembered(tmp_path) == []
-
-
-def test_what_is_remembered_is_for_its_owner_alone(tmp_path: Path) -> None:
-    load_settings()
-    (entry,) = remembered(tmp_path)
-    assert entry.stat().st_mode & 0o777 == 0o600
-    assert entry.parent.stat().st_mode & 0o777 == 0o700
-
-
-@pytest.mark.parametrize(
-    "tampering", ["loose", "foreign", "link", "garbage", "other names", "other words", "directory", "loose place"]
-)
-def test_what_may_be_from_somebody_else_or_cannot_be_read_is_read_anew(
-    tampering: str, place: Path, tmp_path: Path, reads: list[Path | None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (place / "config.toml").write_text(KEPT)
-    load_settings()
-    (entry,) = remembered(tmp_path)
-    planted = entry.read_text().replace('"embedded"', '"redis://evil"')
-    entry.write_text(planted)
-    if tampering == "loose":
-        entry.chmod(0o640)
-    elif tampering == "foreign":
-        monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    elif tampering == "link":
-        target = entry.rename(tmp_path / "target")
-        entry.symlink_to(target)
-    elif tampering == "garbage":
-        entry.write_text(planted[:50])
-    elif tampering == "other names":
-        entry.write_text(planted.replace("idle_time", "idle_thyme"))
-    elif tampering == "other words":
-        entry.write_text(planted.replace('"deadline"', '"later"'))
-    elif tampering == "directory":
-        entry.unlink()
-        entry.mkdir()
-    else:
-        entry.parent.chmod(0o770)
-    assert load_settings().store == "embedded"
-    assert len(reads) == 2
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="makes files of root's")
-def test_what_root_left_in_an_image_is_recalled_by_any_user_unless_others_may_write_it(
-    place: Path, tmp_path: Path, reads: list[Path | None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (place / "config.toml").write_text(KEPT)
-    monkeypatch.setenv("POLLCONSUMER_NAMESPACE", "at-the-build")
-    load_settings()
-    (entry,) = remembered(tmp_path)
-    entry.chmod(0o644)
-    entry.parent.chmod(0o755)
-    reads.clear()
-    monkeypatch.setenv("POLLCONSUMER_NAMESPACE", "of-the-pod")
-    monkeypatch.setattr(os, "geteuid", lambda: 10001)
-    assert load_settings(place / "config.toml").namespace == "of-the-pod"
-    assert reads == []
-    for loose, mode in ((entry, 0o664), (entry.parent, 0o777)):
-        before = loose.stat().st_mode
-        loose.chmod(mode)
-        load_settings(place / "config.toml")
-        assert len(reads) == 1
-        reads.clear()
-        loose.chmod(before)
-
-
-def test_where_nothing_can_be_kept_settings_are_read_each_time(
-    tmp_path: Path, reads: list[Path | None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "cache").write_text("a file where the directory should be")
-    assert load_settings() == load_settings()
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.delenv("HOME")
-    monkeypatch.setattr("pwd.getpwuid", mock.Mock(side_effect=KeyError))
-    assert load_settings() == load_settings()
-    assert len(reads) == 4
-
-
-@pytest.mark.parametrize("home", [None, "", "relative"])
-def test_without_a_home_variable_the_home_is_that_of_the_user(
-    home: str | None, tmp_path: Path, reads: list[Path | None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")
-    if home is None:
-        monkeypatch.delenv("HOME")
-    else:
-        monkeypatch.setenv("HOME", home)
-    monkeypatch.setattr("pwd.getpwuid", lambda _uid: mock.Mock(pw_dir=str(tmp_path)))
-    assert load_settings() == load_settings()
-    assert len(reads) == 1
-    assert (tmp_path / ".cache" / "pollconsumer").is_dir()
-
-
-def test_at_most_eight_configurations_are_remembered(place: Path, tmp_path: Path) -> None:
-    for number in range(12):
-        (place / "config.toml").write_text(f'namespace = "n{number}"')
-        load_settings()
-    assert len(remembered(tmp_path)) == 8
-
-
-def test_nothing_half_written_is_left_when_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Path, "replace", mock.Mock(side_effect=OSError(28, "No space left on device")))
-    assert load_settings() == defaults(Path.cwd())
-    assert remembered(tmp_path) == []
+    (place / "config.toml").write_text(text)
+    said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    assert said.splitlines()[-1] == ""
+    assert ("must be > 0" in said) is ("timeout" in text)
 
 
 def test_state_is_kept_in_the_directory_that_is_named_and_nowhere_with_none(

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.interface.settings import cache
-from pollconsumer.interface.settings.declaration.field_table import described
-from pollconsumer.interface.settings.fields import READ_DURATION
+from pollconsumer.interface.settings.fields import READ_DURATION, declared_fields
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.settings.model import TABLES, QueueSettings, Settings, as_values
 from pollconsumer.interface.settings.names import variable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from pollconsumer.interface.settings.fields import DeclaredField
@@ -89,7 +85,7 @@ def spellings(setting: DeclaredField) -> tuple[str, str]:
     return (str(int(setting.least) + 1),) * 2
 
 
-for name, section in {**described().sections, **described().tables}.items():
+for name, section in {**declared_fields().sections, **declared_fields().tables}.items():
     for key, setting in section.items():
         path = ".".join(filter(None, (name, ENTRIES.get(name), key)))
         if path not in WRITTEN:
@@ -107,7 +103,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     current = tmp_path / "current"
     current.mkdir()
     monkeypatch.chdir(current)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return current
 
 
@@ -132,7 +127,6 @@ def test_every_key_can_be_set_by_a_variable(path: str, place: Path, monkeypatch:
         for each, (_, value) in wanted.items():
             environment.setenv(variable(each), value)
         found = load_settings()
-        assert repr(load_settings()) == repr(found)  # as it was remembered, types included
     (place / "config.toml").write_text("".join(f"{each} = {value}\n" for each, (value, _) in wanted.items()))
     assert as_values(load_settings()) == as_values(found)
     assert as_values(found) != as_values(Settings())
@@ -140,14 +134,14 @@ def test_every_key_can_be_set_by_a_variable(path: str, place: Path, monkeypatch:
 
 def test_a_key_that_was_renamed_is_known_by_its_former_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "config.toml").write_text("[mover]\nbatch_size = 7\n")
-    found = [load_settings().mover.page_size, load_settings().mover.page_size]  # as it was remembered, too
+    found = [load_settings().mover.page_size]
     monkeypatch.setenv("POLLCONSUMER_MOVER__BATCH_SIZE", "8")
     found.append(load_settings().mover.page_size)
     (place / "config.toml").write_text("[mover]\npage_size = 6\n")
     found.append(load_settings().mover.page_size)
     monkeypatch.setenv("POLLCONSUMER_MOVER__PAGE_SIZE", "9")
     found.append(load_settings().mover.page_size)
-    assert found == [7, 7, 8, 8, 9]
+    assert found == [7, 8, 8, 9]
 
 
 def test_a_variable_goes_before_the_file_key_by_key(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,35 +246,3 @@ def test_a_limit_that_is_no_number_is_refused_in_the_file(place: Path) -> None:
     (place / "config.toml").write_text('[queues.mail]\nmax_in_flight = "3"\n')
     with pytest.raises(ConfigurationError, match=r"^config\.toml: queues\.mail\.max_in_flight: 3; expected an integer"):
         load_settings()
-
-
-@pytest.mark.parametrize("name", cache.READERS)
-def test_settings_are_read_anew_when_a_module_that_validates_them_has_changed(
-    name: str, tmp_path: Path, reads: Callable[[], int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for each in cache.READERS:
-        (tmp_path / each).parent.mkdir(exist_ok=True)
-        (tmp_path / each).touch()
-    monkeypatch.setattr(cache, "__file__", str(tmp_path / "cache.py"))
-    load_settings()
-    load_settings()
-    assert reads() == 1
-    os.utime(tmp_path / name, ns=(0, 0))
-    load_settings()
-    assert reads() == 2
-
-
-@pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """How often settings were read rather than remembered."""
-    from pollconsumer.interface.settings.declaration import sources as reading
-
-    calls: list[object] = []
-    original = reading.read
-
-    def read(path: Path | None, variables: Any) -> dict[str, Any]:
-        calls.append(path)
-        return original(path, variables)
-
-    monkeypatch.setattr(reading, "read", read)
-    return lambda: len(calls)

@@ -36,7 +36,6 @@ LaunchEndpoint(PollConsumer(config="config.toml")).answer(WebRequest("POST", "/l
 def of_the_site(site: Site) -> Iterator[None]:
     web = {"TOKEN": TOKEN, "BUDGET": "60s", "LINGER": "10ms"}
     site.environment |= {f"POLLCONSUMER_WEB__{name}": value for name, value in web.items()}
-    site.keep_settings()
     with mock.patch.dict(os.environ, site.environment, clear=True):
         yield
 

@@ -93,7 +93,6 @@ def launched(site: Site, name: str, phase: Phase, hang: str) -> subprocess.Popen
     (place / "config.toml").write_text('handlers = ["handlers"]\n[logs]\ntarget = "launch.log"\n')
     (place / "handlers.py").write_text(f"from pollconsumer import PollConsumer\napp = PollConsumer()\n{phase.module}")
     (place / PATCHED).write_text(f"{script}command.main()\n")
-    site.keep_settings(place)
     return subprocess.Popen(
         [sys.executable, str(place / PATCHED)], cwd=place, env=site.environment, text=True, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,

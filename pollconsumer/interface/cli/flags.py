@@ -20,8 +20,14 @@ from pollconsumer.interface.cli.kinds import (
     WordKind,
     duration,
 )
-from pollconsumer.interface.settings.fields import CHECK_CRON, CHECK_NAME, READ_DURATION, READ_MEMORY, DeclaredField
-from pollconsumer.interface.settings.model import declared_fields
+from pollconsumer.interface.settings.fields import (
+    CHECK_CRON,
+    CHECK_NAME,
+    READ_DURATION,
+    READ_MEMORY,
+    DeclaredField,
+    declared_fields,
+)
 
 KINDS: dict[str, Kind] = {CHECK_CRON: CRON, READ_MEMORY: BYTES, CHECK_NAME: NAME_TEXT}
 """Function that reads or checks a setting → the kind of its values on the command line."""

@@ -1,4 +1,4 @@
-"""What launches keep of their settings in the user's cache directory: JSON that only the user can have written."""
+"""What launches keep of the scripts in the user's cache directory: JSON that only the user can have written."""
 
 from __future__ import annotations
 
@@ -14,28 +14,13 @@ from pollconsumer.core.notation.digests import sha256
 from pollconsumer.interface.settings.names import VERSION
 from pollconsumer.runtime.system.own_files import CarriedFiles, OwnFiles, cache_directory
 
-READERS = (
-    "declaration/declared.py",
-    "declaration/declared_tables.py",
-    "fields.py",
-    "values.py",
-    "rules.py",
-    "recurrence_rules.py",
-    "declaration/sources.py",
-    "environment.py",
-)
-"""Modules that declare settings and read them: a change of one makes all that was kept worthless."""
 REMEMBERED = 8
 """Maximum number of what is kept under one name."""
 
 
-def key_of(name: str, *depends: object) -> str | None:
-    """The file for what depends on this version, these modules and ``depends``; None if they cannot be looked at."""
-    try:
-        stamps = stamps_of(Path(__file__).parent.joinpath(reader) for reader in READERS)
-    except OSError:
-        return None
-    return f"{name}-{sha256(repr((VERSION, sys.version, stamps, *depends)).encode())}.json"
+def key_of(name: str, *depends: object) -> str:
+    """The file for what depends on this version and on ``depends``."""
+    return f"{name}-{sha256(repr((VERSION, sys.version, *depends)).encode())}.json"
 
 
 def stamps_of(files: Iterable[Path | os.DirEntry[str]]) -> list[tuple[str, int, int]]:

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from pollconsumer.core.errors import ConfigurationError, StoreUnreachable
 from pollconsumer.core.notation.text import printable
 from pollconsumer.interface.named_files import open_plain
-from pollconsumer.interface.settings.model import SECTIONS, TABLES, Settings, declared_fields
+from pollconsumer.interface.settings.fields import declared_fields
+from pollconsumer.interface.settings.model import SECTIONS, TABLES, Settings
 from pollconsumer.interface.settings.names import variable
 from pollconsumer.runtime.system.own_files import modes_mean_nothing
 

@@ -1,8 +1,13 @@
-"""Reads, checks and restores values of declared settings without pydantic, for launches."""
+"""The declared settings, as commands read and check them: a table that is made of the declaration, without pydantic.
+
+``python -m tests.interface.references`` writes ``fields.json`` again after a change of ``declaration/``.
+"""
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pollconsumer.core import choices
@@ -28,6 +33,16 @@ KINDS: dict[str, type | tuple[type, ...]] = {
     "tuple": (list, tuple),
     "dict": dict,
 }
+
+TABLE = Path(__file__).with_name("fields.json")
+
+
+class InvalidValue(ValueError):
+    """The rule that a value breaks; ``value``: as it is shown, of a list the invalid one."""
+
+    def __init__(self, rule: str, value: object) -> None:
+        super().__init__(rule)
+        self.value = value
 
 
 class DeclaredField(NamedTuple):
@@ -85,22 +100,23 @@ class DeclaredField(NamedTuple):
         return text
 
     def accepted(self, written: Any) -> Any:
-        """The setting's value for one as it is written, or for a value that was read before. ValueError with the broken
-        rule."""
+        """The setting's value for one as it is written, or for a value that was read before. InvalidValue for one that
+        breaks a rule."""
+        if written is None and self.may_be_none:
+            return None
         value = _called(self.reads, written) if self.reads else written
-        if not self._is_of_kind(value):
-            raise ValueError(EXPECTED[self.kind])
         if self.words and value not in self.words:
-            raise ValueError(f"expected {', '.join(map(repr, self.words))}")
+            *others, last = map(repr, self.words)
+            raise InvalidValue(f"expected {', '.join(others)} or {last}", value)
+        if not self._is_of_kind(value):
+            raise InvalidValue(EXPECTED[self.kind], value)
         if self.items is not None:
             value = tuple(self.items.accepted(each) for each in value)
-        if self.kind == "float":
-            value = float(value)
         if not self._is_in_range(value):
-            raise ValueError(f"must be {self.range}")
+            raise InvalidValue(f"must be {self.range}", written if self.may_be_none else value)
         for check in self.checks:
-            _called(check, value)
-        return self.restored(value)
+            _called(check, value, written)
+        return self.restored(float(value) if self.kind == "float" else value)
 
     def _is_of_kind(self, value: object) -> bool:
         return isinstance(value, KINDS[self.kind]) and (self.kind == "bool" or not isinstance(value, bool))
@@ -120,9 +136,12 @@ class DeclaredField(NamedTuple):
         return tuple(value) if self.kind == "tuple" else dict(value) if self.kind == "dict" else value
 
 
-def _called(function: str, value: Any) -> Any:
+def _called(function: str, value: Any, written: Any = None) -> Any:
     module, _, name = function.partition(":")
-    return getattr(import_module(module), name)(value)
+    try:
+        return getattr(import_module(module), name)(value)
+    except ValueError as error:
+        raise InvalidValue(str(error), value if written is None else written) from None
 
 
 def _duration(seconds: float) -> str:
@@ -157,20 +176,16 @@ class FieldTable(NamedTuple):
         return self.sections.get(section, {}).get(key)
 
 
-def as_json(table: FieldTable) -> Any:
-    return [{name: [*section.values()] for name, section in part.items()} for part in table]
+@cache
+def declared_fields() -> FieldTable:
+    written = json.loads(TABLE.read_bytes())
+    return FieldTable(_sections(written["sections"]), _sections(written["tables"]))
 
 
-def table_of(written: Any) -> FieldTable:
-    """What `as_json` made. TypeError or ValueError for something else."""
-    sections, tables = ({name: _section(entries) for name, entries in part.items()} for part in written)
-    return FieldTable(sections, tables)
+def _sections(written: Any) -> dict[str, dict[str, DeclaredField]]:
+    return {name: {key: _field(given) for key, given in fields.items()} for name, fields in written.items()}
 
 
-def _section(entries: Any) -> dict[str, DeclaredField]:
-    return {entry[0]: _setting(entry) for entry in entries}
-
-
-def _setting(entry: Any) -> DeclaredField:
-    setting = DeclaredField(*entry)
-    return setting if setting.items is None else setting._replace(items=DeclaredField(*setting.items))
+def _field(given: Any) -> DeclaredField:
+    field = DeclaredField(**given)
+    return field if field.items is None else field._replace(items=DeclaredField(**given["items"]))

@@ -10,7 +10,8 @@ from typing import Any
 
 from pollconsumer.interface.command_line import values_of
 from pollconsumer.interface.logs.logs import STANDING, about, log
-from pollconsumer.interface.settings.model import Settings, declared_fields
+from pollconsumer.interface.settings.fields import declared_fields
+from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import variable
 
 

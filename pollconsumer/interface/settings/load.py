@@ -1,10 +1,4 @@
-"""Loads settings, from the cache where the file has not changed.
-
-There are 1,440 launches a day, and files rarely change. Reading one needs pydantic, whose import costs more than the
-rest of the start; so the values of a valid file without secrets, and the declared fields, are kept in the user's cache
-directory. By these fields the variables of the environment, which are never kept, are laid over the values; where the
-file or pollconsumer has changed, or a variable is invalid, ``sources.py`` is imported lazily.
-"""
+"""Loads settings: of flags, of the environment, of the file, in this precedence."""
 
 from __future__ import annotations
 
@@ -17,11 +11,10 @@ from typing import Any, Literal, NamedTuple
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, PollConsumerError
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.named_files import open_plain
-from pollconsumer.interface.settings.cache import key_of, recalled, remember
 from pollconsumer.interface.settings.config_search import NAME, Beside, candidates, name_file
-from pollconsumer.interface.settings.environment import overrides, put
-from pollconsumer.interface.settings.model import Settings, changed, declared_fields, has_secrets, settings_of
+from pollconsumer.interface.settings.model import Settings, changed, settings_of
 from pollconsumer.interface.settings.names import CONFIG_VARIABLE, PREFIX, variable
+from pollconsumer.interface.settings.reading import read
 from pollconsumer.interface.settings.rules import check_connection, check_given, check_strict, check_together
 from pollconsumer.interface.settings.writable import refuse_found_of_others, refuse_writable_file
 from pollconsumer.runtime.system.own_files import EMBEDDED
@@ -82,50 +75,10 @@ def _checked(settings: Settings, store: str | None, namespace: str | None) -> Se
 
 
 def _load(file: _ConfigFile, variables: Mapping[str, str]) -> Settings:
-    """The settings of file and environment: without pydantic, if the file was read before and the variables are
-    valid."""
-    path, key = file.path, key_of("file", os.fspath(file.path or ""), file.content)
-    if (known := recalled(key)) is not None:
-        with suppress(AttributeError, KeyError, TypeError, ValueError, RecursionError):
-            return _laid_over(known, variables, path)
-    from pollconsumer.interface.settings.declaration.sources import read
-
-    source = path if file.content else None
-    with suppress(ConfigurationError, ValueError):  # raised again below, unless variables mend the file
-        values = read(source, {})
-        alone = settings_of(values, *_place(path))
-        check_together(alone)
-        # The file is read twice on the way here, and must not be kept if it changed in between.
-        if not has_secrets(alone) and _is_unchanged(file):
-            remember(key, values)
-        return _laid_over(values, variables, path)
-    settings = settings_of(read(source, variables), *_place(path))
+    """The settings of file and environment, before those that depend on the store are compared."""
+    settings = settings_of(read(file.path, file.content, variables), file.directory, file.path)
     check_together(settings)
     return settings
-
-
-def _is_unchanged(file: _ConfigFile) -> bool:
-    try:
-        return file.path is None or _bytes_of(file.path) == file.content
-    except OSError:
-        return False
-
-
-def _laid_over(values: dict[str, Any], variables: Mapping[str, str], path: Path | None) -> Settings:
-    """The settings of a file's ``values``, which were checked before, overridden by ``variables``. ValueError for an
-    invalid variable; ConfigurationError for an unknown one, or for values that do not go together."""
-    entries = set()
-    for place, setting, value in overrides(values, variables, declared_fields()):
-        put(values, place, value if setting is None else setting.accepted(value))
-        entries.add(place[:2])
-    settings = settings_of(values, *_place(path))
-    if entries:
-        check_together(settings, entries=entries)
-    return settings
-
-
-def _place(path: Path | None) -> tuple[Path, Path | None]:
-    return path.parent if path else Path.cwd(), path
 
 
 def django_site() -> str | None:
@@ -149,12 +102,8 @@ def _variables() -> dict[str, str]:
 
 
 def read_settings(config: Path) -> Settings:
-    """Settings of the file and defaults, without environment and cache. ConfigurationError as by `load_settings`."""
-    from pollconsumer.interface.settings.declaration.sources import read
-
-    file = _find(config, {})
-    settings = settings_of(read(file.path if file.content else None, {}), *_place(file.path))
-    check_together(settings)
+    """Settings of the file and defaults, without environment. ConfigurationError as by `load_settings`."""
+    settings = _load(_find(config, {}), {})
     check_strict(settings)
     return settings
 

@@ -7,31 +7,13 @@ that one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pollconsumer.core.notation.redaction import redacted
-from pollconsumer.interface.settings.cache import key_of, recalled, remember
-from pollconsumer.interface.settings.fields import FieldTable, as_json, table_of
+from pollconsumer.interface.settings.fields import declared_fields
 from pollconsumer.interface.settings.places import Placed
-from pollconsumer.interface.settings.values import PROCESS
 
 S = TypeVar("S")
-
-
-@cache
-def declared_fields() -> FieldTable:
-    """The declared fields, from the cache. The first time that a version is used, pydantic makes them."""
-    key = key_of("fields")
-    try:
-        return table_of(recalled(key))
-    except (AttributeError, TypeError, ValueError):
-        from pollconsumer.interface.settings.declaration.field_table import described
-
-        table = described()
-        remember(key, as_json(table))
-        return table
 
 
 class Values:
@@ -134,17 +116,3 @@ def as_values(settings: Settings) -> dict[str, Any]:
     sections = {name: dict(vars(found[name])) for name in SECTIONS}
     tables = {name: {entry: dict(vars(keys)) for entry, keys in found[name].items()} for name in TABLES}
     return found | sections | tables
-
-
-def has_secrets(settings: Settings) -> bool:
-    """Whether a value must not be kept: one that is declared secret; of the store's URL, a password; of ``on_demand``,
-    a URL."""
-    places: list[Any] = [settings, *(getattr(settings, name) for name in SECTIONS)]
-    for name in TABLES:
-        places += getattr(settings, name).values()
-    for place in places:
-        for key, setting in declared_fields().section(place.section).items():
-            value = getattr(place, key) if setting.secret else None
-            if value not in (None, PROCESS) and (key != "store" or redacted(value) != value):
-                return True
-    return False

@@ -12,7 +12,8 @@ from pollconsumer.core.messages.message import check_handler
 from pollconsumer.core.notation.redaction import HIDDEN, redacted, site_of
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.core.retry import Backoff
-from pollconsumer.interface.settings.model import CommandSettings, Settings, declared_fields
+from pollconsumer.interface.settings.fields import InvalidValue, declared_fields
+from pollconsumer.interface.settings.model import CommandSettings, Settings
 from pollconsumer.interface.settings.names import variable
 from pollconsumer.interface.settings.recurrence_rules import check_recurrence
 from pollconsumer.interface.settings.values import NAME, NAME_RULE
@@ -28,26 +29,24 @@ def check_given(settings: Settings, given: Collection[str], flags: Collection[st
     has set, the flag. ``flags`` are paths, too. An invalid store is always a ConfigurationError.
     """
     for path in given:
-        setting, value = declared_fields().find(path), _at(settings, path)
-        if setting is not None and not (value is None and setting.may_be_none):
+        if (setting := declared_fields().find(path)) is not None:
             try:
-                setting.accepted(value)
-            except ValueError as error:
-                raise refusal(path, value, str(error), flags) from None
-    check_together(settings, flags, ())
+                setting.accepted(_at(settings, path))
+            except InvalidValue as error:
+                raise refusal(path, error.value, str(error), flags) from None
+    check_together(settings, flags, of_tables=False)
 
 
-def check_together(
-    settings: Settings, flags: Collection[str] = (), entries: Collection[tuple[str, ...]] | None = None
-) -> None:
-    """Check values that depend on each other. Of tables, check only ``entries``, such as ``queues``, ``mail``, or all
-    if they are None. Errors as of `check_given`."""
+def check_together(settings: Settings, flags: Collection[str] = (), *, of_tables: bool = True) -> None:
+    """Check values that depend on each other. ``of_tables``: those of queues, recurrences and programs, too. Errors as
+    of `check_given`."""
     for section in ("consumer", "mover"):
         _check_margin(settings, section, flags)
+    if not of_tables:
+        return
     for table, check in (("queues", _check_queue), ("recurrences", _check_recurrence), ("commands", _check_command)):
         for name, entry in getattr(settings, table).items():
-            if entries is None or (table, name) in entries:
-                check(name, entry)
+            check(name, entry)
 
 
 def _check_margin(settings: Settings, section: str, flags: Collection[str]) -> None:

@@ -33,7 +33,6 @@ def files(installation: Installation) -> list[File]:
         build=build,
         entrypoint=flow(command[:1]),
         command=flow(command[1:]),
-        config=command[command.index("--config") + 1],
     )
     launch = render(
         "launch.sh",

@@ -76,9 +76,15 @@ class OnlyRead(OwnFiles):
 @click.option(
     "--compat", is_flag=True, help="Test the server's commands, in a temporary namespace, and list what it lacks."
 )
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of config.toml, for editors, and check nothing.")
 @JSON_OBJECT
-def check(compat: bool, as_json: bool) -> int:
+def check(compat: bool, schema: bool, as_json: bool) -> int:
     """Validate configuration and handlers, connect to the store, and show when the next launches start and end."""
+    if schema:
+        from pollconsumer.interface.settings.declaration import declared  # pydantic, which no other command needs
+
+        print_json(declared.Settings.model_json_schema())
+        return 0
     settings = current_settings()
     if compat:
         from pollconsumer.interface.cli.installation.compat import try_server  # a check of the configuration needs none

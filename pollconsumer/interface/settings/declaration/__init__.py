@@ -1,1 +1,1 @@
-"""The declared settings, and pydantic, which reads them."""
+"""The settings as a model of pydantic-settings."""

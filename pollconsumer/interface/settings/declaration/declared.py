@@ -1,8 +1,8 @@
 """The settings, each declared once: type, default, range, meaning. Everything else about them is made of these fields.
 
-Import this where settings are read or documented, not on the path of a launch: pydantic is slow to import. A launch has
-the fields from the cache (``fields.py``), and its settings are plain objects (``model.py``), which type checkers take
-for instances of these classes.
+No launch imports this: pydantic is slow to import. Commands have the fields from ``fields.json``
+(``fields.py``), which a test compares with these, and their settings are plain objects (``model.py``), which type
+checkers take for instances of these classes. ``check --schema`` prints the JSON Schema of the model.
 
 Every key of ``[consumer]`` is a flag of ``run``, every key of ``[mover]`` one of ``move``, unless ``flag_only_in``
 names the other section. A ``former`` name is accepted, and shown nowhere. A field that is not shown (``repr=False``)
@@ -12,10 +12,10 @@ may hold a secret. Validators are functions of ``values.py``, where a launch fin
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pollconsumer.core.choices import Dialect, HandOff, LauncherRule, Loop
 from pollconsumer.core.durations import HANDLER_LIMIT
@@ -309,14 +309,3 @@ class Settings(BaseSettings, Placed):
         directory: Path = Path()
         config: Path | None = None
         nowhere: str | None = None
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003  # its signature
-        init_settings: Any,
-        *_: Any,
-        **__: Any,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The source that ``sources.py`` gives, instead of those of pydantic-settings."""
-        return (init_settings.init_kwargs["source"],)

@@ -25,14 +25,16 @@ def checked(check: Callable[[Any], object]) -> AfterValidator:
     return AfterValidator(keep)
 
 
+_READ_PERIOD = BeforeValidator(values.read_period, json_schema_input_type=float | str)
+
 Switch = Annotated[bool, Strict()]
 Whole = Annotated[int, Strict()]
 Number = Annotated[float, Strict()]
-Duration = Annotated[float, BeforeValidator(values.read_duration)]
+Duration = Annotated[float, BeforeValidator(values.read_duration, json_schema_input_type=float | str)]
 """Seconds, written as a number or with units."""
-Period = Annotated[str, BeforeValidator(values.read_period)]
+Period = Annotated[str, _READ_PERIOD]
 """A period as text; it may be written as a number of seconds, too."""
-Memory = Annotated[int, BeforeValidator(values.read_memory)]
+Memory = Annotated[int, BeforeValidator(values.read_memory, json_schema_input_type=int | str)]
 """Bytes, written as a number or with a unit."""
 Name = Annotated[str, checked(values.check_name)]
 Cron = Annotated[str, checked(values.check_cron)]
@@ -41,7 +43,7 @@ Keep = Annotated[str, checked(values.parse_keep)]
 Place = Annotated[str, checked(values.check_directory)]
 Token = Annotated[str, checked(values.check_token)]
 MonitorUrl = Annotated[str, checked(check_address)]
-Linger = Annotated[str, BeforeValidator(values.read_period), checked(values.check_linger)]
+Linger = Annotated[str, _READ_PERIOD, checked(values.check_linger)]
 """A period as text, or the word for all the time that there is."""
 OnDemand = Annotated[str, checked(values.check_on_demand)]
 LogTarget = Annotated[str, checked(values.check_log_target)]

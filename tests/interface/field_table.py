@@ -1,7 +1,8 @@
-"""The table of the declared fields, by which launches read settings without pydantic."""
+"""The table of the declared fields, by which commands read settings without pydantic: what ``fields.json`` holds."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from enum import StrEnum
 from functools import cache
@@ -18,7 +19,7 @@ from pollconsumer.interface.settings.fields import DeclaredField, FieldTable
 
 @cache
 def described() -> FieldTable:
-    """The declared fields as launches read them from the cache."""
+    """The declared fields as the model has them."""
     sections: dict[str, dict[str, DeclaredField]] = {"": {}}
     tables: dict[str, dict[str, DeclaredField]] = {}
     for name, field in Settings.model_fields.items():
@@ -97,3 +98,21 @@ def _limit(name: str, metadata: Iterable[Any]) -> float | None:
 
 def _name(function: Any) -> str:
     return f"{function.__module__}:{function.__name__}"
+
+
+def written_table() -> str:
+    """The table as JSON, a field on a line, without what is as it is by default."""
+    parts = []
+    for part, sections in described()._asdict().items():
+        found = []
+        for name, fields in sections.items():
+            lines = [f"{json.dumps(key)}: {json.dumps(_given(field))}" for key, field in fields.items()]
+            found.append(f"{json.dumps(name)}: {{\n" + ",\n".join(lines) + "\n}")
+        parts.append(f"{json.dumps(part)}: {{\n" + ",\n".join(found) + "\n}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def _given(field: DeclaredField) -> dict[str, Any]:
+    usual = DeclaredField._field_defaults
+    given = {name: value for name, value in field._asdict().items() if name not in usual or value != usual[name]}
+    return given if field.items is None else given | {"items": _given(field.items)}
