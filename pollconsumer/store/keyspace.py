@@ -138,13 +138,6 @@ def hash_beside(key: str) -> str:
     return f"{tag}}}:{QUEUE_KEYS['counters'].suffix if ':' in tag else 'fences'}"
 
 
-def kept_beside(key: bytes) -> bytes:
-    """A key in the slot of ``key`` that is there as soon as a launch has been, and rarely written: the announcements in
-    its queue, or the fences of its namespace."""
-    tag = key.partition(b"}")[0]
-    return b"%b}:%b" % (tag, QUEUE_KEYS["announced"].suffix.encode() if b":" in tag else b"fences")
-
-
 MOST_REMEMBERED = 10_000
 """Scripts and queues whose keys are kept in memory. Beyond them they are made anew: a program may name queues after its
 users."""

@@ -12,8 +12,6 @@ from tests.cluster.tested import client_module
 from tests.site import PATIENCE
 
 if TYPE_CHECKING:
-    import pytest
-
     from tests.site import Site
     from tests.store.servers import Server
 
@@ -21,16 +19,15 @@ RedisCluster: Any = cluster.RedisCluster  # it has no types
 
 
 def test_messages_of_queues_on_several_nodes_are_handled_over_a_cluster_client(
-    cluster_server: Server, site: Site, monkeypatch: pytest.MonkeyPatch
+    cluster_server: Server, site: Site
 ) -> None:
     seed = ClusterAddress(cluster_server.url).seeds[0]
     (site.directory / "bring.py").write_text(client_module(cluster_server.url))
     queues = ["mail", "images", "reports", "billing"]
     with (site.directory / "config.toml").open("a") as config:
         config.write(f'client = "bring:client"\nnamespace = "tests"\n[consumer]\nqueues = {queues}\n')
-    monkeypatch.chdir(site.directory)
     with RedisCluster(seed.host, seed.port) as client:
-        app = PollConsumer(store=client)
+        app = PollConsumer(store=client, namespace="tests")
         messages = [app.enqueue("record", {"name": queue}, queue=queue) for queue in queues]
         launch = site.start("run", "--timeout", "300s", "--max-messages", str(len(queues) + 1))
         for queue in queues:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.cluster import watch
 from pollconsumer.store.cluster.cluster_address import ClusterAddress
 from pollconsumer.store.cluster.cluster_wire import ClusterWire, connecting_to
 from pollconsumer.store.cluster.slots import slot_of
@@ -117,22 +116,6 @@ def test_a_marker_of_a_slot_that_has_moved_ends_a_wait(
     while taken is None:
         (taken,) = waiting.once([("BLPOP", *markers, 30)], blocking=30)
     assert taken[0] == markers[0].encode()
-
-
-def test_a_wait_follows_the_slots_of_its_markers_when_they_move(
-    connect: Callable[[], ClusterWire], store: RedisStore, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watch, "LOOK_EVERY", 3600.0)
-    launch, waiting = Launch(store), connect()
-    markers = [store.keys.queue(queue, "ready_marker") for queue in (QUEUE, "images", "reports")]
-    slot = slot_of_queue(store)
-    for number in range(4):
-        waiting.send([("BLPOP", *markers, 30)])
-        cluster.move(slot, others(cluster, slot)[number % 2])
-        waiting.receive([()])
-        store.enqueue([message(f"{number}")])
-        until(lambda: waiting.once([("BLPOP", *markers, 30)], blocking=10)[0] is not None)
-        launch.complete(*launch.reserve())
 
 
 def test_what_was_replicated_is_handed_out_after_the_death_of_a_node(store: RedisStore, cluster: Cluster) -> None:

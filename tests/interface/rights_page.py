@@ -84,8 +84,8 @@ def further() -> str:
     listed = "\n".join(f"- {line}" for line in lines)
     return (
         f"## What else each role needs\n\n{listed}\n\n"
-        f"On a cluster each role needs `{added(*OF_CLUSTERS)}` as well, and `run` and `move` need "
-        f"`{added('CLIENT|TRACKING')}`. Each node has its own users: set them on all nodes, replicas included."
+        f"On a cluster each role needs `{added(*OF_CLUSTERS)}` as well. Each node has its own users: set them on all "
+        "nodes, replicas included."
     )
 
 

@@ -85,8 +85,8 @@ PLAIN = {
 """What Python sends itself, by role."""
 LOGIN = {"AUTH", "SELECT", "SENTINEL", "ROLE"}
 """Anybody may send the first; the next is sent where the URL names a database, the others where it names Sentinels."""
-OF_CLUSTERS = {"CLIENT", "CLUSTER", "HELLO"}
-"""On nodes of a cluster; anybody may send the last."""
+OF_CLUSTERS = {"CLIENT", "CLUSTER"}
+"""On nodes of a cluster."""
 OF_BACKUPS = {"REPLCONF", "SYNC"}
 """What a replica sends as well."""
 STORE_ID = "0123456789abcdef"

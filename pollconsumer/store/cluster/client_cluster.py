@@ -5,14 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from pollconsumer.store.client.redis_py import READABLE_EVERY, ClientConnection
+from pollconsumer.store.client.redis_py import ClientConnection
 from pollconsumer.store.cluster.cluster_address import Node
 
 
 class ClientCluster:
     """A cluster that a user's client connects to. ``seeds``: the nodes that the client, a RedisCluster, knows."""
-
-    pushes, look_every = False, READABLE_EVERY
 
     def __init__(self, client: Any) -> None:
         self._client = client

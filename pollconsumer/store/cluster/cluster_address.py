@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, urlencode
 
@@ -34,10 +33,6 @@ class NodeAddresses(Protocol):
 
     shown: str
     """The cluster's address for messages, without a login."""
-    pushes: bool
-    """Whether the cluster's connections take what a node says by itself."""
-    look_every: float
-    """The same as `Wire.look_every`."""
 
     @property
     def seeds(self) -> Sequence[Node]:
@@ -52,8 +47,6 @@ class NodeAddresses(Protocol):
 
 class ClusterAddress:
     """A cluster by its URL. ``seeds``: the nodes that the URL names."""
-
-    pushes, look_every = True, inf
 
     def __init__(self, url: str, credentials: CredentialProvider | None = None) -> None:
         """Raise ConfigurationError if ``url`` is invalid."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
+from time import monotonic, sleep
 from typing import Any
 
 from pollconsumer.core.errors import NodeLost
@@ -14,14 +15,16 @@ from pollconsumer.store.client.strict import WAITING, Strict, least
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.cluster.cluster_address import Node, NodeAddresses
 from pollconsumer.store.cluster.liveness import Liveness
-from pollconsumer.store.cluster.nodes import NodeWire, WatchingWire, node_wire, slots_by
+from pollconsumer.store.cluster.nodes import NodeWire, node_wire, slots_by
 from pollconsumer.store.cluster.slots import key_of, slot_of
 from pollconsumer.store.cluster.topology import Topology
-from pollconsumer.store.cluster.watch import Watch
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.scripts import Scripts
 
 RIGHTS = ("ASKING", "CLUSTER|SLOTS")
+LOOK_EVERY = 0.05
+"""Seconds between looks at markers of several slots, which no blocking read can wait for, and at a connection while
+something else is waited for, too."""
 MOST_REDIRECTIONS = 8
 """Redirections of one call, at most: a slot that moves has two nodes, and each may be replaced by its replica."""
 Part = tuple[Node, list[int]]
@@ -35,7 +38,7 @@ class ClusterWire(Wire):
     serves no slots for now, makes the whole call Unanswered, as the loss of a single server does.
     """
 
-    of_cluster = True
+    of_cluster, look_every = True, LOOK_EVERY
 
     def __init__(
         self,
@@ -50,17 +53,20 @@ class ClusterWire(Wire):
     ) -> None:
         """``greet`` checks each new connection to a node; the node with the key ``home`` tells the time."""
         super().__init__(url, patience, greet=greet, scripts=scripts, strict=strict)
-        self._topology, self._home, self.look_every = topology, home, topology.address.look_every
+        self._topology, self._home = topology, home
         self._liveness = Liveness(topology, self._bearing)
         self._nodes: dict[Node, NodeWire] = {}
         self._apart: Sequence[str] = ()
         """Keys that are kept apart: see `keep_apart`."""
-        self._watch = Watch(topology, self._watching_wire)
         self._commands: list[Command] = []
         self._sent: list[Part] = []
         """Parts whose answers have not been received."""
-        self._watching = False
-        """Whether `receive` is to wait for markers before it sends the commands."""
+        self._markers: Sequence[str] = ()
+        """Markers of several slots, for which `receive` waits before it sends the other commands."""
+        self._taken: list[Any] | None = None
+        """The marker that was there at the last look, and what it was."""
+        self._until = self._look_at = 0.0
+        """When the wait for markers is over, and when to look at them again."""
 
     @property
     def rights(self) -> tuple[str, ...]:
@@ -71,46 +77,62 @@ class ClusterWire(Wire):
         try:
             if self._topology.doubtful:
                 self._topology.refresh(self._ask)
-            self._watching = first[0] == "BLPOP" and len({slot_of(marker) for marker in first[1:-1]}) > 1
-            if self._watching:
-                self._commands = list(commands[1:])
-                self._watch.begin(first[1:-1], float(first[-1]))
+            if first[0] == "BLPOP" and len({slot_of(marker) for marker in first[1:-1]}) > 1:
+                self._markers, self._taken = first[1:-1], None
+                self._look_at = monotonic()
+                self._until = self._look_at + float(first[-1])
             else:
                 self._send(list(commands))
         except BaseException as error:
             self._give_up(error)
             raise
 
-    def receive(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:  # noqa: ARG002  as of one server
+    def receive(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
         """Answers to what `send` sent."""
         try:
-            if not self._watching:
+            if not self._markers:
                 return self._receive(blocking)
-            self._watching = False
-            self._watch.readable(blocking)
-            markers = self._watch.written()
-            takes = [("LPOP", marker) for marker in markers]
-            if not takes and not self._commands:
-                return [None]
-            self._send([*takes, *self._commands])
-            answers = self._receive(0.0)
-            taken = [[marker, one] for marker, one in zip(markers, answers, strict=False) if one is not None]
-            return [next(iter(taken), None), *answers[len(takes) :]]
+            self.readable(blocking)
+            self._markers = ()
+            self._send([*commands[1:]])
+            return [self._taken, *self._receive(0.0)]
         except BaseException as error:
             self._give_up(error)
             raise
 
     def at_rest(self) -> bool:
-        return not self._sent and not self._watching and all(node.at_rest() for node in self._nodes.values())
+        return not self._sent and not self._markers and all(node.at_rest() for node in self._nodes.values())
 
     def readable(self, timeout: float) -> bool:
-        if self._watching:
-            return self._watch.readable(timeout)
-        return all(self._nodes[node].readable(timeout) for node, _ in self._sent)
+        """The same as of one server; but a look at markers raises Unanswered if a node does not answer, and errors of a
+        node."""
+        if not self._markers:
+            return all(self._nodes[node].readable(timeout) for node, _ in self._sent)
+        end = monotonic() + timeout
+        while self._taken is None:
+            now = monotonic()
+            if now >= self._look_at:
+                self._look()
+            elif now >= self._until:
+                break
+            elif now >= end:
+                return False
+            else:
+                sleep(min(end, self._until, self._look_at) - now)
+        return True
+
+    def _look(self) -> None:
+        """Take the first of the markers that is there."""
+        self._look_at = monotonic() + LOOK_EVERY
+        try:
+            self._send([("LPOP", marker) for marker in self._markers])
+            found = zip(self._markers, self._receive(0.0), strict=True)
+        except BaseException as error:
+            self._give_up(error)
+            raise
+        self._taken = next(([marker.encode(), one] for marker, one in found if one is not None), None)
 
     def fileno(self) -> int | None:
-        if self._watching:
-            return self._watch.fileno()
         return next((self._nodes[node].fileno() for node, _ in self._sent), None)
 
     def connected_replicas(self) -> int:
@@ -145,8 +167,7 @@ class ClusterWire(Wire):
     def close(self) -> None:
         for node in self._nodes.values():
             node.close()
-        self._watch.close()
-        self._sent, self._watching = [], False
+        self._sent, self._markers = [], ()
 
     def _give_up(self, error: BaseException) -> None:
         self._topology.doubtful |= isinstance(error, Unanswered)  # GUARD doubt
@@ -155,8 +176,7 @@ class ClusterWire(Wire):
     def _abandon(self) -> None:
         for node, _ in self._sent:
             self._nodes[node]._abandon()  # noqa: SLF001  a wire of ours  # GUARD late answers of other nodes
-        self._sent, self._watching = [], False
-        self._watch.close()
+        self._sent, self._markers = [], ()
 
     def _send(self, commands: list[Command]) -> None:
         self._commands = commands
@@ -279,12 +299,6 @@ class ClusterWire(Wire):
             wire = node_wire(self._topology.address, node, self._bearing, greet=self._greet, scripts=self.scripts)
             self._nodes[node] = wire
         return wire
-
-    def _watching_wire(self, node: Node) -> NodeWire:
-        address = self._topology.address
-        if address.pushes:
-            return WatchingWire(address, node, self._bearing)
-        return node_wire(address, node, self._bearing)
 
     def _ask(self, node: Node) -> Any:
         return slots_by(node_wire(self._topology.address, node, self._bearing))
