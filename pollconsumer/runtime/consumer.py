@@ -7,7 +7,7 @@ recursion: idling is a blocking wait, messages are reserved and settled in pages
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -54,8 +54,9 @@ class Consumer:
         executor: Executor,
         learned: durations.Durations,
         wake: Wake,
-        exchange: Callable[..., Exchange] = Exchange,
+        lost: set[str],
     ) -> None:
+        """``lost``: queues whose node of a cluster is lost, kept up to date here."""
         self.options, self.window, self.clock, self.executor = options, launch.window, launch.clock, executor
         self._launch, self._wake = launch, wake
         reporter = ProgressReporter(launch, options.report_every)
@@ -67,9 +68,10 @@ class Consumer:
         self._pace = Pace(options, launch, executor, learned)
         self.margin = self._pace.margin
         turns = Turns(options.queues, options.weights)
-        self._exchange = exchange(
+        self._exchange = Exchange(
             launch, self._settling, turns, options.limits, self._pace, reporter, reserved, options.keeping
         )
+        self._exchange.lost = lost
         self._handlers, self._stops = handlers, launch.progress.stops
         calls = self._bulk_calls()
         self._stopping = MessageStopper(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing, suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.durations import Durations
@@ -16,7 +15,6 @@ from pollconsumer.runtime.handling.handler import Handler, aliases_among
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.launch_upkeep import announce, end_expired
 from pollconsumer.runtime.session.consumer_options import ConsumerOptions
-from pollconsumer.runtime.session.exchange import Exchange
 from pollconsumer.runtime.session.settlements import death_of
 from pollconsumer.runtime.session.wake import Wake
 from pollconsumer.store.queues.redis_store import RedisStore
@@ -70,22 +68,11 @@ def consume(
             wake = Wake(launch.bare_wire(), markers, launch.clock)
             names = {name: each.name for name, each in handlers.items()}
             launch.progress.stops.serve(names, launch.leases.paused_handlers)  # GUARD a handler that was paused before
-            reason = Consumer(options, launch, handlers, executor, durations, wake, _exchange_of(launch, lost)).run()
+            reason = Consumer(options, launch, handlers, executor, durations, wake, lost).run()
             end_expired(launch, report_unserved(store, wanted, handlers, launch.emit))
             return reason
         finally:
             launch.leases.learn(launch.holder.group, durations.measured)
-
-
-def _exchange_of(launch: Launch, lost: set[str]) -> Callable[..., Exchange]:
-    """What makes the exchange with the store. ``lost``: see `_announce`; the exchange with a cluster keeps it up to
-    date."""
-    if not launch.store.wire.of_cluster:
-        return Exchange
-    from pollconsumer.runtime.session.cluster.away import Away  # few stores are clusters
-    from pollconsumer.runtime.session.cluster.cluster_exchange import ClusterExchange
-
-    return partial(ClusterExchange, away=Away(launch.clock, lost))
 
 
 def report_unknown(store: RedisStore, queues: Sequence[str], emit: Callable[[Event], None]) -> None:

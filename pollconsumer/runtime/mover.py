@@ -18,7 +18,7 @@ from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.launch.shared_memory.launch_progress import Counts
 from pollconsumer.runtime.launch_upkeep import EVERY, announce, repair, tick
-from pollconsumer.runtime.session.cluster.away import Away
+from pollconsumer.runtime.session.exchange import SKIPPED_FOR
 from pollconsumer.runtime.session.settlements import death_of
 from pollconsumer.runtime.session.wake import Wake
 from pollconsumer.store.limits import Retention
@@ -48,8 +48,9 @@ class Mover:
         self._store, self._holder, self._emit = launch.store, launch.holder, launch.emit
         self._announced: set[str] = set()
         self._left_out: dict[str, PollConsumerError] = {}
-        self._away = Away(self.clock, set())
-        self._maintained = self._looked = float("-inf")
+        self._lost: set[str] = set()
+        """Queues that are skipped now, since a cluster has lost their node."""
+        self._maintained = self._looked = self._asked = float("-inf")
         self._queues: list[str] = []
         self._moved = 0
         self._to_repair: list[str] = []
@@ -68,8 +69,8 @@ class Mover:
             self.maintain()
             if not moved:
                 self.idle(next_due)
-        if self._away:
-            raise unreachable(self._away.queues)
+        if self._lost:
+            raise unreachable(self._lost)
         return StopReason.NO_TIME_TO_IDLE
 
     def promote(self) -> tuple[int, float | None]:
@@ -128,17 +129,16 @@ class Mover:
         each whose node was lost."""
         queues = self._store.queues()
         self._store.part(queues)
-        if self._away and self._away.is_time_to_look():
-            began = self.clock()
-            self._away.queues &= self._store.lost(queues)
-            self._away.looked(began)
+        if self._lost and self.clock() - self._asked >= SKIPPED_FOR:
+            self._lost &= self._store.lost(queues)
+            self._asked = self.clock()
         for queue in queues:
-            if queue not in self._announced and queue not in self._left_out and queue not in self._away.queues:
+            if queue not in self._announced and queue not in self._left_out and queue not in self._lost:
                 with self._leaving_out(queue):
                     announce(self._launch, queue, self._emit_death, served=False)
                     self._announced.add(queue)
-        usable = [queue for queue in queues if queue not in self._left_out and queue not in self._away.queues]
-        if queues and not usable and not self._away:
+        usable = [queue for queue in queues if queue not in self._left_out and queue not in self._lost]
+        if queues and not usable and not self._lost:
             raise self._left_out[queues[0]]
         return usable
 
@@ -148,9 +148,9 @@ class Mover:
         try:
             yield
         except NodeLost:
-            self._away.add({queue, *self._store.lost(self._store.queues())})
-            self._announced -= self._away.queues
-            self._looked = float("-inf")
+            self._lost |= {queue, *self._store.lost(self._store.queues())}
+            self._announced -= self._lost
+            self._looked, self._asked = float("-inf"), self.clock()
         except OF_ANY_QUEUE:
             raise
         except PollConsumerError as error:

@@ -12,7 +12,7 @@ from pollconsumer.store.cluster.cluster_address import ClusterAddress
 from pollconsumer.store.cluster.cluster_wire import ClusterWire, connecting_to
 from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.queues.redis_store import RedisStore
-from tests.cluster.nodes import Cluster, NodeProcess, until
+from tests.cluster.nodes import Cluster, NodeProcess
 from tests.conftest import NAMESPACE
 from tests.store.acting import Launch, message
 

@@ -7,7 +7,7 @@ from collections import deque
 from contextlib import nullcontext
 from functools import partial
 from types import MappingProxyType, SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import pytest
@@ -36,7 +36,7 @@ from tests.store.acting import Looking, finish, message
 from tests.store.test_enqueue_new import scripts_sent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from pollconsumer.core.news.events import Event
     from pollconsumer.store.records.reservations import Reservation
@@ -48,7 +48,6 @@ class Exchanging:
     def __init__(
         self,
         limits: Mapping[str, Limits] | None = None,
-        exchange: Callable[..., Exchange] = Exchange,
         keeping: Mapping[str, Retention] = MappingProxyType({}),
     ) -> None:
         self.clock = clock = VirtualClock(MIDNIGHT)
@@ -62,9 +61,9 @@ class Exchanging:
         context_of = Deliveries(launch, {}, nullcontext(), self.reporting, self.predecessors).context_of
         self.settling = Settlements(launch, context_of, {}, self.predecessors)
         turns = Turns(QUEUES, {})
-        durations = SimpleNamespace(mean=None, longer_than_window=0)
-        pace = SimpleNamespace(page_size=lambda *_: 9, measure=lambda _: None, margin=lambda: 0.0, durations=durations)
-        self.exchange = exchange(launch, self.settling, turns, limits or {}, pace, self.reporting, reserved, keeping)
+        pace: Any = SimpleNamespace(page_size=lambda *_: 9, measure=lambda _: None, margin=lambda: 0.0)
+        pace.durations = SimpleNamespace(mean=None, longer_than_window=0)
+        self.exchange = Exchange(launch, self.settling, turns, limits or {}, pace, self.reporting, reserved, keeping)
         for queue in QUEUES:
             launch.store.upkeep.announce(launch.holder, queue)
 

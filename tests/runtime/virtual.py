@@ -343,6 +343,7 @@ class VirtualLaunch:
             InlineExecutor(self.clock) if inline else cast("Any", self.slots),
             Durations(learned, self.window.length, settings.loop),
             cast("Any", VirtualWake(self.store, None if inline else self.slots)),
+            set(),
         )
 
     def chance(self) -> float:

@@ -296,10 +296,36 @@ def lost_connection(_: list[bytes]) -> bytes:
     return b""
 
 
+def test_a_wait_for_markers_of_two_nodes_is_unanswered_while_one_is_lost(
+    two: list[ScriptedNode], connect: Callable[..., ClusterWire]
+) -> None:
+    wire, lost = connect(two[0]), two[1]
+    lost.answer = lost_connection
+    wire.send([("BLPOP", LOW, HIGH, 30)])
+    with pytest.raises(Unanswered):
+        wire.readable(10)
+    lost.answer = lambda _: b"$1\r\n1\r\n"
+    two[0].answer = lambda _: b"$-1\r\n"
+    wire.send([("BLPOP", LOW, HIGH, 30)])
+    assert wire.readable(10)
+    assert wire.receive([()]) == [[HIGH.encode(), b"1"]]
+
+
+def test_a_wait_for_markers_of_two_nodes_is_over_in_time(
+    two: list[ScriptedNode], connect: Callable[..., ClusterWire]
+) -> None:
+    wire = connect(two[0])
+    for node in two:
+        node.answer = lambda _: b"$-1\r\n"
+    assert wire.once([("BLPOP", LOW, HIGH, 0.12), ("GET", HIGH)], blocking=0.12) == [None, None]
+    assert two[0].seen.count(b"LPOP {b}") == two[1].seen.count(b"LPOP {a}") > 0
+
+
 def test_keys_are_lost_whose_node_is_away_says_nothing_or_does_not_serve_them(
     two: list[ScriptedNode], connect: Callable[..., ClusterWire], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(liveness, "SILENT_FOR", 0.0)
+    monkeypatch.setattr(liveness, "LONGER_SILENT", 0)
     wire, silent = connect(two[0]), threading.Event()
     assert wire.lost([LOW, HIGH]) == set()
     for answer in (lost_connection, lambda _: b"-CLUSTERDOWN\r\n", lambda _: b":2\r\n" * silent.wait(60)):
@@ -321,6 +347,20 @@ def test_a_node_that_did_not_answer_is_not_asked_again_at_once(
     asked = len(two[1].seen)
     assert wire.lost([HIGH]) == {HIGH}
     assert [server.address for server in wire.lost_servers()] == [f"redis://127.0.0.1:{two[1].port}"]
+    assert len(two[1].seen) == asked > 0
+
+
+def test_a_node_that_is_slow_to_say_nothing_is_asked_rarely(
+    two: list[ScriptedNode], connect: Callable[..., ClusterWire], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(liveness, "LONGER_SILENT", 3600)
+    monkeypatch.setattr(liveness, "SILENT_FOR", 0.0)
+    wire, silent = connect(two[0]), threading.Event()
+    two[1].answer = lambda _: b":2\r\n" * silent.wait(60)
+    assert wire.lost([HIGH]) == {HIGH}
+    asked = len(two[1].seen)
+    assert wire.lost([HIGH]) == {HIGH}
+    silent.set()
     assert len(two[1].seen) == asked > 0
 
 

@@ -1,23 +1,22 @@
 """A launch's exchange with the store: settles outcomes and reserves the next messages, in one round trip.
 
-What the loss of a node of a cluster changes is in `cluster_exchange.py`.
+While the node of a cluster is lost, the launch goes on with the queues of the other nodes. Outcomes of its queues wait.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from math import inf
 from threading import Lock
-from typing import TYPE_CHECKING
 
-from pollconsumer.core.errors import OF_ANY_QUEUE, PollConsumerError
+from pollconsumer.core.errors import OF_ANY_QUEUE, NodeLost, PollConsumerError, StoreUnreachable
 from pollconsumer.core.news.events import NewerMessagesFound, QueueLeftOut, ReservationsLost
 from pollconsumer.core.queue_order import Turns
 from pollconsumer.runtime.launch.held import Launch
 from pollconsumer.runtime.launch.shared_memory.launch_progress import Counts
-from pollconsumer.runtime.launch_upkeep import EVERY, repair, send_on, tick
+from pollconsumer.runtime.launch_upkeep import EVERY, announce, repair, send_on, tick
 from pollconsumer.runtime.session.pace import Pace
 from pollconsumer.runtime.session.progress_reporter import ProgressReporter
 from pollconsumer.runtime.session.settlements import Settlements
@@ -25,9 +24,7 @@ from pollconsumer.store.limits import Limits, Retention
 from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.records.reservations import DeadLetter, Reservation
 from pollconsumer.store.records.steps import Done, Promoted, Share, Stepped
-
-if TYPE_CHECKING:
-    from collections.abc import Set
+from pollconsumer.store.server import unreachable
 
 TRIM_EVERY = 150
 """Messages that are completed between two trims, at least."""
@@ -38,12 +35,13 @@ UNUSUAL_FOR = 10.0
 trip."""
 
 
+SKIPPED_FOR = 1.0
+"""Seconds for which the queues of a lost node are skipped, before it is asked again."""
+
+
 class Exchange:
     """What a launch exchanges with the store. ``reserved`` holds the messages that are reserved, in their order, until
     they are started; ``gathered`` those of bulk handlers that are to share a call."""
-
-    lost: Set[str] = frozenset()
-    """Queues of ours that cannot be served now, since a cluster has lost their node."""
 
     def __init__(
         self,
@@ -67,7 +65,13 @@ class Exchange:
         self.returned, self.is_stuck = 0, False
         """How many messages were returned to their queues, and whether no handler has ended since: see
         `reserved_returner.py`."""
+        self.lost = set[str]()
+        """Queues of ours that are skipped now, since a cluster has lost their node."""
+        self._look_at = -inf
+        """When to ask whether their nodes are there again."""
         self._put_off: list[Reservation] = []
+        self._unbegun: list[Reservation] = []
+        """Messages of lost queues that are handled at most once, and could not be recorded as begun."""
         self._untrimmed = 0
         self._to_trim: set[str] = set()
         """Queues to trim with their next step."""
@@ -118,6 +122,8 @@ class Exchange:
     def reserve(self, only: str | None = None, wanted: int | None = None) -> bool:
         """Promote what is due, and settle outcomes; reserve as many messages as are expected to fit, from the first
         queue that has any. A bulk call reserves ``wanted`` messages at most, of ``only`` its queue."""
+        if self.lost:
+            self._look()
         if self.to_repair:
             self._repair_when_due()
         shares, self.more_in, self.held_back = self._settling.take(), None, False
@@ -141,6 +147,8 @@ class Exchange:
 
         If no queue had one, promote afterwards: a message that wakes an idle launch must not wait for a promotion.
         """
+        if self.lost:
+            self._look()
         self.settle()  # outcomes must not wait
         self.more_in, self.held_back = None, False
         shares = [Share(queue) for queue in self.queues()]
@@ -190,10 +198,18 @@ class Exchange:
         return self._begin(reservations, share)
 
     def _begin(self, reservations: Sequence[Reservation], share: Share) -> int:
-        try:
-            stale = self._store.begin(self._launch.holder, reservations, share.runs)
-        except PollConsumerError as error:
-            self._leave_out(error)
+        while share.queue not in self.lost:
+            try:
+                stale = self._store.begin(self._launch.holder, reservations, share.runs)
+                break
+            except NodeLost:
+                self._skip_lost()
+            except PollConsumerError as error:
+                self._leave_out(error)
+                return 0
+        else:
+            self._served([share])
+            self._unbegun.append(reservations[0])
             return 0
         self._flight.settled()
         if share.completed:
@@ -212,7 +228,7 @@ class Exchange:
 
     def repair(self) -> None:
         """Repair the queues in which the last promotion found anything to repair."""
-        launch, queues = self._launch, self.to_repair
+        launch, queues = self._launch, [queue for queue in self.to_repair if queue not in self.lost]
         self._repaired, self.to_repair = launch.clock(), []
         live = launch.leases.live_fences()
         for queue in queues:
@@ -232,17 +248,19 @@ class Exchange:
         self.settle()
 
     def give_back(self) -> None:
-        """Release reservations that were not started, then the ones put off; settle all, and forget what may be."""
-        self._give_back()
-        self.report()
-        for queue in self.queues():
-            self._trim(queue)
-
-    def _give_back(self) -> None:
+        """Release reservations that were not started, then the ones put off; settle all, and forget what may be.
+        StoreUnreachable if a queue's node is lost to the end."""
         self._release_reserved()
         while self._put_off:
             self._settling.put_back(self._put_off.pop())
         self.settle()
+        if self.lost:
+            self._await_lost()
+        self.report()
+        for queue in self.queues():
+            self._trim(queue)
+        if self.lost:
+            raise unreachable(self.lost)
 
     def _release_reserved(self) -> None:
         with self.passing:
@@ -257,8 +275,9 @@ class Exchange:
         """Take a step for ``shares``. With ``wait``, for `reserve_when_woken`, the step settles nothing: whatever else
         comes after the wait delays a handler's start."""
         self.report()
-        if self._left_out:
-            shares = [share for share in shares if share.queue not in self._left_out]
+        if self.lost or self._left_out:
+            shares, served = self._served(shares), self.queues()
+            promoting = [queue for queue in promoting if queue in served]
             if not shares and not promoting:
                 return Stepped()
         for share in shares:
@@ -271,7 +290,7 @@ class Exchange:
         # Handlers go on while a step waits: their reports would wait with it, and newer ones be stored before them.
         carries = self._reporter.has_reported and not wait
         try:
-            with self._reporter.carried({*self.lost, *self._left_out}) if carries else nullcontext() as reports:
+            with self._reporter.carried(self.lost | self._left_out) if carries else nullcontext() as reports:
                 stepped = self._store.step(
                     launch.holder,
                     shares,
@@ -354,8 +373,12 @@ class Exchange:
             self._leave_out(error)
 
     def _leave_out(self, error: PollConsumerError) -> None:
-        """Go on without the queue in whose keys garbage stands, for the rest of the launch: its reservations are left
-        to the next one. Raise ``error`` if that is not the reason, or if no other queue is left."""
+        """Go on without the queues of a lost node, until it is there again; or without the queue in whose keys garbage
+        stands, for the rest of the launch: its reservations are left to the next one. Raise ``error`` if neither is the
+        reason, or if no other queue is left."""
+        if isinstance(error, NodeLost):
+            self._skip_lost()
+            return
         queue = self._store.keys.queue_of(error.key)
         if queue is None or isinstance(error, OF_ANY_QUEUE) or {queue}.issuperset(self._turns.queues):
             raise error
@@ -371,17 +394,65 @@ class Exchange:
         self._emit(QueueLeftOut(queue, str(error)))
 
     def _send_without(self, error: PollConsumerError, shares: Sequence[Share], promoting: Sequence[str]) -> Stepped:
-        """Send what the store refused again, but for what is of the queue that it refused it for."""
+        """Send what the store refused, or did not answer, again, but for the queues that this is due to."""
         self._leave_out(error)
-        shares = [share for share in shares if share.queue not in self._left_out]
-        self._store.give_back(self._launch.holder, shares, self.held)  # GUARD what was reserved beside a refusal
-        return self._send(shares, promoting=[queue for queue in promoting if queue not in self._left_out])
+        shares = self._served(shares)
+        try:
+            self._store.give_back(self._launch.holder, shares, self.held)  # GUARD what was reserved beside a refusal
+        except NodeLost as lost:
+            return self._send_without(lost, shares, promoting)
+        return self._send(shares, promoting=promoting)
+
+    def _served(self, shares: Sequence[Share]) -> list[Share]:
+        """The ``shares`` of queues that can be served now. What is to be settled in lost queues waits."""
+        for share in shares:
+            if share.queue in self.lost:
+                self._settling.keep(share)
+        served = self.queues()
+        return [share for share in shares if share.queue in served]
+
+    def _skip_lost(self) -> None:
+        """Skip the queues whose node is lost, unless that is so of all: then the next call waits for them, as for a
+        single server."""
+        lost = self._store.lost(self._turns.queues) | self.lost
+        if not lost.issuperset(self._turns.queues):
+            self.lost |= lost
+            self._look_at = self._launch.clock() + SKIPPED_FOR
+
+    def _look(self) -> None:
+        """Go on with queues whose node, or a replica of it, is there again."""
+        if self._launch.clock() < self._look_at:
+            return
+        for queue in sorted(self.lost - self._store.lost(self.lost)):
+            with self._leaving_out():
+                self._go_on_with(queue)
+        self._look_at = self._launch.clock() + SKIPPED_FOR
+
+    def _go_on_with(self, queue: str) -> None:
+        """Announce ``queue`` again, since a replica may not know of the announcement. Release what an unanswered step
+        may have reserved there."""
+        announce(self._launch, queue, self._add_dead_letter)
+        self._store.unreserve(self._launch.holder, queue, self.held(queue))
+        self.lost.discard(queue)
+        with self.passing:
+            self.reserved += [each for each in self._unbegun if each.queue == queue]
+            self._unbegun = [each for each in self._unbegun if each.queue != queue]
+
+    def _await_lost(self) -> None:
+        """Settle, at the end, what waits for lost nodes: as long as patience lasts, unless a successor waits."""
+        lost = self._store.lost(self.lost)
+        self._store.part(())
+        with suppress(StoreUnreachable):
+            for queue in sorted(self.lost):
+                if queue not in lost or (self.called == inf and self._settling.ids(queue)):
+                    self._go_on_with(queue)
+            self.clear()
 
     def held(self, queue: str) -> set[bytes]:
         """Ids of what is reserved, in hand or not settled."""
         with self.passing:
             held = {reservation.id for reservation in self._unstarted() if reservation.queue == queue}
-            return held.union(self._flight.ids(queue))
+            return held.union(self._flight.ids(queue), self._settling.ids(queue))
 
     def _unstarted(self) -> Iterable[Reservation]:
-        return *self.gathered, *self.reserved, *self._put_off
+        return *self.gathered, *self.reserved, *self._put_off, *self._unbegun

@@ -67,8 +67,6 @@ class Settlements:
         process died first, it would be unknown whether the message, handled at most once, was handled."""
         self.watched: list[tuple[bytes, Callable[[], None]]] = []
         """Calls of hooks, by message, for after the store has accepted the settlement."""
-        self.waiting: set[bytes] = set()
-        """Ids of messages whose settlements were taken and wait for a lost node: their hooks wait, too."""
         self.handled = self.failed = self.released = self.yielded = 0
 
     def named(self, reserved: Sequence[Reservation]) -> Sequence[Reservation]:
@@ -277,8 +275,9 @@ class Settlements:
     def call_hooks(self) -> None:
         """Call the hooks of the messages that were settled."""
         watched, self.watched = self.watched, []
+        waiting = {each for share in self._shares.values() for each in share.ids()}  # for a lost node
         for message_id, tell in watched:
-            if message_id in self.waiting:
+            if message_id in waiting:
                 self.watched.append((message_id, tell))
             else:
                 tell()
@@ -295,6 +294,17 @@ class Settlements:
                 self._predecessors.forget()
         shares, self._shares, self.since, self.urgent = self._shares, {}, None, False
         return shares
+
+    def keep(self, share: Share) -> None:
+        """Have a share that was taken, and that could not be settled, be taken again."""
+        share.claim, share.plain = 0, False
+        if share.ids():
+            self._shares[share.queue] = share
+
+    def ids(self, queue: str) -> Sequence[bytes]:
+        """Ids of the messages of ``queue`` that are to be settled."""
+        share = self._shares.get(queue)
+        return () if share is None else share.ids()
 
     def _share(self, queue: str) -> Share:
         share = self._shares.get(queue)

@@ -17,7 +17,10 @@ from pollconsumer.store.cluster.topology import Topology
 ANSWER_WITHIN = 0.5
 """Seconds in which a node must answer, or fewer if the caller may not wait as long."""
 SILENT_FOR = 0.4
-"""Seconds for which a node that did not answer is not asked again."""
+"""Seconds for which a node that did not answer is not asked again, at least."""
+LONGER_SILENT = 5
+"""The same, as a multiple of how long it was waited for: a node that says nothing, instead of refusing, takes its
+time."""
 
 
 class Liveness:
@@ -59,6 +62,7 @@ class Liveness:
         answers = {node: [_NO_ANSWER] * len(keys) for node, keys in parts.items()}
         due = [node for node in parts if monotonic() >= self._silent_until.get(node, 0.0)]
         commands = {node: [("EXISTS", key) for key in parts[node]] for node in due}
+        began = monotonic()
         with ExitStack() as stack:
             wires: dict[Node, NodeWire] = {}
             for node in due:
@@ -72,7 +76,8 @@ class Liveness:
         for node in due:
             self._silent_until.pop(node, None)
             if _NO_ANSWER in answers[node]:
-                self._silent_until[node] = monotonic() + SILENT_FOR
+                now = monotonic()
+                self._silent_until[node] = now + max(SILENT_FOR, LONGER_SILENT * (now - began))
         return answers
 
     def _serves(self, node: Node, answer: Any) -> bool:
@@ -86,7 +91,10 @@ class Liveness:
         return True
 
     def _connect(self, node: Node) -> NodeWire:
-        """A connection to ``node``. OutOfTime once the caller makes no connections any more."""
+        """A connection to ``node``. OutOfTime once the caller makes no connections any more; Unanswered while the node
+        is not to be asked again."""
+        if monotonic() < self._silent_until.get(node, 0.0):
+            raise Unanswered("it did not answer", sent=False)
         within = min(ANSWER_WITHIN, self._patience().to_connect())
         if within <= 0:
             raise OutOfTime

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +9,7 @@ import pytest
 
 from pollconsumer.core.errors import NodeLost, StoreUnreachable
 from pollconsumer.core.news.progress import Progress
-from pollconsumer.runtime.session.cluster.away import LONGER_THAN_LOOKS, LOOK_EVERY, Away
-from pollconsumer.runtime.session.cluster.cluster_exchange import ClusterExchange
+from pollconsumer.runtime.session.exchange import SKIPPED_FOR
 from pollconsumer.store.client.replies import Unanswered
 from tests.runtime.test_exchange import Exchanging
 from tests.store.acting import Looking, message
@@ -61,7 +59,7 @@ class Parted(Exchanging):
     """An exchange whose queues, mail and other, are on different nodes."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        super().__init__(exchange=lambda launch, *rest: ClusterExchange(launch, *rest, away=Away(launch.clock, set())))
+        super().__init__()
         self.nodes = Nodes(self.launch.store.wire, patch)
         self.launch.store.part(("mail", "other"))
 
@@ -71,7 +69,7 @@ class Parted(Exchanging):
     def find(self) -> None:
         """The node is there again, and it is time to look."""
         self.nodes.lost = set()
-        self.clock.now_ms += int(1000 * LOOK_EVERY)
+        self.clock.now_ms += int(1000 * SKIPPED_FOR)
 
     def enqueue(self, name: str, queue: str) -> None:
         self.opener.store().enqueue([message(name, queue=queue)])
@@ -119,18 +117,17 @@ def test_what_a_lost_node_reserved_without_a_word_is_handed_out_once_it_is_there
     assert parted.next() is None
 
 
-def test_what_was_reserved_and_not_started_waits_for_its_node(parted: Parted) -> None:
+def test_what_was_reserved_and_not_started_stays_reserved(parted: Parted) -> None:
     parted.enqueue("a", "mail")
     parted.exchange.reserve()
     parted.lose("mail")
     parted.enqueue("b", "other")
     parted.exchange.promote_next()
     parted.exchange.reserve()
-    assert [each.id for each in parted.exchange.reserved] == [b"b"]
-    assert parted.exchange.held("mail") == {b"a"}
+    assert [each.id for each in parted.exchange.reserved] == [b"a", b"b"]
     parted.find()
     parted.exchange.reserve()
-    assert [each.id for each in parted.exchange.reserved] == [b"b", b"a"]
+    assert [each.id for each in parted.exchange.reserved] == [b"a", b"b"]
     assert parted.look().ranked("in_flight") == ["a"]
 
 
@@ -184,26 +181,6 @@ def test_reports_of_a_lost_node_do_not_hold_up_steps_of_others(parted: Parted) -
     parted.reporting.report(mail, Progress(1))
     parted.enqueue("b", "other")
     assert parted.next() == "b"
-
-
-def test_a_node_that_is_slow_to_say_nothing_is_looked_at_rarely(
-    parted: Parted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parted.lose("mail")
-    assert parted.next() is None
-    looks: list[float] = []
-
-    def lost(keys: Collection[str]) -> set[str]:
-        looks.append(parted.clock())
-        parted.clock.now_ms += int(1000 * 1.0)
-        return {key for key in keys if "mail" in key}
-
-    monkeypatch.setattr(parted.launch.store.wire, "lost", lost)
-    for _ in range(40):
-        parted.clock.now_ms += int(1000 * 0.5)
-        parted.exchange.reserve()
-    assert len(looks) > 1
-    assert min(after - before for before, after in pairwise(looks)) >= 1.0 + LONGER_THAN_LOOKS
 
 
 def test_a_launch_that_has_lost_all_of_its_nodes_waits_for_them(
@@ -262,18 +239,3 @@ def test_the_end_waits_for_a_node_that_outcomes_wait_for_unless_a_successor_wait
     with pytest.raises(StoreUnreachable, match="queues unreachable"):
         parted.exchange.give_back()
     assert asked == ([] if successor else ["mail"])
-
-
-def test_what_was_gathered_for_a_bulk_call_waits_for_its_node(parted: Parted) -> None:
-    parted.enqueue("a", "mail")
-    parted.exchange.reserve()
-    parted.exchange.gathered.append(parted.exchange.reserved.popleft())
-    parted.lose("mail")
-    parted.enqueue("b", "other")
-    parted.exchange.promote_next()
-    parted.exchange.reserve()
-    assert [each.id for each in parted.exchange.reserved] == [b"b"]
-    assert (len(parted.exchange.gathered), parted.exchange.held("mail")) == (0, {b"a"})
-    parted.find()
-    parted.exchange.reserve()
-    assert [each.id for each in parted.exchange.reserved] == [b"b", b"a"]

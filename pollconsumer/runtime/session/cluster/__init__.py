@@ -1,1 +1,0 @@
-"""Dealings with the nodes of a cluster."""
