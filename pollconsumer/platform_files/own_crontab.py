@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
-from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.errors import ConfigurationError, PollConsumerError
 from pollconsumer.interface.cli.output import print_line, print_lines, print_notice
 from pollconsumer.interface.settings.config_search import NAME
 from pollconsumer.interface.settings.load import absolute, find_config
@@ -40,9 +41,22 @@ def install(installation: Installation) -> None:
 
 def installed_apart(config: Path) -> list[list[str]]:
     """The queues of each launch of ``config`` that the crontab has besides the first, which serves the rest."""
+    return [re.findall(r" --queue[ =](\S+)", line) for line in _installed_launches(config)[1:]]
+
+
+def installed_schedule(config: Path) -> str | None:
+    """The schedule that the crontab gives to launches of ``config``; None if it has no line for them, or cannot be
+    read."""
+    with suppress(PollConsumerError):
+        for line in _installed_launches(config):
+            if given := re.search(r" --schedule '([^']+)'", line):
+                return given[1]
+    return None
+
+
+def _installed_launches(config: Path) -> list[str]:
     lines = map(os.fsdecode, with_block(UsersCrontab().read(), config, b"")[1].splitlines())
-    launches = [line for line in lines if " run " in line and not line.lstrip().startswith("#")]
-    return [re.findall(r" --queue[ =](\S+)", line) for line in launches[1:]]
+    return [line for line in lines if " run " in line and not line.lstrip().startswith("#")]
 
 
 def uninstall(user: str) -> None:

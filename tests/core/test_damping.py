@@ -113,6 +113,13 @@ def test_what_this_launch_met_is_not_over() -> None:
     assert launches.succeed("a") == ["resolved: b (seen in 1 launch)"]
 
 
+def test_the_end_of_what_had_two_remedies_is_printed_once() -> None:
+    launches = Launches()
+    launches.fail("handlers: x; write a list", kind="failure")
+    launches.fail("handlers: x; no such module", kind="failure")
+    assert launches.succeed() == ["resolved: handlers: x (failed in 1 launch)"]
+
+
 def test_what_one_launch_met_by_chance_ends_without_a_word() -> None:
     launches = Launches()
     launches.fail("hook raised", kind="met")

@@ -83,6 +83,15 @@ def test_a_launch_counts_those_that_found_its_lease_taken(site: Site, noon: int)
     assert noon
 
 
+def test_queues_are_shown_where_launches_serve_different_ones(site: Site, noon: int) -> None:
+    assert "queues" not in shown(site)
+    assert site.drain("--queue", "slow").returncode == 0
+    head, *lines = shown(site).splitlines()
+    assert head.split()[-1] == "queues"
+    assert {line.split()[-1] for line in lines if "ticks" not in line} == {"slow", "default"}
+    assert noon
+
+
 @pytest.mark.parametrize("form", ["instant", "local", "ago"])
 def test_a_time_is_an_instant_or_one_of_this_machine_or_how_long_ago(site: Site, noon: int, form: str) -> None:
     def told(minute: float) -> str:

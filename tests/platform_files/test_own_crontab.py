@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import shutil
@@ -177,6 +178,25 @@ def test_queues_with_a_line_of_their_own_keep_it_until_all_lines_are_taken_out_o
     assert run("init", "cron", "--uninstall")[0] == 0
     assert crontab.table == b""
     assert install() == ([""], "")
+
+
+def test_check_shows_the_launches_of_the_crontab_where_no_schedule_is_set(
+    run: Any, place: Path, crontab: Command
+) -> None:
+    def schedule() -> str | None:
+        code, out, err = run("check", "--json")
+        assert code == 0, err
+        found = json.loads(out)["consumer"]
+        expected: str | None = found["schedule"]
+        assert bool(found["next_launches"]) == bool(expected)
+        return expected
+
+    (place / "config.toml").write_text('data = "data"\n')
+    assert schedule() is None
+    run("init", "cron", "--install", "--schedule", "*/20 1-5 * * *")
+    assert schedule() == "*/20 1-5 * * *"
+    crontab.path.write_text("#!/bin/sh\nexit 1\n")
+    assert schedule() is None
 
 
 def test_two_configurations_stand_side_by_side(run: Any, place: Path, crontab: Command) -> None:

@@ -80,15 +80,16 @@ class Streaks:
 
     def end(self, launch: str, now: float, *, worked: bool) -> list[str]:
         """Record that ``launch`` ended normally; if it has not ``worked``, it got only as far as the lease. Returns
-        lines for the streaks that are over. A streak that the launch met is not over."""
-        lines = []
+        lines for the streaks that are over, one for those of the same text. A streak that the launch met is not over.
+        """
+        lines = dict[str, str]()
         for name, streak in self.known.items():
             if streak.launch != launch and not streak.over and _is_over(streak, now, worked):
                 self.known[name] = streak._replace(over=True, told=False)
                 if streak.told and (streak.launches > 1 or streak.kind != "met"):
                     verb = "failed" if streak.kind == "failure" else "seen"
-                    lines.append(f"resolved: {streak.text} ({verb} in {_span(streak, ', for ')})")
-        return lines
+                    lines[streak.text] = f"resolved: {streak.text} ({verb} in {_span(streak, ', for ')})"
+        return [*lines.values()]
 
     def encode(self, now: float) -> bytes:
         """The streaks for the next launch: bounded in number, without expired ones; empty if there are none."""

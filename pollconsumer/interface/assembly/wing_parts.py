@@ -1,5 +1,5 @@
-"""Functions of wings that launches call. They are found by the names of their modules, since the house imports no
-wing."""
+"""Functions of wings that launches and commands call. They are found by the names of their modules, since the house
+imports no wing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 PARTS = {
     "closing_connections": "pollconsumer.django.connections",
     "import_site": "pollconsumer.django.site",
+    "installed_schedule": "pollconsumer.platform_files.own_crontab",
     "telling_outcome": "pollconsumer.web.launch_outcome",
     "write_at_end": "pollconsumer.dashboard.at_end",
 }

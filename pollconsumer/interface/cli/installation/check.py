@@ -29,6 +29,7 @@ from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.launch_roles import served_queues
 from pollconsumer.interface.assembly.long_work import LongHandler, beyond_requests, long_handlers
 from pollconsumer.interface.assembly.rate_table import described, rates_of
+from pollconsumer.interface.assembly.wing_parts import wing_part
 from pollconsumer.interface.cli.group import current_settings, limit_command
 from pollconsumer.interface.cli.installation.command_timeouts import (
     described_commands,
@@ -109,7 +110,7 @@ def check(compat: bool, schema: bool, as_json: bool) -> int:
     now = datetime.now().astimezone()
     longest = {"consumer": longest_limit(settings, handlers, queues)}
     windows = {
-        role: next_window(getattr(settings, role), now, found, longest.get(role, 0.0))
+        role: next_window(getattr(settings, role), now, found, longest.get(role, 0.0), _schedule(settings, role))
         for role, found in launches.items()
     }
     next_one = windows["consumer"]
@@ -150,6 +151,14 @@ def check(compat: bool, schema: bool, as_json: bool) -> int:
         _warn_of_dropped_ticks(role, windows[role], launches[role])
     _warn_of_recurrences_nobody_serves(recurrences, unserved)
     return 0
+
+
+def _schedule(settings: Settings, role: str) -> str | None:
+    """The schedule of the launches of ``role``: that of the settings, else the one that this user's crontab gives."""
+    schedule: str | None = getattr(settings, role).schedule
+    if schedule is None and role == "consumer" and settings.config is not None:
+        schedule = wing_part("installed_schedule")(settings.config)
+    return schedule
 
 
 def _reached(settings: Settings, files: OwnFiles) -> Wire | None:

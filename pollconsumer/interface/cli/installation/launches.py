@@ -107,6 +107,7 @@ def launches(
     offset     how long after the full minute (the tick) it began
     exit       how long its process took to exit
     skipped    launches that did no work, since this one had the lease
+    queues     queues that it served, where launches serve different ones
     """
     reading = opened(Inspector)
     now = reading.now()
@@ -151,15 +152,16 @@ def _hole_line(hole: Hole, now: int, utc: bool) -> str:
 def launches_table(
     entries: list[dict[str, Any]], now: int, holes: Sequence[Hole] = (), *, ago: bool = False, utc: bool = False
 ) -> None:
-    """Print launches, with their host if there are several hosts, a line about what each works on beyond its window,
-    and one for each of ``holes``, which are newest first, too. ``now``: epoch ms of the server's clock, as in the
-    entries. ``ago``: in the form of the article's log, ``1 minute ago (55 seconds running time)``; otherwise with the
-    time, local or ``utc``."""
+    """Print launches, with their host if there are several hosts, with their queues if these differ, a line about what
+    each works on beyond its window, and one for each of ``holes``, which are newest first, too. ``now``: epoch ms of
+    the server's clock, as in the entries. ``ago``: in the form of the article's log, ``1 minute ago (55 seconds running
+    time)``; otherwise with the time, local or ``utc``."""
     if not entries and not holes:
         print_line("no launches yet; cron starts one each minute once `pollconsumer init cron --install` was called")
         return
     several = len({entry["host"] for entry in entries}) > 1
     skipped = any(entry["skipped"] for entry in entries)
+    by_queues = len({tuple(entry["queues"]) for entry in entries if entry["role"] == "consumer"}) > 1
     table: list[str | list[object]] = []
     names: list[str] = []
     left = [*holes]
@@ -169,6 +171,7 @@ def launches_table(
         host = {"host": entry["host"]} if several else {}
         row = host | (_age(entry, now) if ago else _times(entry, now, utc)) | _row(entry)
         row |= {"skipped": entry["skipped"] or None} if skipped else {}
+        row |= {"queues": ", ".join(entry["queues"]) or None} if by_queues else {}
         names = [*row]
         table.append([*row.values()])
         table += [working_on(entry["working_on"], now, utc=utc)] if entry["working_on"] else []

@@ -27,14 +27,18 @@ RULES = {
 
 
 def next_window(
-    role: ConsumerSettings | MoverSettings, now: datetime, past: list[dict[str, Any]], longest: float = 0.0
+    role: ConsumerSettings | MoverSettings,
+    now: datetime,
+    past: list[dict[str, Any]],
+    longest: float,
+    schedule: str | None,
 ) -> dict[str, Any]:
     """The window of the launch that the platform starts next, or now without a schedule. ``past``: earlier launches,
     newest first. They show what the launcher is: ``check`` itself is started by a person. ``longest``: the seconds
-    that a message which begins at the end of the window may be handled."""
-    launches = _launches(role.schedule, now) if role.schedule else []
+    that a message which begins at the end of the window may be handled. ``schedule``: that of the launches."""
+    launches = _launches(schedule, now) if schedule else []
     start = datetime.fromisoformat(launches[0]) if launches else now
-    ahead = next_launches(role.schedule, start) if role.schedule else None
+    ahead = next_launches(schedule, start) if schedule else None
     found, observed = _launcher_of(role, past)
     launches_before = [past_launch(each) for each in past]
     punctuality = learned(launches_before, found.rule)
@@ -52,7 +56,7 @@ def next_window(
         "launch_offset_seconds": punctuality.offset if offset_known else None,
         "exit_seconds": punctuality.exit if exit_known else None,
         "margin_seconds": min(margin, window / 2) if role.min_margin is None else margin,
-        "schedule": role.schedule,
+        "schedule": schedule,
         "next_launches": launches,
         "window_seconds": window,
         "stop_before": _iso(start + timedelta(seconds=stop)),
