@@ -62,7 +62,7 @@ def main() -> None:
         (directory / "checked.py").write_text(HANDLERS)
         (directory / "config.toml").write_text('handlers = ["checked"]\n')
         app = PollConsumer()
-        wire: Wire = calls_of(app).ask(lambda wire, _: wire)
+        wire: Wire = calls_of(app).ask(lambda store: store.wire)
         before = server_seconds(wire)
         wanted = _checks(given.checks, chance)
         putting = Thread(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pollconsumer.interface.api.app import PollConsumer, calls_of
-from pollconsumer.store.audit_log import Intervention, acting_as, interventions_of
+from pollconsumer.store.audit_log import Intervention, acting_as
 
 __all__ = ["Intervention", "acting_as", "interventions"]
 
 
 def interventions(app: PollConsumer, limit: int = 100) -> list[Intervention]:
     """The last of what people did in the store of ``app``, newest first; 10,000 are kept. StoreUnreachable."""
-    return calls_of(app).ask(lambda wire, namespace: interventions_of(wire, namespace, limit))
+    return calls_of(app).ask(lambda store: store.audit(limit))

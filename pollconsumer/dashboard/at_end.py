@@ -47,11 +47,12 @@ def _write(settings: Settings, directory: Path, problems: list[str]) -> None:
         # Imported here, within the bounded time.
         from pollconsumer.dashboard.files import write_pages
         from pollconsumer.dashboard.readings.page_reader import reading_of
+        from pollconsumer.store.store import Store
 
         wire = opener_of(settings).bare_wire(lambda: Budget(PAGES_WITHIN))
         wire.skip_lost()
         try:
-            write_pages(reading_of(settings, wire), directory)
+            write_pages(reading_of(settings, Store(wire, settings.namespace)), directory)
         finally:
             wire.close()
     except ModuleNotFoundError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -57,24 +58,24 @@ def dashboard(host: str, port: int, allow_actions: bool, directory: Path | None)
         from pollconsumer.dashboard.files import write_pages
         from pollconsumer.dashboard.readings.page_reader import reading_of
 
-        write_pages(opened(lambda wire, _: reading_of(settings, wire)), directory)
+        write_pages(reading_of(settings, opened()), directory)
 
 
 def _serve(settings: Settings, host: str, port: int, allow_actions: bool) -> None:
     from pollconsumer.dashboard.access import TokenAccess
     from pollconsumer.dashboard.page_server import guarded, is_loopback, listen, serve
-    from pollconsumer.dashboard.page_store import SharedWire
+    from pollconsumer.dashboard.page_store import SharedStore
     from pollconsumer.dashboard.readings.page_reader import reading_of
     from pollconsumer.dashboard.server import Dashboard
 
     token = settings.dashboard.token
     if token is None and (allow_actions or not is_loopback(host)):
         token = secrets.token_urlsafe(24)
-    store = opened(SharedWire)
+    store = SharedStore(opened())
     listening = listen(host, port)
     bound = listening.getsockname()[1]
     access = TokenAccess(token, acts=allow_actions, port=bound)
-    pages = Dashboard(store, lambda wire, _: reading_of(settings, wire), access, settings.namespace)
+    pages = Dashboard(store, partial(reading_of, settings), access, settings.namespace)
     shown = f"[{host}]" if ":" in host else host
     given = "" if token is None or settings.dashboard.token else f"?token={token}"
     serve(guarded(pages.answer, host), listening, lambda: print_line(f"http://{shown}:{bound}/{given}"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from pollconsumer.core.errors import PollConsumerError
@@ -35,7 +35,7 @@ class DashboardEndpoint:
         def pages() -> Dashboard:
             calls = calls_of(app)
             settings = calls.settings()  # read at the first request, as elsewhere in an application
-            return Dashboard(calls, lambda wire, _: reading_of(settings, wire), SiteAccess(visitor), settings.namespace)
+            return Dashboard(calls, partial(reading_of, settings), SiteAccess(visitor), settings.namespace)
 
         self._pages = pages
         self.asgi = AsgiApplication(self.answer, lambda _: LONGEST_FORM + 1)

@@ -43,7 +43,7 @@ def _pages(reading: PageReader) -> Iterator[tuple[str, str]]:
     front = reading.front()
     planned: dict[str, Make] = {links.Filed.front: partial(Pages.front, front=front, served=False)}
     planned |= _of_parts(reading, front)
-    pages = Pages(reading.namespace, links.Filed(planned.keys()))
+    pages = Pages(reading.store.namespace, links.Filed(planned.keys()))
     for name, make in planned.items():
         yield name, make(pages)
 

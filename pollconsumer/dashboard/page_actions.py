@@ -9,12 +9,8 @@ from typing import TypeVar
 from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.core.messages.message import check_queue
 from pollconsumer.dashboard.readings.letters import Letters, Sweep, Wanted
-from pollconsumer.store.batch_interventions import BatchInterventions
-from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.queues.interventions import Interventions
-from pollconsumer.store.reading.batch_reader import BatchReader, BatchStatus
-from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
+from pollconsumer.store.reading.batch_reader import BatchStatus
+from pollconsumer.store.store import Store
 
 T = TypeVar("T")
 SWEEP_WITHIN = 20.0
@@ -23,16 +19,12 @@ _UNFINISHED = f"that took {SWEEP_WITHIN:.0f} s: press the button again for the r
 
 
 class PageActions:
-    def __init__(self, wire: Wire, namespace: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._inspector, self._letters = Inspector(wire, namespace), Letters(wire, namespace)
-        self._interventions = Interventions(wire, namespace)
-        self._recurrences = Recurrences(wire, namespace)
-        self._batch_reader, self._batches = BatchReader(wire, namespace), BatchInterventions(wire, namespace)
-        self._clock = clock
+    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._clock = store, clock
         self.actions: dict[str, Callable[[Mapping[str, str]], Iterator[str]]] = {
             "redrive": self._redrive,
-            "redrive_all": lambda form: self._sweep(form, self._interventions.redrive, "redriven"),
-            "purge_all": lambda form: self._sweep(form, self._interventions.purge, "purged"),
+            "redrive_all": lambda form: self._sweep(form, self._store.interventions.redrive, "redriven"),
+            "purge_all": lambda form: self._sweep(form, self._store.interventions.purge, "purged"),
             "cancel": self._cancel,
             "pause": lambda form: self._pause(form, paused=True),
             "resume": lambda form: self._pause(form, paused=False),
@@ -51,37 +43,37 @@ class PageActions:
 
     def _redrive(self, form: Mapping[str, str]) -> Iterator[str]:
         queue, message_id = _queue(form), _value(form, "id")
-        if not self._interventions.redrive(queue, [message_id]):
+        if not self._store.interventions.redrive(queue, [message_id]):
             raise BadData("cannot redrive", message_id, "it is no dead letter any more")
         yield f"Redriven: {message_id}"
 
     def _cancel(self, form: Mapping[str, str]) -> Iterator[str]:
-        self._interventions.cancel(_queue(form), _value(form, "id"))
+        self._store.interventions.cancel(_queue(form), _value(form, "id"))
         yield f"Cancelled: {form['id']}"
 
     def _pause(self, form: Mapping[str, str], *, paused: bool) -> Iterator[str]:
-        name = self._inspector.counts(_queue(form)).name
-        self._interventions.pause(name, paused=paused)
+        name = self._store.inspector.counts(_queue(form)).name
+        self._store.interventions.pause(name, paused=paused)
         yield f"{'Paused' if paused else 'Resumed'}: {name}"
 
     def _trigger(self, form: Mapping[str, str]) -> Iterator[str]:
-        self._recurrences.trigger(self._recurrences.find(_value(form, "name")))
+        self._store.recurrences.trigger(self._store.recurrences.find(_value(form, "name")))
         yield f"Triggered: {form['name']}"
 
     def _cancel_batch(self, form: Mapping[str, str]) -> Iterator[str]:
-        for done, more in self._chunks(form, self._batches.cancel):
+        for done, more in self._chunks(form, self._store.batch_interventions.cancel):
             stopped = f", {done.asked_to_stop:,} asked to stop" if done.asked_to_stop else ""
             yield f"{_members(done.cancelled)} cancelled{stopped}{more}"
 
     def _redrive_batch(self, form: Mapping[str, str]) -> Iterator[str]:
-        for done, more in self._chunks(form, self._batches.redrive):
+        for done, more in self._chunks(form, self._store.batch_interventions.redrive):
             yield f"{_members(done.redriven)} redriven{more}"
 
     def _chunks(self, form: Mapping[str, str], act: Callable[[BatchStatus], Iterator[T]]) -> Iterator[tuple[T, str]]:
         """Do ``act`` to a batch, one chunk after the other, within the time of an action; yields what was done until
         then, and words for what is left."""
         ends = self._clock() + SWEEP_WITHIN
-        for done in act(self._batch_reader.batch(_value(form, "id"), _queue(form))):
+        for done in act(self._store.batches.batch(_value(form, "id"), _queue(form))):
             yield done, f"; {_UNFINISHED}"
             if self._clock() >= ends:
                 return
@@ -92,9 +84,9 @@ class PageActions:
         then."""
         queue = _queue(form) if "queue" in form else None
         if queue is not None:
-            self._inspector.counts(queue)
+            self._store.inspector.counts(queue)
         ends = self._clock() + SWEEP_WITHIN
-        sweep = Sweep(self._letters, Wanted(queue, form.get("handler"), form.get("error")), act)
+        sweep = Sweep(Letters(self._store), Wanted(queue, form.get("handler"), form.get("error")), act)
         more = True
         while more and self._clock() < ends:
             more = sweep.step()

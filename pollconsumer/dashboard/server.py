@@ -27,7 +27,7 @@ from pollconsumer.dashboard.readings.letters import Wanted
 from pollconsumer.dashboard.readings.page_reader import PageReader
 from pollconsumer.dashboard.readings.past_reader import PastSpan
 from pollconsumer.store.audit_log import acting_as
-from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.store import Store
 from pollconsumer.web.web_exchange import WebRequest, status_of
 
 LONGEST_ADDRESS = 4096
@@ -56,7 +56,7 @@ class Dashboard:
     """The application. ``reading``: what reads the pages of a store."""
 
     def __init__(
-        self, store: PageStore, reading: Callable[[Wire, str], PageReader], access: Access, namespace: str
+        self, store: PageStore, reading: Callable[[Store], PageReader], access: Access, namespace: str
     ) -> None:
         self._store, self._reading, self._access = store, reading, access
         forms = {False: None, True: access.form}
@@ -98,7 +98,7 @@ class Dashboard:
             return self._problem("Access denied", self._access.refusal, 403)
         if page is not None:
             shown = partial(page, self._pages[visitor.acts])
-            found = self._told(lambda: page_answer(self._store.ask(lambda *store: shown(self._reading(*store), query))))
+            found = self._told(lambda: page_answer(self._store.ask(lambda store: shown(self._reading(store), query))))
             return found._replace(live=name == "" and _seconds(query) is not None)
         if (request.method, name, visitor.acts) == ("POST", "act", True):
             return self._act(request, visitor)
@@ -146,7 +146,7 @@ class Dashboard:
     def _acted(self, form: dict[str, str], visitor: Visitor) -> str:
         """Do the action of a form. Returns the address of the page about it, which says what was done."""
         with acting_as(visitor.name):
-            *_, said = self._store.ask_for_each(lambda *store: PageActions(*store).act(form))
+            *_, said = self._store.ask_for_each(lambda store: PageActions(store).act(form))
         served, address = links.Served(), "./?"
         if form["what"].endswith("_batch"):
             address = f"{served.batch(form['queue'], form['id']) or './?'}&"

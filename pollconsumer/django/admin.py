@@ -23,7 +23,6 @@ from pollconsumer.interface.api.registry import registry
 from pollconsumer.store.audit_log import acting_as
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.batch_reader import STATES
-from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.reading.message_selector import by_queue
 
 MOST = 1000
@@ -53,7 +52,7 @@ def _by(name: str, choices: Callable[[], Iterable[str]]) -> type[admin.SimpleLis
 
 
 def _queues() -> list[str]:
-    return calls_of(site_app()).ask(lambda *store: Inspector(*store).queues())
+    return calls_of(site_app()).ask(lambda store: store.inspector.queues())
 
 
 def _handlers() -> list[str]:
@@ -122,7 +121,7 @@ class MessageAdmin(_OfStore):
 
     def rows(self, searched: str, **chosen: Any) -> Iterator[QueueMessage]:
         if searched:
-            for found in calls_of(site_app()).ask(lambda *store: Inspector(*store).with_id(searched)):
+            for found in calls_of(site_app()).ask(lambda store: store.inspector.with_id(searched)):
                 if all(value in (None, str(getattr(found, name))) for name, value in chosen.items()):
                     yield QueueMessage.of(found)
         else:
@@ -149,7 +148,7 @@ class MessageAdmin(_OfStore):
 
     def _act(self, request: HttpRequest, queryset: StoreRows, act: Act, what: str, why_left: str) -> None:
         chosen = by_queue([(each.queue, each.message_id) for each in queryset])
-        done = [calls_of(site_app()).ask(lambda *store: act(Interventions(*store), *item)) for item in chosen.items()]  # noqa: B023
+        done = [calls_of(site_app()).ask(lambda store: act(store.interventions, *item)) for item in chosen.items()]  # noqa: B023
         count = sum(map(len, done))
         self.tell(request, count, what, len(queryset) - count, why_left)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pollconsumer.core.notation.instants import epoch_ms
-from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.reading.batch_reader import BatchReader, BatchStatus
+from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.watching.health.facts import BatchFacts
 
 LOOKED_AT = 50
@@ -16,30 +15,25 @@ OLDEST, MEMBERS = 10, 20
 members each."""
 
 
-class BatchExaminer:
-    def __init__(self, wire: Wire, namespace: str) -> None:
-        self._reader = BatchReader(wire, namespace)
+def batch_facts(reader: BatchReader, queues: Sequence[str], now: int) -> list[BatchFacts]:
+    """Facts of batches of ``queues``. ``now``: in epoch ms of the server's clock."""
+    counts = zip(queues, reader.counts(queues), strict=True)
+    return [each for queue, count in counts if count for each in _of_queue(reader, queue, now)]
 
-    def facts(self, queues: Sequence[str], now: int) -> list[BatchFacts]:
-        """Facts of batches of ``queues``. ``now``: in epoch ms of the server's clock."""
-        counts = zip(queues, self._reader.counts(queues), strict=True)
-        return [each for queue, count in counts if count for each in self._of_queue(queue, now)]
 
-    def _of_queue(self, queue: str, now: int) -> Iterator[BatchFacts]:
-        parts = [*self._reader.part(queue, 0, LOOKED_AT - 1), *self._reader.part(queue, -LOOKED_AT, -1)]
-        lasting = {each.id: (at, each) for at, each in parts if each.state in ("open", "closed")}
-        by_age = sorted(lasting.values(), key=lambda found: found[1].created_at)
-        asked = [each.id for _, each in by_age if each.state == "closed" and each.outstanding][:OLDEST]
-        for at, each in by_age:
-            yield self._fact(each, at, now, MEMBERS if each.id in asked else 0)
-
-    def _fact(self, batch: BatchStatus, at: float, now: int, members: int) -> BatchFacts:
-        return BatchFacts(
-            batch.id,
-            batch.state,
-            (batch.home, *(self._reader.queues_ahead(batch, members) if members else ())),
-            batch.total,
-            batch.outstanding,
-            age=(now - epoch_ms(batch.created_at)) / 1000,
+def _of_queue(reader: BatchReader, queue: str, now: int) -> Iterator[BatchFacts]:
+    parts = [*reader.part(queue, 0, LOOKED_AT - 1), *reader.part(queue, -LOOKED_AT, -1)]
+    lasting = {each.id: (at, each) for at, each in parts if each.state in ("open", "closed")}
+    by_age = sorted(lasting.values(), key=lambda found: found[1].created_at)
+    asked = [each.id for _, each in by_age if each.state == "closed" and each.outstanding][:OLDEST]
+    for at, each in by_age:
+        ahead = reader.queues_ahead(each, MEMBERS) if each.id in asked else ()
+        yield BatchFacts(
+            each.id,
+            each.state,
+            (each.home, *ahead),
+            each.total,
+            each.outstanding,
+            age=(now - epoch_ms(each.created_at)) / 1000,
             overdue_by=(now - at) / 1000 if at < now else None,
         )

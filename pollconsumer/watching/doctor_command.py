@@ -60,7 +60,7 @@ def doctor(quiet: bool, as_json: bool) -> int:
     In an hourly crontab line, 'pollconsumer doctor --quiet' makes cron send a mail when there is a problem.
     """
     settings = current_settings()
-    examiner = opened(Examiner, warn=lambda _: None)  # doctor looks for such problems itself
+    examiner = Examiner(opened(warn=lambda _: None))  # doctor looks for such problems itself
     own = own_store(settings)
     expected = expected_of(settings)._replace(alone=own.user if own else "")
     facts = examiner.facts(expected, settings.data_directory() if settings.is_embedded else None)

@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.leases import Leases
-from pollconsumer.store.reading.inspector import Inspector, QueueCounts
+from pollconsumer.store.reading.inspector import QueueCounts
 from pollconsumer.store.reading.totals import SKIPPED, SKIPPED_AT, all_names
 from pollconsumer.store.records import rows
-from pollconsumer.store.recurrences.recurrence_reader import RecurrenceReader
 from pollconsumer.store.rights import LAUNCH
 from pollconsumer.store.server import TIME, count_of, info_fields, to_ms
-from pollconsumer.watching.batch_examiner import BatchExaminer
+from pollconsumer.store.store import Store
+from pollconsumer.watching.batch_examiner import batch_facts
 from pollconsumer.watching.health.facts import Expected, Facts, QueueFacts, RecurrenceFacts, ServerFacts
 
 LAUNCHES_READ = 1000
@@ -37,10 +35,8 @@ _WRITES = {
 
 
 class Examiner:
-    def __init__(self, wire: Wire, namespace: str) -> None:
-        self._wire, self._keys = wire, Keys(namespace)
-        self._inspector, self._recurring = Inspector(wire, namespace), RecurrenceReader(wire, namespace)
-        self._leases, self._batches = Leases(wire, namespace), BatchExaminer(wire, namespace)
+    def __init__(self, store: Store) -> None:
+        self._store, self._wire, self._keys, self._inspector = store, store.wire, store.keys, store.inspector
 
     def facts(self, expected: Expected, data: Path | None = None) -> Facts:
         """Read the facts. ``data``: the directory of the embedded server, None for another server. Errors as of every
@@ -51,7 +47,7 @@ class Examiner:
         overview = self._inspector.overview()
         now, server = self._server(home, data)
         launches = self._inspector.launches(LAUNCHES_READ)
-        doubtful = self._recurring.doubtful(UNREADABLE_READ)
+        doubtful = self._store.recurrences.doubtful(UNREADABLE_READ)
         return Facts(
             now=now,
             server=self._with_rights(server)._replace(
@@ -66,7 +62,7 @@ class Examiner:
             lost=[each.address for each in lost],
             unreachable=overview.unreachable,
             paused_handlers=overview.paused_handlers and all_names(self._wire, self._keys, overview.paused_handlers),
-            batches=self._batches.facts([counts.name for counts in overview.queues], now),
+            batches=batch_facts(self._store.batches, [counts.name for counts in overview.queues], now),
         )
 
     def _with_rights(self, server: ServerFacts) -> ServerFacts:
@@ -74,7 +70,7 @@ class Examiner:
         missing = {each.decode() for each in lacking}
         return server._replace(
             lacking=tuple(name for name in LAUNCH.split() if name in missing),
-            set_back=self._leases.set_back_by(),
+            set_back=self._store.leases.set_back_by(),
             may_cut_off=None if not self._wire.over_network else missing.isdisjoint(CUTTING_OFF),
         )
 

@@ -11,7 +11,6 @@ from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_lines
 from pollconsumer.interface.cli.types import NAMED_PATH, Once
 from pollconsumer.interface.named_files import refuse_to_replace, replacement
-from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.watching.metrics import lines_of, metrics_of
 
 READABLE = 0o644
@@ -22,7 +21,7 @@ READABLE = 0o644
 @click.option("--textfile", cls=Once, type=NAMED_PATH, help="Write the metrics to this file, atomically.")
 def metrics(textfile: Path | None) -> None:
     """Print metrics as Prometheus text: totals of all launches, and the state of queues and launches."""
-    lines = lines_of(metrics_of(opened(Inspector)))
+    lines = lines_of(metrics_of(opened().inspector))
     if textfile is None:
         print_lines(lines)
     else:

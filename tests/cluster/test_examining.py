@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pollconsumer.moving.store_closer import StoreCloser
+from pollconsumer.store.store import Store
 from pollconsumer.watching.examiner import Examiner
 from pollconsumer.watching.health.findings import findings_of
 from tests.as_set import expected_as_set
@@ -19,7 +20,7 @@ QUEUES = ("mail", "images", "reports", "billing", "sync", "search")
 
 
 def test_every_node_is_examined_and_named(cluster_server: Server) -> None:
-    facts = Examiner(cluster_server.wire(), NAMESPACE).facts(expected_as_set())
+    facts = Examiner(Store(cluster_server.wire(), NAMESPACE)).facts(expected_as_set())
     places = {facts.server.place, *(each.place for each in facts.others)}
     assert len(places) == 3
     found = [str(each) for each in findings_of(facts)]

@@ -9,9 +9,10 @@ from starlette.testclient import TestClient
 
 from pollconsumer.dashboard.access import TokenAccess
 from pollconsumer.dashboard.page_server import guarded
-from pollconsumer.dashboard.page_store import SharedWire
+from pollconsumer.dashboard.page_store import SharedStore
 from pollconsumer.dashboard.readings.page_reader import PageReader
 from pollconsumer.dashboard.server import LONGEST_FORM, Dashboard
+from pollconsumer.store.store import Store
 from pollconsumer.web.asgi import AsgiApplication
 from tests.as_set import expected_as_set
 from tests.conftest import NAMESPACE
@@ -77,16 +78,16 @@ class Document(HTMLParser):
 
 
 def reading(wire: Wire) -> PageReader:
-    return PageReader(wire, NAMESPACE, expected_as_set(), None)
+    return PageReader(Store(wire, NAMESPACE), expected_as_set(), None)
 
 
 def pages_of(store: PageStore, access: Access) -> Dashboard:
-    return Dashboard(store, lambda wire, _: reading(wire), access, NAMESPACE)
+    return Dashboard(store, lambda store: reading(store.wire), access, NAMESPACE)
 
 
 def answers(wire: Wire, *, token: str | None = None, acts: bool = False) -> Answers:
     """Those of a server of our own."""
-    pages = pages_of(SharedWire(wire, NAMESPACE), TokenAccess(token, acts=acts, port=8080))
+    pages = pages_of(SharedStore(Store(wire, NAMESPACE)), TokenAccess(token, acts=acts, port=8080))
     return guarded(pages.answer, "127.0.0.1")
 
 

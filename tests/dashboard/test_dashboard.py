@@ -24,6 +24,7 @@ from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.queues.signal_sender import SignalSender
 from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
+from pollconsumer.store.store import Store
 from tests.conftest import NAMESPACE
 from tests.dashboard.batch_scene import a_batch
 from tests.dashboard.pages import HOST, TOKEN, Document, admitted, browser, reading, seen
@@ -372,7 +373,7 @@ def test_every_form_of_the_pages_can_be_sent(scene: Scene, wire: Wire) -> None:
                 assert answer.status_code == 303, Document(answer.text).text
                 seen(client, answer.headers["location"])
                 done.add(what)
-    assert done == PageActions(wire, NAMESPACE).actions.keys()
+    assert done == PageActions(Store(wire, NAMESPACE)).actions.keys()
 
 
 def form_of(client: TestClient, address: str, what: str) -> dict[str, str]:
@@ -482,7 +483,7 @@ def test_letters_that_die_again_meanwhile_are_not_redriven_for_ever(wire: Wire) 
         again.settle(*(die(each, "again") for each in again.reserve(len(done))))
         return done
 
-    sweep, sweep_began = Sweep(Letters(wire, NAMESPACE), Wanted(), redrive), server_ms(wire)
+    sweep, sweep_began = Sweep(Letters(Store(wire, NAMESPACE)), Wanted(), redrive), server_ms(wire)
     steps = 1
     while sweep.step():
         steps += 1
@@ -491,7 +492,7 @@ def test_letters_that_die_again_meanwhile_are_not_redriven_for_ever(wire: Wire) 
 
 def test_an_action_on_many_ends_in_time_and_says_that_there_are_more(wire: Wire) -> None:
     letters(wire, mail=900)
-    acting = PageActions(wire, NAMESPACE, clock=lambda: next(clock))
+    acting = PageActions(Store(wire, NAMESPACE), clock=lambda: next(clock))
     clock = count(0.0, SWEEP_WITHIN / 4)
     for _ in range(2):
         *_, said = acting.act({"what": "purge_all"})

@@ -11,6 +11,7 @@ from pollconsumer.dashboard.files import write_pages
 from pollconsumer.dashboard.page_actions import SWEEP_WITHIN, PageActions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.batch_reader import PER_CHUNK
+from pollconsumer.store.store import Store
 from tests.conftest import NAMESPACE
 from tests.dashboard.batch_scene import SIDE, a_batch
 from tests.dashboard.pages import Document, admitted, browser, reading, seen
@@ -134,7 +135,7 @@ def test_an_action_on_a_large_batch_ends_in_time_and_says_that_there_is_more(wir
     batch.close(4 * PER_CHUNK)
     form = {"what": "cancel_batch", "queue": HOME, "id": "b"}
     clock = count(0.0, SWEEP_WITHIN / 3)
-    acting = PageActions(wire, NAMESPACE, clock=lambda: next(clock))
+    acting = PageActions(Store(wire, NAMESPACE), clock=lambda: next(clock))
     *_, said = acting.act(form)
     assert said == "3 members cancelled; that took 20 s: press the button again for the rest"
 

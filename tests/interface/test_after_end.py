@@ -135,7 +135,7 @@ def test_an_occurrence_of_which_nothing_is_left_stops_none(check: Check) -> None
     check.sandbox.advance("0s")
     (lost,) = check.sandbox.messages("ready")
     keys = [f"{{pollconsumer:default}}:{suffix}" for suffix in ("b", "m")]
-    calls_of(check.app).ask(lambda wire, _: [wire.command("HDEL", key, lost.id) for key in keys])
+    calls_of(check.app).ask(lambda store: [store.wire.command("HDEL", key, lost.id) for key in keys])
     check.takes = 0
     assert check.run_for(seconds=90) == [60]
 
@@ -216,7 +216,7 @@ def test_it_is_added_and_configured(site: Site) -> None:
 def test_a_launch_takes_up_what_one_of_a_version_before_could_not_read(check: Check) -> None:
     check.put("1m")
     keys = [f"{{pollconsumer:default}}:{suffix}" for suffix in ("nz", "recurrences_unreadable")]
-    calls_of(check.app).ask(lambda wire, _: wire.command("ZREM", keys[0], NAME))
-    calls_of(check.app).ask(lambda wire, _: wire.command("ZADD", keys[1], epoch_ms(NOON), NAME))
+    calls_of(check.app).ask(lambda store: store.wire.command("ZREM", keys[0], NAME))
+    calls_of(check.app).ask(lambda store: store.wire.command("ZADD", keys[1], epoch_ms(NOON), NAME))
     check.takes = 0
     assert check.run_for(minutes=1) == [0, 60]

@@ -10,7 +10,6 @@ import pytest
 from pollconsumer import Context, Item, PollConsumer
 from pollconsumer.core.errors import BadData, ConfigurationError
 from pollconsumer.interface.api.known import check_arguments
-from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.testing import Launched, Sandbox, StopReason
 from tests.inner import calls_of
 
@@ -191,7 +190,7 @@ def test_totals_count_for_the_new_name(app: PollConsumer, sandbox: Sandbox) -> N
     app.enqueue("send_mail", {"to": "ada"})
     app.enqueue("mail.send", {"to": "ada"})
     sandbox.run()
-    totals = calls_of(app).ask(lambda *store: Inspector(*store).totals())
+    totals = calls_of(app).ask(lambda store: store.inspector.totals())
     assert totals.settled == {("default", "mail.send", "completed"): 2}
     assert [*totals.durations] == ["mail.send"]
 

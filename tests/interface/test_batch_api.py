@@ -17,7 +17,6 @@ from pollconsumer import BadData, Context, Fatal, NotCompleted, NotFound, PollCo
 from pollconsumer.core.errors import OutcomeUnknown, UsageError
 from pollconsumer.interface.api.batches.chain import LinkHandle
 from pollconsumer.interface.api.batches.open_batch import OpenBatch
-from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.batch_reader import FIRST_ADDED, PER_CHUNK
 from pollconsumer.testing import Sandbox
 from tests.inner import calls_of
@@ -219,7 +218,7 @@ def test_a_redriven_member_is_no_failure_and_is_cancelled_with_the_others(sandbo
     sandbox.run()
     app.message("import.1").redrive()
     sandbox.advance("1h")
-    calls_of(app).ask(lambda *store: Interventions(*store).pause("load", paused=True))
+    calls_of(app).ask(lambda store: store.interventions.pause("load", paused=True))
     sandbox.run()
     assert told == [("failed", ((2, 0, 1, 0, 0), [], ["Fatal: no"]))], "of the two dead ones one is redriven"
     assert app.batches.get("import").cancel() == (1, 0)
@@ -396,7 +395,7 @@ def test_members_that_have_ended_and_are_forgotten_are_not_enqueued_again(
     batch = a_batch().__enter__()
     batch.add(load.args(-1))  # and its producer dies
     sandbox.run()
-    assert calls_of(app).ask(lambda *store: Interventions(*store).purge("load", ["import.0"])) == ["import.0"]
+    assert calls_of(app).ask(lambda store: store.interventions.purge("load", ["import.0"])) == ["import.0"]
     for _ in range(3):  # so long its id is remembered
         sandbox.advance("11m")
         sandbox.run()
@@ -435,7 +434,7 @@ def test_a_dead_member_of_an_earlier_batch_is_no_member_until_it_is_purged_and_f
     sandbox.run_for("50h", every="10h")
     with pytest.raises(UsageError, match=OTHER):
         asyncio.run(enqueue_async(0))
-    calls_of(app).ask(lambda *store: Interventions(*store).purge("load", ["import.0"]))
+    calls_of(app).ask(lambda store: store.interventions.purge("load", ["import.0"]))
     with pytest.raises(UsageError, match=OTHER):  # it is remembered
         add_one()
     for _ in range(3):

@@ -24,7 +24,7 @@ from tests.inner import calls_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pollconsumer.store.client.wire import Wire
+    from pollconsumer.store.store import Store
     from tests.site import Site
 
 SECRET = "ada@example.org"
@@ -58,10 +58,10 @@ def sandbox(app: PollConsumer) -> Iterator[Sandbox]:
         yield sandbox
 
 
-def everything(wire: Wire, _namespace: str) -> bytes:
+def everything(store: Store) -> bytes:
     """All that the store has."""
     read = {b"hash": ("HGETALL",), b"list": ("LRANGE", 0, -1), b"zset": ("ZRANGE", 0, -1), b"set": ("SMEMBERS",)}
-    found = []
+    wire, found = store.wire, []
     for key in wire.command("KEYS", "*"):
         kind = wire.command("TYPE", key)
         command, *rest = read.get(kind, ("GET",))

@@ -20,7 +20,6 @@ from pollconsumer.core.notation.instants import EPOCH
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.store.audit_log import acting_as
 from pollconsumer.store.handler_pauses import HandlerPauses
-from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
@@ -29,6 +28,7 @@ from pollconsumer.store.reading.messages import read_messages
 from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.recurrences.recurrence_reader import RecurrenceReader
 from pollconsumer.store.server import known_queues
+from pollconsumer.store.store import Store
 from pollconsumer.web import LaunchEndpoint
 from tests.conftest import NAMESPACE, own_environment
 from tests.inner import calls_of
@@ -63,10 +63,10 @@ class Acting:
         self.work = work
 
     def people(self, act: Callable[[Interventions], object]) -> object:
-        return calls_of(self.app).ask(lambda *store: act(Interventions(*store)))
+        return calls_of(self.app).ask(lambda store: act(store.interventions))
 
     def pauses(self, act: Callable[[HandlerPauses], object]) -> object:
-        return calls_of(self.app).ask(lambda *store: act(HandlerPauses(*store)))
+        return calls_of(self.app).ask(lambda store: act(store.handler_pauses))
 
     def batch(self, name: str, members: int = 3, **options: Any) -> tuple[str, bool]:
         with self.app.batch(name, then=self.work.args(9), **options) as batch:
@@ -95,10 +95,10 @@ class Acting:
         return answer.status, answer.said
 
     def break_lease(self) -> bool:
-        def breaking(wire: Wire, namespace: str) -> bool:
+        def breaking(store: Store) -> bool:
             lineage = f"consumer:{QUEUE}:0"
-            (fence,) = wire.all([("HGET", Keys(namespace).control(f"lease:{lineage}"), "fence")])
-            return Leases(wire, namespace).break_(lineage, fence.decode())
+            (fence,) = store.wire.all([("HGET", store.keys.control(f"lease:{lineage}"), "fence")])
+            return store.leases.break_(lineage, fence.decode())
 
         return calls_of(self.app).ask(breaking)
 

@@ -30,7 +30,6 @@ from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.testing import memory
 from pollconsumer.interface.testing.fake_store import FakeStore
-from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.testing import Launched, Sandbox, StopReason
 from tests.inner import calls_of
 
@@ -400,7 +399,7 @@ def test_messages_wait_in_a_span_until_a_pause_of_their_queue_ends(
 ) -> None:
     work = app.handler("work")(lambda: notes.note("worked"))
     work.enqueue()
-    calls_of(app).ask(lambda *store: Interventions(*store).pause("default", paused=True, lasts_ms=2 * 3_600_000))
+    calls_of(app).ask(lambda store: store.interventions.pause("default", paused=True, lasts_ms=2 * 3_600_000))
     assert sandbox.run_for("5h").handled == 1
     assert notes.made == [("worked", 2 * 3600 + 5)]  # a launch looks again after its idle time
 

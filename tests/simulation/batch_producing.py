@@ -14,6 +14,7 @@ from pollconsumer.interface.api.handle import Handle
 from pollconsumer.runtime.new_batches import new_batch
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.batch_reader import BatchReader
+from pollconsumer.store.store import Store
 from tests.faults.history import Batch, Followed, Operation
 from tests.faults.recording import digest
 from tests.forecast.distributions import Distribution, draw
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from pollconsumer.core.messages.message import NewMessage
     from pollconsumer.interface.api.store_calls import StoreCalls
-    from pollconsumer.store.client.wire import Wire
     from tests.simulation.installation import Installation
 
 MOST_MEMBERS, MOST_LINKS, VISITS = 6, 3, 3
@@ -48,8 +48,8 @@ class SimulatedCalls:
         self.wire = Opener(installation.server, process).wire()
         self._store = RedisStore(self.wire, NAMESPACE, clocks=process)
 
-    def ask(self, question: Callable[[Wire, str], Any]) -> Any:
-        return question(self.wire, NAMESPACE)
+    def ask(self, question: Callable[[Store], Any]) -> Any:
+        return question(Store(self.wire, NAMESPACE))
 
     def enqueue_messages(self, messages: Sequence[NewMessage], *, spools: bool = False) -> list[Handle[Any]]:  # noqa: ARG002  as `StoreCalls`
         enqueued = self._store.enqueue(messages)

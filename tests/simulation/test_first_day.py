@@ -13,6 +13,7 @@ from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.reading.inspector import Inspector
+from pollconsumer.store.store import Store
 from tests.as_set import expected_as_set
 from tests.leaving_out import long
 from tests.simulation import installation, stepping
@@ -61,7 +62,7 @@ def test_recurrences_and_rates_go_on_and_no_instant_is_negative() -> None:
 
 def test_pages_are_read_by_a_clock_of_the_first_day() -> None:
     wire = wire_to(Stepping(1, Step(0.0, 60.0, alone=True)).run().server.store)
-    reader = PageReader(wire, NAMESPACE, expected_as_set(), None)
+    reader = PageReader(Store(wire, NAMESPACE), expected_as_set(), None)
     assert all(reader.past(span).launches for span in PastSpan)
     assert reader.queue("default", State.COMPLETED, 0)
     assert reader.recurrence("c-all")

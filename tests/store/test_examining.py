@@ -12,6 +12,7 @@ from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.store import Store
 from pollconsumer.watching.examiner import UNREADABLE_READ, Examiner
 from pollconsumer.watching.health.facts import Facts, RecurrenceFacts
 from tests.as_set import expected_as_set
@@ -37,7 +38,7 @@ def server(valkey: Server) -> Server:
 
 
 def examined(wire: Wire, data: Path | None = None) -> Facts:
-    return Examiner(wire, NAMESPACE).facts(EXPECTED, data)
+    return Examiner(Store(wire, NAMESPACE)).facts(EXPECTED, data)
 
 
 def test_a_queue_is_described_with_its_overdue_and_parked_messages(store: RedisStore, look: Looking) -> None:

@@ -15,6 +15,7 @@ from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.histograms import write_histogram
 from pollconsumer.store.records.steps import Settlement
+from pollconsumer.store.store import Store
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, complete_ago, message
 from tests.store.servers import server_ms
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def excerpts(wire: Wire) -> Excerpts:
-    return Excerpts(wire, NAMESPACE)
+    return Excerpts(Store(wire, NAMESPACE))
 
 
 def ids(excerpts: Excerpts, state: State, count: int, *, queue: str | None = None, skip: int = 0) -> list[str]:

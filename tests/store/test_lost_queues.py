@@ -11,6 +11,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.dashboard.readings.excerpts import Excerpts
 from pollconsumer.store.reading.message_selector import MessageSelector, Selection
 from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
+from pollconsumer.store.store import Store
 from pollconsumer.watching.metrics import metrics_of
 from tests.conftest import NAMESPACE
 from tests.store.acting import Launch, message
@@ -48,7 +49,7 @@ def test_what_can_be_read_is_and_the_rest_is_named(parted: Wire, inspector: Insp
     "ids",
     [
         lambda wire: [each.id for each in MessageSelector(wire, NAMESPACE).messages(Selection())],
-        lambda wire: [each.id for each in Excerpts(wire, NAMESPACE).messages(State.READY, 9)],
+        lambda wire: [each.id for each in Excerpts(Store(wire, NAMESPACE)).messages(State.READY, 9)],
     ],
 )
 def test_messages_are_those_of_queues_that_can_be_read(parted: Wire, ids: Callable[[Wire], list[str]]) -> None:

@@ -134,10 +134,10 @@ def test_an_argument_that_cannot_be_sent_is_no_word_of_the_server(url: str, sayi
     saying.said, saying.greets = b"+OK\r\n", True
     app = PollConsumer(store=url, namespace="malformed", patience="1s")
     if connected:
-        assert calls_of(app).ask(lambda wire, _: wire.command("ECHO", "a")) == b"OK"
+        assert calls_of(app).ask(lambda store: store.wire.command("ECHO", "a")) == b"OK"
     with pytest.raises(UnicodeEncodeError):
-        calls_of(app).ask(lambda wire, _: wire.command("ECHO", "\ud800"))
-    assert calls_of(app).ask(lambda wire, _: wire.command("ECHO", "a")) == b"OK"
+        calls_of(app).ask(lambda store: store.wire.command("ECHO", "\ud800"))
+    assert calls_of(app).ask(lambda store: store.wire.command("ECHO", "a")) == b"OK"
     vars(vars(calls_of(app))["_pool"])["_idle"].clear()
 
 

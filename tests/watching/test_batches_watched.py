@@ -10,7 +10,8 @@ from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.batch_reader import PER_CHUNK, BatchReader
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.watching.batch_examiner import BatchExaminer
+from pollconsumer.store.store import Store
+from pollconsumer.watching.batch_examiner import batch_facts
 from pollconsumer.watching.examiner import Examiner
 from pollconsumer.watching.health.facts import BatchFacts
 from pollconsumer.watching.health.findings import findings_of
@@ -63,7 +64,7 @@ def test_a_closed_batch_is_stuck_whose_members_wait_in_a_queue_that_no_launch_ca
 
 def read_facts(store: RedisStore, later: float = 0.0) -> list[BatchFacts]:
     now = server_ms(store.wire) + int(later * 1000)
-    return BatchExaminer(store.wire, NAMESPACE).facts([HOME, QUEUE, OTHER], now)
+    return batch_facts(Store(store.wire, NAMESPACE).batches, [HOME, QUEUE, OTHER], now)
 
 
 def test_the_queues_of_outstanding_members_are_read_and_no_others(store: RedisStore, batch: OneBatch) -> None:
@@ -105,7 +106,7 @@ def test_the_facts_of_doctor_have_the_batches(valkey: Server) -> None:
     store = RedisStore(valkey.wire(), NAMESPACE)
     OneBatch(store)
     store.wire.command("ZADD", Keys(NAMESPACE).queue(HOME, "batch_instants"), 1, "b")
-    found = findings_of(Examiner(store.wire, NAMESPACE).facts(expected_as_set()))
+    found = findings_of(Examiner(Store(store.wire, NAMESPACE)).facts(expected_as_set()))
     assert ("batch_stuck", "b") in [(each.name, each.subject) for each in found]
 
 

@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 from pollconsumer.core.errors import NotFound
 from pollconsumer.core.lifecycle import State
-from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.reading.batch_reader import WAITING, BatchReader, BatchStatus
-from pollconsumer.store.reading.inspector import Inspector
+from pollconsumer.store.reading.batch_reader import WAITING, BatchStatus
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.records.id_text import id_bytes
+from pollconsumer.store.store import Store
 
 PAGE = 50
 """Batches, or dead members, on a page."""
@@ -41,8 +40,8 @@ class OfBatch(NamedTuple):
 
 
 class BatchPageReader:
-    def __init__(self, wire: Wire, namespace: str) -> None:
-        self._reader, self._inspector = BatchReader(wire, namespace), Inspector(wire, namespace)
+    def __init__(self, store: Store) -> None:
+        self._reader, self._inspector = store.batches, store.inspector
 
     def count(self, queue: str) -> int:
         """How many batches the queue keeps."""

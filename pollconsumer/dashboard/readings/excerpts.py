@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.lifecycle import State, Timestamps
-from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS, Keys
-from pollconsumer.store.reading.inspector import INDEXES, Inspector, id_in
+from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS
+from pollconsumer.store.reading.inspector import INDEXES, id_in
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.records.histograms import read_histogram
 from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.records.rows import ended_at, read_row
 from pollconsumer.store.server import readable_queues
+from pollconsumer.store.store import Store
 
 SAMPLE = 120
 """Messages that stand for all that a queue completed in a time."""
@@ -44,8 +44,8 @@ class Completions(NamedTuple):
 
 
 class Excerpts:
-    def __init__(self, wire: Wire, namespace: str) -> None:
-        self._wire, self._keys, self._inspector = wire, Keys(namespace), Inspector(wire, namespace)
+    def __init__(self, store: Store) -> None:
+        self._wire, self._keys, self._inspector = store.wire, store.keys, store.inspector
 
     def messages(self, state: State, count: int, *, queue: str | None = None, skip: int = 0) -> list[Message]:
         """Messages in ``state`` of ``queue``, or of all queues, after the first ``skip``; ``count`` at most. Ended ones

@@ -7,12 +7,10 @@ from typing import NamedTuple
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.digests import sha256
-from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.id_text import id_bytes, id_text
 from pollconsumer.store.server import instant_of, now_ms, readable_queues
+from pollconsumer.store.store import Store
 
 AT_ONCE = 100
 """Dead letters that one step looks at."""
@@ -45,8 +43,8 @@ class LetterGroup(NamedTuple):
 
 
 class Letters:
-    def __init__(self, wire: Wire, namespace: str) -> None:
-        self._wire, self._keys, self._inspector = wire, Keys(namespace), Inspector(wire, namespace)
+    def __init__(self, store: Store) -> None:
+        self._wire, self._keys, self._inspector = store.wire, store.keys, store.inspector
 
     def queues(self, wanted: Wanted) -> list[str]:
         return [wanted.queue] if wanted.queue else readable_queues(self._wire, self._keys)

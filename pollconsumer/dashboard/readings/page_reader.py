@@ -19,13 +19,13 @@ from pollconsumer.dashboard.readings.excerpts import Completions, Excerpts
 from pollconsumer.dashboard.readings.letters import Letter, LetterGroup, Letters, Wanted, groups_of
 from pollconsumer.dashboard.readings.past_reader import OfPast, PastSpan, past_of
 from pollconsumer.interface.settings.model import Settings
-from pollconsumer.store.audit_log import Intervention, interventions_of
-from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.reading.inspector import Inspector, Overview, QueueCounts
+from pollconsumer.store.audit_log import Intervention
+from pollconsumer.store.reading.inspector import Overview, QueueCounts
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.records.id_text import id_bytes
-from pollconsumer.store.recurrences.recurrence_interventions import Occurred, Recurrences
+from pollconsumer.store.recurrences.recurrence_interventions import Occurred
 from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus
+from pollconsumer.store.store import Store
 from pollconsumer.watching.examiner import Examiner
 from pollconsumer.watching.expected import expected_of
 from pollconsumer.watching.health.facts import Expected, Finding
@@ -145,17 +145,15 @@ class OfInterventions(NamedTuple):
 
 
 class PageReader:
-    def __init__(self, wire: Wire, namespace: str, expected: Expected, data: Path | None) -> None:
+    def __init__(self, store: Store, expected: Expected, data: Path | None) -> None:
         """``expected``, ``data``: as for the Examiner."""
-        self.namespace, self._wire = namespace, wire
+        self.store = store
         self._expected, self._data = expected, data
-        self._inspector, self._excerpts = Inspector(wire, namespace), Excerpts(wire, namespace)
-        self._examiner, self._recurring = Examiner(wire, namespace), Recurrences(wire, namespace)
-        self._letters = Letters(wire, namespace)
-        self.of_batches = BatchPageReader(wire, namespace)
+        self._inspector, self._excerpts, self._letters = store.inspector, Excerpts(store), Letters(store)
+        self.of_batches = BatchPageReader(store)
 
     def front(self) -> Front:
-        facts = self._examiner.facts(self._expected, self._data)
+        facts = Examiner(self.store).facts(self._expected, self._data)
         overview = self._inspector.overview()
         since = facts.now - HOUR
         busiest = sorted(overview.queues, key=lambda queue: queue.completed, reverse=True)[:QUEUES_SAMPLED]
@@ -176,9 +174,9 @@ class PageReader:
     def recurrences(self) -> list[RecurrenceStatus]:
         """The recurrences with the next instants; if they are few all recurrences, with those that have no instant
         last."""
-        found = self._recurring.read(self._excerpts.next_recurrences(RECURRENCES))
+        found = self.store.recurrences.read(self._excerpts.next_recurrences(RECURRENCES))
         if len(found) < RECURRENCES:
-            found = [*islice(self._recurring.standing(lambda _: None), RECURRENCES)]
+            found = [*islice(self.store.recurrences.standing(lambda _: None), RECURRENCES)]
         return sorted(found, key=lambda each: (each.next is None, each.next))
 
     def message(self, message_id: str, queue: str | None) -> OfMessage:
@@ -203,10 +201,10 @@ class PageReader:
         return page
 
     def interventions(self) -> OfInterventions:
-        return OfInterventions(self._inspector.now(), interventions_of(self._wire, self.namespace, INTERVENTIONS))
+        return OfInterventions(self._inspector.now(), self.store.audit(INTERVENTIONS))
 
     def past(self, span: PastSpan) -> OfPast:
-        return past_of(self._wire, self.namespace, span)
+        return past_of(self._inspector, span)
 
     def queue(self, name: str, state: State, skip: int) -> OfQueue:
         """The page of the queue ``name``. NotFound if there is none."""
@@ -244,16 +242,16 @@ class PageReader:
 
     def recurrence(self, name: str) -> OfRecurrence:
         """The page of the recurrence ``name``. NotFound if there is none."""
-        standing, now = self._recurring.find(name), self._inspector.now()
+        standing, now = self.store.recurrences.find(name), self._inspector.now()
         rule, upcoming = standing.recurrence, list[int]()
         if rule is not None and standing.next is not None and standing.error is None:
             left = None if rule.times is None else max(0, rule.times - standing.enqueued)
             first = epoch_ms(standing.next)
             following = rule.instants(first, standing.phase_ms)
             upcoming = [*islice(chain([first], following), min(INSTANTS, left or INSTANTS))]
-        return OfRecurrence(now, standing, upcoming, self._recurring.history(standing, OCCURRENCES))
+        return OfRecurrence(now, standing, upcoming, self.store.recurrences.history(standing, OCCURRENCES))
 
 
-def reading_of(settings: Settings, wire: Wire) -> PageReader:
+def reading_of(settings: Settings, store: Store) -> PageReader:
     data = settings.data_directory() if settings.is_embedded else None
-    return PageReader(wire, settings.namespace, expected_of(settings), data)
+    return PageReader(store, expected_of(settings), data)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import LAUNCHES_KEPT, MOST_LAUNCHES_KEPT
 from pollconsumer.store.reading.inspector import Inspector
 
@@ -46,9 +45,8 @@ class OfPast(NamedTuple):
     totals: Sequence[HandlerTotals]
 
 
-def past_of(wire: Wire, namespace: str, span: PastSpan) -> OfPast:
+def past_of(inspector: Inspector, span: PastSpan) -> OfPast:
     """The page. The ledger is read whole."""
-    inspector = Inspector(wire, namespace)
     now, kept = inspector.now(), inspector.launches(MOST_LAUNCHES_KEPT)
     begin = now - span.milliseconds
     found = [each for each in kept if each.get("started_ms", 0) > begin]

@@ -36,11 +36,11 @@ from pollconsumer.interface.api.handle_actions import (
 )
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.runtime.handling.waits import slot_waits
-from pollconsumer.store.client.wire import Wire
 
 if TYPE_CHECKING:
     from pollconsumer.core.news.progress import Progress
     from pollconsumer.store.reading.messages import Message
+    from pollconsumer.store.store import Store
 
 R = TypeVar("R", covariant=True)
 T = TypeVar("T")
@@ -64,9 +64,9 @@ class MessageCalls(Protocol):
 
     async def look_async(self, queue: str | None, message_id: str) -> Message: ...
 
-    def ask(self, question: Callable[[Wire, str], T]) -> T: ...
+    def ask(self, question: Callable[[Store], T]) -> T: ...
 
-    async def ask_async(self, question: Callable[[Wire, str], T]) -> T: ...
+    async def ask_async(self, question: Callable[[Store], T]) -> T: ...
 
     def pause(self, seconds: float) -> None: ...
 
@@ -300,7 +300,7 @@ class _LookTimes:
         slots = None if self._elsewhere else self._slots
         return slots is not None and slots.may_be_stuck(self._for, message.queue, message.id)
 
-    def serve_others(self, message: Message) -> Callable[[Wire, str], bool]:
+    def serve_others(self, message: Message) -> Callable[[Store], bool]:
         """The question to the store whether another launch serves the message's queue."""
         assert self._slots is not None
         return partial(serve_others, queue=message.queue, launch=self._slots.serving.launch)

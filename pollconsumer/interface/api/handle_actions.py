@@ -12,20 +12,19 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import ENCODED, Codec, check_priority
 from pollconsumer.core.notation.timespan import Span
 from pollconsumer.runtime.new_messages import due_ms, milliseconds
-from pollconsumer.store.client.wire import Wire
 
 if TYPE_CHECKING:
-    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.store import Store
 
-Act = Callable[[Wire, str], None]
+Act = Callable[["Store"], None]
 
 
 def cancelling(queue: str, message_id: str) -> Act:
-    return lambda *store: _interventions(*store).cancel(queue, message_id)
+    return lambda store: store.interventions.cancel(queue, message_id)
 
 
 def stopping(queue: str, message_id: str) -> Act:
-    return lambda *store: _interventions(*store).stop(queue, message_id)
+    return lambda store: store.interventions.stop(queue, message_id)
 
 
 def rescheduling(queue: str, message_id: str, in_: Span | None, at: datetime | None) -> Act:
@@ -34,7 +33,7 @@ def rescheduling(queue: str, message_id: str, in_: Span | None, at: datetime | N
     if (in_ is None) == (at is None):
         raise TypeError("reschedule needs in_ or at")
     delay, due = None if in_ is None else milliseconds("in_", in_), None if at is None else due_ms(at)
-    return lambda *store: _interventions(*store).reschedule(queue, message_id, due=due, delay=delay)
+    return lambda store: store.interventions.reschedule(queue, message_id, due=due, delay=delay)
 
 
 def changing(queue: str, message_id: str, priority: int | None, payload: bytes) -> Act:
@@ -44,7 +43,7 @@ def changing(queue: str, message_id: str, priority: int | None, payload: bytes) 
         raise TypeError("change needs priority or payload")
     if priority is not None:
         check_priority(priority)
-    return lambda *store: _interventions(*store).change(queue, message_id, priority=priority, payload=payload)
+    return lambda store: store.interventions.change(queue, message_id, priority=priority, payload=payload)
 
 
 def in_store(value: bytes, codec: Codec | None) -> bytes:
@@ -63,7 +62,7 @@ def readable_result(message_id: str, result: Any) -> Any:
     return result
 
 
-def signalling(queue: str, message_id: str, name: str, value: Any, codec: Codec | None) -> Callable[[Wire, str], bool]:
+def signalling(queue: str, message_id: str, name: str, value: Any, codec: Codec | None) -> Callable[[Store], bool]:
     """The act that sends a signal. BadData for an invalid name or value; TypeError for one without a JSON form."""
     from pollconsumer.core.messages.message_steps import as_json, signal_line  # imported lazily: few send signals
 
@@ -71,38 +70,22 @@ def signalling(queue: str, message_id: str, name: str, value: Any, codec: Codec 
     if codec is not None:
         value = json.loads(in_store(as_json(value, f"signal {name}").encode(), codec))
 
-    def signal(wire: Wire, namespace: str) -> bool:
-        from pollconsumer.store.queues.signal_sender import SignalSender
-
-        return SignalSender(wire, namespace).send(queue, message_id, name, value)
-
-    return signal
+    return lambda store: store.signals.send(queue, message_id, name, value)
 
 
 def redriving(queue: str, message_id: str, *, from_start: bool) -> Act:
-    def redrive(wire: Wire, namespace: str) -> None:
-        from pollconsumer.store.reading.inspector import Inspector
-
-        if not _interventions(wire, namespace).redrive(queue, [message_id], from_start=from_start):
-            state = Inspector(wire, namespace).message(message_id, queue).state
+    def redrive(store: Store) -> None:
+        if not store.interventions.redrive(queue, [message_id], from_start=from_start):
+            state = store.inspector.message(message_id, queue).state
             reason = "another message has its unique key" if state is State.DEAD else f"it is {state}, no dead letter"
             raise BadData("cannot redrive", message_id, reason)
 
     return redrive
 
 
-def serve_others(wire: Wire, namespace: str, *, queue: str, launch: str) -> bool:
+def serve_others(store: Store, *, queue: str, launch: str) -> bool:
     """Whether another launch than this one serves that queue now."""
-    from pollconsumer.store.keyspace import Keys
-    from pollconsumer.store.reading.ledger import leases_of
-
-    leases = leases_of(wire, Keys(namespace))
     return any(
-        lease["role"] == "consumer" and lease["holder"] != launch and queue in lease["queues"] for lease in leases
+        lease["role"] == "consumer" and lease["holder"] != launch and queue in lease["queues"]
+        for lease in store.inspector.leases()
     )
-
-
-def _interventions(wire: Wire, namespace: str) -> Interventions:
-    from pollconsumer.store.queues.interventions import Interventions
-
-    return Interventions(wire, namespace)

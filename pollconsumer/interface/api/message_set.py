@@ -11,7 +11,6 @@ from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.message_selector import (
     Chosen,
-    MessageSelector,
     Selection,
     by_queue,
     dead_letters,
@@ -47,7 +46,7 @@ class Messages:
                 yield self._app.handle_of(message)
 
     def _found(self) -> Iterator[Message]:
-        return self._app.ask_for_each(lambda *store: MessageSelector(*store).messages(self._selection))
+        return self._app.ask_for_each(lambda store: store.selector.messages(self._selection))
 
     def count(self) -> int:
         """How many there are now. Reads all of them."""
@@ -55,18 +54,18 @@ class Messages:
 
     def cancel_all(self) -> int:
         """Cancel those of the messages that are scheduled or ready. Returns how many are cancelled now."""
-        chosen = self._app.ask(lambda *store: unreserved(MessageSelector(*store), self._selection))
+        chosen = self._app.ask(lambda store: unreserved(store.selector, self._selection))
         return self._act(chosen, lambda each, queue, ids: each.cancel_all(queue, ids))
 
     def redrive_all(self, *, from_start: bool = False) -> int:
         """Return the dead letters among them to their queues, with all attempts again; ``from_start``: without their
         checkpoints, steps and signals. Returns how many were returned: one is left if another message has its unique
         key by now."""
-        chosen = self._app.ask(lambda *store: dead_letters(MessageSelector(*store), self._selection))
+        chosen = self._app.ask(lambda store: dead_letters(store.selector, self._selection))
         return self._act(chosen, lambda each, queue, ids: each.redrive(queue, ids, from_start=from_start))
 
     def _act(self, chosen: Chosen, act: Callable[[Interventions, str, list[str]], list[str]]) -> int:
         return sum(
-            len(self._app.ask(lambda *store: act(Interventions(*store), queue, ids)))  # noqa: B023  called at once
+            len(self._app.ask(lambda store: act(store.interventions, queue, ids)))  # noqa: B023  called at once
             for queue, ids in by_queue(chosen).items()
         )

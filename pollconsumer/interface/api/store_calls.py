@@ -29,7 +29,6 @@ from pollconsumer.runtime.handling.shield import Shield
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.own_files import EMBEDDED
 from pollconsumer.store.client.patience import Patience
-from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.producer import Producer
 
 if TYPE_CHECKING:
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from pollconsumer.store.brought_client import BroughtClient, UserClient
     from pollconsumer.store.client.strict import Strict
     from pollconsumer.store.reading.messages import Message
+    from pollconsumer.store.store import Store
 
 T = TypeVar("T")
 
@@ -197,30 +197,32 @@ class StoreCalls:
         handle.listed = message
         return handle
 
-    def ask(self, question: Callable[[Wire, str], T]) -> T:
-        """The answer to a question to the store, which is given the connection and the namespace. Where the settings
+    def ask(self, question: Callable[[Store], T]) -> T:
+        """The answer to a question to the store, on a connection that no other call has meanwhile. Where the settings
         ask for replicas, what its scripts have changed is an error until they have it."""
         with Shield(), self._take() as store:
             return self._answered(question, store)
 
-    async def ask_async(self, question: Callable[[Wire, str], T]) -> T:
+    async def ask_async(self, question: Callable[[Store], T]) -> T:
         """`ask` without blocking the event loop."""
         here = copy_context()  # it says who acts
         return await self._make_async(lambda store: here.run(self._answered, question, store))
 
-    def _answered(self, question: Callable[[Wire, str], T], store: Producer) -> T:
-        strict = self.strict()
+    def _answered(self, question: Callable[[Store], T], producer: Producer) -> T:
+        from pollconsumer.store.store import Store  # imports all readers and writers, which most producers do without
+
+        strict, store = self.strict(), Store(producer.wire, producer.keys.namespace)
         if strict is None:
-            return question(store.wire, store.keys.namespace)
+            return question(store)
         from pollconsumer.store.client.strict import ByPeople
 
         store.wire.strict = ByPeople(*strict)
         try:
-            return question(store.wire, store.keys.namespace)
+            return question(store)
         finally:
             store.wire.strict = None  # enqueueing names the messages that are in doubt
 
-    def ask_for_each(self, question: Callable[[Wire, str], Iterator[T]]) -> Iterator[T]:
+    def ask_for_each(self, question: Callable[[Store], Iterator[T]]) -> Iterator[T]:
         """What a question yields, on one connection that no other call has meanwhile. Patience is that of each."""
         pooled = self._take()
         with pooled as store:
@@ -321,12 +323,10 @@ def _module_of_caller() -> str | None:
         return None
 
 
-def _looking(queue: str | None, message_id: str) -> Callable[[Wire, str], Message]:
-    from pollconsumer.store.reading.inspector import Inspector
-
+def _looking(queue: str | None, message_id: str) -> Callable[[Store], Message]:
     if not isinstance(message_id, str):
         raise NotFound("no such message", repr(message_id), "an id is text")
-    return lambda *store: Inspector(*store).message(message_id, queue)
+    return lambda store: store.inspector.message(message_id, queue)
 
 
 def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Sequence[NewMessage]]:

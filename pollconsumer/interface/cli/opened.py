@@ -6,7 +6,6 @@ import os
 import pwd
 import sys
 from collections.abc import Callable
-from typing import TypeVar
 
 import click
 
@@ -16,17 +15,15 @@ from pollconsumer.interface.configured_store import opener_of, producer_of
 from pollconsumer.interface.logs.logs import warn_of_store
 from pollconsumer.interface.settings.owners import own_store, warn_of_another_store, warn_once_of_own_store
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.producer import Producer
-
-T = TypeVar("T")
+from pollconsumer.store.store import Store
 
 COMMAND_BUDGET = 5.0
 """Seconds for which a command retries when the store does not answer."""
 
 
-def opened(kind: Callable[[Wire, str], T], warn: Callable[[str], None] = warn_of_store) -> T:
-    """An object of one of the store's classes, for the store and namespace of the settings.
+def opened(warn: Callable[[str], None] = warn_of_store) -> Store:
+    """The store and namespace of the settings, on a connection of its own.
 
     Where a node of a cluster is lost, its queues are left out of what is read of all queues; the command then ends with
     an error that names them.
@@ -38,7 +35,7 @@ def opened(kind: Callable[[Wire, str], T], warn: Callable[[str], None] = warn_of
     wire = opener_of(settings, warn=warn).persons_wire(command_patience)
     wire.skip_lost()
     wires_of_command().append(wire)
-    return kind(wire, settings.namespace)
+    return Store(wire, settings.namespace)
 
 
 def producer() -> Producer:

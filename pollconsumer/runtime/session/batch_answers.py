@@ -8,12 +8,10 @@ from typing import Any
 from pollconsumer.core.errors import UsageError
 from pollconsumer.core.messages.sequel import decoded, member_of
 from pollconsumer.core.notation.instants import epoch_ms
-from pollconsumer.store.batch_interventions import BatchInterventions
-from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.batches import Batches
 from pollconsumer.store.queues.producer import Producer
-from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.reading.messages import Message
+from pollconsumer.store.store import Store
 
 
 def first_number(producer: Producer, sequel: bytes, home: str, batch_id: str, count: int) -> int | None:
@@ -25,8 +23,7 @@ def first_number(producer: Producer, sequel: bytes, home: str, batch_id: str, co
 
 
 def answer_about(
-    wire: Wire,
-    namespace: str,
+    store: Store,
     what: str,
     home: str,
     batch_id: str,
@@ -36,7 +33,7 @@ def answer_about(
     """The answer to a question about a batch, which `Batch` asks: its ``status``; or, with the number of a chunk, a
     page of its ``members``, of which ones, or what was done to ``cancel`` or to ``redrive`` those of the chunk, and the
     number of the next chunk, None if there is none. NotFound if there is no such batch."""
-    reader = BatchReader(wire, namespace)
+    reader = store.batches
     batch = reader.status(batch_id, home) if what == "status" else reader.batch(batch_id, home)
     if what == "status":
         instants = (None if each is None else epoch_ms(each) for each in batch[8:11])
@@ -44,7 +41,7 @@ def answer_about(
     if what == "members":
         found, following = reader.page(batch, *more)
         return [outcome_of(readable(each)) for each in found], following
-    acting = BatchInterventions(wire, namespace)
+    acting = store.batch_interventions
     return (acting.cancel_chunk if what == "cancel" else acting.redrive_chunk)(batch, *more)
 
 

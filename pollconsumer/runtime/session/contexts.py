@@ -107,11 +107,12 @@ class Deliveries:
 
     def _ask_batch(self, sequel: bytes, what: str, *of_batch: Any) -> Any:
         from pollconsumer.runtime.session.batch_answers import answer_about, first_number  # few handlers ask
+        from pollconsumer.store.store import Store
 
         with self._store_of_handlers() as store:
             if what == "number":
                 return first_number(store.producer, sequel, *of_batch)
-            return answer_about(store.wire, store.keys.namespace, what, *of_batch)
+            return answer_about(Store(store.wire, store.keys.namespace), what, *of_batch)
 
     def _save(self, reservation: Reservation, state: bytes) -> None:
         with self._store_of_handlers() as store, self._reporting.carried() as reports:

@@ -16,8 +16,8 @@ from pollconsumer.runtime.handling.batch_in_hand import Batch, in_a_handler, sum
 from pollconsumer.runtime.handling.waits import slot_waits
 from pollconsumer.runtime.session.batch_answers import answer_about
 from pollconsumer.store.batch_interventions import CancelledMembers
-from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.reading.batch_reader import UNFINISHED, BatchReader, BatchStatus
+from pollconsumer.store.reading.batch_reader import UNFINISHED, BatchStatus
+from pollconsumer.store.store import Store
 
 _WHICH: dict[State | None, str] = {State.COMPLETED: "completed", State.DEAD: "dead"}
 """Which members to read for those of a state; for others all are read."""
@@ -40,7 +40,7 @@ class AppBatch(Batch):
         """Handles to the members that are kept, or to those in ``state``, in the order of their numbers; read a page at
         a time. Of a chain the link that came last. ``listed`` is the message as it was read."""
         wanted, batch = None if state is None else parse_word(State, "state", state), self.status()
-        for message in self._app.ask_for_each(lambda *store: BatchReader(*store).members(batch, _WHICH.get(wanted))):
+        for message in self._app.ask_for_each(lambda store: store.batches.members(batch, _WHICH.get(wanted))):
             if wanted is None or message.state is wanted:
                 yield self._app.handle_of(message)
 
@@ -69,8 +69,8 @@ class AppBatch(Batch):
         """`redrive` without blocking the event loop."""
         return sum([page[0] async for page in self._pages_async("redrive")])
 
-    def _question(self, *question: Any) -> Callable[[Wire, str], Any]:
-        return lambda *store: answer_about(*store, *question, readable=self._app.decoded)
+    def _question(self, *question: Any) -> Callable[[Store], Any]:
+        return lambda store: answer_about(store, *question, readable=self._app.decoded)
 
     async def _pages_async(self, what: str) -> AsyncIterator[Any]:
         """What is answered of each chunk of the batch; other calls come in between."""

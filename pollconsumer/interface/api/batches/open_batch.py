@@ -19,10 +19,11 @@ from pollconsumer.runtime.new_batches import MOST_MEMBERS, member_of
 from pollconsumer.runtime.new_messages import Sendable
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.batches import MOST_BATCHES, Batches, NewBatch
-from pollconsumer.store.queues.producer import ENQUEUE_PAGE, ENQUEUE_PAGES, Producer
+from pollconsumer.store.queues.producer import ENQUEUE_PAGE, ENQUEUE_PAGES
 from pollconsumer.store.queues.taken_ids import refuse_taken
-from pollconsumer.store.reading.batch_reader import PER_CHUNK, BatchReader
+from pollconsumer.store.reading.batch_reader import PER_CHUNK
 from pollconsumer.store.server import TIME
+from pollconsumer.store.store import Store
 
 PAGE = ENQUEUE_PAGE * ENQUEUE_PAGES
 """Members that are sent at once."""
@@ -156,23 +157,22 @@ class OpenBatch(AppBatch):
             self._resumes, self._losses = shut == "open", self._app.losses()
         self._heard = time.monotonic()
 
-    def _open(self, wire: Wire, namespace: str) -> str:
-        producer = Producer(wire, namespace)
-        producer.register(self._batch.home)
+    def _open(self, store: Store) -> str:
+        store.producer.register(self._batch.home)
         if not self._heard:
             called = [(each["queue"], each["id"]) for each in self._batch.callbacks.values()]
-            refuse_taken(wire, producer.keys, "batch", (self._batch.home, self.id), called)
-        return Batches(producer).open(self._batch)
+            refuse_taken(store.wire, store.keys, "batch", (self._batch.home, self.id), called)
+        return Batches(store.producer).open(self._batch)
 
-    def _close(self, wire: Wire, namespace: str) -> None:
+    def _close(self, store: Store) -> None:
         if self._resumes:
-            there = BatchReader(wire, namespace).at_least(self._batch.home, self.id, self._members)
+            there = store.batches.at_least(self._batch.home, self.id, self._members)
             if there > self._members:  # GUARD fewer members than before
                 counts = f"this run has added {self._members} members, one before it at least {there}"
                 raise UsageError("batch", self.id, f"{counts}: add the same ones in the same order")
-        check = partial(self._refuse_loss, wire)
+        check = partial(self._refuse_loss, store.wire)
         check()
-        shut = Batches(Producer(wire, namespace)).close(self._batch.home, self.id, self._members, check)
+        shut = Batches(store.producer).close(self._batch.home, self.id, self._members, check)
         if shut not in ("", "closed", "ended"):
             raise UsageError("batch", self.id, f"it is {shut}: enqueue it again under another id")
 
@@ -184,10 +184,10 @@ class OpenBatch(AppBatch):
             what = f"store rolled back: batch {self.id} is not closed, and may lack members"
             raise WentBack(what, None, "run the same code again within the hour: it adds what is missing")
 
-    def _refuse_others(self, known: Sequence[tuple[str, str]], wire: Wire, namespace: str) -> None:
+    def _refuse_others(self, known: Sequence[tuple[str, str]], store: Store) -> None:
         """Raise UsageError if any of ``known``, queues and ids of what the queues had already, is no member of this
         batch."""
-        others = BatchReader(wire, namespace).others(self._batch.home, self.id, known)
+        others = store.batches.others(self._batch.home, self.id, known)
         if others:  # GUARD a message that is no member
             fix = "give the batch another id; or purge that message, and 20 minutes later run this again"
             raise UsageError(
@@ -199,7 +199,7 @@ class OpenBatch(AppBatch):
         chunk = number // PER_CHUNK
         if self._ended[0] != chunk:
             batch = self._batch
-            self._ended = chunk, self._app.ask(lambda *store: BatchReader(*store).ended(batch.home, batch.id, chunk))
+            self._ended = chunk, self._app.ask(lambda store: store.batches.ended(batch.home, batch.id, chunk))
         return number in self._ended[1]
 
 

@@ -11,9 +11,9 @@ from pollconsumer.interface.api.app_calls import AppCalls
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.recurrences.put_options import NamedPutOptions, PutOptions, encoded_put, new_put
 from pollconsumer.store.client.strict import Strict
-from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.recurrences.recurrence_interventions import AT_ONCE, Occurred, Put, Recurrences
 from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus
+from pollconsumer.store.store import Store
 
 T = TypeVar("T")
 
@@ -57,21 +57,21 @@ class AppRecurrences:
 
     def get(self, name: str) -> RecurrenceStatus:
         """The recurrence ``name`` as it stands, even if a configuration defines it."""
-        return decoded_status(self._app.ask(lambda *store: Recurrences(*store).find(name)), self._app.codec)
+        return decoded_status(self._app.ask(lambda store: store.recurrences.find(name)), self._app.codec)
 
     async def get_async(self, name: str) -> RecurrenceStatus:
         """`get` without blocking the event loop."""
-        found = await self._app.ask_async(lambda *store: Recurrences(*store).find(name))
+        found = await self._app.ask_async(lambda store: store.recurrences.find(name))
         return decoded_status(found, self._app.codec)
 
     def remove(self, name: str) -> None:
         """Remove a recurrence with its history. What it has enqueued stays. If a configuration defines it, it comes
         back with the next launch of that configuration."""
-        self._app.ask(lambda *store: Recurrences(*store).remove(name))
+        self._app.ask(lambda store: store.recurrences.remove(name))
 
     async def remove_async(self, name: str) -> None:
         """`remove` without blocking the event loop."""
-        await self._app.ask_async(lambda *store: Recurrences(*store).remove(name))
+        await self._app.ask_async(lambda store: store.recurrences.remove(name))
 
     def pause(self, name: str) -> None:
         """Have a recurrence yield nothing until it is resumed; what would have been due meanwhile is not made up
@@ -113,11 +113,9 @@ class AppRecurrences:
 
     def select(self, *, prefix: str = "", created_by: str | None = None) -> Iterator[RecurrenceStatus]:
         """Yield the recurrences whose names begin with ``prefix``, all or those that ``created_by`` has put."""
-        codec = self._app.codec
-        for found in self._app.ask_for_each(
-            lambda *store: Recurrences(*store).standing(lambda _: None, prefix, created_by)
-        ):
-            yield decoded_status(found, codec)
+        standing = self._app.ask_for_each(lambda store: store.recurrences.standing(lambda _: None, prefix, created_by))
+        for found in standing:
+            yield decoded_status(found, self._app.codec)
 
     def _new(self, name: str, options: PutOptions) -> Put:
         handler = options.get("handler", "")
@@ -154,23 +152,18 @@ def _round_trips(put: Sequence[Put]) -> Iterator[Sequence[Put]]:
         yield put[at : at + AT_ONCE]
 
 
-def _putting(put: Sequence[Put]) -> Callable[[Wire, str], None]:
-    return lambda *store: Recurrences(*store).put(put)
+def _putting(put: Sequence[Put]) -> Callable[[Store], None]:
+    return lambda store: store.recurrences.put(put)
 
 
-def _finding(name: str, act: Callable[[Recurrences, RecurrenceStatus], T]) -> Callable[[Wire, str], T]:
+def _finding(name: str, act: Callable[[Recurrences, RecurrenceStatus], T]) -> Callable[[Store], T]:
     """The question that finds a recurrence, and does ``act`` to it."""
-
-    def ask(wire: Wire, namespace: str) -> T:
-        recurrences = Recurrences(wire, namespace)
-        return act(recurrences, recurrences.find(name))
-
-    return ask
+    return lambda store: act(store.recurrences, store.recurrences.find(name))
 
 
-def _triggering(name: str, strict: Strict | None) -> Callable[[Wire, str], tuple[str, str]]:
+def _triggering(name: str, strict: Strict | None) -> Callable[[Store], tuple[str, str]]:
     return _finding(name, lambda store, standing: (store.trigger(standing, strict), standing.queue))
 
 
-def _looking_back(name: str, limit: int) -> Callable[[Wire, str], list[Occurred]]:
+def _looking_back(name: str, limit: int) -> Callable[[Store], list[Occurred]]:
     return _finding(name, lambda store, standing: store.history(standing, limit))

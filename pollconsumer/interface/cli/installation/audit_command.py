@@ -8,7 +8,7 @@ from pollconsumer.core.notation.instants import iso
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json, print_table
 from pollconsumer.interface.cli.types import JSON_ARRAY, Once
-from pollconsumer.store.audit_log import MOST_NOTED, interventions_of
+from pollconsumer.store.audit_log import MOST_NOTED
 
 SHOWN = 3
 """Names in a row of the table."""
@@ -29,7 +29,7 @@ def audit(limit: int, as_json: bool) -> None:
 
     The last 10,000 entries are kept. "(unverified)" marks entries of an earlier version: a producer's login to the
     store could have written these."""
-    found = opened(lambda wire, namespace: interventions_of(wire, namespace, limit))
+    found = opened().audit(limit)
     if as_json:
         print_json([each._asdict() | {"at": iso(each.at)} for each in found])
     else:

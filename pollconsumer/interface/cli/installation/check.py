@@ -53,12 +53,9 @@ from pollconsumer.runtime.handling.handler import Handler, aliases_among
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.runtime.system.watchdog import Watchdog
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.leases import Leases
-from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.rights import LAUNCH, lacking
-from pollconsumer.store.server import NO_SERVICE, QueueService, now_ms, service_of
+from pollconsumer.store.server import NO_SERVICE, QueueService, service_of
+from pollconsumer.store.store import Store
 
 LAUNCHES_LEARNED_FROM = 100
 REACH_BUDGET = 5.0
@@ -97,11 +94,11 @@ def check(compat: bool, schema: bool, as_json: bool) -> int:
     unchecked = _unchecked_arguments()
     files = OnlyRead(settings.state_files().directories)
     recurrences = load_recurrences(settings, handlers)
-    wire = _reached(settings, files)
+    store = _reached(settings, files)
     queues = served_queues(settings, handlers)
     _check_handlers(recurrences, handlers)
-    unserved = _unserved(wire, settings, queues, handlers, recurrences)
-    past = _earlier_launches(wire, settings)
+    unserved = _unserved(store, queues, handlers, recurrences)
+    past = _earlier_launches(store)
     launches = {
         "consumer": [each for each in past if each["queues"] == sorted(queues)],
         "mover": [each for each in past if each["role"] == "mover"],
@@ -115,12 +112,12 @@ def check(compat: bool, schema: bool, as_json: bool) -> int:
     }
     next_one = windows["consumer"]
     report: dict[str, Any] = {
-        **_places_of(settings, wire, files.place()),
+        **_places_of(settings, store, files.place()),
         "queues": list(queues),
         "handlers": sorted({handler.name for handler in handlers.values()}),
         "aliases": dict(sorted(aliases_among(handlers).items())),
         "commands": described_commands(settings, handlers, own_queues(queues, past)),
-        "long_work": {each.name: str(each) for each in _long_work(settings, handlers, queues, past, windows, wire)},
+        "long_work": {each.name: str(each) for each in _long_work(settings, handlers, queues, past, windows, store)},
         "not_begun_by_url": beyond_requests(handlers, settings),
         "unserved": unserved_time(
             launches["consumer"], next_one["window_seconds"], next_one["launcher"], settings.consumer.handoff
@@ -140,13 +137,13 @@ def check(compat: bool, schema: bool, as_json: bool) -> int:
         print_json(report)
     else:
         not_served = [_not_served(queue, service, handlers, report["commands"]) for queue, service in unserved.items()]
-        runs = "its server runs" if wire is not None else "its server does not run yet: a launch or enqueue starts it"
+        runs = "its server runs" if store is not None else "its server does not run yet: a launch or enqueue starts it"
         _print(report, settings, runs, not_served, roles, own)
     for other in registry.other_configs(settings):
         log.warning("%s", other_config(other, settings))
     warn_of_former_names(settings)
-    if wire is not None:
-        _warn_of_missing_rights(wire, settings)
+    if store is not None:
+        _warn_of_missing_rights(store)
     for role in roles:
         _warn_of_dropped_ticks(role, windows[role], launches[role])
     _warn_of_recurrences_nobody_serves(recurrences, unserved)
@@ -161,21 +158,20 @@ def _schedule(settings: Settings, role: str) -> str | None:
     return schedule
 
 
-def _reached(settings: Settings, files: OwnFiles) -> Wire | None:
-    """A connection to the store; None for an embedded server that does not run, since a check starts none. Raises what
-    the server's start would, as far as that can be seen without it."""
+def _reached(settings: Settings, files: OwnFiles) -> Store | None:
+    """The store, on a connection that has answered; None for an embedded server that does not run, since a check starts
+    none. Raises what the server's start would, as far as that can be seen without it."""
     opener = opener_of(settings, files)
     if settings.is_embedded and (server := server_of(settings)).status() is None:
         server.check_start()
         return None
-    wire = opener.persons_wire(lambda: Budget(REACH_BUDGET))
-    now_ms(wire)
-    return wire
+    store = Store(opener.persons_wire(lambda: Budget(REACH_BUDGET)), settings.namespace)
+    store.inspector.now()
+    return store
 
 
 def _unserved(
-    wire: Wire | None,
-    settings: Settings,
+    store: Store | None,
     queues: Collection[str],
     handlers: Mapping[str, Handler],
     recurrences: Iterable[Recurrence],
@@ -183,15 +179,15 @@ def _unserved(
     """Queues of handlers and recurrences that a launch of this configuration does not serve, and whether others do."""
     wanted = {handler.queue for handler in handlers.values()} | {each.queue for each in recurrences if each.enabled}
     others = sorted(wanted - set(queues))
-    return dict.fromkeys(others, NO_SERVICE) if wire is None else service_of(wire, Keys(settings.namespace), others)
+    return dict.fromkeys(others, NO_SERVICE) if store is None else service_of(store.wire, store.keys, others)
 
 
-def _earlier_launches(wire: Wire | None, settings: Settings) -> list[dict[str, Any]]:
+def _earlier_launches(store: Store | None) -> list[dict[str, Any]]:
     """The launches of the ledger, newest first; none for a producer, who may not read it, and where no server runs."""
-    if wire is None:
+    if store is None:
         return []
     try:
-        return Inspector(wire, settings.namespace).launches(LAUNCHES_LEARNED_FROM)
+        return store.inspector.launches(LAUNCHES_LEARNED_FROM)
     except PermissionDenied:
         return []
 
@@ -202,13 +198,13 @@ def _long_work(
     queues: Collection[str],
     past: Sequence[Mapping[str, Any]],
     windows: Mapping[str, Any],
-    wire: Wire | None,
+    store: Store | None,
 ) -> list[LongHandler]:
     """The handlers that may outlast the window of this configuration's launches, by timeouts and earlier launches."""
     measured: dict[str, float] = {}
-    if wire is not None and past:
+    if store is not None and past:
         with suppress(PermissionDenied):
-            remembered = Leases(wire, settings.namespace).remembered(f"consumer:{','.join(sorted(queues))}")
+            remembered = store.leases.remembered(f"consumer:{','.join(sorted(queues))}")
             measured = {name: each.longest for name, each in remembered.items()}
     own = own_queues(queues, past)
     served = [queue for queue in queues if queue in own]
@@ -216,13 +212,13 @@ def _long_work(
     return [*long_handlers(handlers, served, window, measured, settings.commands, slots)]
 
 
-def _places_of(settings: Settings, wire: Wire | None, state: Path | None) -> dict[str, Any]:
+def _places_of(settings: Settings, store: Store | None, state: Path | None) -> dict[str, Any]:
     """Where the configuration, the store and the state are, and whose they are."""
     data = settings.data_directory() if settings.is_embedded else None
     return {
         "config": _text(settings.config),
         "store": settings.shown_store,
-        "primary": wire.place if wire is not None and settings.store.startswith("redis+sentinel:") else None,
+        "primary": store.wire.place if store is not None and settings.store.startswith("redis+sentinel:") else None,
         "namespace": settings.namespace,
         "pings": _pings(settings),
         "data": _text(data),
@@ -264,8 +260,8 @@ def _warn_of_dropped_ticks(role: str, window: Mapping[str, Any], launches: Seque
         )  # fmt: skip
 
 
-def _warn_of_missing_rights(wire: Wire, settings: Settings) -> None:
-    if refused := lacking(wire, LAUNCH, Keys(settings.namespace).control("fences")):
+def _warn_of_missing_rights(store: Store) -> None:
+    if refused := lacking(store.wire, LAUNCH, store.keys.control("fences")):
         log.warning(
             "store: launches cannot start, since the store's user may not run %s; grant these commands",
             " ".join(each.decode().lower() for each in refused),

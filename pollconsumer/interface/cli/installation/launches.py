@@ -18,7 +18,6 @@ from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json, print_line, print_lines, print_table, span
 from pollconsumer.interface.cli.types import JSON_ARRAY, Once, Value
 from pollconsumer.store.leases import MOST_LAUNCHES_KEPT
-from pollconsumer.store.reading.inspector import Inspector
 
 USUAL = 20
 """Launches that are shown by default."""
@@ -109,7 +108,7 @@ def launches(
     skipped    launches that did no work, since this one had the lease
     queues     queues that it served, where launches serve different ones
     """
-    reading = opened(Inspector)
+    reading = opened().inspector
     now = reading.now()
     begin, end = since(now) if since else 0, until(now) if until else LAST_MILLISECOND
     all_of_them = bool(since or until or gaps)

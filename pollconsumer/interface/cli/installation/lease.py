@@ -14,8 +14,6 @@ from pollconsumer.core.notation.text import counted
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json, print_line, print_table
 from pollconsumer.interface.cli.types import JSON_ARRAY, Once, WordType
-from pollconsumer.store.leases import Leases
-from pollconsumer.store.reading.inspector import Inspector
 
 NAMES = ("role", "slot", "queues", "holder", "host", "pid", "fence")
 
@@ -33,7 +31,7 @@ def show(as_json: bool) -> None:
     \b
     fence  number of the lease's holder; the store refuses writes of earlier holders
     """
-    reading = opened(Inspector)
+    reading = opened().inspector
     held = reading.leases()
     if as_json:
         print_json(leases_as_json(held, NAMES))
@@ -52,15 +50,14 @@ def break_(role: str, slot: int | None, yes: bool) -> None:
 
     That launch ends with exit code 75 when it next renews the lease. The next launch takes over.
     """
-    reading = opened(Inspector)
-    held = [each for each in reading.leases() if each["role"] == role and slot in (None, each["slot"])]
+    store = opened()
+    held = [each for each in store.inspector.leases() if each["role"] == role and slot in (None, each["slot"])]
     if not held:
         raise NotFound("no such lease", role, "lease show lists those that are held")
     if not yes:
-        leases_table(held, NAMES, reading.now())
+        leases_table(held, NAMES, store.inspector.now())
         raise UsageError("nothing broken", f"{counted(len(held), 'lease')} would be", "give --yes")
-    leases = opened(Leases)
-    if left := [each["lineage"] for each in held if not leases.break_(each["lineage"], str(each["fence"]))]:
+    if left := [each["lineage"] for each in held if not store.leases.break_(each["lineage"], str(each["fence"]))]:
         raise NotFound("lease not broken", ", ".join(left), "another launch holds it by now, or nobody")
 
 

@@ -74,7 +74,7 @@ def status(message_id: str | None, queue: str | None, watch: bool, as_json: bool
         raise UsageError("--queue", queue, "give the id of a message, too")
     if message_id is None and watch and not is_terminal(sys.stdout):
         raise UsageError("--watch", None, "give the id of a message, too: the overview is watched on a terminal only")
-    reading = opened(Inspector)
+    reading = opened().inspector
     if watch:
         lift()
     if message_id is not None:

@@ -25,7 +25,7 @@ from pollconsumer.interface.cli.output import (
     telling_when_interrupted,
 )
 from pollconsumer.interface.cli.types import JSON_ARRAY, JSON_OBJECT, Once, WordType
-from pollconsumer.store.batch_interventions import BatchInterventions, CancelledMembers, RedrivenMembers
+from pollconsumer.store.batch_interventions import CancelledMembers, RedrivenMembers
 from pollconsumer.store.reading.batch_reader import STATES, UNFINISHED, BatchReader, BatchStatus
 
 ID = click.argument("batch_id", metavar="ID")
@@ -47,7 +47,7 @@ def batch() -> None:
 @JSON_ARRAY
 def list_(state: str | None, limit: int, as_json: bool) -> None:
     """List batches with their progress, those without an expiry last."""
-    wanted = (each for each in opened(BatchReader).batches() if state in (None, each.state))
+    wanted = (each for each in opened().batches.batches() if state in (None, each.state))
     found = map(_describe, islice(wanted, limit))
     if as_json:
         print_json_array(found)
@@ -64,7 +64,7 @@ def list_(state: str | None, limit: int, as_json: bool) -> None:
 @JSON_OBJECT
 def show(batch_id: str, watch: bool, as_json: bool) -> None:
     """Show one batch: its progress and its callbacks."""
-    reader = opened(BatchReader)
+    reader = opened().batches
     status = reader.status(batch_id)
     if watch:
         status = _awaited(reader, status)
@@ -97,7 +97,7 @@ def members(batch_id: str, state: State | None, limit: int, as_json: bool) -> No
 
     With --json each has its payload and its last error.
     """
-    reader = opened(BatchReader)
+    reader = opened().batches
     kept = reader.members(reader.batch(batch_id), "dead" if state is State.DEAD else None)
     found = (each for each in kept if state in (None, each.state))
     print_messages(islice(found, limit), as_json=as_json)
@@ -114,15 +114,15 @@ def cancel(batch_id: str, yes: bool, as_json: bool) -> None:
     Members that are running are asked to stop. 'batch show' counts a cancelled member after the next launch of its
     queue has reported it. A batch that cannot be read is deleted.
     """
-    reader = opened(BatchReader)
-    status = reader.batch(batch_id)
+    store = opened()
+    status = store.batches.batch(batch_id)
     if not yes:
-        unended = reader.members(status, "unended")
+        unended = store.batches.members(status, "unended")
         would("cancelled", sum(not each.state.has_ended for each in unended), as_json)
         return
     done = CancelledMembers(0, 0)
     with telling_when_interrupted(lambda: f"{done.cancelled} cancelled, and perhaps some more", lost=True):
-        for each in opened(BatchInterventions).cancel(status):
+        for each in store.batch_interventions.cancel(status):
             done = each
     if as_json:
         print_json(done._asdict())
@@ -138,7 +138,8 @@ def redrive(batch_id: str, as_json: bool) -> None:
     """Return dead members to their queues, with all attempts again."""
     done = RedrivenMembers(0, [])
     with telling_when_interrupted(lambda: f"{done.redriven} redriven, and perhaps some more", lost=True):
-        for each in opened(BatchInterventions).redrive(opened(BatchReader).batch(batch_id)):
+        store = opened()
+        for each in store.batch_interventions.redrive(store.batches.batch(batch_id)):
             done = each
     report_counts("redriven", done.redriven, done.left, WHY_LEFT, as_json)
 

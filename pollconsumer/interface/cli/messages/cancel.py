@@ -22,9 +22,7 @@ from pollconsumer.interface.cli.types import (
 )
 from pollconsumer.interface.logs.logs import write_error
 from pollconsumer.runtime.new_messages import LONGEST_DELAY
-from pollconsumer.store.queues.interventions import Interventions
-from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.reading.message_selector import MessageSelector, Selection, unreserved
+from pollconsumer.store.reading.message_selector import Selection, unreserved
 
 
 @click.command(epilog="pollconsumer cancel ID\npollconsumer cancel --handler mail.send --yes")
@@ -65,9 +63,10 @@ def cancel(
     if not any((queue, handler, key, recurrence, headers)):
         raise UsageError("which messages", "none", "give ids, or --queue, --handler, --key, --recurrence or --header")
     selection = Selection(queue=queue, handler=handler, key=key, recurrence=recurrence, headers=headers)
-    asked = unreserved(opened(MessageSelector), selection)
+    store = opened()
+    asked = unreserved(store.selector, selection)
     if yes:
-        done = each_queue("cancelled", (asked, opened(Interventions).cancel_all))
+        done = each_queue("cancelled", (asked, store.interventions.cancel_all))
         report("cancelled", done, asked, WHY_LEFT, as_json)
     else:
         would("cancelled", len(asked), as_json)
@@ -75,14 +74,14 @@ def cancel(
 
 def _cancel_each(ids: tuple[str, ...], queue: str | None, *, running: bool) -> None:
     """Cancel each message that can be. The last error is raised; earlier ones are printed."""
-    inspector, interventions = opened(Inspector), opened(Interventions)
-    act = interventions.stop if running else interventions.cancel
+    store = opened()
+    act = store.interventions.stop if running else store.interventions.cancel
     refused: PollConsumerError | None = None
     asked = 0
     with telling_when_interrupted(lambda: f"{asked} of {len(ids)} done, and perhaps the next one"):
         for message_id in ids:
             try:
-                act(inspector.message(message_id, queue).queue, message_id)
+                act(store.inspector.message(message_id, queue).queue, message_id)
             except (BadData, NotFound) as error:
                 if refused is not None:
                     write_error(refused)
@@ -112,8 +111,9 @@ def reschedule(
         raise UsageError("due time", "both", "give --in or --at")
     if (in_, at, priority, payload) == (None, None, None, None):
         raise UsageError("what to change", "nothing", "give --in or --at, --priority or --payload")
-    message = opened(Inspector).message(message_id, queue)
-    opened(Interventions).change(
+    store = opened()
+    message = store.inspector.message(message_id, queue)
+    store.interventions.change(
         message.queue,
         message_id,
         due=at,

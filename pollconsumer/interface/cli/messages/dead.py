@@ -19,9 +19,7 @@ from pollconsumer.interface.cli.messages.unreadable import print_unreadable, pur
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import note_more
 from pollconsumer.interface.cli.types import JSON_ARRAY, JSON_OBJECT, QUEUE_NAME, Once, header_option
-from pollconsumer.store.queues.interventions import Interventions
-from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.reading.message_selector import Chosen, MessageSelector, Selection, dead_letters
+from pollconsumer.store.reading.message_selector import Chosen, Selection, dead_letters
 
 WHY_LEFT = "no dead letter any more, record lost, or another message has the unique key"
 
@@ -84,7 +82,7 @@ def list_(
     if unreadable:
         print_unreadable(as_json=as_json)
         return
-    letters = opened(MessageSelector).messages(Selection(State.DEAD, queue, handler, headers=headers))
+    letters = opened().selector.messages(Selection(State.DEAD, queue, handler, headers=headers))
     print_messages(islice(letters, limit), as_json=as_json)
     note_more(letters, limit)
 
@@ -95,7 +93,7 @@ def list_(
 @JSON_OBJECT
 def show(message_id: str, queue: str | None, as_json: bool) -> None:
     """Show one dead letter, with its stored bytes if it is malformed."""
-    letter = opened(Inspector).message(message_id, queue)
+    letter = opened().inspector.message(message_id, queue)
     if letter.state is not State.DEAD:
         raise NotFound("no such dead letter", message_id, f"the message is {letter.state}")
     print_message(describe(letter) | {"raw": letter.raw}, as_json=as_json)
@@ -107,7 +105,7 @@ def show(message_id: str, queue: str | None, as_json: bool) -> None:
 @JSON_OBJECT
 def redrive(letters: Chosen, from_start: bool, as_json: bool) -> None:
     """Return dead letters to their queue, with all attempts again."""
-    act = partial(opened(Interventions).redrive, from_start=from_start)
+    act = partial(opened().interventions.redrive, from_start=from_start)
     returned = each_queue("redriven", (letters, act))
     report("redriven", returned, letters, WHY_LEFT, as_json)
 
@@ -124,7 +122,7 @@ def purge(letters: Chosen, unreadable: bool, yes: bool, as_json: bool) -> None:
         return
     if not yes:
         raise UsageError("nothing purged", f"{counted(len(letters), 'dead letter')} would be", "give --yes")
-    forgotten = each_queue("purged", (letters, opened(Interventions).purge))
+    forgotten = each_queue("purged", (letters, opened().interventions.purge))
     report("purged", forgotten, letters, WHY_LEFT, as_json)
 
 
@@ -136,8 +134,9 @@ def _chosen(ids: tuple[str, ...], every: bool, selection: Selection) -> Chosen:
             raise UsageError("ids and a selection", None, "give one of the two")
         raise UsageError("no dead letters chosen", None, "give ids or --all, --handler, --header or --queue")
     if not ids:
-        return dead_letters(opened(MessageSelector), selection)
-    letters = [opened(Inspector).message(message_id, queue) for message_id in ids]
+        return dead_letters(opened().selector, selection)
+    inspector = opened().inspector
+    letters = [inspector.message(message_id, queue) for message_id in ids]
     for letter in letters:
         if letter.state is not State.DEAD:
             raise NotFound("no such dead letter", letter.id, f"the message is {letter.state}")

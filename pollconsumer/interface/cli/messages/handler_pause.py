@@ -9,7 +9,6 @@ from pollconsumer.interface.assembly.own_defaults import OwnDefaults
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.logs.logs import log
-from pollconsumer.store.handler_pauses import HandlerPauses
 
 
 @click.group()
@@ -24,7 +23,7 @@ def pause(name: str) -> None:
 
     This holds for all queues and for the handler's aliases, within a second. Messages that are running are finished.
     """
-    opened(HandlerPauses).pause(name)
+    opened().handler_pauses.pause(name)
     try:
         OwnDefaults(current_settings()).function(name, fix="")
     except BadData as error:
@@ -37,4 +36,4 @@ def pause(name: str) -> None:
 @click.argument("name")
 def resume(name: str) -> None:
     """Resume a paused handler: its messages are due at once."""
-    opened(HandlerPauses).resume(name)
+    opened().handler_pauses.resume(name)

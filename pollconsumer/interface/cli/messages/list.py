@@ -19,7 +19,7 @@ from pollconsumer.interface.cli.types import (
     WordType,
     header_option,
 )
-from pollconsumer.store.reading.message_selector import MessageSelector, Selection
+from pollconsumer.store.reading.message_selector import Selection
 from pollconsumer.store.reading.messages import Message
 
 PAGE = 500
@@ -48,7 +48,7 @@ def list_(
     as_json: bool,
 ) -> None:
     """List messages by state, those longest in it first."""
-    found = opened(MessageSelector).messages(Selection(state, queue, handler, recurrence, headers=headers))
+    found = opened().selector.messages(Selection(state, queue, handler, recurrence, headers=headers))
     print_messages(islice(found, limit), as_json=as_json)
     note_more(found, limit)
 

@@ -12,10 +12,7 @@ from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json
 from pollconsumer.interface.cli.types import JSON_ARRAY, JSON_OBJECT, QUEUE_NAME, Duration, Once
 from pollconsumer.interface.logs.logs import log
-from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.queues.interventions import Interventions
-from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.reading.message_selector import MessageSelector, Selection, dead_letters, unreserved
+from pollconsumer.store.reading.message_selector import Selection, dead_letters, unreserved
 from pollconsumer.store.server import known_queues
 
 
@@ -28,7 +25,7 @@ def queue() -> None:
 @JSON_ARRAY
 def list_(as_json: bool) -> None:
     """List queues, with the number of messages in each state."""
-    queues = opened(Inspector).overview().queues
+    queues = opened().inspector.overview().queues
     if as_json:
         print_json([as_object(each) for each in queues])
     else:
@@ -43,8 +40,9 @@ def pause(name: str, lasts: float | None) -> None:
 
     Messages that are running are finished. For a queue that is paused already, --for changes when the pause ends.
     """
-    known = opened(lambda wire, namespace: known_queues(wire, Keys(namespace)))
-    opened(Interventions).pause(name, paused=True, lasts_ms=0 if lasts is None else ceil_ms(lasts))
+    store = opened()
+    known = known_queues(store.wire, store.keys)
+    store.interventions.pause(name, paused=True, lasts_ms=0 if lasts is None else ceil_ms(lasts))
     if name not in known:
         others = f"queues are: {', '.join(known) or 'none yet'}"
         log.warning("queue %s: paused before its first message; %s", name, suggestion(name, known, others))
@@ -54,7 +52,7 @@ def pause(name: str, lasts: float | None) -> None:
 @click.argument("name", type=QUEUE_NAME)
 def resume(name: str) -> None:
     """Resume a paused queue."""
-    opened(Interventions).pause(name, paused=False)
+    opened().interventions.pause(name, paused=False)
 
 
 @queue.command(epilog="pollconsumer queue purge mail --yes")
@@ -66,11 +64,11 @@ def purge(name: str, yes: bool, as_json: bool) -> None:
 
     Scheduled and ready messages are cancelled. Messages that are running are finished.
     """
-    selecting, interventions = opened(MessageSelector), opened(Interventions)
-    asked = unreserved(selecting, Selection(queue=name))
-    dead = dead_letters(selecting, Selection(queue=name))
+    store = opened()
+    asked = unreserved(store.selector, Selection(queue=name))
+    dead = dead_letters(store.selector, Selection(queue=name))
     if yes:
-        done = each_queue("purged", (asked, interventions.cancel_all), (dead, interventions.purge))
+        done = each_queue("purged", (asked, store.interventions.cancel_all), (dead, store.interventions.purge))
         report("purged", done, [*asked, *dead], WHY_LEFT, as_json)
     else:
         would("purged", len(asked) + len(dead), as_json)

@@ -113,7 +113,7 @@ def pause(name: str) -> None:
 
     Occurrences that come due meanwhile are skipped, not enqueued later.
     """
-    store = opened(Recurrences)
+    store = opened().recurrences
     store.pause(store.find(name))
 
 
@@ -121,7 +121,7 @@ def pause(name: str) -> None:
 @NAME
 def resume(name: str) -> None:
     """Resume a paused recurrence with its next occurrence."""
-    store = opened(Recurrences)
+    store = opened().recurrences
     store.resume(store.find(name))
 
 
@@ -132,7 +132,7 @@ def remove(name: str) -> None:
 
     Messages that it has enqueued stay. If a configuration defines it, the next launch adds it again.
     """
-    opened(Recurrences).remove(name)
+    opened().recurrences.remove(name)
 
 
 @recurrences.command(epilog="pollconsumer recurrences trigger nightly")
@@ -169,7 +169,7 @@ def history(name: str, limit: int, as_json: bool) -> None:
 
 def _found(name: str) -> tuple[Recurrences, RecurrenceStatus]:
     """The recurrence as it stands in the store, else as the configuration has it for the next launch."""
-    store = opened(Recurrences)
+    store = opened().recurrences
     try:
         return store, store.find(name)
     except NotFound:
@@ -186,7 +186,7 @@ def _all(prefix: str, created_by: str | None) -> Iterator[RecurrenceStatus]:
     except ConfigurationError as error:
         log.warning("%s", f"recurrences of the configuration are left out: {error}")
         defined = {}
-    for standing in opened(Recurrences).standing(listener(), prefix, created_by):
+    for standing in opened().recurrences.standing(listener(), prefix, created_by):
         defined.pop(standing.name, None)
         yield standing
     if created_by is None:

@@ -28,7 +28,6 @@ from pollconsumer.interface.cli.types import (
     priority_option,
 )
 from pollconsumer.runtime.new_messages import Defaults
-from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
 
 
 def _first(text: str) -> str | datetime:
@@ -91,4 +90,4 @@ def add(name: str, handler: str, payload: str | None, disabled: bool, **options:
     codec = None if registered is None else registered.definition.codec
     with refusing("codec", handler, "encode"):
         put = encoded_put(put, codec)
-    opened(Recurrences).put([put])
+    opened().recurrences.put([put])

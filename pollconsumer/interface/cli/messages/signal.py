@@ -11,8 +11,6 @@ from pollconsumer.core.notation.strict_json import parse
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import is_terminal, print_notice
 from pollconsumer.interface.cli.types import QUEUE_NAME, Once
-from pollconsumer.store.queues.signal_sender import SignalSender
-from pollconsumer.store.reading.inspector import Inspector
 
 
 @click.command(epilog='pollconsumer signal ID approved \'{"by":"admin"}\'')
@@ -30,10 +28,10 @@ def signal(message_id: str, name: str, value: str, queue: str | None) -> None:
         given = parse(value)
     except (ValueError, RecursionError):
         raise BadData("VALUE", value, 'JSON, as in true or \'{"by":"admin"}\'') from None
-    inspector = opened(Inspector)
-    message = inspector.message(message_id, queue)
-    awaited = inspector.recorded(message)[1].awaited
-    if not opened(SignalSender).send(message.queue, message_id, name, given):
+    store = opened()
+    message = store.inspector.message(message_id, queue)
+    awaited = store.inspector.recorded(message)[1].awaited
+    if not store.signals.send(message.queue, message_id, name, given):
         raise BadData("signal sent before", name, "the first value counts; use another name")
     if awaited != name and is_terminal(sys.stderr):
         waits = f"waits for {awaited}" if awaited else "waits for no signal"

@@ -12,12 +12,10 @@ from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.messages.chosen import report_counts
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json_array, print_table
-from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.outbox_entry import read_entry
 from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.rights import OPERATOR, demand
-from pollconsumer.store.server import readable_queues
+from pollconsumer.store.store import Store
 
 SHOWN = 160
 """Characters of a content."""
@@ -32,9 +30,9 @@ class Quarantined(NamedTuple):
 
 
 class Quarantine:
-    def __init__(self, wire: Wire, namespace: str) -> None:
-        self._wire, keys = wire, Keys(namespace)
-        self._keys = {keys.queue(queue, "quarantine"): queue for queue in readable_queues(wire, keys)}
+    def __init__(self, store: Store) -> None:
+        self._wire = store.wire
+        self._keys = {store.keys.queue(queue, "quarantine"): queue for queue in store.inspector.queues()}
 
     def entries(self) -> Iterator[Quarantined]:
         for key, queue in self._keys.items():
@@ -55,7 +53,7 @@ class Quarantine:
 
 def print_unreadable(*, as_json: bool) -> None:
     """Print what is kept."""
-    found = [*opened(Quarantine).entries(), *_files()]
+    found = [*Quarantine(opened()).entries(), *_files()]
     if as_json:
         print_json_array(each._asdict() for each in found)
     else:
@@ -64,7 +62,7 @@ def print_unreadable(*, as_json: bool) -> None:
 
 def purge_unreadable(*, yes: bool, as_json: bool) -> None:
     """Forget what is kept. UsageError without ``yes``."""
-    quarantine, files = opened(Quarantine), [*_files()]
+    quarantine, files = Quarantine(opened()), [*_files()]
     if not yes:
         count = len([*quarantine.entries()]) + len(files)
         raise UsageError("nothing purged", f"{counted(count, 'unreadable message')} would be", "give --yes")
