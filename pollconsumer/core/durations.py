@@ -174,16 +174,6 @@ def margin_in(window: Window, durations: Durations, rule: MarginRule, concurrenc
     return max(rule.min_margin, min(needed, max(window.length / 2, durations.longest)))
 
 
-def brief(rule: MarginRule, concurrency: int) -> float:
-    """Any durations up to this leave a margin that is ``min_margin`` as it is; 0 if none are known to.
-
-    An average is at most the longest of its durations, and an excess at most the bound of the highest bucket that has
-    any, 4.4 % more at most. So neither calls for more than ``min_margin``, unless it did before.
-    """
-    bounded = rule.min_margin / (1.05 * max(1.0, rule.tolerance_factor * _harmonic(concurrency)))
-    return bounded if rule.min_margin >= BOUNDS[0] else 0.0
-
-
 @cache
 def _harmonic(n: int) -> float:
     return sum(1 / k for k in range(1, n + 1))

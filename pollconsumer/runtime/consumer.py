@@ -25,9 +25,7 @@ from pollconsumer.runtime.session.consumer_options import ConsumerOptions
 from pollconsumer.runtime.session.contexts import Deliveries
 from pollconsumer.runtime.session.exchange import Exchange
 from pollconsumer.runtime.session.message_stopper import MessageStopper
-from pollconsumer.runtime.session.pace import HORIZON, MAX_PAGE_MESSAGES, Pace
-from pollconsumer.runtime.session.passes.quick_path import QuickPath
-from pollconsumer.runtime.session.passes.slot_relay import SlotRelay
+from pollconsumer.runtime.session.pace import Pace
 from pollconsumer.runtime.session.predecessors import Predecessors
 from pollconsumer.runtime.session.progress_reporter import ProgressReporter
 from pollconsumer.runtime.session.settlements import Settlements
@@ -77,13 +75,7 @@ class Consumer:
         self._stopping = MessageStopper(
             launch, executor, self._exchange, options.queues, *(() if calls is None else (calls.stoppable, calls.known))
         )
-        brief = durations.brief(options, executor.slots)
-        window = launch.window.length
-        quick = {name: each for name, each in handlers.items() if not launch.end.outlasts(each.timeout, window)}
-        self._relay = SlotRelay(launch, quick, executor, self._exchange, brief=brief)
-        quickly = launch, quick, executor, learned, self._settling, self._exchange
-        self._quick = QuickPath(*quickly, context_of, brief=brief, horizon=HORIZON)
-        parts = launch, executor, learned, self._exchange, self._settling, self._stopping, self._relay
+        parts = launch, executor, learned, self._exchange, self._settling, self._stopping
         self._collecting = Collector(*parts, None if calls is None else calls.each_of)
         self._opening = AttemptOpener(
             launch, handlers, self._settling, context_of, self._collecting.settle, options.new_monitors
@@ -120,7 +112,7 @@ class Consumer:
     def run(self) -> StopReason:
         """Handle messages until the window closes. Raises LeaseLost, StoreUnreachable."""
         began = self.clock()
-        if self.executor.inline is not None:
+        if self.executor.slots == 1:
             self._launch.progress.stops.answer_by(self._stopping.interrupt)
         returner = None
         if self.options.instances > 1:
@@ -134,7 +126,6 @@ class Consumer:
         try:
             reason = self.handle_until_stopped()
         finally:
-            self._relay.close()
             if returner is not None:
                 returner.end()
         if (
@@ -190,7 +181,6 @@ class Consumer:
     def asked_to_stop(self) -> StopReason | None:
         """The reason to stop, other than time: a permanent one; None to go on."""
         if self._launch.check_lease():
-            self._relay.close()
             self._exchange.clear()  # others may have recovered these, and be handling them
         if self._stops.any() or self.executor.busy:
             self._stopping.attend()
@@ -256,35 +246,18 @@ class Consumer:
         return bool(self._exchange.reserved)
 
     def handle(self) -> None:
-        """Handle reserved messages: several in one pass while there is nothing unusual, otherwise the next one, or a
-        bulk handler's."""
+        """Handle the next reserved message, or those of a bulk call."""
         if self._bulks is not None and self._bulks.handle():
             self._empty_since = None
-            return
-        if self._handle_plain():
             return
         reservation = self._exchange.next()
         attempt = None if reservation is None else self._opening.attempt(reservation)
         if attempt is not None and self._starter.start(attempt):
             self._empty_since = None
 
-    def _handle_plain(self) -> bool:
-        """Whether any were handled."""
-        margin = self.margin()
-        if margin != self.options.min_margin:
-            return False
-        pace = self._pace
-        most = (self.options.max_messages or MAX_PAGE_MESSAGES + pace.begun) - pace.begun
-        handled = self._quick.handle(self._exchange.reserved, most, margin)
-        if handled:
-            pace.begun += handled
-            pace.suspects, self._empty_since = False, None
-            self._collecting.collect()
-        return handled > 0
-
     def idle(self) -> None:
         """Wait for a message, at most idle_time or until the margin begins; while any are in flight, for one of
-        these. A plain one that ends the wait is handled at once: the quick path looks at lease, signal and margin."""
+        these."""
         now = self.clock()
         longest = self.options.idle_time
         if self.options.loop is Loop.WOKEN:
@@ -315,30 +288,21 @@ class Consumer:
                 self._exchange.reserve_when_woken(wait)
         if self._settling.watched:
             self._settling.call_hooks()
-        if self._exchange.reserved:
-            self._handle_plain()
 
     def await_slot(self) -> None:
-        """Wait for a free slot, so that a reserved message can be started at once. Meanwhile each slot whose message
-        ends takes the next reserved one by itself. Where a slot is free there was no time: the window closes, however
-        the margin shrinks."""
+        """Wait for a free slot, so that a reserved message can be started at once. Where a slot is free there was no
+        time: the window closes, however the margin shrinks."""
         if self.executor.busy < self.executor.slots and not self._has_begun_all():
             self._is_closed = True
         self._reserve_ahead()
         self._collecting.await_end()
-        if self.executor.busy < self.executor.slots:
-            self._relay.close()
 
     def _reserve_ahead(self) -> None:
-        wanted, margin = self._pace.ahead(), self.margin()
-        brief = margin == self.options.min_margin
-        bounded = self.options.max_messages is not None
-        if not wanted or not brief or not self.has_time_to_handle() or bounded or self._exchange.is_stuck:
-            self._relay.close()
+        """While all slots handle messages, reserve what they will handle next, and settle what they have handled."""
+        wanted, bounded = self._pace.ahead(), self.options.max_messages is not None
+        if not wanted or not self.has_time_to_handle() or bounded or self._exchange.is_stuck:
             return
-        few = wanted // 3
-        self._relay.open(margin, few)
-        if len(self._exchange.reserved) <= few or self._collecting.is_late():
+        if len(self._exchange.reserved) <= wanted // 3 or self._collecting.is_late():
             self._exchange.reserve()
             if self._settling.watched:
                 self._settling.call_hooks()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.choices import Loop
-from pollconsumer.core.durations import MEMORY, Average, Durations, ahead, brief, margin, margin_in
+from pollconsumer.core.durations import MEMORY, Average, Durations, ahead, margin, margin_in
 from pollconsumer.core.histogram import BOUNDS, GENERATION, LAST, PER_DOUBLING, Histogram
 from pollconsumer.core.window import Window
 from tests.forecast.consumer_rules import Margin
@@ -247,42 +247,3 @@ def test_the_excess_is_computed_some_dozens_of_times_for_a_hundred_thousand_mess
         durations.add("noop", 0.00001 * (1 + n % 7))
         durations.excess(0.01)
     assert 10 < len(computed) < 120
-
-
-@given(
-    st.builds(
-        Margin,
-        estimated_duration=st.floats(0, 5),
-        tolerance_factor=st.floats(0, 8),
-        min_margin=st.sampled_from([0.0, 0.0005, 0.001, 0.03, 2.0, 40.0]),
-        overrun_target=st.sampled_from([0.001, 0.05, 1.0]),
-        loop=st.sampled_from(Loop),
-    ),
-    st.lists(st.floats(0, 60), max_size=8),
-    st.lists(st.floats(0, 60), max_size=8),
-    st.lists(st.floats(0, 1), min_size=1, max_size=30),
-    st.integers(1, 32),
-)
-def test_brief_durations_leave_a_margin_that_is_the_least_one_as_it_is(
-    rule: Margin, learned: list[float], measured: list[float], brief_ones: list[float], slots: int
-) -> None:
-    remembered = Histogram()
-    for duration in learned:
-        remembered.add(duration)
-    durations = Durations({"slow": remembered})
-    for duration in measured:
-        durations.add("slow", duration)
-    if margin_in(WINDOW, durations, rule, slots) == rule.min_margin and brief(rule, slots) > 0:
-        for part in brief_ones:
-            durations.add("fast", part * brief(rule, slots))
-            assert margin_in(WINDOW, durations, rule, slots) == rule.min_margin
-
-
-@pytest.mark.parametrize("slots", [1, 4, 16])
-@pytest.mark.parametrize("factor", [1.0, 2.0])
-def test_durations_a_tenth_longer_than_brief_ones_may_raise_the_margin(slots: int, factor: float) -> None:
-    """A launch that took them for long would reserve nothing ahead for its slots."""
-    rule = Margin(0.0, factor, 0.1, overrun_target=0.01)
-    durations = Durations({})
-    durations.add("fast", 1.1 * brief(rule, slots))
-    assert margin_in(WINDOW, durations, rule, slots) > rule.min_margin

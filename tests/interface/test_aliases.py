@@ -61,7 +61,7 @@ def test_messages_of_producers_that_know_the_old_name_alone_are_handled(app: Pol
     assert calls == [("mail.send", "ada")]
 
 
-def test_many_messages_of_the_old_name_go_the_quick_path(app: PollConsumer, sandbox: Sandbox) -> None:
+def test_many_messages_of_both_names_are_handled_in_their_order(app: PollConsumer, sandbox: Sandbox) -> None:
     seen: list[str] = []
 
     @app.handler("mail.send", aliases=["send_mail"])

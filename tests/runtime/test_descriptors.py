@@ -9,8 +9,7 @@ import sys
 
 import pytest
 
-from pollconsumer.runtime.handling.executors.descriptors import ProbeDescriptor, Table
-from pollconsumer.runtime.handling.executors.inline import InlineExecutor
+from pollconsumer.runtime.handling.executors.descriptors import ProbeDescriptor
 
 OPENING = """
 import os
@@ -65,15 +64,3 @@ def test_standard_output_returns_where_a_handler_closed_what_other_programs_have
         [sys.executable, "-c", HIGH, *map(str, (limit, low, high))], capture_output=True, text=True, check=False
     )
     assert (done.stdout, done.stderr) == ("heard\n", "")
-
-
-def test_a_replaced_descriptor_is_found_after_the_first_message_of_the_next_pass() -> None:
-    executor = InlineExecutor(table=(table := Table()))
-    other = os.open(os.devnull, os.O_RDONLY)
-    executor.checked(None)
-    os.dup2(other, table._sample.number)  # noqa: SLF001  one of ours
-    assert executor.checked(None) == (False, False)  # a quick look sees the lowest free number alone
-    executor.rest()
-    assert [executor.checked(None) for _ in range(2)] == [(True, False), (False, False)]
-    os.close(other)
-    executor.close()

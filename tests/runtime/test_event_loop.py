@@ -130,13 +130,16 @@ def test_while_another_loop_runs_each_coroutine_fails_and_those_afterwards_do_no
 
     handler = Handler("it", lambda _, __: answer(), asynchronous=True)
 
-    async def within() -> Any:
-        turn = executor.turning(handler)
-        return [turn({}, None).error for _ in range(2)], turn
+    async def within() -> list[Outcome]:
+        return handled()
 
-    errors, turn = asyncio.run(within())
-    assert [type(error) for error in errors] == [RuntimeError, RuntimeError]
-    assert [each({}, None).result for each in (turn, executor.turning(handler))] == [1, 1]
+    def handled() -> list[Outcome]:
+        for _ in range(2):
+            executor.start(Attempt(RESERVATION, handler, {}))
+        return [each.outcome for each in executor.finished()]
+
+    assert [type(each.error) for each in asyncio.run(within())] == [RuntimeError, RuntimeError]
+    assert [each.result for each in handled()] == [1, 1]
     executor.close()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import nullcontext
-from functools import partial
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -153,19 +152,6 @@ def test_of_those_begun_together_a_stale_one_is_told_when_it_is_its_turn(exchang
     assert exchanging.exchange.begin(together[2:3]) == 0
     assert exchanging.told == [ReservationsLost(("c",))]
     assert exchanging.exchange.begin(together[3:]) == 1
-
-
-def test_what_beginnings_have_completed_is_counted_with_the_next_step(exchanging: Exchanging) -> None:
-    first, second = exchanging.reserve("first"), exchanging.reserve("second")
-    assert exchanging.exchange.begin([first])
-    assert exchanging.exchange.begin([second], [finish(first)])
-    totals = partial(exchanging.look().hash, "totals")
-    assert totals() == {}
-    exchanging.exchange.reserve()
-    counted = totals()
-    assert sum(int(count) for name, count in counted.items() if name.startswith("complete\nhandler\n")) == 1
-    exchanging.exchange.reserve()
-    assert totals() == counted
 
 
 @pytest.mark.parametrize("stale", [False, True])

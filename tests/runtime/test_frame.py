@@ -13,6 +13,7 @@ from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.runtime.system.process_exit import EXIT_WITHIN
 from pollconsumer.runtime.system.signals import StopRequest
+from pollconsumer.store.records.reservations import Lot, Reservation
 
 TICK = 60.0
 
@@ -54,5 +55,8 @@ def test_a_launch_exits_in_its_time_before_its_hard_end_and_before_a_tick_that_w
     plan = LaunchPlan(60.0, 10.0, HandOff.DEADLINE, (TICK, 2 * TICK), launcher=Found("", rule, reaped_late=0.5))
     frame = Frame(plan, StoreOpener("redis://nowhere.invalid", "n", "", ignore, OwnFiles([])), ignore, host)
     host.now = now
-    frame.progress.flight.end_slow(now if now > 2 * TICK else 0.0)
+    if now > 2 * TICK:
+        message = Reservation.of(Lot("mail", bytes(62), "send", b"", 0, 0, 0.0), b"m", b"{}")
+        frame.progress.flight.enter(message, last=False)
+        frame.progress.flight.end(message, now)
     assert frame.exit_by() == expected

@@ -15,6 +15,7 @@ from pollconsumer.runtime.launch.launch_end import LaunchEnd
 from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
 from pollconsumer.store.client.patience import COMMAND_TIMEOUT, SYSTEM_CLOCKS, Budget, Patience
 from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.records.reservations import Lot, Reservation
 from tests.store.relay import answering
 
 
@@ -92,7 +93,9 @@ def test_the_outcome_of_a_handler_that_took_windows_is_worth_the_grace_after_its
     clock.now = 30.0
     patient.left()  # a signal has come: the short time of the launch's end begins
     clock.now = 200.0
-    flight.end_slow(200.0)
+    message = Reservation.of(Lot("mail", bytes(62), "send", b"", 0, 0, 0.0), b"m", b"{}")
+    flight.enter(message, last=False)
+    flight.end(message, 200.0)
     while patient.left() > 0:
         patient.pause(0.7)
     assert clock.now == pytest.approx(209.5)

@@ -21,7 +21,6 @@ from pollconsumer.runtime.handling.executors.executor import Attempt
 from pollconsumer.runtime.handling.executors.threads import ThreadExecutor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.interrupts import alarm, timeouts
-from pollconsumer.runtime.handling.interrupts.alarm import AlarmSignal
 from pollconsumer.runtime.handling.interrupts.timeouts import call_within, limited
 from pollconsumer.runtime.handling.outcome import Outcome, describe
 from pollconsumer.runtime.handling.shield import Shield, in_force
@@ -52,20 +51,8 @@ def handle_on_a_thread(function: Callable[[], Any], seconds: float = 0.05) -> Ou
     return outcomes[0]
 
 
-def handle_in_a_pass(function: Callable[[], Any], seconds: float = 0.05) -> Outcome:
-    """After a message that leaves the alarm set."""
-    signals = AlarmSignal()
-    signals.stay()
-    handle(lambda: None, LONG)
-    try:
-        return handle(function, seconds)
-    finally:
-        signals.rest()
-
-
-BOTH = pytest.mark.parametrize("handle", [handle, handle_in_a_pass, handle_on_a_thread])
-"""Threads, the main one in two ways."""
-IN_THE_MAIN_THREAD = pytest.mark.parametrize("handle", [handle, handle_in_a_pass])
+BOTH = pytest.mark.parametrize("handle", [handle, handle_on_a_thread])
+"""Threads."""
 
 
 def spin(seconds: float = LONG) -> None:
@@ -86,9 +73,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "REPEAT", 0.05)
 
 
-@IN_THE_MAIN_THREAD
 @pytest.mark.parametrize("block", [lambda: time.sleep(LONG), spin, receive, threading.Event().wait])
-def test_in_the_main_thread_whatever_blocks_is_ended(block: Callable[[], Any], handle: Callable[..., Outcome]) -> None:
+def test_in_the_main_thread_whatever_blocks_is_ended(block: Callable[[], Any]) -> None:
     outcome = handle(block)
     assert isinstance(outcome.error, HandlerTimeout)
     assert (
@@ -208,8 +194,7 @@ def test_an_import_is_not_left_in_the_middle(
     assert import_module(package.name).part.time is time
 
 
-@IN_THE_MAIN_THREAD
-def test_a_limit_within_another_leaves_that_in_force(handle: Callable[..., Outcome]) -> None:
+def test_a_limit_within_another_leaves_that_in_force() -> None:
     ended: list[str] = []
 
     def outer() -> None:
@@ -224,8 +209,7 @@ def test_a_limit_within_another_leaves_that_in_force(handle: Callable[..., Outco
     assert in_force == {}
 
 
-@IN_THE_MAIN_THREAD
-def test_handler_and_timer_of_the_alarm_signal_are_put_back(handle: Callable[..., Outcome]) -> None:
+def test_handler_and_timer_of_the_alarm_signal_are_put_back() -> None:
     rung = []
     before = signal.signal(signal.SIGALRM, lambda *_: rung.append(1))
     signal.setitimer(signal.ITIMER_REAL, LONG)

@@ -19,7 +19,6 @@ from pollconsumer.core.choices import Loop
 from pollconsumer.core.durations import Durations
 from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.window import StopReason, Window
-from pollconsumer.runtime import consumer
 from pollconsumer.runtime.consumer import Consumer
 from pollconsumer.runtime.handling.executors.executor import Attempt, Handled
 from pollconsumer.runtime.handling.executors.inline import InlineExecutor
@@ -50,7 +49,7 @@ def whole_ticks() -> Iterator[None]:
     """Slices of a wait, and the horizon of a page, in whole ticks."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(collector, "LONGEST_WAIT", 0.75)
-        for module in (consumer, collector, pace):
+        for module in (collector, pace):
             patch.setattr(module, "HORIZON", 10 * TICK)
         yield
 
@@ -197,14 +196,7 @@ class VirtualSlots:
         self.slots, self._clock, self._duration = slots, clock, duration
         self._running: list[tuple[float, int, Handled]] = []
         self._finished: list[Handled] = []
-        self._take: Callable[[Handled], Attempt | None] = lambda _: None
         self._count = 0
-        self._woken = False
-
-    inline = None
-
-    def relay(self, take: Callable[[Handled], Attempt | None]) -> None:
-        self._take = take
 
     @property
     def busy(self) -> int:
@@ -233,26 +225,17 @@ class VirtualSlots:
     def wait(self, seconds: float, descriptor: int | None = None) -> None:
         del descriptor
         until = self._clock.now + seconds
-        while not self._woken and self.next_end() <= until:
-            self._clock.now = max(self._clock.now, self.next_end())
-            self._end_next()
-        if not self._woken:
+        if self.next_end() > until:
             self._clock.now = until
-        self._woken = False
+            return
+        self._clock.now = max(self._clock.now, self.next_end())
+        self._end_next()
 
     def close(self) -> None:
         """There is nothing to close."""
 
-    def wake(self) -> None:
-        self._woken = True
-
     def _end_next(self) -> None:
-        handled = heapq.heappop(self._running)[2]
-        self._finished.append(handled)
-        if (following := self._take(handled)) is not None:
-            self.start(following)
-        else:
-            self.wake()
+        self._finished.append(heapq.heappop(self._running)[2])
 
 
 @dataclass
@@ -357,9 +340,6 @@ class VirtualLaunch:
 
     def lease_is_trusted(self) -> bool:
         return True
-
-    def may_begin(self, end_of_margin: float) -> bool:
-        return self.lease_is_trusted() and not self.interrupted() and end_of_margin < self.window.stop_before
 
     def check_lease(self) -> bool:
         """It is there for as long as the launch is."""

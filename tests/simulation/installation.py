@@ -13,7 +13,7 @@ from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.launcher.detection import UNKNOWN, given_launcher
 from pollconsumer.core.retry import Backoff, Fatal, Skip, Yield
 from pollconsumer.runtime.consumer_role import consume
-from pollconsumer.runtime.handling.executors.executor import Handled, Inline
+from pollconsumer.runtime.handling.executors.executor import Handled
 from pollconsumer.runtime.handling.handler import Handler, with_hooks
 from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.runtime.launch.held import LaunchPlan
@@ -47,7 +47,7 @@ from tests.simulation.launching import Host, Launching
 from tests.simulation.platforms import PLATFORMS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from pollconsumer.core.news.events import Event
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from pollconsumer.core.window import StopReason
     from pollconsumer.runtime.handling.context import Context, LaunchContext
     from pollconsumer.runtime.handling.executors.executor import Attempt
-    from pollconsumer.runtime.handling.outcome import Outcome
     from pollconsumer.runtime.launch.held import Launch
     from pollconsumer.runtime.launch.shared_memory.flight import Flight
     from pollconsumer.store.client.patience import Patience
@@ -111,27 +110,6 @@ class OneSlot:
         outcome = attempt.handle()
         self._finished.append(Handled(attempt, started, self._process.monotonic(), outcome))
 
-    @property
-    def inline(self) -> Inline:
-        return self
-
-    def turning(self, handler: Handler) -> Callable[[dict[str, Any], LaunchContext | None], Outcome]:
-        return handler.handle
-
-    def stay(self, handlers: Collection[Handler]) -> None:
-        """No loop of another message is its own."""
-
-    def rest(self) -> None: ...
-
-    def checked(self, _error: BaseException | None) -> tuple[bool, bool]:
-        return False, False
-
-    def add(self, handled: Handled) -> None:
-        self._finished.append(handled)
-
-    def relay(self, take: Callable[[Handled], Attempt | None]) -> None:
-        """There is no slot beside the caller."""
-
     def finished(self) -> list[Handled]:
         finished, self._finished = self._finished, []
         return finished
@@ -141,9 +119,6 @@ class OneSlot:
 
     def lock(self) -> AbstractContextManager[object]:
         return nullcontext()
-
-    def wake(self) -> None:
-        """Nobody waits."""
 
     def wait(self, seconds: float, descriptor: int | None = None) -> None:  # noqa: ARG002  the protocol has it
         raise AssertionError("nothing runs beside the loop")

@@ -65,9 +65,6 @@ class SandboxLaunch:
     def lease_is_trusted(self) -> bool:
         return True
 
-    def may_begin(self, end_of_margin: float) -> bool:
-        return self.lease_is_trusted() and not self.interrupted() and end_of_margin < self.window.stop_before
-
     def work(self, work: Work) -> StopReason:
         """Do the work, and finally release the lease."""
         reason = StopReason.DIED

@@ -19,4 +19,4 @@ class InHand(Protocol):
 
 
 IN_SLOT: ContextVar[InHand | None] = ContextVar("in_slot", default=None)
-"""The message that this thread, or this task, handles; unset in the quick pass, where it is the only one in flight."""
+"""The message that this thread, or this task, handles."""

@@ -98,9 +98,5 @@ class Launch(Protocol):
 
     def lease_is_trusted(self) -> bool: ...
 
-    def may_begin(self, end_of_margin: float) -> bool:
-        """Whether a message may begin: the lease is trusted, nobody has asked for a stop, and the window is open at
-        ``end_of_margin``, in seconds of `clock`. Asked before each message of the quick path."""
-
     def bare_wire(self) -> Wire:
         """Another connection to the same store, not opened yet."""

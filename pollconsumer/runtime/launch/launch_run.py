@@ -248,7 +248,6 @@ class HeldLaunch:
         self.min_margin, self.waited = frame.min_margin, waited
         self.released = False
         self._boot_time, self._trusted = frame.host.boot_time, frame.progress.trusted
-        self.may_begin = _asking(self._boot_time, self._trusted, self.interrupted, self.window.stop_before)
         self._frame, self._tenure, self._heartbeat, self._clocks = frame, tenure, heartbeat, frame.host
         self._pinger = frame.pinger
 
@@ -318,17 +317,6 @@ class HeldLaunch:
         leaving = self._clocks.boot_time() - ended
         # The lease is released already.
         self.leases.release(self.holder, self._tenure.entry(self.progress, ended, leaving))
-
-
-def _asking(
-    boot_time: Callable[[], float], trusted: memoryview[float], interrupted: Callable[[], bool], stop_before: float
-) -> Callable[[float], bool]:
-    """`Launch.may_begin` as a closure: it is asked before each message, and looking up attributes takes time."""
-
-    def may_begin(end_of_margin: float) -> bool:
-        return boot_time() < trusted[0] and not interrupted() and end_of_margin < stop_before
-
-    return may_begin
 
 
 _REASONS = {LeaseLost: StopReason.LEASE_LOST, StoreUnreachable: StopReason.STORE_UNREACHABLE}

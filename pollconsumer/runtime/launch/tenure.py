@@ -173,15 +173,14 @@ def _give_up(
         what = f"{shown(message.name)} ({message.handler}), attempt {message.attempt}: {problem}"
         tell(f"warning: dead letter: {printable(what)}")
 
-    queues, left_behind, uncalled = tenure.identity.queues, flight.left_behind(), flight.uncalled()
+    queues, left_behind = tenure.identity.queues, flight.left_behind()
     lost = store.lost(queues)  # the next launch recovers these
     for queue in [each for each in queues if each not in lost]:
         here = [message for message in left_behind if message.queue == queue]
         in_hand = [message.id for message in here if not message.ended and not message.last]
         ended = [message.id for message in here if message.ended and not message.last]
         spent = [message.id for message in here if message.last]
-        begun = [message.id for message in uncalled if message.queue == queue]
         # Another launch recovers the queue, or this one had skipped it or not announced itself there yet.
         with suppress(LeaseLost, StoreRefused):
             known = {name: why for (of, name), why in resisted.items() if of == queue}
-            store.give_up(tenure.held, queue, in_hand, ended, spent, begun, on_dead_letter=print_death, known=known)
+            store.give_up(tenure.held, queue, in_hand, ended, spent, on_dead_letter=print_death, known=known)

@@ -1,4 +1,4 @@
-"""Starts calls of handlers outside of passes: what must be settled, recorded or awaited before one begins."""
+"""Starts calls of handlers: what must be settled, recorded or awaited before one begins."""
 
 from __future__ import annotations
 

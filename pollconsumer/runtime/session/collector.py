@@ -15,7 +15,6 @@ from pollconsumer.runtime.session.consumer_options import LONGEST_WAIT
 from pollconsumer.runtime.session.exchange import Exchange
 from pollconsumer.runtime.session.message_stopper import MessageStopper
 from pollconsumer.runtime.session.pace import HORIZON
-from pollconsumer.runtime.session.passes.slot_relay import SlotRelay
 from pollconsumer.runtime.session.settlements import Settlements
 
 if TYPE_CHECKING:
@@ -31,12 +30,11 @@ class Collector:
         exchange: Exchange,
         settling: Settlements,
         stopping: MessageStopper,
-        relay: SlotRelay,
         each_of: Callable[[Handled], Iterable[Handled]] | None = None,
     ) -> None:
         """``each_of`` tells what became of each message of a bulk handler's call, where there are such handlers."""
         self._launch, self._executor, self._durations = launch, executor, durations
-        self._exchange, self._settling, self._stopping, self._relay = exchange, settling, stopping, relay
+        self._exchange, self._settling, self._stopping = exchange, settling, stopping
         self._each_of = each_of
         self.leaking = False
         """Whether a handler has left so few descriptors that the launch must end."""
@@ -57,7 +55,7 @@ class Collector:
         for handled in self._executor.finished():
             self._add(handled)
         settling = self._settling
-        if settling.urgent or settling.watched or (self.is_late() and not self._relay.is_open):
+        if settling.urgent or settling.watched or self.is_late():
             self.settle()
 
     def _add(self, handled: Handled) -> None:
@@ -65,8 +63,6 @@ class Collector:
         if self._stopping.timed_out:
             handled = self._at_limit(handled)
         self._exchange.is_stuck = False
-        if self._executor.inline is None:
-            self._relay.seen(handled)
         if attempt.context is not None:
             attempt.context.end()
         if handled.closed:

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.core.messages.payloads import Malformed
 from pollconsumer.core.messages.sequel import Sequel, decoded
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.store.queues.outbox_entry import pack, told_of_member
@@ -48,15 +47,3 @@ class Completion(NamedTuple):
     def _next(self, sequel: Sequel) -> list[NewMessage]:
         reservation, result = self.reservation, json.loads(self.result) if self.result else None
         return sequel.following(reservation.name, reservation.queue, State.COMPLETED, self.at, result)
-
-
-def completion_of_member(stored: bytes) -> Extra | None:
-    """What the completion of a member without a result leaves, if it brings about nothing else; None for other
-    messages, and for those of a newer version."""
-    try:
-        sequel, newer = decoded(stored)
-    except Malformed:
-        return None
-    if newer or sequel != Sequel(batch=sequel.batch) or not sequel.batch:  # GUARD what does more than end a member
-        return None
-    return 0, b"", b"", told_of_member(sequel.batch)

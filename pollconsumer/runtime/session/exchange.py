@@ -23,7 +23,7 @@ from pollconsumer.runtime.session.settlements import Settlements
 from pollconsumer.store.limits import Limits, Retention
 from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.records.reservations import DeadLetter, Reservation
-from pollconsumer.store.records.steps import Done, Promoted, Share, Stepped
+from pollconsumer.store.records.steps import Promoted, Share, Stepped
 from pollconsumer.store.server import unreachable
 
 TRIM_EVERY = 150
@@ -60,8 +60,7 @@ class Exchange:
         self._keeping = keeping
         self._limits = {queue: limits[queue].packed() for queue in limits}
         self.passing = Lock()
-        """A lock that is held while a slot takes a reserved message, until that is in flight, and while reserved
-        messages are returned."""
+        """A lock that is held while reserved messages are taken or returned: another thread returns some."""
         self.returned, self.is_stuck = 0, False
         """How many messages were returned to their queues, and whether no handler has ended since: see
         `reserved_returner.py`."""
@@ -182,13 +181,11 @@ class Exchange:
         counts = Counts(settling.handled, settling.failed, released, settling.yielded, average, pace.margin(), longer)
         self._launch.progress.count(counts)
 
-    def begin(self, reservations: Sequence[Reservation], done: Sequence[Done] = ()) -> int:
+    def begin(self, reservations: Sequence[Reservation]) -> int:
         """Record, before they are handled, that ``reservations``, all of one queue, are handled at most once; settle
-        all outcomes, of this queue also what is ``done``. Returns how many were begun before the first one whose
-        reservation is stale; 0 if they wait for a lost node, or their queue is left out."""
+        all outcomes. Returns how many were begun before the first one whose reservation is stale; 0 if they wait for a
+        lost node, or their queue is left out."""
         queue = reservations[0].queue
-        if done:
-            self._settling.complete(done)
         shares = self._settling.take()
         share = shares.pop(queue, None) or Share(queue)
         # Where limits hold, a completion makes room, and wakes another launch: only a step looks at that.

@@ -40,7 +40,7 @@ class Predecessors:
         """Read the last completed occurrence for ``reservation``, and in the same round trip those for messages
         reserved ahead."""
         queue = reservation.queue
-        ahead = [*self._reserved]  # at once: a slot may take one meanwhile
+        ahead = [*self._reserved]  # at once: another thread may return some meanwhile
         near = (reservation, *islice((each for each in ahead if each.queue == queue), MOST))
         names = list(dict.fromkeys(each.occurrence.recurrence for each in near if each.occurrence is not None))
         self._read_at = self._launch.clock()

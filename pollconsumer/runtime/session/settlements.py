@@ -63,8 +63,8 @@ class Settlements:
         self.since: float | None = None
         """When the oldest unsettled attempt ended, on the monotonic clock; None if there is none."""
         self.urgent = False
-        """Whether an outcome must be settled before a message is handled that was not recorded as begun with it: if the
-        process died first, it would be unknown whether the message, handled at most once, was handled."""
+        """Whether an outcome must be settled before another message is handled: if the process died first, it would be
+        unknown whether a message that is handled at most once was handled."""
         self.watched: list[tuple[bytes, Callable[[], None]]] = []
         """Calls of hooks, by message, for after the store has accepted the settlement."""
         self.handled = self.failed = self.released = self.yielded = 0

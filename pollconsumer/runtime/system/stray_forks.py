@@ -6,47 +6,15 @@ not forked, and keep open the output that cron waits for.
 
 from __future__ import annotations
 
-import mmap
 import os
 import signal
 import sys
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-_WIPE_ON_FORK = 18
-"""MADV_WIPEONFORK of Linux, from 4.14 on."""
-
-
-class Mark(Protocol):
-    """A mark of the process that made it: ``[0]`` is 1 there, and 0 in processes forked from it."""
-
-    def __getitem__(self, index: int, /) -> int: ...
-
-
-class _ByNumber:
-    def __init__(self) -> None:
-        self._pid = os.getpid()
-
-    def __getitem__(self, index: int) -> int:
-        return int(self._pid == os.getpid())
-
-
-def mark_of_process() -> Mark:
-    """Make a mark. Looking at it takes no system call where the kernel wipes memory in forked processes."""
-    memory = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory[0] = 1
-    with suppress(OSError):
-        memory.madvise(_WIPE_ON_FORK)
-        try:
-            memory.madvise(-1)
-        except OSError:
-            return memory
-        # An emulator that accepts any advice follows none. Source: fork detection of BoringSSL.
-    return _ByNumber()
 
 
 def handle_signals_plainly_in_forks(numbers: Iterable[int]) -> None:

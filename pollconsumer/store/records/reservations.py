@@ -38,7 +38,7 @@ class Lot:
     this host; later instants are computed from these, without its wall clock.
     """
 
-    __slots__ = ("completion", "expires", "handler", "options", "queue", "reserved_at", "row", "sequel", "shown_at")
+    __slots__ = ("expires", "handler", "options", "queue", "reserved_at", "row", "sequel", "shown_at")
 
     def __init__(
         self,
@@ -53,17 +53,6 @@ class Lot:
     ) -> None:
         self.queue, self.row, self.handler, self.options, self.expires = queue, row, handler, options, expires
         self.reserved_at, self.shown_at, self.sequel = reserved_at, shown_at, sequel
-        self.completion: tuple[int, bytes, bytes, bytes] | None = None
-        """What a completion without a result leaves, once it is known of a lot with a sequel."""
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether nothing must be looked at before the messages are begun, or written of their ends: no options, no
-        expiry, no sequel, no death of a process, no steps."""
-        row = self.row
-        if self.options or self.expires or (self.sequel and self.completion is None):
-            return False
-        return not (row[rows.CRASHES] or row[rows.FLAGS] & rows.CHECKPOINT)
 
 
 class Reservation:

@@ -39,15 +39,10 @@ class ActorLock:
 class Slots:
     """As ``ThreadExecutor``."""
 
-    inline = None
-
     def __init__(self, process: Process, slots: int) -> None:
         self.slots = slots
         self._process, self.busy = process, 0
         self._finished: list[Handled] = []
-        self._take: Callable[[Handled], Attempt | None] = lambda _: None
-        self._free = 0
-        """Slots that have become free since `finished` was called."""
         self._woken = False
         self._waiting: Actor | None = None
 
@@ -58,16 +53,12 @@ class Slots:
         self.busy += 1
         self._process.start_thread(f"{self._process.name}'s slot", self._handling(attempt))
 
-    def relay(self, take: Callable[[Handled], Attempt | None]) -> None:
-        self._take = take
-
     def stop(self, reservation: Reservation, seconds: float, in_hand: Callable[[], bool]) -> None:
         """Nobody asks for it."""
 
     def finished(self) -> list[Handled]:
         finished, self._finished = self._finished, []
-        self.busy -= self._free
-        self._free = 0
+        self.busy -= len(finished)
         return finished
 
     def wait(self, seconds: float, descriptor: int | None = None) -> None:
@@ -83,7 +74,7 @@ class Slots:
         if link is not None:
             link.watched_by(None)
 
-    def wake(self) -> None:
+    def _wake(self) -> None:
         self._woken = True
         if self._waiting is not None:
             self._waiting.wake()
@@ -92,14 +83,9 @@ class Slots:
 
     def _handling(self, attempt: Attempt) -> Callable[[], None]:
         def handle() -> None:
-            following: Attempt | None = attempt
-            while following is not None:
-                started = self._process.monotonic()
-                outcome = following.handle()
-                handled = Handled(following, started, self._process.monotonic(), outcome)
-                following = self._take(handled)
-                self._finished.append(handled)
-            self._free += 1
-            self.wake()
+            started = self._process.monotonic()
+            outcome = attempt.handle()
+            self._finished.append(Handled(attempt, started, self._process.monotonic(), outcome))
+            self._wake()
 
         return handle

@@ -152,23 +152,6 @@ class Table:
 
     def __init__(self) -> None:
         self._outputs, self._sample, self._reserve = Outputs(), ProbeDescriptor(), Reserve()
-        self._lowest_free = -1
-
-    def looks_unchanged(self) -> bool:
-        """Whether the lowest free number is that of the last call: a quick look, which misses a descriptor that was
-        closed and whose number was used again."""
-        try:  # hot path: `lowest_free` without a call
-            lowest = os.dup(self._sample.number)
-        except OSError:
-            lowest = -1
-        else:
-            os.close(lowest)
-        before, self._lowest_free = self._lowest_free, lowest
-        return before == lowest >= 0
-
-    def suspect(self) -> None:
-        """Make the next quick look fail, so that a close one follows."""
-        self._lowest_free = -1
 
     def checked(self) -> tuple[bool, bool]:
         """Whether handlers have closed descriptors of ours, and whether they have used up all."""

@@ -10,7 +10,7 @@ from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
 
@@ -28,10 +28,6 @@ class Attempt(NamedTuple):
         return self.handler.begin(self.payload, self.context)
 
 
-NONE = False, False
-"""What `Inline.checked` returns where nothing was closed, and nothing leaks: mostly."""
-
-
 class Handled(NamedTuple):
     """An attempt that has ended, its times on the monotonic clock in seconds, and its outcome. ``closed``: it, or a
     concurrent handler, closed descriptors of ours. ``leaking``: the limit of open descriptors is reached."""
@@ -44,49 +40,19 @@ class Handled(NamedTuple):
     leaking: bool = False
 
 
-class Inline(Protocol):
-    """What an executor offers a caller that runs handlers itself, in its own thread."""
-
-    def turning(self, handler: Handler) -> Callable[[dict[str, Any], LaunchContext | None], Outcome]:
-        """Return what runs an asynchronous handler."""
-
-    def stay(self, handlers: Collection[Handler]) -> None:
-        """Keep SIGALRM set until `rest` if all ``handlers``, which run until then, are functions with a timeout."""
-
-    def rest(self) -> None: ...
-
-    def checked(self, error: BaseException | None) -> tuple[bool, bool]:
-        """Look at the process after a handler that raised ``error``. Returns `Handled.closed` and `Handled.leaking`."""
-
-    def add(self, handled: Handled) -> None:
-        """Have `finished` return, too, an attempt that the caller made."""
-
-
 class Executor(Protocol):
     slots: int
     busy: int
     """How many slots have a message."""
 
-    @property
-    def inline(self) -> Inline | None:
-        """What the executor offers a caller that runs handlers itself; None if handlers run elsewhere."""
-
     def start(self, attempt: Attempt) -> None:
         """Handle a message. There must be a free slot."""
-
-    def relay(self, take: Callable[[Handled], Attempt | None]) -> None:
-        """Have a slot whose attempt has ended ask ``take``, in the slot's thread, for the attempt that it handles next;
-        None leaves it free."""
 
     def finished(self) -> list[Handled]:
         """The attempts that have ended since the last call."""
 
     def wait(self, seconds: float, descriptor: int | None = None) -> None:
-        """Wait until a slot has become free, `wake` is called, ``descriptor`` is readable, or ``seconds`` have
-        passed."""
-
-    def wake(self) -> None:
-        """End a `wait`, the next if there is none; from any thread."""
+        """Wait until a slot has become free, ``descriptor`` is readable, or ``seconds`` have passed."""
 
     def stop(self, reservation: Reservation, seconds: float, in_hand: Callable[[], bool]) -> None:
         """Interrupt the handler of ``reservation`` in ``seconds``, as a timeout would, if the message still is

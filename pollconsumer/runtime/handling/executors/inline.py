@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.executors.descriptors import Table
-from pollconsumer.runtime.handling.executors.executor import NONE, Attempt, Handled, Inline
+from pollconsumer.runtime.handling.executors.executor import Attempt, Handled
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
-from pollconsumer.runtime.handling.interrupts.alarm import AlarmSignal
 from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.runtime.handling.shield import in_force
-from pollconsumer.runtime.system.stray_forks import end_stray, mark_of_process
+from pollconsumer.runtime.system.stray_forks import end_stray
 from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from pollconsumer.runtime.handling.coroutines.event_loop import EventLoop
@@ -35,27 +34,23 @@ class InlineExecutor:
         self._clock = clock
         self._finished: list[Handled] = []
         self._loop: EventLoop | None = None
-        self._alarm: AlarmSignal | None = None
         self._table = table or Table()
-        self._pid, self._own = os.getpid(), mark_of_process()
-
-    @property
-    def inline(self) -> Inline:
-        return self
+        self._pid = os.getpid()
 
     def start(self, attempt: Attempt) -> None:
         token = IN_SLOT.set(attempt.reservation)
         started = self._clock()
         _, handler, payload, context = attempt
-        handle = self.turning(handler) if handler.asynchronous else handler.handle
+        handle = self._turning(handler) if handler.asynchronous else handler.handle
         outcome = handle(payload, context)
         end_stray(self._pid, outcome.error)
         ended = self._clock()
         IN_SLOT.reset(token)
-        closed, leaking = self._checked()
-        self.add(Handled(attempt, started, ended, outcome, closed, leaking))
+        if self._loop is not None:
+            self._loop.check()
+        self._finished.append(Handled(attempt, started, ended, outcome, *self._table.checked()))
 
-    def turning(self, handler: Handler) -> Callable[[dict[str, Any], LaunchContext | None], Outcome]:
+    def _turning(self, handler: Handler) -> Callable[[dict[str, Any], LaunchContext | None], Outcome]:
         if self._loop is None:
             from pollconsumer.runtime.handling.coroutines.event_loop import EventLoop
 
@@ -65,32 +60,6 @@ class InlineExecutor:
                 return handler.handle  # `handle` tries to make a loop again, and has the error as outcome
         return self._loop.turning(handler)
 
-    def stay(self, handlers: Collection[Handler]) -> None:
-        for each in handlers:
-            if each.timeout is None or each.asynchronous:
-                return
-        if handlers:
-            self._alarm = self._alarm or AlarmSignal()
-            self._alarm.stay()
-
-    def rest(self) -> None:
-        if self._alarm is not None:
-            self._alarm.rest()
-        self._table.suspect()
-
-    def checked(self, error: BaseException | None) -> tuple[bool, bool]:
-        if not self._own[0]:
-            end_stray(self._pid, error)
-        return NONE if self._table.looks_unchanged() else self._checked()
-
-    def _checked(self) -> tuple[bool, bool]:
-        if self._loop is not None:
-            self._loop.check()
-        return self._table.checked()
-
-    def add(self, handled: Handled) -> None:
-        self._finished.append(handled)
-
     def finished(self) -> list[Handled]:
         finished, self._finished = self._finished, []
         return finished
@@ -98,14 +67,8 @@ class InlineExecutor:
     def lock(self) -> AbstractContextManager[Any]:
         return threading.Lock()
 
-    def relay(self, take: Callable[[Handled], Attempt | None]) -> None:
-        """Do nothing: there is no slot beside the caller."""
-
     def wait(self, seconds: float, descriptor: int | None = None) -> None:  # noqa: ARG002  the protocol has it
         raise AssertionError("there is nothing to wait for")
-
-    def wake(self) -> None:
-        """Do nothing: nobody waits."""
 
     def stop(
         self,

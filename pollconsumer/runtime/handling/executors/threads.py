@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.users_code import TimeIsUp
 from pollconsumer.runtime.handling.executors.descriptors import Outputs, Reserve
-from pollconsumer.runtime.handling.executors.executor import NONE, Attempt, Handled
+from pollconsumer.runtime.handling.executors.executor import Attempt, Handled
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.runtime.handling.shield import in_force
@@ -35,16 +35,12 @@ class ThreadExecutor:
     """n slots, each a thread or, for ``async def`` handlers, a task of one event loop. The threads are daemons, so that
     a hanging one does not prevent the process from exiting."""
 
-    inline = None
-
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self._pid = os.getpid()
         self.busy = 0
         self._given: SimpleQueue[Attempt] = SimpleQueue()
-        self._take: Callable[[Handled], Attempt | None] = lambda _: None
-        self._done: SimpleQueue[tuple[Handled, bool]] = SimpleQueue()
-        """Attempts that have ended, each with whether its slot is free."""
+        self._done: SimpleQueue[Handled] = SimpleQueue()
         self._threads: dict[Reservation, int] = {}
         """The thread in which each message is handled, if its handler is not asynchronous."""
         self._loop: EventLoop | None = None
@@ -59,18 +55,17 @@ class ThreadExecutor:
 
     def start(self, attempt: Attempt) -> None:
         self.busy += 1
-        self._begin(attempt)
-
-    def relay(self, take: Callable[[Handled], Attempt | None]) -> None:
-        self._take = take
+        if attempt.handler.asynchronous:
+            self._turn(attempt)
+        else:
+            self._given.put(attempt)
 
     def finished(self) -> list[Handled]:
         finished: list[Handled] = []
         try:
             while True:
-                handled, free = self._done.get_nowait()
-                finished.append(handled)
-                self.busy -= free
+                finished.append(self._done.get_nowait())
+                self.busy -= 1
         except Empty:
             return finished
 
@@ -95,7 +90,8 @@ class ThreadExecutor:
             if error.errno != errno.EBADF:
                 raise
 
-    def wake(self) -> None:
+    def _wake(self) -> None:
+        """End a `wait`, the next if there is none; from any thread."""
         if self._rung:
             return
         with self._bell_lock:
@@ -126,24 +122,14 @@ class ThreadExecutor:
 
     def _serve(self) -> None:
         while True:
-            attempt: Attempt | None = self._given.get()
-            while attempt is not None:
-                if attempt.handler.asynchronous:
-                    self._turn(attempt)
-                    break
-                reservation = attempt.reservation
-                IN_SLOT.set(reservation)
-                self._threads[reservation] = threading.get_ident()
-                started = time.monotonic()
-                outcome = _handled(attempt)
-                del self._threads[reservation]
-                attempt = self._end(Handled(attempt, started, time.monotonic(), outcome))
-
-    def _begin(self, attempt: Attempt) -> None:
-        if attempt.handler.asynchronous:
-            self._turn(attempt)
-        else:
-            self._given.put(attempt)
+            attempt = self._given.get()
+            reservation = attempt.reservation
+            IN_SLOT.set(reservation)
+            self._threads[reservation] = threading.get_ident()
+            started = time.monotonic()
+            outcome = _handled(attempt)
+            del self._threads[reservation]
+            self._end(Handled(attempt, started, time.monotonic(), outcome))
 
     def _turn(self, attempt: Attempt) -> None:
         if self._loop is None:
@@ -159,28 +145,23 @@ class ThreadExecutor:
             return attempt.begin()
 
         def end(outcome: Outcome) -> None:
-            following = self._end(Handled(attempt, started, time.monotonic(), outcome))
-            if following is not None:
-                self._begin(following)
+            self._end(Handled(attempt, started, time.monotonic(), outcome))
 
         self._loop.start(attempt.reservation, begin, attempt.handler, end)
 
-    def _end(self, handled: Handled) -> Attempt | None:
-        """Report an attempt that has ended. Returns what its slot handles next."""
+    def _end(self, handled: Handled) -> None:
+        """Report an attempt that has ended."""
         end_stray(self._pid, handled.outcome.error)
         closed, leaking = self._checked()
         if closed or leaking:
             handled = handled._replace(closed=closed, leaking=leaking)
-        following = self._take(handled)
-        self._done.put((handled, following is None))
-        if following is None:
-            self.wake()
-        return following
+        self._done.put(handled)
+        self._wake()
 
     def _checked(self) -> tuple[bool, bool]:
         """Whether a handler has closed descriptors of ours, and whether they are used up."""
         if not self._closed and self._reserve.lowest_free() > STANDARD[-1]:
-            return NONE  # a quick look; `wake` and `wait` look closely at the bell
+            return False, False  # a quick look; `_wake` and `wait` look closely at the bell
         closed = self._outputs.restore()
         with self._bell_lock:
             if not self._ring.is_open():

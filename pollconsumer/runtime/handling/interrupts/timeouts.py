@@ -28,7 +28,6 @@ from pollconsumer.runtime.handling.interrupts.alarm import (
     Limit,
     in_main_thread,
     inside,
-    staying,
 )
 from pollconsumer.runtime.handling.shield import in_force
 from pollconsumer.runtime.system.own_threads import start_thread
@@ -73,7 +72,7 @@ def call_within(
 
 
 def _limit(seconds: float, when_fired: Callable[[], None] | None = None) -> Limit:
-    kind = Alarm if threading.get_ident() in staying or in_main_thread() else Strike
+    kind = Alarm if in_main_thread() else Strike
     return kind(seconds, when_fired)
 
 

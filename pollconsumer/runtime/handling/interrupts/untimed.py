@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.handling.interrupts.alarm import Alarm, AlarmSignal, Limit, is_importing
+from pollconsumer.runtime.handling.interrupts.alarm import Alarm, Limit, is_importing
 from pollconsumer.runtime.handling.interrupts.timeouts import Strike, Striker
 from pollconsumer.runtime.handling.shield import in_force
 
@@ -69,16 +69,15 @@ class _Untimed(Limit):
 
 class _UntimedAlarm(_Untimed, Alarm):
     def start(self) -> None:
-        self._signals = AlarmSignal()
         in_force[threading.get_ident()] = self
-        self._signals.begin(self)
+        self.begin()
 
     def hasten(self, seconds: float) -> None:
         """Nothing to do: the handler is to stop already."""
 
     def end(self) -> None:
         in_force.pop(threading.get_ident(), None)
-        self._signals.end()
+        super().end()
 
 
 class _UntimedStrike(_Untimed, Strike):

@@ -35,8 +35,8 @@ def head(handler: str, queue: str, id_length: int, *, last: bool) -> bytes:
     return _HEAD.pack(last, len(name), len(place), min(id_length, LONGEST)) + name + place
 
 
-def read(memory: mmap.mmap, at: int, *, ended: bool) -> tuple[MessageInHand, int]:
-    """An entry, and where it ends."""
+def read(memory: mmap.mmap, at: int, *, ended: bool) -> MessageInHand:
+    """The entry that begins ``at``."""
     last, *lengths = _HEAD.unpack_from(memory, at)
     at, parts = at + _HEAD.size, []
     for length in lengths:
@@ -45,4 +45,4 @@ def read(memory: mmap.mmap, at: int, *, ended: bool) -> tuple[MessageInHand, int
     handler, queue, message_id = parts
     return MessageInHand(
         queue.decode("utf-8", "replace"), message_id, handler.decode("utf-8", "replace"), ended, bool(last)
-    ), at
+    )

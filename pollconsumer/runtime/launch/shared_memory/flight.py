@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pollconsumer.runtime.launch.shared_memory import entries
-from pollconsumer.runtime.launch.shared_memory.series import Series
 from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
@@ -13,14 +12,13 @@ if TYPE_CHECKING:
 
 
 class Flight:
-    """Messages that are in hand or unsettled: each has a place of its own, except those of a `Series`."""
+    """Messages that are in hand or unsettled: each has a place."""
 
     MOST, _PLACE, _FROM = 1024, 1024, 4096
-    _SERIES_AT = _FROM + MOST * _PLACE
-    _TIMES_AT = _SERIES_AT + (Series.SIZE + 4095 & ~4095)
-    SIZE = _TIMES_AT + (16 * (MOST + 2) + 4095 & ~4095)
-    _OF_SERIES, _LAST = MOST, MOST + 1
-    """Where the times of the series are, and when the last long handling ended, among those of the places."""
+    _TIMES_AT = _FROM + MOST * _PLACE
+    _LAST = 2 * MOST
+    """Where it stands among the times when the last handling ended."""
+    SIZE = _TIMES_AT + (8 * (_LAST + 1) + 4095 & ~4095)
     _FREE, _IN_HAND, _ENDED = range(3)
     """States of a place, in the byte before its entry."""
 
@@ -28,10 +26,9 @@ class Flight:
         self._memory = memory
         self._places: dict[Reservation, int] = {}
         self._ended: list[Reservation] = []
-        self._free = list(range(self._FROM, self._SERIES_AT, self._PLACE))[::-1]
+        self._free = list(range(self._FROM, self._TIMES_AT, self._PLACE))[::-1]
         self._heads: dict[tuple[str, str, int, bool], bytes] = {}
-        self.series = Series(memory, self._SERIES_AT)
-        self._times = memoryview(memory)[self._TIMES_AT : self._TIMES_AT + 16 * (self.MOST + 2)].cast("d")
+        self._times = memoryview(memory)[self._TIMES_AT : self._TIMES_AT + 8 * (self._LAST + 1)].cast("d")
         """Two instants for each place: when its handling began, and when the handling must have ended."""
 
     def head(self, handler: str, queue: str, id_length: int, *, last: bool) -> bytes:
@@ -56,31 +53,18 @@ class Flight:
 
     def extend(self, reservation: Reservation, ends_by: float) -> None:
         """Record anew until when a handler may go on: its timeout begins now."""
-        at = self._places.get(reservation)
-        number = self._OF_SERIES if at is None else (at - self._FROM) // self._PLACE
-        self._times[2 * number + 1] = ends_by
+        if (at := self._places.get(reservation)) is not None:
+            self._times[2 * ((at - self._FROM) // self._PLACE) + 1] = ends_by
 
     def end(self, reservation: Reservation, ended: float = 0.0) -> None:
         """Record that its handler has ended, and when: a later death of the process is not charged to the message."""
-        self._times[2 * self._LAST] = ended
-        at = self._places.get(reservation)
-        if at is None:
-            self.series.end()
-        else:
-            self._memory[at] = self._ENDED
-            self._ended.append(reservation)
-
-    def enter_series(self, began: float, ends_by: float) -> None:
-        """Record until when the messages of a series may go on, each of which begins soon."""
-        self._times[2 * self._OF_SERIES], self._times[2 * self._OF_SERIES + 1] = began, ends_by
-
-    def end_slow(self, ended: float) -> None:
-        """Record when the last message of a series ended that was not brief: its outcome is settled after that."""
-        self._times[2 * self._LAST] = ended
+        self._times[self._LAST] = ended
+        self._memory[self._places[reservation]] = self._ENDED
+        self._ended.append(reservation)
 
     def last_ended(self) -> float:
-        """When the last message ended that was not brief; 0 if none has."""
-        return self._times[2 * self._LAST]
+        """When the last message ended; 0 if none has."""
+        return self._times[self._LAST]
 
     def ends_by(self, before: float | None = None, since: float = 0.0) -> float:
         """The last instant at which a message that is handled must have ended, or has ended; read from the shared
@@ -94,27 +78,22 @@ class Flight:
 
     def _handled(self) -> list[int]:
         """Where the times are of messages whose handler has not ended."""
-        states = self._memory[self._FROM : self._SERIES_AT : self._PLACE]
-        numbers = [number for number, state in enumerate(states.rstrip(b"\0")) if state == self._IN_HAND]
-        return [*numbers, self._OF_SERIES] if self.series.is_in_hand() else numbers
+        states = self._memory[self._FROM : self._TIMES_AT : self._PLACE]
+        return [number for number, state in enumerate(states.rstrip(b"\0")) if state == self._IN_HAND]
 
     def overdue(self, now: float) -> list[Reservation]:
         """Messages that are handled for longer than they may be, in this process."""
         times = self._times
-        late = [
+        return [
             each
             for each, at in [*self._places.items()]
             if self._memory[at] == self._IN_HAND and 0.0 < times[2 * ((at - self._FROM) // self._PLACE) + 1] <= now
         ]
-        return late + (self.series.in_hand() if 0.0 < times[2 * self._OF_SERIES + 1] <= now else [])
 
     def leave(self, reservation: Reservation) -> None:
-        at = self._places.pop(reservation, None)
-        if at is None:
-            self.series.leave()
-        else:
-            self._memory[at] = self._FREE
-            self._free.append(at)
+        at = self._places.pop(reservation)
+        self._memory[at] = self._FREE
+        self._free.append(at)
 
     def settled(self) -> None:
         """Forget messages that have ended: they are settled."""
@@ -124,22 +103,18 @@ class Flight:
             memory[at] = self._FREE
             free.append(at)
         self._ended.clear()
-        self.series.settled()
 
     def free(self) -> int:
-        """How many more messages may be in hand or unsettled, beside those of a series."""
+        """How many more messages may be in hand or unsettled."""
         return len(self._free)
 
     def in_hand(self) -> list[Reservation]:
         """Messages whose handler has not ended, in this process. May be called in any thread."""
-        return [
-            each for each, at in [*self._places.items()] if self._memory[at] == self._IN_HAND
-        ] + self.series.in_hand()
+        return [each for each, at in [*self._places.items()] if self._memory[at] == self._IN_HAND]
 
     def ids(self, queue: str) -> set[bytes]:
         """The ids of messages of ``queue`` that are in hand or unsettled, in this process."""
-        in_flight = (*self._places, *self.series.in_flight())
-        return {reservation.id for reservation in in_flight if reservation.queue == queue}
+        return {reservation.id for reservation in self._places if reservation.queue == queue}
 
     def the_one(self) -> Reservation | None:
         """The message in hand in this process, if it is the only one. May be called in any thread."""
@@ -148,19 +123,13 @@ class Flight:
 
     def left_behind(self) -> list[entries.MessageInHand]:
         """Messages that are in hand or unsettled, read from the shared memory, in any process."""
-        held, states = [], self._memory[self._FROM : self._SERIES_AT : self._PLACE]
+        held, states = [], self._memory[self._FROM : self._TIMES_AT : self._PLACE]
         for number, state in enumerate(states.rstrip(b"\0") and states):
             if state != self._FREE:
                 at, ended = self._FROM + number * self._PLACE, state == self._ENDED
-                held.append(self._timed(entries.read(self._memory, at + 1, ended=ended)[0], number))
-        return held + [self._timed(each, self._OF_SERIES) for each in self.series.left_behind()]
-
-    def _timed(self, message: entries.MessageInHand, number: int) -> entries.MessageInHand:
-        began, ends_by = self._times[2 * number], self._times[2 * number + 1]
-        return message if message.ended else message._replace(began=began, ends_by=ends_by)
-
-    def uncalled(self) -> list[entries.MessageInHand]:
-        """Messages that are recorded as begun, to be handled at most once, and have not begun. Read from the shared
-        memory, in any process."""
-        called = {(each.queue, each.id) for each in self.left_behind()}  # perhaps not as part of the series
-        return [each for each in self.series.uncalled() if (each.queue, each.id) not in called]
+                message = entries.read(self._memory, at + 1, ended=ended)
+                if not ended:
+                    began, ends_by = self._times[2 * number], self._times[2 * number + 1]
+                    message = message._replace(began=began, ends_by=ends_by)
+                held.append(message)
+        return held

@@ -1,1 +1,0 @@
-"""How messages without anything unusual are handled, without a turn of the launch's loop for each."""
