@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from pollconsumer.runtime.launch.heartbeat import OpenStore
     from pollconsumer.runtime.launch.launch_end import LaunchEnd
+    from pollconsumer.runtime.launch.pings import Pinger
     from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
     from pollconsumer.runtime.launch.tenure import Tenure
-    from pollconsumer.runtime.pings.pinger import Pinger
     from pollconsumer.runtime.system.process_exit import LateAct
 
 

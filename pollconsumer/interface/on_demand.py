@@ -69,7 +69,7 @@ def _start_process(settings: Settings) -> None:
 
 
 def _send_request(url: str, settings: Settings) -> None:
-    from pollconsumer.runtime.pings.pinger import delivered
+    from pollconsumer.runtime.launch.pings import delivered
 
     def send() -> None:
         # Some hosts stop a launch whose request nobody waits for.

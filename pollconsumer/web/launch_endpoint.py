@@ -18,7 +18,7 @@ from pollconsumer.core.errors import (
 from pollconsumer.core.messages.payloads import MAX_PAYLOAD_BYTES
 from pollconsumer.interface.api.app import PollConsumer, calls_of
 from pollconsumer.interface.logs.logs import log
-from pollconsumer.runtime.pings.pinger import USER_AGENT
+from pollconsumer.runtime.launch.pings import USER_AGENT
 from pollconsumer.web.asgi import AsgiApplication
 from pollconsumer.web.aws_lambda import serve_lambda
 from pollconsumer.web.launch_starter import LaunchStarter

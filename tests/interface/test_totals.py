@@ -16,8 +16,8 @@ from pollconsumer.core import rates
 from pollconsumer.interface import launch_process, on_demand
 from pollconsumer.interface.api import store_pool
 from pollconsumer.interface.settings.load import load_settings
+from pollconsumer.runtime.launch import pings
 from pollconsumer.runtime.new_messages import new_message
-from pollconsumer.runtime.pings import pinger
 from pollconsumer.runtime.spool import spool as spooling
 from pollconsumer.store import keyspace
 from pollconsumer.store.queues import producer
@@ -137,7 +137,7 @@ def requests_for_launches(scene: Scene) -> None:
         assert goes_on.wait(PATIENCE)
 
     scene.patch.setattr(on_demand, "_sending", [])
-    scene.patch.setattr(pinger, "delivered", delivered)
+    scene.patch.setattr(pings, "delivered", delivered)
     for _ in range(2 * MOST):
         on_demand.start_launch(settings)
     assert f"no launch on demand: {MOST} requests without an answer" in scene.caplog.text

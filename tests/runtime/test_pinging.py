@@ -14,7 +14,7 @@ import pytest
 from pollconsumer.core.choices import Dialect
 from pollconsumer.core.news.events import LaunchEnded
 from pollconsumer.core.news.pings import Ping
-from pollconsumer.runtime.pings.pinger import NO_ANSWER, Failed, Pinger, delivered
+from pollconsumer.runtime.launch.pings import NO_ANSWER, Failed, Pinger, delivered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

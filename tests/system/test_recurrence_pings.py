@@ -1,4 +1,4 @@
-"""A recurrence's own monitor hears how each attempt of an occurrence begins, and how the occurrence ends."""
+"""A recurrence's own monitor hears that an occurrence begins, and how it ends."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def test_a_monitor_is_told_that_an_occurrence_begins_and_that_it_completed(site:
     assert line.endswith("Z: completed, attempt 1")
 
 
-def test_failure_is_told_once_the_occurrence_is_a_dead_letter_and_of_each_attempt_the_start(
+def test_failure_is_told_once_the_occurrence_is_a_dead_letter_and_the_start_of_the_first_attempt(
     site: Site, monitor: Monitor
 ) -> None:
     add(site, "nightly", "fail", monitor, '{"name": "a", "times": 9}')
     errors = drained(site)
     while len(site.notes()) < 3:
         errors += drained(site)
-    assert monitor.paths == ["/start", "/start", "/start", "/1"]
+    assert monitor.paths == ["/start", "/1"]
     assert len({run for _, run, _ in monitor.told}) == 1
     assert monitor.told[-1][2].endswith("Z: dead letter, ValueError, attempt 3")
     assert errors.count("warning") == errors.count("dead letter") == 1
@@ -69,12 +69,15 @@ async def later(): note("later")
 @app.handler(isolation="process")
 def apart(): note("apart")
 
+@app.handler(bulk=9)
+def several(messages: list[dict]): note("several")
+
 @app.every("0 0 1 1 *", ping=URL)
 def yearly(): note("yearly")
 """
 
 
-@pytest.mark.parametrize("handler", ["later", "apart"])
+@pytest.mark.parametrize("handler", ["later", "apart", "several"])
 def test_handlers_of_every_kind_are_told_of(site: Site, monitor: Monitor, handler: str) -> None:
     with (site.directory / "handlers.py").open("a") as module:
         module.write(OTHERS.replace("URL", "None"))
@@ -154,9 +157,7 @@ def test_an_address_that_is_none_is_refused_without_being_shown(site: Site, url:
 
 def test_nothing_of_it_is_imported_where_no_recurrence_has_one(site: Site) -> None:
     site.command("recurrences", "add", "nightly", "record", '{"name": "a"}', "--every", "1h")
-    names = (
-        "[name for name in sys.modules if name.startswith('pollconsumer') and name.endswith(('pinger', 'monitors'))]"
-    )
+    names = "[name for name in sys.modules if name == 'pollconsumer.runtime.launch.pings']"
     script = f"import atexit, sys; atexit.register(lambda: print({names})); sys.argv[1:] = ['run', '--until-empty']; "
     process = site.start_program([sys.executable, "-c", f"{script}from pollconsumer.__main__ import main; main()"])
     output, _ = process.communicate(timeout=90)

@@ -1,5 +1,5 @@
 """Makes the requests that tell a monitor, in its dialect, that a run begins, and how it ended. A run is a launch, or an
-attempt of an occurrence."""
+occurrence."""
 
 from __future__ import annotations
 

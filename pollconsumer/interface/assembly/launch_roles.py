@@ -36,8 +36,7 @@ from pollconsumer.store.leases import Group
 from pollconsumer.store.limits import Kept, Limits, Retention
 
 if TYPE_CHECKING:
-    from pollconsumer.runtime.pings.monitors import Monitors
-    from pollconsumer.runtime.pings.pinger import Pinger
+    from pollconsumer.runtime.launch.pings import Monitors, Pinger
     from pollconsumer.runtime.programs.notes import Programs
     from pollconsumer.runtime.session.consumer_options import ConsumerOptions
 
@@ -188,13 +187,13 @@ def begin_hooks() -> None:
 def _pinger(settings: Settings) -> Pinger | None:
     if settings.pings.url is None:
         return None
-    from pollconsumer.runtime.pings.pinger import Pinger
+    from pollconsumer.runtime.launch.pings import Pinger
 
     return Pinger(settings.pings.url, settings.pings.dialect)
 
 
 def _monitors(settings: Settings, launch: Launch) -> Monitors:
-    from pollconsumer.runtime.pings.monitors import Monitors
+    from pollconsumer.runtime.launch.pings import Monitors
 
     monitors = Monitors(settings.pings.dialect, launch.clock)
     before_exit(lambda left: monitors.wait(left, launch.emit))

@@ -19,7 +19,7 @@ from pollconsumer.runtime.system.start_limit import EXIT_CODE
 from pollconsumer.store.client.patience import COMMAND_TIMEOUT, Clocks, Patience, answer_within
 
 if TYPE_CHECKING:
-    from pollconsumer.runtime.pings.pinger import Pinger
+    from pollconsumer.runtime.launch.pings import Pinger
 
 END_BUDGET = 2.0
 """Maximum seconds spent on an unreachable store after the window's end; at most a third of the grace, since an answer

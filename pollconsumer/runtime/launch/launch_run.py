@@ -42,7 +42,7 @@ from pollconsumer.store.queues.server_clock import ServerClock
 from pollconsumer.store.records.reservations import Claim
 
 if TYPE_CHECKING:
-    from pollconsumer.runtime.pings.pinger import Pinger
+    from pollconsumer.runtime.launch.pings import Pinger
 
 Work = Callable[[Launch], StopReason]
 

@@ -18,7 +18,7 @@ from pollconsumer.store.records.reservations import Reservation
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pollconsumer.runtime.pings.monitors import Monitors
+    from pollconsumer.runtime.launch.pings import Monitors
 
 
 class AttemptOpener:
@@ -36,7 +36,6 @@ class AttemptOpener:
         self._handlers, self._settling = handlers, settling
         self._context_of, self._settle = context_of, settle
         self._new_monitors = new_monitors
-        self._monitors: Monitors | None = None
 
     def attempt(self, reservation: Reservation) -> Attempt | None:
         """The attempt at a message that is to be handled. None for a message that is to stop, has expired or is
@@ -130,10 +129,10 @@ class AttemptOpener:
         if options.encoded and handler.codec is None:  # GUARD an encoded payload needs a codec
             raise NotBegun("they are encoded, and PollConsumer() has no codec=")
         handler = overridden(handler, options)
-        if options.ping is None or self._new_monitors is None:
-            return handler
-        self._monitors = self._monitors or self._new_monitors()
-        return self._monitors.watching(handler, reservation, options.ping)
+        if options.ping is not None and self._new_monitors is not None:
+            self._settling.monitors = self._settling.monitors or self._new_monitors()
+            self._settling.monitors.begin(reservation, options.ping)
+        return handler
 
     def _call_hooks(self) -> None:
         if self._settling.watched:

@@ -8,7 +8,7 @@ from pollconsumer.core.choices import Loop
 from pollconsumer.store.limits import Limits, Retention
 
 if TYPE_CHECKING:
-    from pollconsumer.runtime.pings.monitors import Monitors
+    from pollconsumer.runtime.launch.pings import Monitors
 
 LONGEST_WAIT = 0.8
 """Longest wait in seconds between checks of signals and lease; a blocking read may end a tenth of a second later."""

@@ -36,6 +36,7 @@ from pollconsumer.store.records.steps import Done, Settlement, Share
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from pollconsumer.runtime.launch.pings import Monitors
     from pollconsumer.runtime.session.predecessors import Predecessors
 
 PARKED_FOR = 60.0
@@ -67,6 +68,8 @@ class Settlements:
         unknown whether a message that is handled at most once was handled."""
         self.watched: list[tuple[bytes, Callable[[], None]]] = []
         """Calls of hooks, by message, for after the store has accepted the settlement."""
+        self.monitors: Monitors | None = None
+        """Tells the monitors of occurrences; None until one is begun that has a monitor."""
         self.handled = self.failed = self.released = self.yielded = 0
 
     def named(self, reserved: Sequence[Reservation]) -> Sequence[Reservation]:
@@ -96,6 +99,9 @@ class Settlements:
             self.since = done[0][2]
         self.handled += len(done)
         self._share(done[0][0].lot.queue).complete(done)
+        if self.monitors is not None:
+            for reservation, *_ in done:
+                self.monitors.end(reservation, 0, "completed")
         if self._reports_completed:
             for reservation, started, ended, _ in done:
                 self._emit(MessageCompleted(reservation.name, reservation.handler, ended - started))
@@ -120,6 +126,7 @@ class Settlements:
             if is_put_off(error) and not handler.at_most_once:
                 problem = f"deferred until {format_duration(LONGEST_PUT_OFF)} after it was due: {problem}"
             self._dead(reservation, problem, started, ended, error)
+            self._tell_monitor(reservation, error)
             if handler.hooks is not None:
                 self._watch(reservation, partial(handler.hooks.dead, partial(self._context, handled), error))
             return
@@ -172,8 +179,13 @@ class Settlements:
         """Make a message that cannot be handled a dead letter. An attempt beyond the last is not counted."""
         counted = not isinstance(error, Crashed)
         self._dead(reservation, str(error), reservation.reserved_at, now, None, counted=counted)
+        self._tell_monitor(reservation, error)
         if handler.hooks is not None:
             self._watch_death(handler.hooks, reservation, error)
+
+    def _tell_monitor(self, reservation: Reservation, error: BaseException) -> None:
+        if self.monitors is not None:
+            self.monitors.end(reservation, 1, f"dead letter, {type(error).__name__}")
 
     def add_dead_letter(self, message: Reservation, problem: str) -> None:
         """Add a dead letter that the store made."""

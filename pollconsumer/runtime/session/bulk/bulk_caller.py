@@ -225,7 +225,7 @@ def _kind_of(reservation: Reservation) -> Kind:
 
 @lru_cache
 def _shares_call(options: bytes) -> bool:
-    """Whether a message with these options may share a call: it has no timeout and no monitor of its own."""
+    """Whether a message with these options may share a call: it has no timeout of its own."""
     if not options:
         return True
     from pollconsumer.core.messages.message_options import decoded
@@ -234,4 +234,4 @@ def _shares_call(options: bytes) -> bool:
         own, newer = decoded(options)
     except Malformed:
         return False
-    return not newer and own.timeout is None and own.ping is None
+    return not newer and own.timeout is None

@@ -1,4 +1,5 @@
-"""Tells monitors, in the background: one that does not answer delays nothing but the exit."""
+"""Tells monitors of launches and of occurrences, in the background: one that does not answer delays nothing but the
+exit."""
 
 from __future__ import annotations
 
@@ -11,9 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from pollconsumer.core.choices import Dialect
-from pollconsumer.core.news.events import LaunchEnded
-from pollconsumer.core.news.pings import Ping, dialect_of, ending_of, first, last
+from pollconsumer.core.news.events import Event, LaunchEnded, PingFailed
+from pollconsumer.core.news.pings import Ping, RunEnd, dialect_of, ending_of, first, last
+from pollconsumer.core.notation.digests import sha256
 from pollconsumer.runtime.system.own_threads import NO_THREAD, Started, start_thread
+from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection
@@ -22,6 +25,11 @@ ANSWER_WITHIN = 3.0
 """Seconds in which a monitor must have answered."""
 USER_AGENT = "pollconsumer"
 NO_ANSWER = "no answer in time"
+AT_A_TIME = 4
+"""Requests about occurrences in flight. Those to one monitor are sent one after the other."""
+MOST_WAITING = 100
+"""Requests that may wait behind each one in flight."""
+TOO_MANY = f"more than {MOST_WAITING} requests wait for an answer"
 BROKEN_FROM = 500
 """Status codes from which the monitor is at fault, not the request."""
 
@@ -104,6 +112,59 @@ class Pinger:
     def wait(self, seconds: float) -> str | None:
         """Wait at most ``seconds`` for the answers. Returns why a request was not delivered; None if all were."""
         return self._sender.wait(seconds).get(self.host)
+
+
+class Monitors:
+    """Tells the monitors of occurrences. ``deliver`` sends a request, and returns None if the monitor took it."""
+
+    def __init__(
+        self, dialect: Dialect, clock: Callable[[], float], deliver: Callable[[Ping], Failed | None] | None = None
+    ) -> None:
+        self._dialect, self._clock, self._deliver = dialect, clock, deliver or delivered
+        self._senders: dict[int, Sender] = {}
+        self._begun: dict[bytes, tuple[str, float]] = {}
+        """Occurrences by id: the monitor, and when this launch's attempt began."""
+
+    def begin(self, reservation: Reservation, url: str) -> None:
+        """Tell the monitor at ``url`` that an occurrence begins, in its first attempt. From now on its end is told."""
+        self._begun[reservation.id] = url, self._clock()
+        ping = first(url, dialect_of(url, self._dialect), _run_of(reservation))
+        if ping is not None and reservation.attempt == 1 and not reservation.has_checkpoint:
+            self._send(url, ping)
+
+    def end(self, reservation: Reservation, code: int, what: str) -> None:
+        """Tell of an occurrence, if this launch has begun it, that no attempt follows."""
+        if (begun := self._begun.pop(reservation.id, None)) is not None:
+            url, since = begun
+            line = f"{reservation.name}: {what}, attempt {reservation.attempt}"
+            end = RunEnd(code, line, self._clock() - since)
+            self._send(url, last(url, dialect_of(url, self._dialect), _run_of(reservation), end))
+
+    def wait(self, left: Callable[[], float], emit: Callable[[Event], None]) -> None:
+        """Wait for answers, for ``left()`` seconds at most. Reports requests that were not delivered, once a host."""
+        problems: dict[str, str] = {}
+        for sender in self._senders.values():
+            sender.close()
+        for sender in self._senders.values():
+            problems |= sender.wait(left())
+        for host, problem in problems.items():
+            emit(PingFailed(host, problem))
+
+    def _send(self, url: str, ping: Ping) -> None:
+        place = hash(url) % AT_A_TIME
+        sender = self._senders.get(place)
+        if sender is None:
+            sender = self._senders[place] = Sender(self._deliver)
+            sender.start()
+        if sender.waiting() < MOST_WAITING:
+            sender.send(ping)
+        else:
+            sender.refuse(ping, TOO_MANY)
+
+
+def _run_of(reservation: Reservation) -> str:
+    """The UUID of an occurrence, the same in whichever launch."""
+    return uuid_of(sha256(reservation.name.encode()))
 
 
 def host_of(url: str) -> str:

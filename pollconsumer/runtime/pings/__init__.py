@@ -1,1 +1,0 @@
-"""Monitors, told of launches and of occurrences."""
