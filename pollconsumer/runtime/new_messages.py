@@ -5,10 +5,10 @@ import os
 import time
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypedDict, Unpack
 
 from pollconsumer.core.errors import BadData, UsageError, unknown_options
-from pollconsumer.core.messages.message import NewMessage, check_concurrency, check_id, checked
+from pollconsumer.core.messages.message import NewMessage, check_concurrency, checked
 from pollconsumer.core.messages.payloads import digest_of, encode_payload
 from pollconsumer.core.notation.instants import ceil_ms, due_of, exact_epoch_ms
 from pollconsumer.core.notation.timespan import YEAR, Span
@@ -222,35 +222,6 @@ def refuse_own_identity(message: NewMessage, what: str) -> None:
     for ever."""
     if message.digest or message.key:
         raise UsageError(what, "with an id or a key of its own", "leave it out: its id follows from its place")
-
-
-_DIFFERING = {"id", "key", "headers"}
-"""Options of which hardly two messages have the same."""
-_BOUND_TOGETHER = {"key_lifetime", "key_scope", "key_until", "replace", "then", "failed"}
-"""Options that must be looked at with the key or the id."""
-
-
-def shared_options(options: SendOptions) -> SendOptions:
-    """The ``options`` that other messages may have, too: the rest is for `with_differing`."""
-    if not _BOUND_TOGETHER.isdisjoint(options):
-        return options
-    return cast("SendOptions", {name: value for name, value in options.items() if name not in _DIFFERING})
-
-
-def with_differing(message: NewMessage, options: SendOptions) -> NewMessage:
-    """``message``, made with the `shared_options` of ``options``, with the rest. BadData for an invalid value."""
-    if _DIFFERING.isdisjoint(options) or not _BOUND_TOGETHER.isdisjoint(options):
-        return message
-    fields: dict[str, Any] = {}
-    if (message_id := options.get("id")) is not None:
-        fields["id"], fields["digest"] = check_id(message_id), digest_of(message.handler, message.payload)
-    if (key := options.get("key")) is not None:
-        fields["key"] = stored_key(message.handler, key, "handler")
-    if (headers := options.get("headers")) is not None:
-        from pollconsumer.core.messages.message_options import check_new_headers
-
-        fields["headers"] = check_new_headers(headers) or None
-    return message._replace(**fields)
 
 
 def _check_together(given: dict[str, Any]) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property, lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.payloads import digest_of
@@ -18,8 +17,6 @@ from pollconsumer.runtime.new_messages import (
     copied,
     new_id,
     new_message,
-    shared_options,
-    with_differing,
 )
 
 P = ParamSpec("P")
@@ -27,8 +24,6 @@ Q = ParamSpec("Q")
 C = TypeVar("C", covariant=True)
 R = TypeVar("R", covariant=True)
 
-MOST_OTHERS = 256
-"""Different options of messages enqueued together that are looked at once."""
 MADE_AT_ONCE = 100
 """Messages that are made before other tasks of an event loop have their turn: a millisecond or less."""
 
@@ -47,32 +42,13 @@ class MessageMaker:
         self._rest = first[4:]
         self._is_plain = self._defaults[1:] == (None, None) and not (first.retry or first.digest or first.sequel)
 
-    def bound(self, options: SendOptions | None) -> MessageMaker:
-        """One with these options in place of its own; itself for None."""
-        return self if options is None else MessageMaker(self.calls, self.registered, options)
-
     def messages(self, payloads: Iterable[Args[...] | Mapping[str, Any]]) -> list[NewMessage]:
         """A new message for each set of arguments, with its own options in addition to these. TypeError if any do not
         fit."""
-        messages = list[NewMessage]()
-        for given in payloads:
-            encoded = self._checked(given)
-            own = given._options if isinstance(given, Args) else None  # noqa: SLF001  of this module
-            messages.append(self._with_own(encoded, own) if own else self.message_of(encoded))
-        return messages
-
-    def _with_own(self, encoded: bytes, options: SendOptions) -> NewMessage:
-        """A message with options of its own in addition to these."""
-        both = cast("SendOptions", {**self._options, **options})
-        try:
-            return with_differing(self._others(**shared_options(both)).message_of(encoded), both)
-        except (TypeError, ValueError):  # a value without a hash, or one that is refused as it is of a message alone
-            return self.bound(both).message_of(encoded)
-
-    @cached_property
-    def _others(self) -> Callable[..., MessageMaker]:
-        """Makes one with other options, or has made it before."""
-        return lru_cache(MOST_OTHERS, typed=True)(lambda **options: self.bound(cast("SendOptions", options)))
+        return [
+            self.message_of(self._checked(given), given._options if isinstance(given, Args) else None)  # noqa: SLF001  of this module
+            for given in payloads
+        ]
 
     def _checked(self, given: Args[...] | Mapping[str, Any]) -> bytes:
         arguments = self._arguments
@@ -87,8 +63,10 @@ class MessageMaker:
         """A new message with these arguments. TypeError if they do not fit."""
         return self.message_of(self._arguments.encode(self._arguments.of_call(args, kwargs)))
 
-    def message_of(self, encoded: bytes) -> NewMessage:
-        """A new message with arguments that fit."""
+    def message_of(self, encoded: bytes, own: SendOptions | None = None) -> NewMessage:
+        """A new message with arguments that fit, and with its ``own`` options in addition to these."""
+        if own:
+            return MessageMaker(self.calls, self.registered, {**self._options, **own}).message_of(encoded)
         first = self._first
         if not self._is_plain:
             return self._with_options(encoded)
@@ -134,7 +112,7 @@ class Args(Generic[P]):
 
     def __message__(self) -> NewMessage:
         """A new message with these arguments. ValueError or TypeError if an option is invalid."""
-        return self._maker.bound(self._options).message_of(self._encoded)
+        return self._maker.message_of(self._encoded, self._options)
 
 
 class HandlerFunction(Generic[P, Q, C, R]):
