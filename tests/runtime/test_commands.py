@@ -406,6 +406,25 @@ def rewrite(launches: Launches, change: Callable[[str], str]) -> None:
     note.write_text(change(note.read_text()))
 
 
+def test_the_program_of_a_launch_that_died_before_it_recorded_it_is_killed_and_no_reader_of_its_note(
+    launches: Launches,
+) -> None:
+    launch, program = launches.start("sleep 60")
+    launch.kill()
+    launch.wait()
+    rewrite(launches, lambda text: text.partition("\n")[0] + "\n")
+    (note,) = (launches.place / "programs").glob("[!.]*")
+    with note.open("rb") as opened:
+        reader = subprocess.Popen(["/bin/sleep", "60"], stdin=opened, start_new_session=True)
+    try:
+        launches.programs.begin(DELIVERY).close()
+        assert is_gone(program)
+        assert reader.poll() is None
+    finally:
+        reader.kill()
+        reader.wait()
+
+
 def test_a_process_that_has_only_the_number_of_a_program_is_not_killed(launches: Launches) -> None:
     launch, program = launches.start("exec sleep 60")
     launch.kill()

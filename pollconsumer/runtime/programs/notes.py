@@ -4,8 +4,8 @@ Each program has a file that names its message, locked by an ``flock`` on a desc
 so it is locked for exactly as long as any of them lives, even if the launch dies. The program of a dead launch is
 killed before its message is handled again: its outcome is lost, and a message must not run twice concurrently.
 
-A process is killed only if it is identified by pid and start time, or by the open note in the program's session: a pid
-alone may have been reused.
+A process is killed only if it is identified by pid and start time, by the open note in the program's session, or by the
+inherited lock of the note: a pid alone may have been reused.
 """
 
 from __future__ import annotations
@@ -85,12 +85,16 @@ class Noted(NamedTuple):
     def kill(self) -> bool:
         """Kill the program's group, or identified children. Returns whether any process was killed."""
         killed = False
-        if self.program is not None and self.program.birth is not None:
-            with suppress(ProcessLookupError, PermissionError):
+        with suppress(ProcessLookupError, PermissionError):
+            if self.program is None:
+                for pid in self._holders(None):
+                    os.killpg(pid, signal.SIGKILL)
+                    killed = True
+            elif self.program.birth is not None:
                 if self.program.is_alive():
                     os.killpg(self.program.pid, signal.SIGKILL)
                     return True
-                for pid in self._holders():
+                for pid in self._holders(self.program.pid):
                     os.kill(pid, signal.SIGKILL)
                     killed = True
         return killed
@@ -108,18 +112,21 @@ class Noted(NamedTuple):
             os.close(descriptor)
         return False
 
-    def _holders(self) -> Iterator[int]:
-        """Processes of the program's session that have the note open. While one lives, the session's id is not
-        reused."""
-        assert self.program is not None
+    def _holders(self, session: int | None) -> Iterator[int]:
+        """Processes of the program's ``session`` that have the note open. While one lives, the session's id is not
+        reused. Without a session, as the launch died before it recorded its program: the leaders of sessions that have
+        inherited the note's lock, which a process that only reads the note has not."""
         with suppress(OSError):
             ours = self.path.stat()
             for process in [path for path in Path("/proc").iterdir() if path.name.isdecimal()]:
+                pid = int(process.name)
                 with suppress(OSError):
-                    if os.getsid(int(process.name)) == self.program.pid and any(
-                        os.path.samestat(ours, opened.stat()) for opened in (process / "fd").iterdir()
+                    if os.getsid(pid) == (session or pid) and any(
+                        os.path.samestat(ours, opened.stat())
+                        and (session or b"FLOCK" in (process / "fdinfo" / opened.name).read_bytes())
+                        for opened in (process / "fd").iterdir()
                     ):
-                        yield int(process.name)
+                        yield pid
 
 
 class ProgramNote:
