@@ -63,7 +63,7 @@ class Flag(NamedTuple):
 OWN = {
     "run": (
         Flag("--if-free", None, "End at once if another launch holds the lease."),
-        Flag("--until-empty", None, "End when the queues are empty."),
+        Flag("--until-empty", None, "End when the queues are empty, or when the window is over."),
         Flag("--max-messages", Whole(1), "End after this many messages."),
         Flag("--linger", duration(), "With --until-empty: end when the queues have been empty for this long."),
     ),
