@@ -187,13 +187,6 @@ class ConflictDropped(Event):
     queue: str
 
 
-class DescriptorsClosed(Event):
-    """This handler, or a concurrent one, closed descriptors that it did not open."""
-
-    id: str
-    handler: str
-
-
 class DescriptorsUsedUp(Event):
     """The limit of open files was reached after this handler or a concurrent one. The launch ends."""
 

@@ -60,10 +60,6 @@ WARNINGS: dict[type, tuple[str, str]] = {
         "conflict dropped: {queue}",
         "a handler's message was not enqueued: queue {queue} has another message with its id {id}; choose another id",
     ),
-    events.DescriptorsClosed: (
-        "descriptors closed: {handler}",
-        "{id} ({handler}), or a handler that ran at the same time, closed files that it had not opened",
-    ),
     events.DescriptorsUsedUp: (
         "descriptors used up: {handler}",
         "too many open files after {id} ({handler}), so the launch ends; let handlers close their files, or raise the "

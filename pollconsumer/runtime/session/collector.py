@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.durations import Durations
-from pollconsumer.core.news.events import DescriptorsClosed, DescriptorsUsedUp
+from pollconsumer.core.news.events import DescriptorsUsedUp
 from pollconsumer.core.retry import Asleep, CallDied, NotBegun, Stopped, Yield
 from pollconsumer.core.users_code import TimeIsUp
 from pollconsumer.runtime.handling.executors.executor import Executor, Handled
@@ -16,6 +16,7 @@ from pollconsumer.runtime.session.exchange import Exchange
 from pollconsumer.runtime.session.message_stopper import MessageStopper
 from pollconsumer.runtime.session.pace import HORIZON
 from pollconsumer.runtime.session.settlements import Settlements
+from pollconsumer.runtime.system.system_limits import Reserve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,8 +37,9 @@ class Collector:
         self._launch, self._executor, self._durations = launch, executor, durations
         self._exchange, self._settling, self._stopping = exchange, settling, stopping
         self._each_of = each_of
+        self._reserve = Reserve()
         self.leaking = False
-        """Whether a handler has left so few descriptors that the launch must end."""
+        """Whether handlers have left so few descriptors that the launch must end."""
 
     def await_quiet(self) -> None:
         """Wait until no message is in hand."""
@@ -65,9 +67,7 @@ class Collector:
         self._exchange.is_stuck = False
         if attempt.context is not None:
             attempt.context.end()
-        if handled.closed:
-            launch.emit(DescriptorsClosed(attempt.reservation.name, attempt.reservation.handler))
-        if handled.leaking:
+        if self._reserve.freed():
             launch.emit(DescriptorsUsedUp(attempt.reservation.name, attempt.reservation.handler))
             self.leaking = True
         each_ended = [handled]

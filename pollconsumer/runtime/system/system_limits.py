@@ -1,14 +1,21 @@
-"""Limits that the system sets to a process or its user, told by their names where one is met."""
+"""Limits that the system sets to a process or its user: told by their names where one is met, and a reserve of
+descriptors."""
 
 from __future__ import annotations
 
 import errno
+import os
+from contextlib import suppress
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.runtime.system.own_threads import NO_THREAD
+from pollconsumer.store.client.own_descriptors import LOWEST, Opened, above_standard
 
 _NO_THREADS = (NO_THREAD, "unable to start watchdog thread")
 """What Python, and faulthandler, say when no thread can be started."""
+_USED_UP = (errno.EMFILE, errno.ENFILE)
+RESERVED = 8
+"""Descriptors that the end of a launch needs."""
 
 
 def met_by(error: BaseException) -> ConfigurationError | None:
@@ -24,7 +31,7 @@ def met_by(error: BaseException) -> ConfigurationError | None:
 
 def start_refused(error: BaseException) -> str:
     """Why a process or a thread could not be started, as ``error`` tells."""
-    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+    if isinstance(error, OSError) and error.errno in _USED_UP:
         return f"{error.strerror} (ulimit -n)"
     return str(met_by(error) or error)
 
@@ -37,6 +44,46 @@ def limits() -> str:
     soft = {option: (resource.getrlimit(which)[0], unit) for option, (which, unit) in of.items()}
     held = [f"ulimit {name} {limit // unit}" for name, (limit, unit) in soft.items() if limit != resource.RLIM_INFINITY]
     return ", ".join(held) or "no limit of this process"
+
+
+class Reserve:
+    """Descriptors reserved for the launch's end, which reads modules and scripts, in case handlers leak all others."""
+
+    def __init__(self) -> None:
+        self._held = self._open()
+
+    @staticmethod
+    def _open() -> list[Opened]:
+        """Copies of an end of a pipe: no other descriptor can be the same file."""
+        held: list[Opened] = []
+        if 0 <= os.sysconf("SC_OPEN_MAX") <= LOWEST:
+            return held
+        with above_standard(), suppress(OSError):
+            end, other = os.pipe()
+            os.close(other)
+            held.append(Opened.now(end))
+            while len(held) < RESERVED:
+                held.append(Opened.now(os.dup(end)))
+        return held
+
+    def freed(self) -> bool:
+        """Free the reserved descriptors if no other one is left. Returns whether this call did."""
+        try:
+            if self._held:
+                os.close(os.dup(self._held[-1].number))
+        except OSError as error:
+            self.close()
+            if error.errno in _USED_UP:
+                return True
+            self._held = self._open()  # a handler closed them
+        return False
+
+    def close(self) -> None:
+        held, self._held = self._held, []
+        for each in held:
+            each.close()
+
+    __del__ = close
 
 
 def _met(what: str, fix: str) -> ConfigurationError:

@@ -89,6 +89,7 @@ class EventLoop:
 
     def handle(self, coroutine: Coroutine[Any, Any, Any], handler: Handler, own: Variables | None = None) -> Outcome:
         """Run a handler's coroutine in this thread, in a task of the handler's name."""
+        self._check()
         limited = self._in_thread = _LimitedCoroutine(self._loop, coroutine, handler)
         task = (own_context() if own is None else own).run(limited.begin)
         intruder = self._run_to_end(task, cancelling=True)
@@ -124,8 +125,8 @@ class EventLoop:
         if limited is not None:
             self._loop.call_soon_threadsafe(limited.hasten, seconds)
 
-    def check(self) -> None:
-        """Replace the loop if its descriptors were closed."""
+    def _check(self) -> None:
+        """Replace the loop if a handler closed its descriptors."""
         try:
             self._selector.select(0)
         except OSError:

@@ -29,15 +29,12 @@ class Attempt(NamedTuple):
 
 
 class Handled(NamedTuple):
-    """An attempt that has ended, its times on the monotonic clock in seconds, and its outcome. ``closed``: it, or a
-    concurrent handler, closed descriptors of ours. ``leaking``: the limit of open descriptors is reached."""
+    """An attempt that has ended, its times on the monotonic clock in seconds, and its outcome."""
 
     attempt: Attempt
     started: float
     ended: float
     outcome: Outcome
-    closed: bool = False
-    leaking: bool = False
 
 
 class Executor(Protocol):

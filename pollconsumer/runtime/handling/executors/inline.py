@@ -8,7 +8,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.runtime.handling.context import LaunchContext
-from pollconsumer.runtime.handling.executors.descriptors import Table
 from pollconsumer.runtime.handling.executors.executor import Attempt, Handled
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
@@ -30,11 +29,10 @@ class InlineExecutor:
     slots = 1
     busy = 0
 
-    def __init__(self, clock: Any = time.monotonic, table: Table | None = None) -> None:
+    def __init__(self, clock: Any = time.monotonic) -> None:
         self._clock = clock
         self._finished: list[Handled] = []
         self._loop: EventLoop | None = None
-        self._table = table or Table()
         self._pid = os.getpid()
 
     def start(self, attempt: Attempt) -> None:
@@ -46,9 +44,7 @@ class InlineExecutor:
         end_stray(self._pid, outcome.error)
         ended = self._clock()
         IN_SLOT.reset(token)
-        if self._loop is not None:
-            self._loop.check()
-        self._finished.append(Handled(attempt, started, ended, outcome, *self._table.checked()))
+        self._finished.append(Handled(attempt, started, ended, outcome))
 
     def _turning(self, handler: Handler) -> Callable[[dict[str, Any], LaunchContext | None], Outcome]:
         if self._loop is None:
@@ -88,4 +84,3 @@ class InlineExecutor:
     def close(self) -> None:
         if self._loop is not None:
             self._loop.close()
-        self._table.close()

@@ -13,7 +13,6 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.users_code import TimeIsUp
-from pollconsumer.runtime.handling.executors.descriptors import Outputs, Reserve
 from pollconsumer.runtime.handling.executors.executor import Attempt, Handled
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.outcome import Outcome
@@ -21,7 +20,7 @@ from pollconsumer.runtime.handling.shield import in_force
 from pollconsumer.runtime.system.own_threads import start_for_others
 from pollconsumer.runtime.system.stray_forks import end_stray
 from pollconsumer.store.client.exact_wait import wait_readable
-from pollconsumer.store.client.own_descriptors import STANDARD, Opened, above_standard
+from pollconsumer.store.client.own_descriptors import Opened, above_standard
 from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
@@ -44,9 +43,7 @@ class ThreadExecutor:
         self._threads: dict[Reservation, int] = {}
         """The thread in which each message is handled, if its handler is not asynchronous."""
         self._loop: EventLoop | None = None
-        self._outputs, self._reserve = Outputs(), Reserve()
         self._bell_lock = threading.Lock()
-        self._closed = False
         self._make_bell()
         self._context = copy_context()
         for n in range(slots):
@@ -78,7 +75,6 @@ class ThreadExecutor:
         with self._bell_lock:
             if not self._bell.is_open():
                 self._make_bell()
-                self._closed = True  # reported with the next attempt that ends
                 return  # attempts may have rung the closed one
         try:
             if bell in wait_readable(watched, seconds):
@@ -97,7 +93,6 @@ class ThreadExecutor:
         with self._bell_lock:
             if not self._ring.is_open():
                 self._make_bell()
-                self._closed = True
             self._rung = True
             with suppress(OSError):  # a full pipe wakes the waiter anyway; a closed one is noticed there
                 os.write(self._ring.number, b"\0")
@@ -117,8 +112,6 @@ class ThreadExecutor:
     def close(self) -> None:
         if self._loop is not None:
             self._loop.close()
-        self._outputs.close()
-        self._reserve.close()
 
     def _serve(self) -> None:
         while True:
@@ -152,23 +145,8 @@ class ThreadExecutor:
     def _end(self, handled: Handled) -> None:
         """Report an attempt that has ended."""
         end_stray(self._pid, handled.outcome.error)
-        closed, leaking = self._checked()
-        if closed or leaking:
-            handled = handled._replace(closed=closed, leaking=leaking)
         self._done.put(handled)
         self._wake()
-
-    def _checked(self) -> tuple[bool, bool]:
-        """Whether a handler has closed descriptors of ours, and whether they are used up."""
-        if not self._closed and self._reserve.lowest_free() > STANDARD[-1]:
-            return False, False  # a quick look; `_wake` and `wait` look closely at the bell
-        closed = self._outputs.restore()
-        with self._bell_lock:
-            if not self._ring.is_open():
-                self._make_bell()
-                self._closed = True
-            closed, self._closed = closed or self._closed, False
-            return closed, self._reserve.freed()
 
     def _make_bell(self) -> None:
         """Make a bell. An earlier one is not closed, since its numbers may have been reused."""
