@@ -99,9 +99,6 @@ QUEUE_KEYS = {
         "string",
         "by producer and page, which follow: number of its last call, and what that was answered",
     ),
-    "uncounted": Key(
-        "uncounted", "list", "start, end and row as reserved of completed messages that are not in the totals yet"
-    ),
     "totals": Key("totals", "hash", "what was settled → how often: see store/reading/totals.py"),
     "batches": Key(
         "batches",

@@ -103,26 +103,6 @@ def test_what_was_reserved_beside_a_queue_with_unusable_keys_is_reserved_again_u
     assert [type(event) for event in exchanging.told] == [QueueLeftOut]
 
 
-@pytest.mark.parametrize("handled", [[], ["plain"], ["plain", "keyed"], ["elsewhere"], ["plain", "elsewhere"]], ids=str)
-def test_all_outcomes_are_settled_as_a_message_begins(exchanging: Exchanging, handled: list[str]) -> None:
-    reserved = {
-        "plain": exchanging.reserve("plain"),
-        "keyed": exchanging.reserve("keyed", key="to be freed"),
-        "elsewhere": exchanging.reserve("elsewhere", "other"),
-    }
-    once = exchanging.reserve("once")
-    for name in handled:
-        exchanging.complete(reserved[name])
-    assert exchanging.exchange.begin([once])
-    mail, other = exchanging.look(), exchanging.look("other")
-    assert mail.listed("completed") + other.listed("completed") == handled
-    in_flight = {*mail.ranked("in_flight"), *other.ranked("in_flight")}
-    assert in_flight == {"once", *reserved} - {*handled}
-    assert bool(mail.hash("unique_keys")) is ("keyed" not in handled)
-    assert exchanging.launch.progress.flight.left_behind() == []
-    assert exchanging.settling.since is None
-
-
 @pytest.mark.parametrize("with_a_step", [True, False])
 def test_each_queue_is_trimmed_to_what_it_keeps(monkeypatch: pytest.MonkeyPatch, *, with_a_step: bool) -> None:
     monkeypatch.setattr("pollconsumer.runtime.session.exchange.TRIM_EVERY", 1)
@@ -142,18 +122,6 @@ def test_each_queue_is_trimmed_to_what_it_keeps(monkeypatch: pytest.MonkeyPatch,
     exchanging.opener.close()
 
 
-def test_of_those_begun_together_a_stale_one_is_told_when_it_is_its_turn(exchanging: Exchanging) -> None:
-    exchanging.launch.store.enqueue([message(name) for name in "abcd"])
-    exchanging.exchange.reserve()
-    together = [*exchanging.exchange.reserved]
-    exchanging.launch.store.wire.command("HDEL", exchanging.look().key("rows"), "c")
-    assert exchanging.exchange.begin(together) == 2
-    assert exchanging.told == []
-    assert exchanging.exchange.begin(together[2:3]) == 0
-    assert exchanging.told == [ReservationsLost(("c",))]
-    assert exchanging.exchange.begin(together[3:]) == 1
-
-
 @pytest.mark.parametrize("stale", [False, True])
 def test_a_dead_letter_that_is_settled_as_others_are_reserved_is_told_unless_its_reservation_was_stale(
     exchanging: Exchanging, stale: bool
@@ -170,15 +138,14 @@ def test_a_dead_letter_that_is_settled_as_others_are_reserved_is_told_unless_its
     assert told == ([] if stale else ["a"])
 
 
-def test_room_that_a_completion_makes_as_a_message_begins_wakes_who_waits_for_it() -> None:
-    exchanging = Exchanging({"mail": Limits(max_in_flight=2)})
-    done, once = exchanging.reserve("done"), exchanging.reserve("once")
-    exchanging.launch.store.enqueue([message("waiting")])
-    exchanging.launch.store.wire.command("DEL", exchanging.look().key("ready_marker"))  # another launch took it in vain
-    exchanging.complete(done)
-    assert exchanging.exchange.begin([once])
-    assert exchanging.look().marker() == 1
-    exchanging.opener.close()
+def test_of_those_begun_together_a_stale_one_is_told_and_has_not_begun(exchanging: Exchanging) -> None:
+    exchanging.launch.store.enqueue([message(name) for name in "abc"])
+    exchanging.exchange.reserve()
+    together = [*exchanging.exchange.reserved]
+    exchanging.launch.store.wire.command("HDEL", exchanging.look().key("rows"), "b")
+    exchanging.exchange.begin(together)
+    assert exchanging.told == [ReservationsLost(("b",))]
+    assert [each.begun for each in together] == [True, False, True]
 
 
 def test_a_step_that_waits_for_messages_leaves_the_reports_of_handlers_that_go_on(

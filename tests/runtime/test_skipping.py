@@ -165,12 +165,14 @@ def test_hooks_wait_for_what_waits_for_a_lost_node(parted: Parted) -> None:
 def test_a_message_handled_at_most_once_is_begun_when_its_node_is_there_again(parted: Parted) -> None:
     once = parted.reserve("once")
     parted.lose("mail")
-    assert not parted.exchange.begin([once])
+    parted.exchange.begin([once])
+    assert not once.begun
     assert parted.exchange.next() is None
     parted.find()
     parted.exchange.reserve()
     assert parted.exchange.next() is once
-    assert parted.exchange.begin([once])
+    parted.exchange.begin([once])
+    assert once.begun
     assert parted.look().ranked("in_flight") == ["once"]
 
 

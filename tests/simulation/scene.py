@@ -16,7 +16,7 @@ from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.outbox_entry import pack
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.reservations import Claim, Reservation
-from pollconsumer.store.records.steps import Extra, Run, Settlement, Share
+from pollconsumer.store.records.steps import Extra, Settlement, Share
 from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from tests.faults import store_view
 from tests.faults.checker import violations
@@ -269,10 +269,7 @@ class Scene:
             if reservation.crashes:  # begun by a launch that died
                 share.settlements.append(Settlement.dead(reservation, at, at, error="crashed", counted=False))
                 return
-            completed: list[Run] = []
-            if share.is_bare():
-                completed, share.runs, share.completed = share.runs, [], 0
-            stale = store.begin(holder, [reservation], completed)
+            stale = store.begin(holder, [reservation])
             self._check_stale(holder, stale)
             if reservation.id in stale:
                 return

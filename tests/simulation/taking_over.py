@@ -102,7 +102,7 @@ def what_was_begun_for_the_only_time(stage: Stage) -> Judge:
     first, second = scene.announced(1), scene.holder(2)
     scene.there_is(message("m", handler="once"))
     [reservation] = scene.reserve(first)
-    scene.store.begin(first, [reservation], [])
+    scene.store.begin(first, [reservation])
     stage.actor("heartbeat", scene.heartbeat(first, []))
     stage.actor("launch B", scene.launch(second, announces=True))
 

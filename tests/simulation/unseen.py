@@ -94,8 +94,6 @@ UNSEEN: dict[str, str] = {
     "leave: previous by instant": _NO_PROGRAM,
     "occurrences: the result of a forgotten id": _NO_PROGRAM,
     "settle: what is stale is not counted": _NO_TOTALS,
-    "trim: completions are counted once": _NO_TOTALS,
-    "trim: completions that differ": _NO_TOTALS,
     "results: runs in which a dropped result is left": _NO_END,
     "leave: run of what is stale": _NO_END,
     "leave: runs differ": _NO_END,

@@ -118,13 +118,9 @@ class Launch:
     def settle(self, *settlements: Settlement | Done) -> Stepped:
         return self.step(settled=settlements)
 
-    def begin(
-        self, reservation: Reservation, *completed: Reservation, with_it: Iterable[Reservation] = ()
-    ) -> list[bytes]:
+    def begin(self, *reservations: Reservation) -> list[bytes]:
         """Returns ids of stale reservations."""
-        share = Share(self.queue)
-        share.complete([finish(r) for r in completed])
-        return self.store.begin(self.holder, [reservation, *with_it], share.runs)
+        return self.store.begin(self.holder, reservations)
 
 
 release = Settlement.released

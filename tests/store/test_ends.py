@@ -82,16 +82,6 @@ class Subject:
         self.is_about_to_end()
         self.launch.complete(reservation)
 
-    def completed_at_most_once(self) -> None:
-        self.store.enqueue([message("m")])
-        (reservation,) = self.launch.reserve()
-        self.launch.begin(reservation)
-        self.person.stop(QUEUE, "m")
-        self.store.enqueue([message("other")])
-        (other,) = self.launch.reserve()
-        self.is_about_to_end()
-        self.launch.begin(other, reservation)
-
     def dead(self) -> None:
         self._settled(die)
 
@@ -144,7 +134,6 @@ class Subject:
 
 WAYS: dict[str, Callable[[Subject], None]] = {
     "completed": Subject.completed,
-    "completed, delivered at most once": Subject.completed_at_most_once,
     "dead after its last attempt": Subject.dead,
     "dead, malformed": Subject.malformed,
     "dead with its process, delivered at most once": Subject.dead_with_its_process,

@@ -13,7 +13,6 @@ from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.totals import LAST_BUCKET, SKIPPED, SKIPPED_AT, Spans
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import Claim
-from pollconsumer.store.records.steps import Share
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, chosen, die, expire, message, park, release, retry
 
@@ -77,39 +76,6 @@ def test_what_is_stale_is_not_counted(store: RedisStore, inspector: Inspector) -
     store.unreserve(launch.holder, QUEUE, [b.id])
     assert launch.step(completed=[a, b]).stale == [b"a"]
     assert inspector.totals().settled == {(QUEUE, "handler", "completed"): 1}
-
-
-def test_messages_completed_by_the_beginning_of_the_next_are_counted_once_when_their_queue_is_trimmed(
-    store: RedisStore, inspector: Inspector
-) -> None:
-    store.enqueue([message(name) for name in "abc"] + [message("d", handler="another")])
-    launch = Launch(store)
-    reserved = launch.reserve(4)
-    for each, before in zip(reserved, [None, *reserved[:3]], strict=True):
-        launch.begin(each, *filter(None, [before]))
-    launch.begin(reserved[3], reserved[2])  # the reply may have been lost
-    assert not inspector.totals().settled
-    launch.complete(reserved[3])
-    for _ in range(2):
-        store.upkeep.trim(QUEUE)
-        settled = inspector.totals().settled
-        assert settled == {(QUEUE, "handler", "completed"): 3, (QUEUE, "another", "completed"): 1}
-        assert sum(inspector.totals().waits[QUEUE].counts.values()) == 4
-
-
-def test_each_message_completed_by_the_beginning_of_the_next_is_counted_with_its_own_time(
-    store: RedisStore, inspector: Inspector
-) -> None:
-    store.enqueue([message(name) for name in "abcd"])
-    launch = Launch(store)
-    reserved = launch.reserve(4)
-    share = Share(QUEUE)
-    for each, took in zip(reserved, [0.005, 0.005, 0.1], strict=False):
-        launch.begin(each)
-        share.complete([(each, 0.0, took, None)])
-    store.begin(launch.holder, [reserved[3]], share.runs)
-    store.upkeep.trim(QUEUE)
-    assert inspector.totals().durations == {"handler": Spans(0.11, Counter({3: 2, 7: 1}))}
 
 
 def test_how_long_handlers_took_is_counted_if_they_ran(store: RedisStore, inspector: Inspector) -> None:

@@ -524,7 +524,7 @@ def test_a_script_is_given_text_alone_whatever_a_caller_adds_to_its_command(
     store.enqueue([message("d"), message("e")])
     launch = Launch(store)
     first, *others = launch.reserve(9)
-    launch.begin(first, *others[:1])
+    launch.begin(first)
     launch.settle(*map(release, others[1:]))
     launch.step(wait=0.001, plain=True)
     scripts = [command for command in sent if command[0] == "EVALSHA"]

@@ -35,8 +35,10 @@ class CallStarter:
         """Call the handler of a message. False if the message is to be handled at most once, and could not be recorded
         as begun."""
         self.settle_before(attempt.handler.name)
-        if attempt.handler.at_most_once and not self._exchange.begin([attempt.reservation]):
-            return False
+        if attempt.handler.at_most_once:
+            self._exchange.begin([attempt.reservation])
+            if not attempt.reservation.begun:
+                return False
         self.begin(attempt, [attempt])
         return True
 

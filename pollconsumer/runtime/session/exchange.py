@@ -181,43 +181,21 @@ class Exchange:
         counts = Counts(settling.handled, settling.failed, released, settling.yielded, average, pace.margin(), longer)
         self._launch.progress.count(counts)
 
-    def begin(self, reservations: Sequence[Reservation]) -> int:
-        """Record, before they are handled, that ``reservations``, all of one queue, are handled at most once; settle
-        all outcomes. Returns how many were begun before the first one whose reservation is stale; 0 if they wait for a
-        lost node, or their queue is left out."""
+    def begin(self, reservations: Sequence[Reservation]) -> None:
+        """Record, before they are handled, that ``reservations``, all of one queue, are handled at most once. Those are
+        not `Reservation.begun` afterwards that are stale, that wait for a lost node, or whose queue is left out."""
         queue = reservations[0].queue
-        shares = self._settling.take()
-        share = shares.pop(queue, None) or Share(queue)
-        # Where limits hold, a completion makes room, and wakes another launch: only a step looks at that.
-        if shares or not share.is_bare() or queue in self._limits:
-            self._send([share, *shares.values()])
-            share = Share(queue)
-        return self._begin(reservations, share)
-
-    def _begin(self, reservations: Sequence[Reservation], share: Share) -> int:
-        while share.queue not in self.lost:
+        while queue not in self.lost:
             try:
-                stale = self._store.begin(self._launch.holder, reservations, share.runs)
-                break
+                if stale := self._store.begin(self._launch.holder, reservations):
+                    self._tell_stale(stale)
             except NodeLost:
                 self._skip_lost()
+                continue
             except PollConsumerError as error:
                 self._leave_out(error)
-                return 0
-        else:
-            self._served([share])
-            self._unbegun.append(reservations[0])
-            return 0
-        self._flight.settled()
-        if share.completed:
-            self._untrimmed += share.completed
-            self._to_trim.add(share.queue)  # a trim counts what beginnings have completed
-        if not stale:
-            return len(reservations)
-        later = {each.id for each in reservations[1:]}
-        if now_stale := [each for each in stale if each not in later]:  # the others are told of when it is their turn
-            self._tell_stale(now_stale)
-        return next((n for n, each in enumerate(reservations) if each.id in stale), len(reservations))
+            return
+        self._unbegun += reservations
 
     def put_off(self, reservation: Reservation) -> None:
         """Keep the message reserved for the next launch: if it were released now, this one would get it again."""

@@ -3,18 +3,17 @@
 -- KEYS unique_keys stops cancelled rates totals outbox
 -- NEEDS fences stops reservations refunds
 -- ARGV lineage, fence, fence in 6 bytes; and, each list but the last after its length, ids whose handler has ended, those
---   whose last attempt this was, those that are recorded as begun at most once and were not, ids to keep reserved
+--   whose last attempt this was, ids to keep reserved
 -- Returns messages released
 -- Refusals: FENCED, FORGOTTEN
 -- The attempt is charged if the handler has ended, or if it was the last, which CRASHES then records. A message begun at
--- most once stays reserved, unless it is known that it was not: recover.lua makes it a dead letter. One that was to stop is
--- cancelled.
+-- most once stays reserved: recover.lua makes it a dead letter. One that was to stop is cancelled.
 
 local refusal = refusal_of(ARGV[1], ARGV[2])  -- GUARD fence compare
 if refusal then return refusal end
 -- EXPECT ready ready_marker counters places_taken ready_by_priority waiting_for_place cancelled outbox
-local ended, spent, uncalled, keep, at = {}, {}, {}, {}, 4
-for _, listed in ipairs({ended, spent, uncalled}) do
+local ended, spent, keep, at = {}, {}, {}, 4
+for _, listed in ipairs({ended, spent}) do
   local last = at + tonumber(ARGV[at])
   for i = at + 1, last do listed[ARGV[i]] = true end
   at = last + 1
@@ -24,7 +23,7 @@ local ids, found_rows = {}, {}
 for _, id in ipairs(redis.call('ZRANGE', in_flight, 0, -1)) do
   local row = not keep[id] and well_formed(redis.call('HGET', rows, id))  -- GUARD what the launch keeps
   -- GUARD fence of the row; what was begun
-  if row and six(row, FENCE) == ARGV[3] and (uncalled[id] or not has_flag(byte(row, FLAGS), BEGUN)) then
+  if row and six(row, FENCE) == ARGV[3] and not has_flag(byte(row, FLAGS), BEGUN) then
     ids[#ids + 1], found_rows[#found_rows + 1] = id, row
   end
 end
@@ -38,8 +37,7 @@ for i = #order, 1, -1 do
     if rated then take_back_charge(id, six(row, RESERVED)) end  -- GUARD charges taken back
   end
   redis.call('ZREM', in_flight, id)  -- GUARD removed from flight
-  local flags = char(without_flag(byte(row, FLAGS), BEGUN))  -- GUARD what is given back has not begun
-  row = set(row, FLAGS, flags, ATTEMPTS, attempts_bytes(attempts), CRASHES, char(crashes), RESERVED, NEVER, STARTED, NEVER)
+  row = set(row, ATTEMPTS, attempts_bytes(attempts), CRASHES, char(crashes), RESERVED, NEVER, STARTED, NEVER)
   if not stops_here(id, row, now, freed) then returning[#returning + 1], returning[#returning + 2] = id, row end
 end
 for i = #freed, 1, -1 do offer_places(freed[i]) end

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
 from math import inf
-from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +26,7 @@ from pollconsumer.store.records.reservations import (
     reservation_of,
     reservations_of,
 )
-from pollconsumer.store.records.steps import Promoted, Run, Share, Stepped
+from pollconsumer.store.records.steps import Promoted, Share, Stepped
 from pollconsumer.store.server import known_queues, lost_queues
 
 if TYPE_CHECKING:
@@ -47,8 +45,6 @@ class RedisStore:
         self.producer = Producer(wire, namespace, clocks)
         self.keys, self.upkeep = self.producer.keys, Upkeep(self.producer)
         self._server_clock = ServerClock()
-        self._beginnings: dict[tuple[str, Claim], tuple[Any, ...]] = {}
-        """The command that begins messages, without its arguments, by queue and holder."""
 
     def give_up(
         self,
@@ -57,7 +53,6 @@ class RedisStore:
         in_hand: Iterable[bytes],
         ended: Sequence[bytes] = (),
         spent: Sequence[bytes] = (),
-        uncalled: Sequence[bytes] = (),
         *,
         on_dead_letter: Callable[[DeadLetter], object] = lambda _: None,
         known: Mapping[bytes, str] = MappingProxyType({}),
@@ -65,10 +60,10 @@ class RedisStore:
         """Release, uncharged, what a holder that died had not started, and recover the rest.
 
         Messages ``in_hand`` are charged an attempt and a death; messages whose handler had ``ended``, an attempt. What
-        has no attempt left then is ``spent``. What is recorded as begun at most once becomes a dead letter, unless it
-        is ``uncalled``. ``known``: see `Upkeep.recover`.
+        has no attempt left then is ``spent``. What is recorded as begun at most once becomes a dead letter.
+        ``known``: see `Upkeep.recover`.
         """
-        self.unreserve(holder, queue, in_hand, ended, spent, uncalled)
+        self.unreserve(holder, queue, in_hand, ended, spent)
         self.wire.call("retire", [self.keys.queue(queue, "announced")], [holder.lineage, holder.fence])
         self.upkeep.recover(queue, on_dead_letter=on_dead_letter, known=known)
 
@@ -214,42 +209,25 @@ class RedisStore:
         keep: Iterable[bytes],
         ended: Sequence[bytes] = (),
         spent: Sequence[bytes] = (),
-        uncalled: Sequence[bytes] = (),
     ) -> int:
         """Release this holder's reservations in ``queue``, but for what is to ``keep``, and for messages recorded as
-        begun at most once, unless they are ``uncalled``. They are not charged an attempt, unless they are ``ended`` or
-        ``spent``."""
+        begun at most once. They are not charged an attempt, unless they are ``ended`` or ``spent``."""
         args: list[Any] = [holder.lineage, holder.fence, rows.pack6(int(holder.fence))]
-        for listed in (ended, spent, uncalled):
+        for listed in (ended, spent):
             args += [len(listed), *listed]
         args += keep
         return int(self.wire.run("unreserve", self.keys, queue, args))
 
-    def begin(self, holder: Claim, reservations: Sequence[Reservation], completed: Iterable[Run]) -> list[bytes]:
-        """Record, before they are handled, that ``reservations``, all of one queue, are handled at most once; settle
-        the ``completed`` messages of this queue, which leave and free nothing. Returns ids of stale reservations.
-        LeaseLost if a newer launch has announced itself."""
-        queue = reservations[0].queue
-        head = self._beginnings.get((queue, holder))
-        if head is None:
-            script = self.wire.scripts["begin"]
-            args = [holder.lineage, holder.fence]
-            head = self.wire.script(script, self.keys.of_script(script, queue), args)
-            self._beginnings[queue, holder] = head
-        # A row is made once for all that have it, so that these are one run again when they are completed.
-        runs = [(row, rows.begun(row), [*alike]) for row, alike in groupby(reservations, attrgetter("row"))]
-        command = [*head]
-        for row, begun, alike in runs:
-            command += (b"%d" % len(alike), row, begun)
-            command += [each.id for each in alike]
-        for row, new_row, ids, _ in completed:
-            command += (b"%d" % len(ids), row, new_row)
-            command += ids
-        stale: list[bytes] = self.wire.all([tuple(command)])[0]
-        for _, begun, alike in runs:
-            for each in alike:
-                if each.id not in stale:
-                    each.row = begun
+    def begin(self, holder: Claim, reservations: Sequence[Reservation]) -> list[bytes]:
+        """Record, before they are handled, that ``reservations``, all of one queue, are handled at most once. Returns
+        ids of stale reservations. LeaseLost if a newer launch has announced itself."""
+        args: list[Any] = [holder.lineage, holder.fence]
+        for each in reservations:
+            args += (each.id, each.row, rows.begun(each.row))
+        stale: list[bytes] = self.wire.run("begin", self.keys, reservations[0].queue, args)
+        for each in reservations:
+            if each.id not in stale:
+                each.row = rows.begun(each.row)
         return stale
 
     def checkpoint(self, holder: Claim, reservation: Reservation, state: bytes, reports: Reports | None = None) -> None:

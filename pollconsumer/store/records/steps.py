@@ -8,9 +8,6 @@ from pollconsumer.store.limits import Retention
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import DeadLetter, Reservation
 
-_FREEING = ~rows.BEGUN & 255
-"""The flags of rows whose completion frees or drops something."""
-
 Extra = tuple[int, bytes, bytes, bytes]
 """What a completion leaves in addition to its row: a result, with the ms to keep it before it; follow-ups; and, of a
 member of a batch, what is told of its end; each b"" for none."""
@@ -137,7 +134,7 @@ class Share:
         last_row, until, ids, flags, leaves, runs_before = b"", 0.0, list[bytes](), 0, False, len(self.runs)
         for reservation, started, ended, extra in done:
             row = reservation.row
-            if row is not last_row or ended >= until:
+            if row != last_row or ended >= until:
                 lot = reservation.lot
                 at, shown_at = lot.reserved_at, lot.shown_at
                 started_ms, ended_ms = at + int((started - shown_at) * 1000), at + int((ended - shown_at) * 1000)
@@ -205,10 +202,6 @@ class Share:
     def has_outgoing(self) -> bool:
         """Whether it leaves anything in the outbox: follow-ups, or ends that are told."""
         return self.tells_ends or any(outgoing or told for _, _, outgoing, _, _, _, told in self.left)
-
-    def is_bare(self) -> bool:
-        """Whether the share has only completions that leave and free nothing, as `RedisStore.begin` takes them."""
-        return not (self.left or self.settlements or any(row[rows.FLAGS] & _FREEING for row, *_ in self.runs))
 
     def packed(self) -> list[Any]:
         """The settlements, for `step.lua`. Numbers of completions are text already: to make text of them later, each

@@ -121,7 +121,7 @@ def complete_message(queue: TriedQueue) -> None:
 
 
 def begin_at_most_once(queue: TriedQueue) -> None:
-    expect(queue.store.begin(queue.holder, [queue.take_new()], []), [])
+    expect(queue.store.begin(queue.holder, [queue.take_new()]), [])
 
 
 def try_again(queue: TriedQueue) -> None:

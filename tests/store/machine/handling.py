@@ -13,7 +13,6 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.core.news.progress import Progress
 from pollconsumer.store.limits import Limits
 from pollconsumer.store.queues.outbox_entry import pack
-from pollconsumer.store.records import rows
 from pollconsumer.store.records.steps import Settlement
 from tests.store.acting import HOUR, QUEUE, Launch, die, expire, finish, park, release, retry
 from tests.store.machine.base import FEW, OTHER, new_messages
@@ -148,21 +147,15 @@ class Handling(Producing):
     @precondition(lambda self: self.in_hand())
     @rule(data=st.data(), twice=st.booleans())
     def begin_some_for_the_only_time(self, data: st.DataObject, twice: bool) -> None:
-        """And complete others in the same round trip."""
         drawn = data.draw(st.lists(st.sampled_from(sorted(self.in_hand())), min_size=1, unique=True))
-        begun = data.draw(st.integers(1, len(drawn)))
-        reservations, others = [*map(self.reservation, drawn[:begun])], drawn[begun:]
+        reservations = [*map(self.reservation, drawn)]
         before = [each.row for each in reservations]
-        several = [] if self.limits else map(self.reservation, others)
-        completed = [r for r in several if not (r.row[rows.FLAGS] & ~rows.BEGUN or r.occurrence)]
         for _ in range(1 + twice):
             for each, row in zip(reservations, before, strict=True):
                 each.row = row
-            first, *with_it = reservations
-            assert self.launch.begin(first, *completed, with_it=with_it) == []
+            assert self.launch.begin(*reservations) == []
         for each in reservations:
             self.model.messages[each.name].begun = True
-        self.settled([(each.name, "complete") for each in completed], 0, 0)
 
     @precondition(lambda self: self.in_hand())
     @rule(data=st.data(), state=st.sampled_from([b"1", b"2"]))
@@ -241,18 +234,14 @@ class Handling(Producing):
         self.model.leave(left, returned)
 
     @precondition(lambda self: self.in_hand())
-    @rule(data=st.data())
-    def the_reply_to_a_step_is_lost(self, data: st.DataObject) -> None:
-        """Or the launch has died, and it is known of some that they are recorded as begun, and were not."""
-        uncalled = data.draw(st.sets(st.sampled_from(sorted(self.in_hand()))))
+    @rule()
+    def the_reply_to_a_step_is_lost(self) -> None:
         reserved, messages = self.model.reserved(), self.model.messages
-        unknown = [name for name in reversed(reserved) if name in uncalled or not messages[name].begun]
-        known = [name.encode() for name in uncalled]
-        assert self.store.unreserve(self.launch.holder, QUEUE, [], uncalled=known) == len(unknown)
+        unknown = [name for name in reversed(reserved) if not messages[name].begun]
+        assert self.store.unreserve(self.launch.holder, QUEUE, []) == len(unknown)
         left, returned = [], []
         for held in map(messages.__getitem__, unknown):
             held.attempts -= 1
-            held.begun = False
             self.model.refund(held)
             if held.to_stop:
                 self.model.end(held, State.CANCELLED)

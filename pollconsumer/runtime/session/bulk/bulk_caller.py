@@ -212,10 +212,7 @@ class BulkCaller:
 
     def _recorded(self, attempts: Sequence[Attempt]) -> list[Attempt]:
         """Record that ``attempts``, which are handled at most once, begin. Returns those that are recorded."""
-        for place, attempt in enumerate(attempts):
-            if not attempt.reservation.begun:
-                left = [each.reservation for each in attempts[place:] if not each.reservation.begun]
-                self._exchange.begin(left)
+        self._exchange.begin([each.reservation for each in attempts])
         return [each for each in attempts if each.reservation.begun]  # GUARD what is recorded alone
 
 
