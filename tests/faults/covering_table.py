@@ -26,47 +26,34 @@ COVERING: dict[str, tuple[tuple[str, ...], ...]] = {
     "a stale launch that begins changes nothing": (("begin: fence compare", "begin: row compare"),),
     "a stale launch that checkpoints changes nothing": (("checkpoint: fence compare", "checkpoint: row compare"),),
     "a stale launch that gives back changes nothing": (("unreserve: fence compare", "unreserve: fence of the row"),),
-    "an id enqueued again is handed out once": (
-        ("enqueue: id in the store", "reserve: an id that stands twice in a page"),
-        ("enqueue: id in the store", "reserve_unusual: id popped twice"),
-    ),
-    "an id twice in a call is handed out once": (
-        ("enqueue: id in the page", "reserve: an id that stands twice in a page"),
-        ("enqueue: id in the page", "reserve_unusual: id popped twice"),
-    ),
+    "an id enqueued again is handed out once": (("enqueue: id in the store", "reserve: id popped twice"),),
+    "an id twice in a call is handed out once": (("enqueue: id in the page", "reserve: id popped twice"),),
     "an id enqueued again after its end is not handed out again": (
-        ("enqueue: id in the store", "reserve_unusual: state of what is popped"),
-        ("recover: orphans alone", "settle: completed leaves flight", "reserve_unusual: state of what is popped"),
+        ("enqueue: id in the store", "reserve: state of what is popped"),
+        ("recover: orphans alone", "settle: completed leaves flight", "reserve: state of what is popped"),
     ),
     "an entry of an outbox sent again is handed out once": (
-        ("enqueue: id in the store", "enqueue: received before", "reserve: an id that stands twice in a page"),
-        ("enqueue: id in the store", "enqueue: received before", "reserve_unusual: id popped twice"),
+        ("enqueue: id in the store", "enqueue: received before", "reserve: id popped twice"),
     ),
     "an entry sent again after its end is not handed out again": (
-        ("enqueue: id in the store", "enqueue: received before", "reserve_unusual: state of what is popped"),
-        ("recover: orphans alone", "settle: completed leaves flight", "reserve_unusual: state of what is popped"),
+        ("enqueue: id in the store", "enqueue: received before", "reserve: state of what is popped"),
+        ("recover: orphans alone", "settle: completed leaves flight", "reserve: state of what is popped"),
     ),
-    "what is promoted is handed out once": (
-        ("promote: removed from the schedule", "reserve_unusual: id popped twice"),
-    ),
+    "what is promoted is handed out once": (("promote: removed from the schedule", "reserve: id popped twice"),),
     "what is promoted after its end is not handed out again": (
-        ("promote: state", "reserve_unusual: state of what is popped"),
-        ("recover: orphans alone", "settle: completed leaves flight", "reserve_unusual: state of what is popped"),
+        ("promote: state", "reserve: state of what is popped"),
+        ("recover: orphans alone", "settle: completed leaves flight", "reserve: state of what is popped"),
     ),
-    "what has ended is no orphan": (("settle: completed leaves flight", "reserve_unusual: state of what is popped"),),
+    "what has ended is no orphan": (("settle: completed leaves flight", "reserve: state of what is popped"),),
     "what waits for its next attempt is no orphan": (
-        ("settle_otherwise: settled leaves flight", "reserve_unusual: state of what is popped"),
+        ("settle_otherwise: settled leaves flight", "reserve: state of what is popped"),
     ),
-    "what is recovered twice is handed out once": (
-        ("recover: removed from flight", "reserve_unusual: id popped twice"),
-    ),
-    "what is given back twice is handed out once": (
-        ("reserve_unusual: id popped twice", "unreserve: removed from flight"),
-    ),
+    "what is recovered twice is handed out once": (("recover: removed from flight", "reserve: id popped twice"),),
+    "what is given back twice is handed out once": (("reserve: id popped twice", "unreserve: removed from flight"),),
     "what is redriven twice is handed out once": (
-        ("recover: orphans alone", "reserve_unusual: id popped twice", "settle_otherwise: settled leaves flight"),
-        ("redrive: dead letters alone", "reserve_unusual: id popped twice"),
-        ("redrive: removed from the dead letters", "reserve_unusual: id popped twice"),
+        ("recover: orphans alone", "reserve: id popped twice", "settle_otherwise: settled leaves flight"),
+        ("redrive: dead letters alone", "reserve: id popped twice"),
+        ("redrive: removed from the dead letters", "reserve: id popped twice"),
     ),
     "an instant seen twice is enqueued once": (("occurrences: id of the occurrence", "recur: instant compare"),),
     "an instant that a stale mover has seen too is enqueued once": (

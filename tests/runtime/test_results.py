@@ -11,7 +11,7 @@ from hypothesis import example, given
 
 from pollconsumer.core.news.events import ResultDropped
 from pollconsumer.runtime.session.result_encoder import MAX_RESULT_BYTES
-from pollconsumer.store.records.reservations import KeyedReservation
+from pollconsumer.store.records.reservations import Reservation
 from tests.core.test_message import VALUES
 from tests.runtime.test_exchange import Exchanging
 from tests.store.test_steps import LOTS
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pollconsumer.core.news.events import Event
     from pollconsumer.store.records.steps import Extra
 
-RESERVATION = KeyedReservation.of(LOTS[0], b"a", b"{}")
+RESERVATION = Reservation.of(LOTS[0], b"a", b"{}")
 
 
 class Number(IntEnum):

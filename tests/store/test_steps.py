@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.store.records import rows
-from pollconsumer.store.records.reservations import KeyedReservation, Lot
+from pollconsumer.store.records.reservations import Lot, Reservation
 from pollconsumer.store.records.steps import Done, Extra, Share
 
 IDS = ["a", "Z", "aZ", "a@Z", "daily@2026-01-01T00:00:00Z", "a@b@1999-12-31T23:59:59.500Z", "old@1969-01-01T00:00:00Z"]
@@ -41,7 +41,7 @@ LASTING = st.sampled_from([0.0, 0.0001, 0.001, 0.7])
 def completions(draw: st.DrawFn) -> list[Done]:
     now, done = 100.0, list[Done]()
     for number in range(draw(st.integers(1, 12))):
-        reservation = KeyedReservation.of(draw(st.sampled_from(LOTS)), draw(st.sampled_from(IDS)).encode(), b"{}")
+        reservation = Reservation.of(draw(st.sampled_from(LOTS)), draw(st.sampled_from(IDS)).encode(), b"{}")
         reservation.unique_key, reservation.concurrency_key = b"u%d" % number, b"c%d" % number
         started = now + draw(LASTING)
         now = started + draw(LASTING)
@@ -64,7 +64,7 @@ def test_together_as_alone(parts: list[list[Done]]) -> None:
 
 def test_results_of_messages_in_a_row_are_one_entry() -> None:
     share, results = Share("default"), [b"1", b"2", b"3", b"4"]
-    each = [(KeyedReservation.of(LOTS[0], result, b"{}"), 100.0, 100.0, (1000, result, b"", b"")) for result in results]
+    each = [(Reservation.of(LOTS[0], result, b"{}"), 100.0, 100.0, (1000, result, b"", b"")) for result in results]
     share.complete(each[:3])
     share.complete(each[3:])
     assert share.left == [(1, 1000, b"", b"", results, 0, b"")]

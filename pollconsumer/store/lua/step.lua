@@ -58,7 +58,7 @@ local more = wanted > 0 and standing > 0 and redis.call('EXISTS', paused) == 0  
 if more then
 -- PART reserve
 end
-if #counted > 0 then
+if #counted + #given_up > 0 then
 -- PART write_places
 end
 if claim > 0 then

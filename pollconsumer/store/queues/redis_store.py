@@ -23,7 +23,6 @@ from pollconsumer.store.records.reservations import (
     DeadLetter,
     Reservation,
     dead_letters_of,
-    reservation_of,
     reservations_of,
 )
 from pollconsumer.store.records.steps import Promoted, Share, Stepped
@@ -124,9 +123,10 @@ class RedisStore:
         if answer == 0:
             stepped.unusual.append(queue)
         elif answer:
-            at = rows.reserved_at(answer[2])
+            message_id, record, row = answer
+            at = rows.reserved_at(row)
             shown_at = self._server_clock.shown_at(queue, at, sent, read)
-            stepped.reserved.append(reservation_of(queue, answer, at, shown_at))
+            stepped.reserved += reservations_of(queue, [message_id], [record], [1, row], at, shown_at)
 
     def _add_step(self, stepped: Stepped, share: Share, answer: Sequence[Any], sent: float, read: float) -> None:
         """Add the answer of `step.lua` for ``share``, which was ``sent`` and ``read`` then."""

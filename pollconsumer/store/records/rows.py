@@ -129,6 +129,15 @@ def content(record: bytes) -> tuple[str, bytes, bytes, int, bytes]:
     return handler.decode("utf-8", "replace"), payload, options, expires, sequel
 
 
+def keys(record: bytes) -> tuple[bytes, bytes]:
+    """The unique key and the concurrency key of a record; empty for none."""
+    if not record[1] & KEYED:
+        return b"", b""
+    end = RECORD_KEYS + record[10]
+    key = record[end + 2 : end + 2 + record[end + 1]] if record[1] & CONCURRENCY_KEY else b""
+    return record[RECORD_KEYS:end], key
+
+
 def _sized(record: bytes, at: int, size: int) -> tuple[bytes, int]:
     """What follows its own length in ``size`` bytes, and where it ends."""
     begin, end = at + size, at + size + int.from_bytes(record[at : at + size], "big")
