@@ -13,11 +13,10 @@ from unittest import mock
 from pollconsumer.interface.assembly import launch_roles, mover_launch
 from pollconsumer.interface.cli import launch_command
 from pollconsumer.runtime.handling.waits import serve_here
-from pollconsumer.runtime.launch import launch_run
+from pollconsumer.runtime.launch import launch
 from pollconsumer.runtime.launch.host import ThisProcess
 from pollconsumer.runtime.mover import Mover
 from pollconsumer.runtime.system.signals import StopRequest
-from pollconsumer.store.leases import TRUSTED_FOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,18 +26,17 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.launch.launch_end import LaunchEnd
     from pollconsumer.runtime.launch.pings import Pinger
     from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
-    from pollconsumer.runtime.launch.tenure import Tenure
     from pollconsumer.runtime.system.process_exit import LateAct
+    from pollconsumer.store.records.reservations import Claim
 
 
 class NoHeartbeat:
     """The lease of a launch that is shorter than it."""
 
-    def __init__(self, progress: LaunchProgress) -> None:
-        self._progress, self.pid = progress, os.getpid()
+    def __init__(self) -> None:
+        self.pid = os.getpid()
 
-    def hold(self, tenure: Tenure) -> None:
-        self._progress.trust_until(tenure.asked + TRUSTED_FOR)
+    def hold(self, claim: Claim, end: LaunchEnd) -> None: ...
 
     def is_alive(self) -> bool:
         return True
@@ -69,11 +67,11 @@ class TestsProcess(ThisProcess):
 
     def start_heartbeat(
         self,
-        progress: LaunchProgress,
+        progress: LaunchProgress,  # noqa: ARG002  of the protocol
         open_store: OpenStore,  # noqa: ARG002  of the protocol
         on_launch_death: Callable[[int], None] | None,  # noqa: ARG002
     ) -> NoHeartbeat:
-        return NoHeartbeat(progress)
+        return NoHeartbeat()
 
     def watch(self, end: LaunchEnd, last_act: Callable[[], str]) -> Unwatched:  # noqa: ARG002  of the protocol
         return Unwatched()
@@ -97,7 +95,7 @@ def run_launch(
 
     try:
         with mock.patch.object(Mover, "idle", stop):  # a mover ends only with its window
-            launch_run.run_launch(plan, opener, emit, prepare, on_death, host, pinger)
+            launch.run_launch(plan, opener, emit, prepare, on_death, host, pinger)
     finally:
         for act in host.at_ends:
             act()

@@ -17,7 +17,7 @@ from pollconsumer.core.queue_order import Turns
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.handling.executors.executor import Executor
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.session.attempt_opener import AttemptOpener
 from pollconsumer.runtime.session.call_starter import CallStarter
 from pollconsumer.runtime.session.collector import Collector

@@ -12,7 +12,7 @@ from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.consumer import Consumer
 from pollconsumer.runtime.handling.executors.executor import Executor
 from pollconsumer.runtime.handling.handler import Handler, aliases_among
-from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.launch_upkeep import announce, end_expired
 from pollconsumer.runtime.session.consumer_options import ConsumerOptions
 from pollconsumer.runtime.session.settlements import death_of

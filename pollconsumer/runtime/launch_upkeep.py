@@ -15,7 +15,7 @@ from pollconsumer.core.news.events import (
     OrphansRecovered,
     OutboxEntryRefused,
 )
-from pollconsumer.runtime.launch.held import Launch, LaunchPlan
+from pollconsumer.runtime.launch.launch import Launch, LaunchPlan
 from pollconsumer.store.leases import set_back_by
 from pollconsumer.store.records.reservations import DeadLetter
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pollconsumer.runtime.launch.held import Attendance
+from pollconsumer.runtime.launch.launch import Attendance
 
 MINUTE, HOUR = 60_000, 3_600_000
 BEGAN = 1_000 * HOUR

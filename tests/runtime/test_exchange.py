@@ -19,7 +19,7 @@ from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.interface.testing.sandbox_launch import SandboxLaunch
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.hooks import Hooks
-from pollconsumer.runtime.launch.held import LaunchPlan
+from pollconsumer.runtime.launch.launch import LaunchPlan
 from pollconsumer.runtime.launch_upkeep import EVERY
 from pollconsumer.runtime.session import progress_reporter
 from pollconsumer.runtime.session.contexts import Deliveries

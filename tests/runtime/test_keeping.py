@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import WentBack
-from pollconsumer.runtime.launch.shared_memory.launch_progress import ROLLED_BACK, Identity, LaunchProgress
-from pollconsumer.runtime.launch.tenure import Tenure, keep
+from pollconsumer.runtime.launch.heartbeat import keep
+from pollconsumer.runtime.launch.launch_end import LaunchEnd
+from pollconsumer.runtime.launch.shared_memory.launch_progress import ROLLED_BACK, LaunchProgress
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS, SystemClocks
@@ -59,11 +60,10 @@ def beat(wire: Wire, *, refuse: bool) -> tuple[LaunchProgress, list[str]]:
     leases, progress, said = Leases(wire, NAMESPACE, refuse_rollback=refuse), LaunchProgress(), list[str]()
     acquired = leases.acquire(Group("mover", (), 1), "one", "{}", "{}")
     assert isinstance(acquired, Claim)
-    identity = Identity("one", "mover", (), "host", 1, "", {})
-    now = SYSTEM_CLOCKS.boot_time()
-    tenure = Tenure(identity, acquired, 0.0, now, now, SYSTEM_CLOCKS.monotonic() + 50.0, 10.0)
+    progress.facts = {"queues": ()}
+    end = LaunchEnd(progress.flight, SYSTEM_CLOCKS.monotonic() + 50.0, 10.0)
     launch = Restoring(wire)
-    keep(launch, progress, leases, tenure, launch, said.append)
+    keep(launch, progress, leases, acquired, end, launch, said.append)
     return progress, said
 
 

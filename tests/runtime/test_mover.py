@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pollconsumer.core.news.events import Event
-    from pollconsumer.runtime.launch.held import Launch
+    from pollconsumer.runtime.launch.launch import Launch
     from pollconsumer.runtime.session.wake import Wake
     from pollconsumer.store.queues.redis_store import RedisStore
 

@@ -20,7 +20,7 @@ from pollconsumer.interface.testing.sandbox_launch import SandboxLaunch
 from pollconsumer.runtime.consumer_role import consume
 from pollconsumer.runtime.handling.executors.inline import InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.launch.held import LaunchPlan
+from pollconsumer.runtime.launch.launch import LaunchPlan
 from pollconsumer.runtime.launch_upkeep import repair
 from pollconsumer.runtime.session import exchange
 from pollconsumer.runtime.session.consumer_options import ConsumerOptions
@@ -66,7 +66,7 @@ class Alone:
         group, plan = Group("consumer", (QUEUE,), 1), LaunchPlan(timeout, 10.0)
         launch = SandboxLaunch(self.opener, group, plan, self.clock, self.events.append)
         chosen = OPTIONS._replace(longest_wait=0.8, **options)
-        return launch.work(
+        return launch.run(
             lambda launch: consume(launch, chosen, self.handlers(), recurrences, InlineExecutor(self.clock))
         )
 

@@ -13,7 +13,7 @@ from pollconsumer.core.window import Window
 from pollconsumer.runtime import consumer_role, launch_upkeep
 from pollconsumer.runtime.consumer_role import report_unknown, report_unserved
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.launch.held import LaunchPlan
+from pollconsumer.runtime.launch.launch import LaunchPlan
 from pollconsumer.runtime.launch_upkeep import end_expired, served_for
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.records.reservations import Claim

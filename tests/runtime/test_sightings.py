@@ -8,9 +8,10 @@ import pytest
 
 from pollconsumer.core.launcher.work_beyond import WorkBeyond
 from pollconsumer.core.window import StopReason
-from pollconsumer.runtime.launch.shared_memory.launch_progress import Identity, LaunchProgress
+from pollconsumer.runtime.launch.heartbeat import keep
+from pollconsumer.runtime.launch.launch_end import LaunchEnd
+from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
 from pollconsumer.runtime.launch.sightings import LOOK_EVERY, Sightings
-from pollconsumer.runtime.launch.tenure import Tenure, keep
 from pollconsumer.store.client.patience import SystemClocks
 from pollconsumer.store.leases import RENEW_EVERY, TTL, Group, Leases
 from pollconsumer.store.reading.inspector import Inspector
@@ -60,6 +61,9 @@ def test_a_message_is_told_of_once_more_when_the_window_is_over_and_none_where_n
     assert [idle.look(now, now) for now in (1.6, 2.4)] == [False, False]
 
 
+FACTS = {"launch_id": "one", "role": "consumer", "queues": (QUEUE,), "host": "host", "pid": 1}
+
+
 class Watched(SystemClocks):
     """A launch whose heartbeat's clocks go on as it waits, and that ends after some seconds."""
 
@@ -89,13 +93,12 @@ def test_a_message_that_takes_long_is_listed_as_started_within_a_second_and_one_
     leases, progress, launch = Leases(store.wire, NAMESPACE), LaunchProgress(), Watched(1.0)
     acquired = leases.acquire(Group("consumer", (QUEUE,), 1), "one", "{}", "{}")
     assert isinstance(acquired, Claim)
-    identity = Identity("one", "consumer", (QUEUE,), "host", 1)
-    store.wire.command("HSET", f"{{{NAMESPACE}}}:lease:consumer:{QUEUE}:0", "holder", identity.description())
+    progress.facts = FACTS
+    store.wire.command("HSET", f"{{{NAMESPACE}}}:lease:consumer:{QUEUE}:0", "holder", progress.description())
     store.enqueue([message("slow"), message("ahead")])
     first, _ = Launch(store, int(acquired.fence)).reserve(2)
     begin(progress, first)
-    tenure = Tenure(identity, acquired, 0.0, 0.0, 0.0, 50.0, 10.0)
-    keep(launch, progress, leases, tenure, launch, print)
+    keep(launch, progress, leases, acquired, LaunchEnd(progress.flight, 50.0, 10.0), launch, print)
     found = {
         each.id: each.row.timestamps.started_at for each in Inspector(store.wire, NAMESPACE).messages(None, QUEUE, 9)
     }
@@ -105,36 +108,34 @@ def test_a_message_that_takes_long_is_listed_as_started_within_a_second_and_one_
 
 def test_a_launch_beyond_its_window_says_what_it_works_on_and_until_when_at_most(store: RedisStore) -> None:
     leases, progress, launch = Leases(store.wire, NAMESPACE), LaunchProgress(), Watched(3.0)
-    identity = Identity("one", "consumer", (QUEUE,), "host", 1)
-    acquired = leases.acquire(
-        Group("consumer", (QUEUE,), 1), "one", identity.description(), identity.entry(None, 0.0, 0.0, progress)
-    )
+    progress.facts = FACTS
+    acquired = leases.acquire(Group("consumer", (QUEUE,), 1), "one", progress.description(), progress.entry(None, 0.0))
     assert isinstance(acquired, Claim)
     begin(progress, reservation("slow"))
     inspector, found = Inspector(store.wire, NAMESPACE), []
     for stop_before in (50.0, 2.0):  # within the window; beyond it
         launch.passed = 0.0
-        keep(launch, progress, leases, Tenure(identity, acquired, 0.0, 0.0, 0.0, stop_before, 10.0), launch, print)
+        keep(launch, progress, leases, acquired, LaunchEnd(progress.flight, stop_before, 10.0), launch, print)
         ((lease,), (entry,)) = inspector.leases(), inspector.launches(9)
         assert lease["working_on"] == entry["working_on"]
         found.append(entry["working_on"])
     assert found == [[], [WorkBeyond("handler", QUEUE, "slow", acquired.at, acquired.at + 61_000)]]
     progress.end(StopReason.DIED, -1)
-    leases.release(acquired, identity.entry(acquired, 0.0, 3.0, progress))
+    leases.release(acquired, progress.entry(acquired, 3.0))
     assert [each["working_on"] for each in inspector.launches(9)] == [[]]
 
 
 def test_of_the_reserved_those_are_counted_as_started_that_a_launch_named_and_still_has(store: RedisStore) -> None:
     leases, progress = Leases(store.wire, NAMESPACE), LaunchProgress()
-    identity = Identity("one", "consumer", (QUEUE,), "host", 1)
-    acquired = leases.acquire(Group("consumer", (QUEUE,), 1), "one", identity.description(), "{}")
+    progress.facts = FACTS
+    acquired = leases.acquire(Group("consumer", (QUEUE,), 1), "one", progress.description(), "{}")
     assert isinstance(acquired, Claim)
     launch = Launch(store, int(acquired.fence))
     store.enqueue([message(name) for name in ("a", "b", "released", "ahead", "c")])
     a, b, released, _ = launch.reserve(4)
-    named = [("handler", QUEUE, each.id.decode(), acquired.at, 0) for each in (a, b, released)]
-    named += [("handler", "other", "c", 1, 0), ("handler", QUEUE, "?", 1, 0)]
-    entry = identity.entry(acquired, 0.0, 0.0, progress, in_hand=named)
+    named = [("handler", QUEUE, each.id.decode(), 0.0, 0.0) for each in (a, b, released)]
+    named += [("handler", "other", "c", 0.0, 0.0), ("handler", QUEUE, "?", 0.0, 0.0)]
+    entry = progress.entry(acquired, 0.0, in_hand=named)
     assert leases.renew(acquired, entry)
     launch.complete(a)
     launch.settle(release(released))
@@ -154,8 +155,8 @@ def test_beyond_its_window_a_launch_on_demand_stays_there_for_producers_as_its_l
     key = store.keys.queue(QUEUE, "presence")
     if is_there:
         store.wire.command("SET", key, 1, "PX", 900)
-    tenure = Tenure(Identity("one", "consumer", (QUEUE,), "host", 1), acquired, 0.0, 0.0, 0.0, stop_before, 10.0)
-    keep(launch, progress, leases, tenure, launch, print)
+    progress.facts = FACTS
+    keep(launch, progress, leases, acquired, LaunchEnd(progress.flight, stop_before, 10.0), launch, print)
     left = store.wire.command("PTTL", key)
     if is_there:
         assert 900 < left <= TTL * 1000 if prolonged else left <= 900

@@ -23,7 +23,7 @@ from pollconsumer.runtime.consumer import Consumer
 from pollconsumer.runtime.handling.executors.executor import Attempt, Handled
 from pollconsumer.runtime.handling.executors.inline import InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.launch.held import LaunchPlan
+from pollconsumer.runtime.launch.launch import LaunchPlan
 from pollconsumer.runtime.launch.launch_end import LaunchEnd
 from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
 from pollconsumer.runtime.session import collector, pace
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from pollconsumer.core.news.events import Event
     from pollconsumer.runtime.handling.executors.executor import Executor
-    from pollconsumer.runtime.launch.held import Launch
+    from pollconsumer.runtime.launch.launch import Launch
     from pollconsumer.store.records.reports import Reports
 
 TICK = 2.0**-10

@@ -16,8 +16,7 @@ from pollconsumer.runtime.consumer_role import consume
 from pollconsumer.runtime.handling.executors.executor import Handled
 from pollconsumer.runtime.handling.handler import Handler, with_hooks
 from pollconsumer.runtime.handling.hooks import Hooks
-from pollconsumer.runtime.launch.held import LaunchPlan
-from pollconsumer.runtime.launch.launch_run import run_launch
+from pollconsumer.runtime.launch.launch import LaunchPlan, run_launch
 from pollconsumer.runtime.mover import MoverOptions, move
 from pollconsumer.runtime.session.consumer_options import ConsumerOptions
 from pollconsumer.store.client.patience import Budget
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
     from pollconsumer.core.window import StopReason
     from pollconsumer.runtime.handling.context import Context, LaunchContext
     from pollconsumer.runtime.handling.executors.executor import Attempt
-    from pollconsumer.runtime.launch.held import Launch
+    from pollconsumer.runtime.launch.launch import Launch
     from pollconsumer.runtime.launch.shared_memory.flight import Flight
     from pollconsumer.store.client.patience import Patience
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pollconsumer.core.window import StopReason
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.handler import Handler
-    from pollconsumer.runtime.launch.held import Launch
+    from pollconsumer.runtime.launch.launch import Launch
     from pollconsumer.store.records.reservations import Reservation
 
 WINDOW, GRACE = RULES.timeout, RULES.grace

@@ -10,7 +10,7 @@ from typing import Any
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.queues.redis_store import RedisStore
 from tests.forecast.consumer_rules import Rules

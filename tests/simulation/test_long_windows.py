@@ -26,7 +26,7 @@ from tests.simulation.platforms import PLATFORMS
 if TYPE_CHECKING:
     from pollconsumer.core.window import StopReason
     from pollconsumer.runtime.handling.context import Context
-    from pollconsumer.runtime.launch.held import Launch
+    from pollconsumer.runtime.launch.launch import Launch
 
 SECONDS, TIMEOUT = 1_900.0, 840.0
 EVERY = 30.0

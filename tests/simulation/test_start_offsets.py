@@ -10,7 +10,7 @@ import pytest
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.launcher.detection import Found
 from pollconsumer.core.window import StopReason
-from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.launch.launch import Launch
 from tests.forecast.launchers import Decision, LaunchedProcess, Launcher, Platform, alive
 from tests.simulation.hosts.process import Process
 from tests.simulation.installation import Installation

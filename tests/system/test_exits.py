@@ -100,7 +100,7 @@ def test_a_second_signal_is_130_or_143(site: Site, number: signal.Signals, code:
 
 BUG = """
 import threading
-from pollconsumer.runtime.launch import launch_run as launch
+from pollconsumer.runtime.launch import launch
 def run_launch(*args, **keywords):
     threading.Thread(target=threading.Event().wait).start()
     raise RuntimeError("ours")

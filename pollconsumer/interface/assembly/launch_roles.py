@@ -27,8 +27,7 @@ from pollconsumer.interface.settings.names import OUTCOME_VARIABLE
 from pollconsumer.interface.settings.owners import warn_of_another_store
 from pollconsumer.interface.settings.values import parse_keep
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.launch.held import Launch, LaunchPlan
-from pollconsumer.runtime.launch.launch_run import Work, run_launch
+from pollconsumer.runtime.launch.launch import Launch, LaunchPlan, Work, run_launch
 from pollconsumer.runtime.system.process import ancestors
 from pollconsumer.runtime.system.process_exit import before_exit
 from pollconsumer.runtime.system.signals import CALL, SIGNALS

@@ -8,8 +8,7 @@ from pollconsumer.interface.configured_store import opener_of
 from pollconsumer.interface.logs.event_log import listener
 from pollconsumer.interface.logs.log_records import identify
 from pollconsumer.interface.settings.model import Settings
-from pollconsumer.runtime.launch.held import Launch
-from pollconsumer.runtime.launch.launch_run import run_launch
+from pollconsumer.runtime.launch.launch import Launch, run_launch
 from pollconsumer.runtime.mover import MoverOptions, move
 from pollconsumer.store.leases import Group
 

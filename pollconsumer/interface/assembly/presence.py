@@ -9,7 +9,7 @@ from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.window import StopReason, tick_from
 from pollconsumer.interface.on_demand import start_launch
 from pollconsumer.interface.settings.model import Settings
-from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.system.process_exit import before_exit
 from pollconsumer.store.leases import TTL
 from pollconsumer.store.queues.demand import ONE_WITHIN_MS, Presence

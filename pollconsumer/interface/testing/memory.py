@@ -32,6 +32,9 @@ class MemoryOpener:
         self._wires.append(wire)
         return wire
 
+    def bare_wire(self, _: Callable[[], Patience]) -> Wire:
+        return self.wire()
+
     def store(self) -> RedisStore:
         return RedisStore(self.wire(), self.namespace)
 

@@ -39,7 +39,7 @@ from pollconsumer.runtime.consumer_role import consume, define
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.hooks import hook_timeout
 from pollconsumer.runtime.handling.launch_hooks import begin_launch
-from pollconsumer.runtime.launch.held import LaunchPlan
+from pollconsumer.runtime.launch.launch import LaunchPlan
 from pollconsumer.runtime.new_messages import due_ms
 from pollconsumer.runtime.programs.notes import Programs
 from pollconsumer.store.leases import Group
@@ -252,13 +252,13 @@ class Sandbox:
                     return min(until, end)  # held back by a limit, or a bulk call waits for more, until then
                 if due is not None and due <= min(opens + lasts, end):
                     return max(until, min(due, opens + lasts // 2))  # one wait while nothing can happen
-            launch.stopped = True
+            launch.stop()
             return None
 
         self._launching, self._clock.patience = True, None if end is None else patience
         end_hooks = begin_launch([app.hooks for app in registry.apps])
         try:
-            reason = launch.work(lambda launch: consume(launch, options, handlers, recurrences, executor))
+            reason = launch.run(lambda launch: consume(launch, options, handlers, recurrences, executor))
         finally:
             self._launching, self._clock.patience = False, None
             end_hooks(hook_timeout)

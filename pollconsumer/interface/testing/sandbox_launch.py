@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Callable, Sequence
+from math import inf
 from mmap import mmap
+from signal import SIGTERM
+from typing import Any, cast
 
-from pollconsumer.core.news.events import Event, LaunchEnded
+from pollconsumer.core.news.events import Event
 from pollconsumer.core.retry import Asleep, Fatal, RetryIn, Yield, is_fatal
-from pollconsumer.core.window import StopReason, Window
+from pollconsumer.core.window import StopReason
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.runtime.handling.executors.executor import Handled
@@ -17,11 +19,11 @@ from pollconsumer.runtime.handling.executors.inline import InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.runtime.handling.validation.argument_errors import BadArguments
-from pollconsumer.runtime.launch.held import Attendance, LaunchPlan
-from pollconsumer.runtime.launch.launch_end import LaunchEnd
-from pollconsumer.runtime.launch.launch_run import Work
-from pollconsumer.runtime.launch.shared_memory.launch_progress import Identity, LaunchProgress
+from pollconsumer.runtime.launch.host import ThisProcess
+from pollconsumer.runtime.launch.launch import Attendance, Launch, LaunchPlan, Work
 from pollconsumer.runtime.launch.shared_memory.stops import Stops
+from pollconsumer.runtime.store_opener import StoreOpener
+from pollconsumer.runtime.system.signals import StopRequest
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.reservations import Claim, Reservation
@@ -31,54 +33,57 @@ ENDS_A_HANDLER = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError, 
 """Other exceptions of a handler (Ctrl-C, pytest's outcomes) are raised in the test."""
 
 
-class SandboxLaunch:
-    """A launch that begins now, in virtual time, and is interrupted when ``stopped`` is set."""
+class SandboxHost(ThisProcess):
+    """The test's process: its clocks are virtual, and it goes on after its launches."""
 
-    def __init__(
-        self, opener: MemoryOpener, group: Group, plan: LaunchPlan, clock: VirtualClock, emit: Callable[[Event], None]
-    ) -> None:
-        self.plan, self.clock, self.emit, self.bare_wire = plan, clock, emit, opener.wire
-        self.window = Window(clock(), clock() + plan.timeout)
-        self.min_margin, self.waited = 0.0, False
-        self.progress = LaunchProgress()
-        self.end = LaunchEnd(self.progress.flight, self.window.stop_before, plan.grace, plan.handler_limit)
-        self.store = opener.store()
-        self.progress.stops = SandboxStops(self.store)
-        self.leases = Leases(self.store.wire, opener.namespace)
-        self.stopped = False
-        self._identity = Identity(secrets.token_hex(8), group.role, group.queues, "testing", 0)
-        self.id = self._identity.launch
-        acquired = self.leases.acquire(group, self._identity.launch, self._identity.description(), self._entry())
-        assert isinstance(acquired, Claim), "one launch at a time"
-        self.holder, self.attendance = acquired, Attendance(acquired.at, clock())
+    def __init__(self, clock: VirtualClock) -> None:
+        self.stop, self._clock = StopRequest(), clock
+
+    def monotonic(self) -> float:
+        return self._clock()
+
+    started_at = boot_time = monotonic
 
     def chance(self) -> float:
         return 0.0
 
-    def interrupted(self) -> bool:
-        return self.stopped
+    def catch_signals(self) -> StopRequest:
+        return self.stop
 
-    def check_lease(self) -> bool:
-        """Return that the launch did not wait for the lease, which cannot be lost."""
-        return False
+    def place(self, _: int) -> dict[str, Any]:
+        return {"host": "testing", "pid": 0}
 
-    def lease_is_trusted(self) -> bool:
-        return True
 
-    def work(self, work: Work) -> StopReason:
+class SandboxLaunch(Launch):
+    """A launch that begins now, in virtual time."""
+
+    def __init__(
+        self, opener: MemoryOpener, group: Group, plan: LaunchPlan, clock: VirtualClock, emit: Callable[[Event], None]
+    ) -> None:
+        host = SandboxHost(clock)
+        super().__init__(plan._replace(min_margin=0.0), cast("StoreOpener", opener), emit, host)
+        self._stop, self.store = host.stop, opener.store()
+        self.progress.stops = SandboxStops(self.store)
+        self.leases = Leases(self.store.wire, opener.namespace)
+        self.progress.facts = self._facts(group, 0)
+        claim = self.leases.acquire(group, self.id, self.progress.description(), self.progress.entry(None, 0.0))
+        assert isinstance(claim, Claim), "one launch at a time"
+        self.holder, self.attendance = claim, Attendance(claim.at, clock())
+        self.progress.trust_until(inf)
+
+    def stop(self) -> None:
+        self._stop.signal = SIGTERM
+
+    def run(self, work: Work) -> StopReason:
         """Do the work, and finally release the lease."""
         reason = StopReason.DIED
         try:
             reason = work(self)
         finally:
-            self.leases.release(self.holder, self._entry())
-            ran, counts = self.clock() - self.window.start, self.progress.counts().of_messages()
-            self.emit(LaunchEnded(self.holder.role, reason, ran, *counts))
+            self.leases.release(self.holder, self.progress.entry(None, 0.0))
+            self._tell_end(self.holder.role, reason, self.clock() - self.window.start, 0)
             self.store.wire.close()
         return reason
-
-    def _entry(self) -> str:
-        return self._identity.entry(None, 0.0, 0.0, self.progress)
 
 
 class SandboxStops(Stops):
@@ -115,7 +120,7 @@ class WatchedExecutor(InlineExecutor):
             for outcome in _outcomes(handled):
                 if self._is_meant_for_the_test(outcome.error, handled.attempt.handler):
                     self.raised = outcome.error
-                    self._launch.stopped = True
+                    self._launch.stop()
         return finished
 
     def _is_meant_for_the_test(self, error: BaseException | None, handler: Handler) -> bool:

@@ -10,7 +10,7 @@ from pollconsumer.interface.assembly.mover_launch import MOVER
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.interface.testing.sandbox_launch import SandboxLaunch
-from pollconsumer.runtime.launch.held import LaunchPlan
+from pollconsumer.runtime.launch.launch import LaunchPlan
 from pollconsumer.runtime.mover import MoverOptions, mover
 
 FOREVER = 1e12

@@ -12,30 +12,42 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Protocol
 
-from pollconsumer.core.errors import LeaseLost
-from pollconsumer.runtime.launch.shared_memory.launch_progress import EMPTIED, Identity, LaunchProgress
-from pollconsumer.runtime.launch.tenure import RETRY_EVERY, Tenure, give_back, keep
+from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable, shown
+from pollconsumer.core.notation.text import printable
+from pollconsumer.core.window import StopReason
+from pollconsumer.runtime.launch.launch_end import LaunchEnd, while_what
+from pollconsumer.runtime.launch.shared_memory.launch_progress import EMPTIED, LOST, ROLLED_BACK, LaunchProgress
+from pollconsumer.runtime.launch.sightings import LOOK_EVERY, Sightings
 from pollconsumer.runtime.system import standard_error
 from pollconsumer.runtime.system.own_threads import start_thread
 from pollconsumer.runtime.system.process import is_stopped
 from pollconsumer.runtime.system.signals import SIGNALS
 from pollconsumer.store.client.own_descriptors import Opened
-from pollconsumer.store.client.patience import SYSTEM_CLOCKS
+from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Clocks
 from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.leases import TRUSTED_FOR, Leases
+from pollconsumer.store.leases import RENEW_EVERY, TRUSTED_FOR, Leases
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.records.reservations import Claim
+from pollconsumer.store.records.reservations import Claim, DeadLetter
+from pollconsumer.store.safety.rollback import went_back
 
 STILL_RUNNING_EVERY = 60.0
 """Seconds. Azure kills a WebJob that neither prints nor computes for WEBJOBS_IDLE_TIMEOUT, 120 s by default."""
 TELL_WITHIN = 0.2
 """Seconds for which a line, and the renewal after it, waits for a reader."""
+RETRY_EVERY = 1.0
+"""Seconds between retries while the server does not answer."""
+
+WITHOUT_WATCHDOG_AFTER = 1.0
+"""Seconds after its hard end until a launch is ended that did not end itself."""
+RELEASE_BUDGET = 2.0
+"""Seconds for releasing the lease of a launch that died at its hard end."""
 GONE = "the heartbeat process is gone; the next launch goes on"
 
+Tell = Callable[[str], None]
 OpenStore = Callable[[], "tuple[Leases, RedisStore, Wire]"]
 """Opens the store in the heartbeat's process. The last connection is for commands that block."""
 
@@ -46,7 +58,7 @@ class Heartbeat(Protocol):
     @property
     def pid(self) -> int: ...
 
-    def hold(self, tenure: Tenure) -> None:
+    def hold(self, claim: Claim, end: LaunchEnd) -> None:
         """Have the heartbeat renew the lease. LeaseLost if it is dead: it may be killed while the user's modules are
         imported."""
 
@@ -78,9 +90,9 @@ class ForkedHeartbeat:
         self._progress = progress
         self._stopped = False
 
-    def hold(self, tenure: Tenure) -> None:
-        self._progress.trust_until(tenure.asked + TRUSTED_FOR)
-        order = json.dumps(tenure)
+    def hold(self, claim: Claim, end: LaunchEnd) -> None:
+        progress = self._progress
+        order = json.dumps([claim, progress.facts, progress.waited, progress.since, end.stop_before, end.grace])
         try:
             if not self._inlet.is_open():  # a module closed it; the heartbeat has it open, too
                 self._inlet = Opened.now(os.open(f"/proc/{self.pid}/fd/{self._outlet}", os.O_WRONLY))
@@ -103,6 +115,131 @@ class ForkedHeartbeat:
             self._inlet.close()
             with suppress(OSError):  # a handler may have reaped it
                 os.waitpid(self.pid, 0)
+
+
+class Watched(Protocol):
+    """A launch, as its heartbeat sees it."""
+
+    def ends_within(self, seconds: float) -> bool:
+        """Wait at most ``seconds`` for its end. Returns whether it has ended."""
+
+    def is_suspended(self) -> bool: ...
+
+    def call(self) -> None:
+        """Have the launch interrupt a handler whose limit has passed."""
+
+    def kill(self) -> None:
+        """End the launch, whose watchdog could not: a handler holds the GIL."""
+
+
+def keep(
+    launch: Watched,
+    progress: LaunchProgress,
+    leases: Leases,
+    claim: Claim,
+    end: LaunchEnd,
+    clocks: Clocks,
+    tell: Tell,
+) -> None:
+    """Renew until the launch has ended, which may be a while after it has lost its lease."""
+    queues, pause, lost = progress.facts["queues"], 0.0, False
+    sightings = Sightings(progress.flight, end.stop_before)
+    while not _ends_within(launch, pause, sightings, end, clocks):
+        asked, pause = clocks.boot_time(), RETRY_EVERY
+        # A suspended launch must lose its lease as a frozen machine would. A process that exists beyond the hard end is
+        # another program, by which a handler has replaced the launch (exec).
+        if lost or launch.is_suspended() or clocks.monotonic() > end.hard_end() + RELEASE_BUDGET:
+            continue
+        entry = progress.entry(claim, asked, in_hand=sightings.standing, beyond=sightings.beyond)
+        with suppress(PollConsumerError):
+            held = leases.renew(claim, entry)
+            if leases.rollback is not None and held is not None:
+                tell(f"warning: {went_back(*leases.rollback)}")
+                lost = leases.refuse_rollback
+            if lost:
+                progress.trust_until(ROLLED_BACK)
+            elif held:
+                progress.trust_until(asked + TRUSTED_FOR)
+                pause = RENEW_EVERY
+                if queues and clocks.monotonic() >= end.stop_before:
+                    leases.prolong_presence(queues)
+            else:
+                progress.trust_until(EMPTIED if held is None else LOST)
+                lost = True
+
+
+def _ends_within(launch: Watched, seconds: float, sightings: Sightings, end: LaunchEnd, clocks: Clocks) -> bool:
+    """Wait as `Watched.ends_within` does; return early, too, once a message has been in hand for a while: the store is
+    to be told. Meanwhile see to it that limits are kept: the launch may hold the GIL."""
+    until = clocks.monotonic() + seconds
+    while True:
+        if launch.ends_within(max(0.0, min(until - clocks.monotonic(), LOOK_EVERY))):
+            return True
+        if sightings.any_overdue(clocks.monotonic()):
+            launch.call()
+        if clocks.monotonic() > end.hard_end() + WITHOUT_WATCHDOG_AFTER and not launch.is_suspended():
+            launch.kill()
+        if sightings.look(clocks.boot_time(), clocks.monotonic()) or clocks.monotonic() >= until:
+            return False
+
+
+def give_back(
+    progress: LaunchProgress,
+    leases: Leases,
+    store: RedisStore,
+    claim: Claim,
+    end: LaunchEnd,
+    clocks: Clocks,
+    tell: Tell,
+    leave_output: Callable[[], None] = lambda: None,
+) -> None:
+    """The launch died. Release its reservations and its lease, and close its ledger entry, even if it has lost the
+    lease. ``leave_output`` is called before a wait for the store: whoever reads the output must not wait as well."""
+    ended = clocks.boot_time()
+    if progress.ended()[0] is None:
+        struck = clocks.monotonic() >= end.hard_end()
+        died = f"launch died: {while_what(progress.flight.left_behind())}"
+        tell(f"error: {end.what_resisted(clocks.monotonic()) if struck else died}; the next launch goes on")
+        # The C watchdog cannot record that it struck; the time shows it.
+        progress.end(*((StopReason.WATCHDOG, 1) if struck else (StopReason.DIED, -1)))
+    resisted = end.resisted(clocks.monotonic()) if progress.ended()[0] is StopReason.WATCHDOG else {}
+    entry = progress.entry(claim, ended)
+    until = max(end.hard_end(), clocks.monotonic() + RELEASE_BUDGET)
+    while clocks.monotonic() < until:
+        try:
+            _give_up(progress, store, claim, tell, resisted)
+            leases.release(claim, entry)
+            return
+        except StoreUnreachable:
+            leave_output()
+            clocks.sleep(RETRY_EVERY)
+        except PollConsumerError:  # no retry can help: the lease lapses by itself
+            return
+
+
+def _give_up(
+    progress: LaunchProgress, store: RedisStore, claim: Claim, tell: Tell, resisted: Mapping[tuple[str, bytes], str]
+) -> None:
+    """Release what a dead launch had reserved. Messages in hand are charged an attempt and a death; those that had
+    ended but were not settled, an attempt; those that were merely reserved, neither. ``resisted``: what is said of
+    messages for which the launch was ended."""
+
+    def print_death(dead_letter: DeadLetter) -> None:
+        message, problem = dead_letter
+        what = f"{shown(message.name)} ({message.handler}), attempt {message.attempt}: {problem}"
+        tell(f"warning: dead letter: {printable(what)}")
+
+    queues, left_behind = progress.facts["queues"], progress.flight.left_behind()
+    lost = store.lost(queues)  # the next launch recovers these
+    for queue in [each for each in queues if each not in lost]:
+        here = [message for message in left_behind if message.queue == queue]
+        in_hand = [message.id for message in here if not message.ended and not message.last]
+        ended = [message.id for message in here if message.ended and not message.last]
+        spent = [message.id for message in here if message.last]
+        # Another launch recovers the queue, or this one had skipped it or not announced itself there yet.
+        with suppress(LeaseLost, StoreRefused):
+            known = {name: why for (of, name), why in resisted.items() if of == queue}
+            store.give_up(claim, queue, in_hand, ended, spent, on_dead_letter=print_death, known=known)
 
 
 def _beat(
@@ -135,19 +272,19 @@ def _beat(
     if order:
         from pollconsumer.runtime.launch.stop_listener import Parent, StopListener  # the launch does not wait for it
 
-        identity, held, *times = json.loads(order)
-        tenure = Tenure(Identity(*identity), Claim(*held), *times)
+        held, progress.facts, waited, since, *of_end = json.loads(order)
+        claim, end = Claim(*held), LaunchEnd(progress.flight, *of_end)
+        progress.hold(waited, since)
         leases, store, wire = open_store()
-        fence, queues = tenure.held.fence, tenure.identity.queues
-        listening = StopListener(parent, progress, wire, store.keys, fence, queues, tell)
-        keep(Parent(parent, ends, listening), progress, leases, tenure, SYSTEM_CLOCKS, tell)
+        listening = StopListener(parent, progress, wire, store.keys, claim.fence, progress.facts["queues"], tell)
+        keep(Parent(parent, ends, listening), progress, leases, claim, end, SYSTEM_CLOCKS, tell)
         _pass_on()
         try:
             if on_launch_death is not None:
                 on_launch_death(parent)
         finally:
             if progress.trusted_until() != EMPTIED:
-                give_back(progress, leases, store, tenure, SYSTEM_CLOCKS, tell, standard_error.leave)
+                give_back(progress, leases, store, claim, end, SYSTEM_CLOCKS, tell, standard_error.leave)
 
 
 def _await_order(orders: int, ends: list[int]) -> bytes:

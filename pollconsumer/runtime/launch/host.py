@@ -8,11 +8,11 @@ import random
 import signal
 import socket
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from pollconsumer.runtime.launch.heartbeat import ForkedHeartbeat, Heartbeat, OpenStore
 from pollconsumer.runtime.launch.launch_end import LaunchEnd
-from pollconsumer.runtime.launch.shared_memory.launch_progress import Identity, LaunchProgress
+from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
 from pollconsumer.runtime.system.process import all_gone, birth, namespace, started_at
 from pollconsumer.runtime.system.process_exit import LateAct, at_the_end, before_exit, expect_exit, leave_by
 from pollconsumer.runtime.system.signals import CALL, StopRequest
@@ -43,10 +43,11 @@ class Host(Clocks, Protocol):
     def chance(self) -> float:
         """A random number in [0, 1)."""
 
-    def identity(self, launch: str, role: str, queues: tuple[str, ...], heartbeat: Heartbeat) -> Identity: ...
+    def place(self, heartbeat_pid: int) -> dict[str, Any]:
+        """Where the launch and its heartbeat run: host, pid, and the namespace and births of both processes."""
 
     def all_gone(self, namespace: str, births: Mapping[str, str]) -> bool:
-        """Whether the processes of an `Identity` are known to have ended."""
+        """Whether the processes of a `place` are known to have ended."""
 
     def leave_by(self, instant: float) -> None:
         """Have this process exit, once it has nothing more to do, before ``instant`` on the monotonic clock."""
@@ -80,9 +81,9 @@ class ThisProcess(SystemClocks):
     before_exit = staticmethod(before_exit)
     at_exit = staticmethod(at_the_end)
 
-    def identity(self, launch: str, role: str, queues: tuple[str, ...], heartbeat: Heartbeat) -> Identity:
-        births = {str(pid): birth(pid) or "" for pid in (os.getpid(), heartbeat.pid)}
-        return Identity(launch, role, queues, socket.gethostname(), os.getpid(), namespace(), births)
+    def place(self, heartbeat_pid: int) -> dict[str, Any]:
+        births = {str(pid): birth(pid) or "" for pid in (os.getpid(), heartbeat_pid)}
+        return {"host": socket.gethostname(), "pid": os.getpid(), "namespace": namespace(), "births": births}
 
     def catch_signals(self) -> StopRequest:
         interruption = StopRequest(os.environ.get("WEBJOBS_SHUTDOWN_FILE") or None)

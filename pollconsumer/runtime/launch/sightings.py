@@ -7,15 +7,13 @@ than they take.
 from __future__ import annotations
 
 from pollconsumer.runtime.launch.shared_memory.flight import Flight
+from pollconsumer.runtime.launch.shared_memory.launch_progress import Sighting
 from pollconsumer.store.records.id_text import id_text
 
 LOOK_EVERY = 0.4
 """Seconds: a message that is in hand at two looks is told of within a second of its beginning."""
 MOST_TOLD = 256
 """How many messages are told of, at most: as many as a launch may have slots."""
-
-Sighting = tuple[str, str, str, float, float]
-"""Handler, queue, id of a message in hand, when it was first seen, and when it must have ended, on the boot clock."""
 
 
 class Sightings:

@@ -11,7 +11,7 @@ from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.executors.executor import Attempt
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.hooks import Crashed
-from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.session.settlements import Settlements, resisted
 from pollconsumer.store.records.reservations import Reservation
 

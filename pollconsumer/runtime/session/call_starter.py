@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.durations import Durations
 from pollconsumer.runtime.handling.executors.executor import Attempt, Executor
-from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.session.collector import Collector
 from pollconsumer.runtime.session.exchange import Exchange
 from pollconsumer.runtime.session.pace import HORIZON, Pace

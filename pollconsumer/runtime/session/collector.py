@@ -10,7 +10,7 @@ from pollconsumer.core.retry import Asleep, CallDied, NotBegun, Stopped, Yield
 from pollconsumer.core.users_code import TimeIsUp
 from pollconsumer.runtime.handling.executors.executor import Executor, Handled
 from pollconsumer.runtime.handling.outcome import Outcome
-from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.session.consumer_options import LONGEST_WAIT
 from pollconsumer.runtime.session.exchange import Exchange
 from pollconsumer.runtime.session.message_stopper import MessageStopper

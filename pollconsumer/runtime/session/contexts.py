@@ -14,7 +14,7 @@ from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
-from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.runtime.session.predecessors import Predecessors
 from pollconsumer.runtime.session.progress_reporter import ProgressReporter

@@ -14,7 +14,7 @@ from threading import Lock
 from pollconsumer.core.errors import OF_ANY_QUEUE, NodeLost, PollConsumerError, StoreUnreachable
 from pollconsumer.core.news.events import NewerMessagesFound, QueueLeftOut, ReservationsLost
 from pollconsumer.core.queue_order import Turns
-from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.launch.shared_memory.launch_progress import Counts
 from pollconsumer.runtime.launch_upkeep import EVERY, announce, repair, send_on, tick
 from pollconsumer.runtime.session.pace import Pace

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.retry import STOP_GRACE
 from pollconsumer.runtime.handling.executors.executor import Executor
-from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.session.exchange import Exchange
 from pollconsumer.store.records.reservations import Reservation
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pollconsumer.core import durations
 from pollconsumer.core.news.events import WindowTooShort
 from pollconsumer.runtime.handling.executors.executor import Executor
-from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.session.consumer_options import ConsumerOptions
 from pollconsumer.store.records.reservations import Reservation
 

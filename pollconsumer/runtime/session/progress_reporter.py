@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import PollConsumerError, StoreUnreachable
 from pollconsumer.runtime.handling.shield import Shield
-from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.system.own_threads import Started, start_thread
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.queues.redis_store import RedisStore

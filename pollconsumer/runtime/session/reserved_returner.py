@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.session.exchange import Exchange
 from pollconsumer.runtime.system.own_threads import start_thread
 from pollconsumer.store.queues.redis_store import RedisStore

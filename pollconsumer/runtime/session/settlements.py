@@ -26,7 +26,7 @@ from pollconsumer.runtime.handling.executors.executor import Handled
 from pollconsumer.runtime.handling.handler import Handler, aliases_among
 from pollconsumer.runtime.handling.hooks import Crashed, Hooks
 from pollconsumer.runtime.handling.outcome import describe, described_with_place, place, trace
-from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.launch.launch_end import KILLED
 from pollconsumer.runtime.session.result_encoder import ResultEncoder
 from pollconsumer.store.records import rows

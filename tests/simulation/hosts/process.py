@@ -6,21 +6,19 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import LeaseLost, PollConsumerError
-from pollconsumer.runtime.launch.heartbeat import GONE
-from pollconsumer.runtime.launch.shared_memory.launch_progress import EMPTIED, Identity
-from pollconsumer.runtime.launch.tenure import give_back, keep
+from pollconsumer.runtime.launch.heartbeat import GONE, give_back, keep
+from pollconsumer.runtime.launch.launch_end import LaunchEnd
+from pollconsumer.runtime.launch.shared_memory.launch_progress import EMPTIED
 from pollconsumer.runtime.system.signals import StopRequest
 from pollconsumer.runtime.system.start_limit import EXIT_CODE
-from pollconsumer.store.leases import TRUSTED_FOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pollconsumer.runtime.launch.heartbeat import Heartbeat, OpenStore
-    from pollconsumer.runtime.launch.launch_end import LaunchEnd
+    from pollconsumer.runtime.launch.heartbeat import OpenStore
     from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
-    from pollconsumer.runtime.launch.tenure import Tenure
     from pollconsumer.runtime.system.process_exit import LateAct
+    from pollconsumer.store.records.reservations import Claim
     from tests.simulation.hosts.network import Link
     from tests.simulation.hosts.world import Actor, World
 
@@ -138,8 +136,8 @@ class Process:
     def at_exit(self, act: Callable[[], None]) -> None:
         self._last_acts.append(act)
 
-    def identity(self, launch: str, role: str, queues: tuple[str, ...], heartbeat: Heartbeat) -> Identity:  # noqa: ARG002  the protocol has it
-        return Identity(launch, role, queues, self.machine.name, self._number % 30000)
+    def place(self, heartbeat_pid: int) -> dict[str, Any]:  # noqa: ARG002  the protocol has it
+        return {"host": self.machine.name, "pid": self._number % 30000, "namespace": "", "births": {}}
 
     def catch_signals(self) -> StopRequest:
         return self.signals
@@ -252,15 +250,14 @@ class SimulatedHeartbeat:
     ) -> None:
         self.process, self._progress = process, progress
         self._open_store, self._on_launch_death = open_store, on_launch_death
-        self._tenure: Tenure | None = None
+        self._order: tuple[Claim, LaunchEnd] | None = None
         self.name = f"{process.name}'s heartbeat"
         self.actor = process.world.start(self.name, self._live)
 
-    def hold(self, tenure: Tenure) -> None:
-        self._progress.trust_until(tenure.asked + TRUSTED_FOR)
+    def hold(self, claim: Claim, end: LaunchEnd) -> None:
         if not self.actor.alive:
             raise LeaseLost("lease not renewed", None, GONE)
-        self._tenure = tenure
+        self._order = claim, LaunchEnd(self._progress.flight, end.stop_before, end.grace)
         self.actor.wake()
 
     def is_alive(self) -> bool:
@@ -282,15 +279,15 @@ class SimulatedHeartbeat:
         raise AssertionError("nothing holds a GIL here")
 
     def _live(self) -> None:
-        while self._tenure is None:
+        while self._order is None:
             if self.ends_within(1.0):
                 return
         leases, store, _ = self._open_store()
-        keep(self, self._progress, leases, self._tenure, self.process, self._tell)
+        keep(self, self._progress, leases, *self._order, self.process, self._tell)
         if self._on_launch_death is not None:
             self._on_launch_death(0)
         if self._progress.trusted_until() != EMPTIED:
-            give_back(self._progress, leases, store, self._tenure, self.process, self._tell)
+            give_back(self._progress, leases, store, *self._order, self.process, self._tell)
 
     def _tell(self, line: str) -> None:
         self.process.world.tell(f"{self.name}: {line}")

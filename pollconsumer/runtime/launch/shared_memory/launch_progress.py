@@ -1,4 +1,4 @@
-"""A launch's progress, in memory shared with its heartbeat.
+"""A launch's progress, in memory shared with its heartbeat, and what the ledger has of it.
 
 The heartbeat writes until when the lease can be trusted; the launch writes the rest, which the heartbeat copies to the
 ledger with every renewal, and when the launch dies.
@@ -7,11 +7,9 @@ ledger with every renewal, and when the launch dies.
 import json
 import mmap
 import struct
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from pollconsumer.core.launcher.observed import Observed
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.shared_memory.flight import Flight
 from pollconsumer.runtime.launch.shared_memory.stops import Stops
@@ -29,6 +27,12 @@ _REASONS = list(StopReason)
 LOST, EMPTIED, ROLLED_BACK = -1.0, -2.0, -3.0
 """What stands for an instant once the lease is lost: another launch holds it; the store was emptied; the store went
 back, and is refused for that."""
+
+
+_OF_PROCESSES = ("namespace", "births")
+_DESCRIBING = ("role", "queues", "host", "pid", "config", "handlers", *_OF_PROCESSES)
+Sighting = tuple[str, str, str, float, float]
+"""Handler, queue, id of a message in hand, when it was first seen, and when it must have ended, on the boot clock."""
 
 
 class Counts(NamedTuple):
@@ -52,6 +56,19 @@ class LaunchProgress:
         self.flight = Flight(self._memory)
         self.stops = Stops(self._memory, Flight.SIZE)
         self.end(None, 0)
+        self.facts: dict[str, Any] = {}
+        """Fields of the ledger's entry that tell which launch it is, where, and by which launcher; and the namespace
+        and the births of its processes, see `process.all_gone`."""
+        self.waited = self.since = 0.0
+        """Seconds from the launch's start until it held the lease, and when that was, on the boot clock."""
+
+    def hold(self, waited: float, since: float) -> None:
+        """Begin to hold the lease."""
+        self.waited, self.since = waited, since
+
+    def ran(self, now: float) -> float:
+        """Seconds from the launch's start until ``now``, on the boot clock."""
+        return self.waited + now - self.since
 
     def trust_until(self, boot_time: float) -> None:
         self.trusted[0] = boot_time
@@ -75,57 +92,26 @@ class LaunchProgress:
         at, exit_code = _END.unpack_from(self._memory, _END_AT)
         return (None if at < 0 else _REASONS[at]), exit_code
 
-
-class Identity(NamedTuple):
-    """``namespace`` and ``births`` identify its processes: see `process.all_gone`. ``run_id``: the platform's.
-    ``launch_offset``: seconds from its tick to its start; ``next_tick``: from there to the tick after that. ``config``
-    and ``handlers`` tell projects apart: the path of the configuration, and a digest of the handlers' names."""
-
-    launch: str
-    role: str
-    queues: tuple[str, ...]
-    host: str
-    pid: int
-    namespace: str = ""
-    births: Mapping[str, str] = MappingProxyType({})
-    platform: str = ""
-    launcher: str = ""
-    run_id: str | None = None
-    launch_offset: float | None = None
-    next_tick: float | None = None
-    observed: Observed | None = None
-    config: str = ""
-    handlers: str = ""
-
     def description(self) -> str:
-        """The holder, for `lease show` and for launches that find the lease held."""
-        names = {"role": self.role, "queues": self.queues, "host": self.host, "pid": self.pid}
-        names |= {"config": self.config, "handlers": self.handlers}
-        return json.dumps(names | {"namespace": self.namespace, "births": dict(self.births)})
+        """The launch, for `lease show` and for launches that find the lease held."""
+        return json.dumps({name: self.facts.get(name) for name in _DESCRIBING})
 
     def entry(
         self,
         claim: Claim | None,
-        waited: float,
-        held: float,
-        progress: LaunchProgress,
+        now: float,
         leaving: float | None = None,
-        in_hand: Sequence[tuple[str, str, str, int, int]] = (),
+        in_hand: Sequence[Sighting] = (),
         *,
         beyond: bool = False,
     ) -> str:
-        """The ledger's entry; durations in seconds, instants in epoch ms of the server's clock. ``waited``: from the
-        launch's start until it held the lease; ``leaving``: from its end until its process was about to exit.
-        ``in_hand``: handler, queue and id of messages that take long, when they were begun, and when they must have
-        ended. ``beyond``: the launch's window is over."""
-        counts, (reason, exit_code) = progress.counts(), progress.ended()
-        entry: dict[str, Any] = {
-            "launch_id": self.launch,
-            "role": self.role,
-            "queues": self.queues,
-            "host": self.host,
-            "pid": self.pid,
-            "running_seconds": round(waited + held, 3),
+        """The ledger's entry as of ``now``, on the boot clock; of a launch that waits, without a claim. ``leaving``:
+        seconds from its end until its process was about to exit. ``in_hand``: messages that take long. ``beyond``: the
+        launch's window is over."""
+        counts, (reason, exit_code) = self.counts(), self.ended()
+        entry: dict[str, Any] = {name: value for name, value in self.facts.items() if name not in _OF_PROCESSES}
+        entry |= {
+            "running_seconds": 0.0 if claim is None else round(self.ran(now), 3),
             "stop_reason": reason,
             "exit_code": None if reason is None else exit_code,
             "handled": counts.handled,
@@ -135,31 +121,25 @@ class Identity(NamedTuple):
             "average_seconds": counts.average,
             "margin_seconds": counts.margin,
             "longer_than_window": counts.longer_than_window,
-            "launch_offset_seconds": _rounded(self.launch_offset),
-            "next_tick_seconds": _rounded(self.next_tick),
-            "exit_seconds": _rounded(leaving),
-            "observed": self.observed,
-            "platform": self.platform,
-            "launcher": self.launcher,
-            "run_id": self.run_id,
-            "config": self.config,
-            "handlers": self.handlers,
+            "exit_seconds": None if leaving is None else round(leaving, 3),
         }
-        if claim is not None:
-            entry |= {
-                "fence": int(claim.fence),
-                "slot": claim.slot,
-                "lineage": claim.lineage,
-                "started_ms": claim.at - int(waited * 1000),
-                "acquired_ms": claim.at,
-                "ended_ms": claim.at + int(held * 1000),
-            }
+        if claim is None:
+            return json.dumps(entry)
+
+        def at(instant: float) -> int:
+            return claim.at + int((instant - self.since) * 1000)
+
+        entry |= {
+            "fence": int(claim.fence),
+            "slot": claim.slot,
+            "lineage": claim.lineage,
+            "started_ms": claim.at - int(self.waited * 1000),
+            "acquired_ms": claim.at,
+            "ended_ms": at(now),
+        }
         if in_hand:
-            entry["in_hand"] = [(queue, name, began) for _, queue, name, began, _ in in_hand]
-        if beyond and in_hand:
-            entry["working_on"] = in_hand
+            shown = [(handler, queue, name, at(began), at(until)) for handler, queue, name, began, until in in_hand]
+            entry["in_hand"] = [(queue, name, began) for _, queue, name, began, _ in shown]
+            if beyond:
+                entry["working_on"] = shown
         return json.dumps(entry)
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 3)

@@ -18,7 +18,7 @@ from pollconsumer.runtime.handling.bulk.bulk_call import MESSAGES, CallContext
 from pollconsumer.runtime.handling.delivery import Delivery
 from pollconsumer.runtime.handling.executors.executor import Attempt, Executor
 from pollconsumer.runtime.handling.handler import Bulk, Handler
-from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.session.attempt_opener import AttemptOpener
 from pollconsumer.runtime.session.bulk.bulk_calls import BulkAttempt, BulkCalls
 from pollconsumer.runtime.session.call_starter import CallStarter

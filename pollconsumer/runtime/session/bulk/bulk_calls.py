@@ -8,7 +8,7 @@ from pollconsumer.core.retry import CallDied, HandlerTimeout, NotBegun, ProcessD
 from pollconsumer.runtime.handling.executors.executor import Attempt, Handled
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import CallOutcomes, Outcome
-from pollconsumer.runtime.launch.held import Launch
+from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.session.bulk.bulk_pace import BulkPace
 from pollconsumer.runtime.session.consumer_options import ConsumerOptions
 from pollconsumer.runtime.session.exchange import Exchange

@@ -1,4 +1,4 @@
-"""What a launch has from its start on."""
+"""When a launch's process has to have ended."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import pytest
 
 from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.launcher.detection import Found
-from pollconsumer.runtime.launch.frame import Frame
-from pollconsumer.runtime.launch.held import LaunchPlan
 from pollconsumer.runtime.launch.host import ThisProcess
+from pollconsumer.runtime.launch.launch import Launch, LaunchPlan
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.runtime.system.process_exit import EXIT_WITHIN
@@ -53,10 +52,10 @@ def test_a_launch_exits_in_its_time_before_its_hard_end_and_before_a_tick_that_w
 
     host = StandingStill()
     plan = LaunchPlan(60.0, 10.0, HandOff.DEADLINE, (TICK, 2 * TICK), launcher=Found("", rule, reaped_late=0.5))
-    frame = Frame(plan, StoreOpener("redis://nowhere.invalid", "n", "", ignore, OwnFiles([])), ignore, host)
+    launch = Launch(plan, StoreOpener("redis://nowhere.invalid", "n", "", ignore, OwnFiles([])), ignore, host)
     host.now = now
     if now > 2 * TICK:
         message = Reservation.of(Lot("mail", bytes(62), "send", b"", 0, 0, 0.0), b"m", b"{}")
-        frame.progress.flight.enter(message, last=False)
-        frame.progress.flight.end(message, now)
-    assert frame.exit_by() == expected
+        launch.progress.flight.enter(message, last=False)
+        launch.progress.flight.end(message, now)
+    assert launch.exit_by() == expected

@@ -1,0 +1,416 @@
+"""One launch, from its start to its exit code, for the consumer and the mover.
+
+The order matters: signal handlers; the heartbeat's fork, before there is a connection or a thread; the user's modules,
+imported while an earlier launch still holds the lease, so that the hand-off does not wait for them; then the lease,
+since only its holder touches messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pollconsumer.core.choices import HandOff, LauncherRule
+from pollconsumer.core.durations import HANDLER_LIMIT
+from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable
+from pollconsumer.core.launcher.detection import UNKNOWN, Found
+from pollconsumer.core.launcher.observed import Began, observed
+from pollconsumer.core.launcher.past import past_launches
+from pollconsumer.core.launcher.punctuality import FLOOR_OF_DROP, Punctuality, allowance, learned
+from pollconsumer.core.news.events import Event, LaunchBegan, LaunchEnded, LaunchWaits, NamespaceShared, PingFailed
+from pollconsumer.core.notation.instants import ceil_ms
+from pollconsumer.core.window import OUR_OWN, StopReason, Window, predict_stop, tick_from
+from pollconsumer.runtime.launch.heartbeat import GONE, Heartbeat
+from pollconsumer.runtime.launch.host import Host, ThisProcess
+from pollconsumer.runtime.launch.launch_end import LaunchEnd
+from pollconsumer.runtime.launch.shared_memory.launch_progress import EMPTIED, ROLLED_BACK, LaunchProgress
+from pollconsumer.runtime.launch.window_patience import LONG_WAIT, WindowPatience
+from pollconsumer.runtime.store_opener import StoreOpener
+from pollconsumer.runtime.system.process_exit import EXIT_WITHIN
+from pollconsumer.runtime.system.start_limit import EXIT_CODE
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.client.replies import RESTORE
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.leases import TRUSTED_FOR, TTL, Group, Leases, LeasesOfOthers, TurnedAway
+from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.queues.server_clock import ServerClock
+from pollconsumer.store.records.reservations import Claim
+
+if TYPE_CHECKING:
+    from pollconsumer.runtime.launch.pings import Pinger
+
+HEARTBEAT_BUDGET = 2.0
+REFRESH = 0.5
+"""Seconds after which a waiting successor renews its claim, and looks whether the holder and its heartbeat are gone:
+orphans are offered again within a second."""
+THOUGHT_DEAD_AFTER = 1.5 * TTL
+"""Seconds without a renewal, by the successor's clock, after which a holder counts as dead: a server's clock that is
+set back by an hour keeps a lease alive for an hour."""
+STEP_MS = 1000
+"""Milliseconds by which the server's clock may differ from the monotonic clock without having been set: clocks are
+slewed."""
+
+
+class LaunchPlan(NamedTuple):
+    """The limits of a launch; durations in seconds. ``next_launches`` counts from now, ``launched_ago`` to now from the
+    time of the schedule at which this one was due. ``observes``: the ledger decides about the launcher's rule.
+    ``min_margin`` is None to learn it. ``reports_completed``: the log shows each completed message.
+    ``config``: the path of its configuration. ``if_free``: it leaves where the lease is held. ``handler_limit``: how
+    long a message may be handled whose handler has no timeout. ``window_is_budget``: the platform ends the launch at
+    the end of its window."""
+
+    timeout: float
+    grace: float
+    handoff: HandOff = HandOff.DEADLINE
+    next_launches: tuple[float, float] | None = None
+    launched_ago: float | None = None
+    launcher: Found = UNKNOWN
+    observes: bool = False
+    min_margin: float | None = None
+    run_id: str | None = None
+    reports_completed: bool = False
+    config: str = ""
+    if_free: bool = False
+    handler_limit: float = HANDLER_LIMIT
+    window_is_budget: bool = False
+
+
+class Attendance:
+    """Since when a launch has been there to enqueue occurrences, by the server's clock, which may be set meanwhile."""
+
+    def __init__(self, since_ms: int, asked: float) -> None:
+        """``since_ms``: when the launch took the lease; ``asked``: when it asked for that, on the monotonic clock."""
+        self._since = since_ms
+        self.seen_ms = since_ms
+        """What the server's clock showed when it was last asked."""
+        self._asked = asked
+
+    def since(self, now_ms: int, asked: float, answered: float) -> int:
+        """Return since when the launch has been there, in epoch ms, now that the server's clock shows ``now_ms``. If
+        that clock was set forward since it was last asked, nobody was there in the time that it skipped."""
+        present_since = max(0, now_ms - ceil_ms(answered - self._asked))
+        if present_since > self.seen_ms + STEP_MS:
+            self._since = present_since
+        elif now_ms < self.seen_ms:
+            self._since = min(self._since, present_since)
+        self.seen_ms, self._asked = now_ms, asked
+        return self._since
+
+
+class Launch:
+    """A launch: from its start on its window, its patience and its progress; then its claim to the lease, and the
+    store; and its work."""
+
+    store: RedisStore
+    leases: Leases
+    holder: Claim
+    attendance: Attendance
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        opener: StoreOpener,
+        emit: Callable[[Event], None],
+        host: Host,
+        pinger: Pinger | None = None,
+    ) -> None:
+        self.plan, self.emit, self.id = plan, emit, host.new_id()
+        self.clock, self.chance, self._boot_time = host.monotonic, host.chance, host.boot_time
+        self._opener, self._host, self._pinger = opener, host, pinger
+        self._start, now = host.started_at(), host.monotonic()
+        self._ahead = plan.next_launches and (now + plan.next_launches[0], now + plan.next_launches[1])
+        offset = None if plan.launched_ago is None else plan.launched_ago - (now - self._start)
+        # A launch suspended before it planned knows only ticks later than its own: others would learn from them.
+        passed = offset is not None and offset < -OUR_OWN
+        self._offset = None if passed else offset
+        self._next_tick = None if passed or self._ahead is None else self._ahead[0] - self._start
+        interruption = host.catch_signals()
+        self.interrupted = interruption.__bool__  # asked before each message: without a call between
+        """Whether the launch was asked to stop."""
+        self.progress = LaunchProgress()
+        self._trusted = self.progress.trusted
+        self.end = LaunchEnd(
+            self.progress.flight, self._start, plan.grace, plan.handler_limit, bounded=plan.window_is_budget
+        )
+        self.window = Window(self._start, self._start)
+        self._patience = WindowPatience(self.end, self.interrupted, host, emit)
+        self._learn(Punctuality(), plan.launcher.rule)
+        self.waited = False
+        """Whether another launch held the lease when this one came for it, or the store was away for long."""
+        self.waited_for_long_work = False
+        """Whether the launch's own window passed while a holder worked beyond its own."""
+        self.released = False
+        self._first_seen: dict[str, float] = {}
+        """When the sign of each holder that it waits for was first seen, on the boot clock."""
+        self._gone: list[str] = []
+        """Signs of holders whose processes have ended."""
+        self._called = 0
+        """The fence of the newest holder that was called to hand over."""
+
+    def _learn(self, punctuality: Punctuality, rule: LauncherRule) -> None:
+        """Set window and margin by what is known of earlier launches and their launcher."""
+        found = self.plan.launcher._replace(rule=rule)
+        self.plan = plan = self.plan._replace(launcher=found, handoff=rule.handoff(self.plan.handoff))
+        late, margin = allowance(plan.launcher, punctuality, plan.min_margin)
+        self.window = Window(self._start, predict_stop(self._start, plan.timeout, self._ahead, plan.handoff, late))
+        self.end.stop_before = self.window.stop_before
+        # What is only remembered never closes more than half of a window.
+        self.min_margin = margin if plan.min_margin is not None else min(margin, self.window.left(self._start) / 2)
+        """The margin of the plan, or the one that was learned."""
+
+    def patience(self) -> WindowPatience:
+        return self._patience
+
+    def bare_wire(self) -> Wire:
+        """Another connection to the same store, not opened yet."""
+        return self._opener.bare_wire(self.patience)
+
+    def outlived(self) -> str:
+        """Record that the watchdog ends the launch. Returns its message."""
+        self.progress.end(StopReason.WATCHDOG, EXIT_CODE)
+        return self.end.what_resisted(self.clock())
+
+    def exit_by(self) -> float:
+        """The instant of the monotonic clock by which the process must have ended if its work ends now. A launcher that
+        drops the tick of a launch that still runs must not drop the next one."""
+        now = self.clock()
+        until = min(now + EXIT_WITHIN, self.end.hard_end())
+        if self.plan.launcher.rule is LauncherRule.DROP and self._ahead:
+            tick = tick_from(now, self._ahead)  # earlier ones are dropped already: a message took long
+            until = min(until, tick - self.plan.launcher.reaped_late - FLOOR_OF_DROP)
+        return until
+
+    # The lease
+
+    def take_lease(self, group: Group, heartbeat: Heartbeat) -> bool:
+        """Take the lease. False if another successor waits already, if the launch does not wait itself, or after the
+        window's end or a signal."""
+        self._heartbeat, self.progress.facts = heartbeat, self._facts(group, heartbeat.pid)
+        self.store = RedisStore(self._opener.launch_wire(self.patience), self._opener.namespace)
+        self.leases = Leases(self.store.wire, self._opener.namespace)
+        wire, description, entry = self.store.wire, self.progress.description(), self.progress.entry(None, 0.0)
+        self.leases.demand_rights()
+        while True:
+            asked, asked_at, loads = self._boot_time(), self.clock(), wire.scripts.loads
+            dead = [sign for sign, at in self._first_seen.items() if asked - at > THOUGHT_DEAD_AFTER]
+            dead += self._gone
+            waits = not self.plan.if_free
+            answer = self.leases.acquire(group, self.id, description, entry, dead=dead, waits=waits)
+            if isinstance(answer, Claim):
+                several = wire.repeated or wire.scripts.loads != loads
+                self._hold(answer, group, asked, asked_at, -inf if several else asked_at)
+                return True
+            came, self.waited = not self.waited, True
+            if came:
+                self._tell_projects(answer.holders)
+            if isinstance(answer, TurnedAway) or not self._await_holders(group, answer, asked, came=came):
+                return False
+
+    def _facts(self, group: Group, heartbeat_pid: int) -> dict[str, Any]:
+        plan = self.plan
+        return {
+            "launch_id": self.id,
+            "role": group.role,
+            "queues": group.queues,
+            **self._host.place(heartbeat_pid),
+            "launch_offset_seconds": None if self._offset is None else round(self._offset, 3),
+            "next_tick_seconds": None if self._next_tick is None else round(self._next_tick, 3),
+            "observed": None,
+            "platform": plan.launcher.platform,
+            "launcher": plan.launcher.rule,
+            "run_id": plan.run_id,
+            "config": plan.config,
+            "handlers": group.handlers,
+        }
+
+    def _tell_projects(self, holders: Sequence[bytes]) -> None:
+        """Tell of other projects that share the namespace."""
+        from pollconsumer.runtime.launch.holders import projects_beside  # few launches wait
+
+        for config in projects_beside(self.progress.facts, holders):
+            self.emit(NamespaceShared(config))
+
+    def _await_holders(self, group: Group, others: LeasesOfOthers, asked: float, *, came: bool) -> bool:
+        """Wait until it may help to ask again, after ``asked`` on the boot clock. ``came``: for the first time. False
+        if the launch does not wait any longer."""
+        from pollconsumer.runtime.launch.holders import is_gone, place_of
+
+        self._first_seen = {sign: self._first_seen.get(sign, asked) for sign in others.signs}
+        left = self.window.left(self.clock())
+        if self.interrupted() or left <= 0:
+            self.leases.withdraw(group, self.id)
+            self.waited_for_long_work = not self.interrupted() and self._is_held_beyond_window(group)
+            return False
+        signed = zip(others.signs, others.holders, strict=True)
+        self._gone = [sign for sign, holder in signed if is_gone(holder, self._host)]
+        if self._gone or self.plan.if_free:
+            return bool(self._gone)
+        if came:
+            self.emit(LaunchWaits(group.role, tuple(map(place_of, others.holders)), left))
+        if self.plan.handoff.on_call and self._called != (newest := others.newest_fence()):
+            self.leases.call_for_hand_over(group, newest, left)
+            self._called = newest
+        self.leases.wait(group, min(REFRESH, left, max(0.01, others.lapses_in)))
+        return True
+
+    def _is_held_beyond_window(self, group: Group) -> bool:
+        """Whether a holder of the group works on messages beyond its window."""
+        from pollconsumer.store.reading.ledger import working_leases_of  # few launches wait in vain
+
+        held = working_leases_of(self.store.wire, self.store.keys)
+        return any(each["working_on"] for each in held if each["lineage"].rpartition(":")[0] == group.name)
+
+    def _hold(self, claim: Claim, group: Group, asked: float, asked_at: float, shown_from: float) -> None:
+        """Begin to hold the lease. ``asked``: when the launch asked for it, on the boot clock; ``asked_at``: the same
+        on the monotonic clock; ``shown_from``: the earliest instant, on the monotonic clock, at which the server's
+        clock can have shown what it answered."""
+        now, boot_now = self.clock(), self._boot_time()
+        began = ServerClock().shown_at(group.name, claim.at, shown_from, now)
+        past = past_launches(self.leases.recent, group.name, own=self.id)
+        rule, facts = self.plan.launcher.rule, self.progress.facts
+        # A launch of another slot, maybe elsewhere, tells nothing about a tick.
+        if self.plan.observes and group.slots == 1:
+            ours = Began(claim.at / 1000 - (began - self.window.start), self._offset)
+            seen = observed(past[0] if past else None, ours, learned(past, rule).offset)
+            rule = seen.decides
+            facts |= {"launcher": rule, "observed": seen}
+        self._learn(learned(past, rule, self._offset), rule)
+        self.holder, self.attendance = claim, Attendance(claim.at, asked_at)
+        self.progress.hold(began - self.window.start, boot_now - (now - began))
+        self._asked = asked
+        self.waited = self.waited or self._patience.waited >= LONG_WAIT
+
+    def lease_is_trusted(self) -> bool:
+        return self._boot_time() < self._trusted[0]
+
+    def check_lease(self) -> bool:
+        """Return at once if the lease can be trusted, without a round trip; else wait until it can be again. Returns
+        whether it waited: others may have recovered meanwhile what is reserved.
+
+        LeaseLost if another holds it, or the heartbeat is dead; StoreRefused if the store was emptied; StoreUnreachable
+        when patience is over, a little after the window's end: a launch that was suspended beyond its window resumes
+        before its heartbeat has asked the store.
+        """
+        waited = False
+        while self._boot_time() >= (until := self._trusted[0]):
+            if until == EMPTIED:
+                raise StoreRefused("store emptied while it was used", None, RESTORE)
+            if until == ROLLED_BACK:
+                self._opener.refuse_what_went_back()
+            if until < 0:
+                raise LeaseLost("lease lost", None, "a newer launch took it, or it was broken; nothing written since")
+            if not self._heartbeat.is_alive():
+                raise LeaseLost("lease not renewed", None, GONE)
+            if self.interrupted() or self._patience.left() <= 0:
+                raise StoreUnreachable("lease not renewed", None, "the store did not answer its heartbeat")
+            self._host.sleep(0.05)
+            waited = True
+        return waited
+
+    # The work
+
+    def work(self, work: Work) -> None:
+        """Do the work, and finally release the lease."""
+        reason, code = StopReason.DIED, 1
+        try:
+            self.progress.trust_until(self._asked + TRUSTED_FOR)
+            self._heartbeat.hold(self.holder, self.end)
+            self.emit(LaunchBegan(self.holder.role, self.progress.facts["queues"], self.window.left(self.clock())))
+            if self._pinger is not None:
+                self._pinger.begin()
+            reason, code = work(self), 0
+        except PollConsumerError as error:
+            reason, code = _REASONS.get(type(error), StopReason.DIED), error.exit_code
+            raise
+        finally:
+            self._release(reason, code)
+
+    def _release(self, reason: StopReason, code: int) -> None:
+        ended, progress = self._boot_time(), self.progress
+        progress.end(reason, code)
+        with suppress(StoreUnreachable):  # the lease then lapses by itself
+            self.leases.release(self.holder, progress.entry(self.holder, ended))
+            self.released = True
+            self._opener.note(self.store.wire)
+            self._host.at_exit(partial(self._note_exit, ended))
+        self._host.leave_by(self.exit_by())
+        self._tell_end(self.holder.role, reason, progress.ran(ended), code)
+
+    def leave(self, role: str) -> None:
+        """Tell that the lease was held by others to the end."""
+        ran = self.clock() - self.window.start
+        if not self.waited_for_long_work:
+            self._pinger = None
+        elif self._pinger is not None:
+            self._pinger.begin()
+        self._tell_end(role, StopReason.LEASE_HELD, ran, 0)
+
+    def _tell_end(self, role: str, reason: StopReason, ran: float, code: int) -> None:
+        """Tell the monitor how the launch ended, whose answer is awaited before the exit; and the log."""
+        end = LaunchEnded(role, reason, ran, *self.progress.counts().of_messages(), run_id=self.plan.run_id)
+        if (pinger := self._pinger) is not None:
+
+            def await_answer(left: Callable[[], float]) -> None:
+                if problem := pinger.wait(left()):
+                    self.emit(PingFailed(pinger.host, problem))
+
+            pinger.end(end, code)
+            self._host.before_exit(await_answer)
+        self.emit(end)
+
+    def _note_exit(self, ended: float) -> None:
+        """Add to the ledger how long it took from the end to the exit, which is now."""
+        leaving = self._boot_time() - ended
+        # The lease is released already.
+        self.leases.release(self.holder, self.progress.entry(self.holder, ended, leaving))
+
+
+_REASONS = {LeaseLost: StopReason.LEASE_LOST, StoreUnreachable: StopReason.STORE_UNREACHABLE}
+Work = Callable[[Launch], StopReason]
+
+
+def run_launch(
+    plan: LaunchPlan,
+    opener: StoreOpener,
+    emit: Callable[[Event], None],
+    prepare: Callable[[], tuple[Group, Work]],
+    on_launch_death: Callable[[int], None] | None = None,
+    host: Host | None = None,
+    pinger: Pinger | None = None,
+) -> None:
+    """Run one launch. ``prepare`` imports the user's modules, and returns the group of the lease, and the work to do
+    with it. ``on_launch_death`` is called in the heartbeat's process, with this one's pid, if this one dies. ``pinger``
+    tells a monitor, if the launch takes the lease, or waited in vain for one that works beyond its window.
+
+    Raises the error that ended the launch, after releasing the lease: LeaseLost, StoreUnreachable, ConfigurationError.
+    """
+    host = host or ThisProcess()
+    launch = Launch(plan, opener, emit, host, pinger)
+    open_store = partial(opener.for_heartbeat, partial(Budget, HEARTBEAT_BUDGET, host))
+    heartbeat = host.start_heartbeat(launch.progress, open_store, on_launch_death)
+    first_window = launch.window
+    try:
+        watch = host.watch(launch.end, launch.outlived)
+    except RuntimeError:  # the system refuses another thread
+        heartbeat.stop()
+        raise
+    holds = False
+    try:
+        group, work = prepare()
+        holds = launch.take_lease(group, heartbeat)
+        if launch.window != first_window:
+            watch.lift()
+            watch = host.watch(launch.end, launch.outlived)
+        launch.end.when_longer = watch.extend
+        if holds:
+            launch.work(work)
+        else:
+            launch.leave(group.role)
+    finally:
+        watch.lift()
+        if not holds or launch.released:
+            heartbeat.stop()
+        # Otherwise the store did not answer: the heartbeat retries the release.
