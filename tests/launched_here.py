@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from unittest import mock
 
 from pollconsumer.interface.assembly import launch_roles, mover_launch
-from pollconsumer.interface.cli import launch_command
+from pollconsumer.interface.cli import launch_commands
 from pollconsumer.runtime.handling.waits import serve_here
 from pollconsumer.runtime.launch import launch
 from pollconsumer.runtime.launch.host import ThisProcess
@@ -108,7 +108,7 @@ def launches_here() -> Iterator[None]:
     with (
         mock.patch.object(launch_roles, "run_launch", run_launch),
         mock.patch.object(mover_launch, "run_launch", run_launch),
-        mock.patch.object(launch_command, "outlast_readers", return_value=list),
-        mock.patch.object(launch_command, "before_exit"),
+        mock.patch.object(launch_commands, "outlast_readers", return_value=list),
+        mock.patch.object(launch_commands, "before_exit"),
     ):
         yield

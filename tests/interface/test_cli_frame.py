@@ -442,7 +442,7 @@ def test_ctrl_c_where_python_would_print_and_ignore_it_ends_a_command(module: st
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-@pytest.mark.parametrize("at", ["__init__.py:_invoke", "__init__.py:main", "__main__.py:_ran"])
+@pytest.mark.parametrize("at", ["group.py:invoke", "__init__.py:main", "__main__.py:_ran"])
 def test_ctrl_c_after_a_command_has_printed_its_results_prints_nothing(at: str, tmp_path: Path) -> None:
     done = interrupted(tmp_path, INTERRUPTED_AT_A_RETURN, at)
     assert (done.returncode, done.stdout.count("\n"), done.stderr) == (130, 1, "")

@@ -10,8 +10,7 @@ import click
 import pytest
 
 from pollconsumer.core import errors
-from pollconsumer.interface.cli.epilogs import EXIT_CODES, SEE_ALL
-from pollconsumer.interface.cli.group import group
+from pollconsumer.interface.cli.group import EXIT_CODES, SEE_ALL, group
 from tests.interface.test_text_from_outside import COMMANDS
 
 

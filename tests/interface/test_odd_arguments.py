@@ -13,7 +13,7 @@ import pytest
 
 from pollconsumer.interface import cli
 from pollconsumer.interface.cli.group import group
-from pollconsumer.interface.cli.kinds import MOST
+from pollconsumer.interface.cli.types import MOST
 from tests.conftest import NAMESPACE
 from tests.core.test_text import is_harmless
 from tests.interface.odd_values import LONG, WORDS

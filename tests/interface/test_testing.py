@@ -807,7 +807,7 @@ def test_what_is_missing_is_told(missing: str, tmp_path: Path) -> None:
 
 def test_nothing_of_it_is_imported_by_a_command(tmp_path: Path) -> None:
     code = (
-        "import sys, pollconsumer, pollconsumer.interface.cli.run, pollconsumer.interface.cli.move\n"
+        "import sys, pollconsumer, pollconsumer.interface.cli.launch_commands\n"
         "print([name for name in sys.modules if 'testing' in name and 'pollconsumer' in name or 'fakeredis' in name])"
     )
     assert run_python(code, tmp_path).stdout == "[]\n"

@@ -643,7 +643,10 @@ def test_keda_reads_the_ready_messages_of_all_priorities_with_the_rights_that_th
 
 
 def test_a_launch_imports_nothing_of_it() -> None:
-    script = "import sys, pollconsumer.interface.cli.run; print([m for m in sys.modules if 'platform_files' in m])"
+    script = (
+        "import sys, pollconsumer.interface.cli.launch_commands\n"
+        "print([m for m in sys.modules if 'platform_files' in m])"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 

@@ -242,7 +242,8 @@ def test_after_each_doubt_another_node_is_asked_since_one_that_is_cut_off_says_w
 
 def test_a_launch_on_a_single_server_imports_nothing_of_clusters() -> None:
     script = (
-        "import sys, pollconsumer.interface.cli.run; from pollconsumer.runtime.store_opener import StoreOpener;"
+        "import sys, pollconsumer.interface.cli.launch_commands\n"
+        "from pollconsumer.runtime.store_opener import StoreOpener;"
         "StoreOpener('redis://h', 'n', 'everysec', print, None).wire(None);"
         "print([name for name in sys.modules if 'cluster' in name])"
     )

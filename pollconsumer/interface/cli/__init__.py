@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TextIO
 
 from pollconsumer.core.errors import CannotCreate, PollConsumerError
 from pollconsumer.core.users_code import answering
-from pollconsumer.interface.cli.flags import read
-from pollconsumer.interface.cli.launch_command import start
+from pollconsumer.interface.cli.group import invoke
+from pollconsumer.interface.cli.output import was_printing
 from pollconsumer.interface.command_line import LAUNCHES, command_in
 from pollconsumer.interface.logs import logs
 from pollconsumer.interface.settings.names import PREFIX
@@ -36,11 +36,11 @@ def main(arguments: Sequence[str]) -> int:
     code, failure = 0, None
     try:
         with answering():
-            code = _invoke(arguments)
+            code = invoke(arguments)
     except KeyboardInterrupt as interruption:
         code = 143 if isinstance(interruption, Terminated) else 130
     except Exception as error:
-        if isinstance(error, OSError) and _was_printing(error):
+        if isinstance(error, OSError) and was_printing(error):
             failure = error
         elif (known := _reported(error)) is not None:
             code = known
@@ -69,15 +69,6 @@ def _streaks(arguments: Sequence[str]) -> LaunchStreaks | None:
     return LaunchStreaks(name_of(role, arguments, os.environ, PREFIX), OwnFiles(state_directories()))
 
 
-def _invoke(arguments: Sequence[str]) -> int:
-    if (given := read(arguments)) is not None:
-        start(given)
-        return 0
-    from pollconsumer.interface.cli.group import invoke
-
-    return invoke(arguments)
-
-
 def _reported(error: Exception) -> int | None:
     """Print the line of an error that a command ended with. Returns its exit code; None for a bug to be raised."""
     said = error if isinstance(error, PollConsumerError) else met_by(error)
@@ -86,14 +77,6 @@ def _reported(error: Exception) -> int | None:
         return said.exit_code
     too_many_files = getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE)
     return None if too_many_files or logs.is_news(error) else 1
-
-
-def _was_printing(error: OSError) -> bool:
-    if "click" not in sys.modules:
-        return False
-    from pollconsumer.interface.cli.output import was_printing
-
-    return was_printing(error)
 
 
 def discard(stream: TextIO) -> None:

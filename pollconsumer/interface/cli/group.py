@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +16,14 @@ from click.shell_completion import get_completion_class, shell_complete
 from pollconsumer.core.errors import UsageError, shown, suggestion
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.core.users_code import printing_aside
-from pollconsumer.interface.cli.epilogs import OF_PROGRAM, below_options
-from pollconsumer.interface.cli.flags import common_flags
-from pollconsumer.interface.cli.launch_command import name_configuration, set_verbosity, settings_of
+from pollconsumer.interface.cli.flags import settings_of_section
 from pollconsumer.interface.cli.output import print_help, print_lines
-from pollconsumer.interface.cli.types import Once, WordType, bound, declared, type_of
+from pollconsumer.interface.cli.types import Once, WordType, bound
 from pollconsumer.interface.command_line import LAUNCHES
+from pollconsumer.interface.logs import logs
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.config_search import NAMED_BY, name_source, refuse_nowhere
+from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import VERSION
 from pollconsumer.runtime.system.start_limit import lift, limit, raise_interrupts
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from pollconsumer.store.client.wire import Wire
 
 COMMANDS = {
-    "run": ("interface.cli.run:run", "Handle messages until just before the next launch."),
-    "move": ("interface.cli.move:move", "Move due messages to their queues; run does so, too."),
+    "run": ("interface.cli.launch_commands:run", "Handle messages until just before the next launch."),
+    "move": ("interface.cli.launch_commands:move", "Move due messages to their queues; run does so, too."),
     "enqueue": ("interface.cli.messages.enqueue:enqueue", "Enqueue a message, or one for each line of a file."),
     "status": ("interface.cli.installation.status:status", "Show one message, or an overview of queues and launches."),
     "list": ("interface.cli.messages.list:list_", "List messages, by state."),
@@ -100,6 +101,23 @@ END_WITHIN = 60.0
 """Seconds within which a command of `SHORT` ends, once its settings are read."""
 TAB = "_POLLCONSUMER_COMPLETE"
 """The variable with which a shell runs the program at each TAB."""
+EXIT_CODES = {
+    "0": "success; every normal end of a launch",
+    "1": "a bug in pollconsumer; of doctor: it found a problem",
+    "2": "wrong usage",
+    "65": "invalid data",
+    "66": "no such message, queue, recurrence or batch",
+    "69": "the store cannot be reached",
+    "73": "a file, directory or socket cannot be created",
+    "75": "the lease was lost while running",
+    "77": "authentication failed, or permission denied",
+    "78": "wrong configuration, failed import of handlers, or unsafe store",
+    "124": "killed by the watchdog",
+    "130, 143": "interrupted by SIGINT or SIGTERM; a launch: by the second one",
+}
+OF_PROGRAM = "\n".join(["\b", "Exit codes:", *(f"  {code:8}  {meaning}" for code, meaning in EXIT_CODES.items())])
+
+SEE_ALL = "Exit codes: see 'pollconsumer --help'."
 VERBOSITY = {"-v": "verbosity", "-q": "quiet"}
 """Flags that are allowed before and after every command."""
 
@@ -138,22 +156,28 @@ def _imported(place: str) -> click.Command:
 def _complete(command: click.Command) -> None:
     """Add to a command, and to the commands within it, the common options, ends of what its own may be, and what the
     help shows below the options."""
-    if any(flag.flag in parameter.opts for parameter in command.params for flag in common_flags()):
+    if any("--config" in parameter.opts for parameter in command.params):
         return  # a second look-up in one process
     for parameter in command.params:
         bound(parameter)
-    for flag in common_flags():
-        kind = flag.kind and type_of(flag.kind)
-        option = Once([flag.flag], type=kind, hidden=True, expose_value=False, callback=_take_common_option)
+    for each in (each for each in group.params if isinstance(each, Once)):
+        option = Once(each.opts, type=each.type, hidden=True, expose_value=False, callback=_take_common_option)
         command.params.append(option)
     for letter, counted in (("-v", True), ("-q", False)):
         given: dict[str, Any] = {"count": True} if counted else {"is_flag": True}
         names = [letter, VERBOSITY[letter]]
         command.params.append(click.Option(names, hidden=True, expose_value=False, callback=_speak, **given))
-    command.epilog = below_options(command.epilog)
+    command.epilog = _below_options(command.epilog)
     if isinstance(command, click.Group):
         for inner in command.commands.values():
             _complete(inner)
+
+
+def _below_options(examples: str | None) -> str:
+    """The text below the options in a command's help, whose ``examples`` are a line each."""
+    lines = (examples or "").splitlines()
+    shown = ["Examples:" if len(lines) > 1 else "Example:", *(f"  {each}" for each in lines), ""] if lines else []
+    return "\n".join(["\b", *shown, SEE_ALL])
 
 
 def _speak(context: click.Context, option: click.Parameter, value: int) -> None:
@@ -167,7 +191,9 @@ def _speak(context: click.Context, option: click.Parameter, value: int) -> None:
 def _set_verbosity(verbosity: int, *, quiet: bool) -> None:
     if quiet and verbosity:
         raise UsageError("-q", "-v", "give one of them")
-    set_verbosity(verbosity, quiet=quiet)
+    logs.configure(verbosity, quiet=quiet)
+    if verbosity:
+        logs.damp(None)
 
 
 def _take_common_option(context: click.Context, option: click.Parameter, value: str | None) -> None:
@@ -184,7 +210,13 @@ def _take_common_option(context: click.Context, option: click.Parameter, value: 
     epilog=OF_PROGRAM,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@declared(common_flags())
+@click.option(
+    "--config",
+    cls=Once,
+    metavar="PATH",
+    help="Configuration file. Default: POLLCONSUMER_CONFIG, else config.toml in this directory or above.",
+)
+@settings_of_section("")
 @click.option("-v", "verbosity", count=True, help="Log more. -vv logs everything.")
 @click.option("-q", "quiet", is_flag=True, help="Log errors only.")
 @click.version_option(VERSION, message="%(prog)s %(version)s")
@@ -216,7 +248,11 @@ def current_settings() -> Settings:
         if not (launches := root.invoked_subcommand in LAUNCHES):
             limit()  # its input may have been waited for
         given = root.params
-        known = root.meta["pollconsumer.settings"] = settings_of(given["config"], given["store"], given["namespace"])
+        config = None if given["config"] is None else Path(given["config"])
+        known = load_settings(config, store=given["store"], namespace=given["namespace"])
+        root.meta["pollconsumer.settings"] = known
+        if (streaks := logs.damped_by()) is not None:
+            streaks.files = known.state_files()
         if not launches:
             name_configuration(known)
             limit_command()
@@ -224,6 +260,11 @@ def current_settings() -> Settings:
         if known.nowhere is not None:
             _meet_nowhere(known)
     return known
+
+
+def name_configuration(settings: Settings) -> None:
+    """Log which configuration a command has."""
+    log.info("configuration: %s", settings.config or settings.nowhere or "none: the environment alone")
 
 
 def _meet_nowhere(settings: Settings) -> None:

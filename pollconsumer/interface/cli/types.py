@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -11,11 +12,9 @@ from pollconsumer.core.errors import shown, suggestion
 from pollconsumer.core.messages.message import MAX_PRIORITY, is_text
 from pollconsumer.core.messages.message_options import read_header
 from pollconsumer.core.notation.instants import read_instant
-from pollconsumer.core.notation.timespan import YEAR, format_duration
-from pollconsumer.interface.cli import kinds
-from pollconsumer.interface.cli.flags import Flag
-from pollconsumer.interface.cli.kinds import Text, duration
+from pollconsumer.core.notation.timespan import YEAR, format_duration, parse_duration
 from pollconsumer.interface.named_files import named_path
+from pollconsumer.interface.settings.values import NAME, NAME_RULE, check_cron, parse_memory
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[Any]
@@ -23,6 +22,8 @@ else:
     _ParamType = click.ParamType
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+MOST = 10**9
+"""The largest number of an option that names no other."""
 
 
 class Once(click.Option):
@@ -50,11 +51,11 @@ class Once(click.Option):
 
 
 class Value(_ParamType):
-    """A value read from text, which is refused with the rule that it breaks. A default of another type stays as it
-    is."""
+    """A value that ``read`` makes of text, or refuses by a ValueError with the rule that the text breaks. A default of
+    another type stays as it is."""
 
-    def __init__(self, kind: Text) -> None:
-        self.name, self.read = kind
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name, self.read = name, read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
@@ -79,7 +80,22 @@ class Duration(Value):
     """Seconds, as a float; above 0 if ``positive``, and at most ``most``."""
 
     def __init__(self, *, positive: bool = False, most: float = YEAR) -> None:
-        super().__init__(duration(positive=positive, most=most))
+        super().__init__("duration", self._seconds)
+        self._positive, self._most = positive, most
+
+    def _seconds(self, text: str) -> float:
+        rule = "must be > 0" if self._positive else "must be 0 or more"
+        if text.lstrip().startswith("-"):
+            raise ValueError(rule)
+        try:
+            seconds = parse_duration(text)
+        except ValueError as error:
+            raise ValueError(f"unknown unit: {error}" if str(error).startswith("units") else str(error)) from None
+        if self._positive and seconds == 0:
+            raise ValueError(rule)
+        if seconds > self._most:
+            raise ValueError(f"must be at most {format_duration(self._most)}")
+        return seconds
 
 
 class WordType(click.Choice[str]):
@@ -98,58 +114,13 @@ class WordType(click.Choice[str]):
         return f"{shown(repr(value))}; {suggestion(str(value), self._words, all_words)}"
 
 
-def declared(flags: Sequence[Flag]) -> Callable[[Function], Function]:
-    """A decorator that gives a command these flags as options."""
-
-    def declare(function: Function) -> Function:
-        for flag in reversed(flags):
-            function = _option_of(flag)(function)
-        return function
-
-    return declare
-
-
-def _option_of(flag: Flag) -> Callable[[Function], Function]:
-    told = flag.help + _default(flag)
-    if flag.kind is None:
-        names = f"{flag.flag}/{flag.negation}" if flag.negation else flag.flag
-        return click.option(names, flag.name, is_flag=True, default=None, help=told)
-    kind, metavar = type_of(flag.kind), flag.metavar
-    if flag.name_of_values:
-        told += "  [repeatable]"
-        return click.option(flag.flag, flag.name, type=kind, multiple=True, metavar=metavar, help=told)
-    return click.option(flag.flag, flag.name, cls=Once, former=flag.former, type=kind, metavar=metavar, help=told)
-
-
-def _default(flag: Flag) -> str:
-    """The setting's default for the help; empty where it is unset."""
-    value = flag.default
-    if value in (None, (), False):
-        return ""
-    if isinstance(flag.kind, Text) and isinstance(value, float):
-        value = format_duration(value)
-    return f"  [default: {value:g}]" if isinstance(value, float) else f"  [default: {value}]"
-
-
-def type_of(kind: kinds.Kind) -> click.ParamType[Any] | type:
-    match kind:
-        case kinds.Whole():
-            return click.IntRange(kind.least, kind.most)
-        case kinds.WordKind():
-            return WordType(kind.words)
-        case kinds.PlainKind():
-            return kind.read
-        case kinds.Text():
-            return Value(kind)
-
-
 def bound(parameter: click.Parameter) -> None:
     """Let a parameter of a type of click's own have no text that is none, and no number without an end."""
     kind = parameter.type
     if kind is click.STRING:
         parameter.type = PlainText()
     elif isinstance(kind, click.IntRange) and kind.max is None:
-        parameter.type = click.IntRange(kind.min, kinds.MOST)
+        parameter.type = click.IntRange(kind.min, MOST)
 
 
 def _as_mapping(ctx: click.Context, param: click.Parameter, given: Sequence[tuple[str, str]]) -> dict[str, str] | None:
@@ -163,7 +134,7 @@ def _as_mapping(ctx: click.Context, param: click.Parameter, given: Sequence[tupl
 
 def header_option(told: str) -> Callable[[Function], Function]:
     """The option ``--header NAME=VALUE``, as ``headers``; ``told`` is its help."""
-    kind = Value(Text("NAME=VALUE", read_header))
+    kind = Value("NAME=VALUE", read_header)
     return click.option("--header", "headers", multiple=True, type=kind, callback=_as_mapping, help=told)
 
 
@@ -173,10 +144,42 @@ def priority_option(told: str = "") -> Callable[[Function], Function]:
     return click.option("--priority", cls=Once, type=kind, help=f"Smaller numbers come first.{told}")
 
 
-DUE_TIME = Value(Text("time", read_instant))
-NAMED_PATH = Value(Text("path", named_path))
-NAMED_FILE = Value(Text("path", lambda text: text if named_path(text) else ""))
+def _past(text: str) -> Callable[[int], int]:
+    """What makes an instant in epoch ms of the present one: a time, or a duration ago. A time without offset is of this
+    machine's zone."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        pass
+    else:
+        try:
+            at = round(moment.astimezone().timestamp() * 1000)
+        except (OverflowError, ValueError):
+            raise ValueError("must be between the years 1970 and 9999") from None
+        return lambda _: at
+    try:
+        seconds = parse_duration(text)
+    except ValueError:
+        raise ValueError("write a time, as in 2026-11-28T03:00, or how long ago, as in 26h") from None
+    return lambda now: now - round(seconds * 1000)
+
+
+def _cron(text: str) -> str:
+    check_cron(text)
+    return text
+
+
+def _name(text: str) -> str:
+    if not NAME.fullmatch(text):
+        raise ValueError(NAME_RULE if text else f"empty name, {NAME_RULE}")
+    return text
+
+
+DUE_TIME = Value("time", read_instant)
+PAST = Value("time", _past)
+NAMED_PATH = Value("path", named_path)
+NAMED_FILE = Value("path", lambda text: text if named_path(text) else "")
 """A path as it was written: ``./-`` is a file, ``-`` is standard input or output."""
-CRON, MEMORY_SIZE, QUEUE_NAME = Value(kinds.CRON), Value(kinds.BYTES), Value(kinds.NAME_TEXT)
+CRON, MEMORY_SIZE, QUEUE_NAME = Value("cron", _cron), Value("size", parse_memory), Value("name", _name)
 JSON_OBJECT = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 JSON_ARRAY = click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")

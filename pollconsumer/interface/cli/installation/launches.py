@@ -13,10 +13,9 @@ from pollconsumer.core.notation import instants
 from pollconsumer.core.notation.instants import LAST_MILLISECOND
 from pollconsumer.core.notation.text import counted
 from pollconsumer.core.window import why_stopped
-from pollconsumer.interface.cli import kinds
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json, print_line, print_lines, print_table, span
-from pollconsumer.interface.cli.types import JSON_ARRAY, Once, Value
+from pollconsumer.interface.cli.types import JSON_ARRAY, PAST, Once
 from pollconsumer.store.leases import MOST_LAUNCHES_KEPT
 
 USUAL = 20
@@ -68,12 +67,10 @@ NAMES = (
 @click.option(
     "--since",
     cls=Once,
-    type=Value(kinds.PAST),
+    type=PAST,
     help="Only launches that started then or later: a time, or how long ago.",
 )
-@click.option(
-    "--until", cls=Once, type=Value(kinds.PAST), help="Only launches that started before: a time, or how long ago."
-)
+@click.option("--until", cls=Once, type=PAST, help="Only launches that started before: a time, or how long ago.")
 @click.option("--gaps", is_flag=True, help="Show only the ticks of the schedule at which no launch came.")
 @click.option("--ago", is_flag=True, help="Show the age of each launch: 1 minute ago (55 seconds running time).")
 @click.option("--utc", is_flag=True, help="Show times in UTC, not in this machine's time zone.")

@@ -17,7 +17,6 @@ from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.recurrence import Recurrence, zone_of
 from pollconsumer.interface.assembly.configured_recurrences import configured_recurrences
 from pollconsumer.interface.cli.group import current_settings
-from pollconsumer.interface.cli.kinds import Text
 from pollconsumer.interface.cli.messages.enqueue import Report
 from pollconsumer.interface.cli.messages.recurrences_add import add
 from pollconsumer.interface.cli.opened import opened
@@ -84,9 +83,7 @@ def _print_recurrences(entries: Sequence[dict[str, Any]]) -> None:
 @recurrences.command(name="next", epilog="pollconsumer recurrences next nightly -n 10")
 @NAME
 @click.option("-n", "count", type=click.IntRange(1, 1000), default=5, show_default=True, help="Show this many times.")
-@click.option(
-    "--from", "start", cls=Once, type=Value(Text("DAY", _day)), help="Begin at this day or time, in its time zone."
-)
+@click.option("--from", "start", cls=Once, type=Value("DAY", _day), help="Begin at this day or time, in its time zone.")
 @click.option("--dst", is_flag=True, help="Show the days of the next year on which the clock changes.")
 @AS_JSON
 def next_(name: str, count: int, start: date | int | None, dst: bool, as_json: bool) -> None:

@@ -14,7 +14,6 @@ from pollconsumer.core.users_code import refusing
 from pollconsumer.interface.api.recurrences.put_options import encoded_put, new_put
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults
 from pollconsumer.interface.cli.group import current_settings
-from pollconsumer.interface.cli.kinds import Text
 from pollconsumer.interface.cli.messages.enqueue import payload_of
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.types import (
@@ -48,11 +47,11 @@ def _until(text: str) -> datetime:
 @click.option(
     "--first",
     cls=Once,
-    type=Value(Text("now|next|TIME", _first)),
+    type=Value("now|next|TIME", _first),
     help="First run of a new or changed recurrence: now, next (by its rule), or a time. Default: now.",
 )
 @click.option("--times", cls=Once, type=click.IntRange(1), help="Stop after this many occurrences.")
-@click.option("--until", cls=Once, type=Value(Text("time", _until)), help="Enqueue nothing after this time.")
+@click.option("--until", cls=Once, type=Value("time", _until), help="Enqueue nothing after this time.")
 @click.option(
     "--missed",
     cls=Once,

@@ -1,48 +1,50 @@
-"""Runs ``run`` and ``move``, with or without click."""
+"""``pollconsumer run`` and ``pollconsumer move``: one bounded launch of the consumer, or of the mover."""
 
 from __future__ import annotations
 
 import logging
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal
 
-from pollconsumer.core.errors import PollConsumerError, UsageError
+import click
+
+from pollconsumer.core.errors import UsageError
 from pollconsumer.interface.assembly.log_direction import direct_log
-from pollconsumer.interface.cli.flags import Given
+from pollconsumer.interface.cli.flags import settings_of_section
+from pollconsumer.interface.cli.group import current_settings, name_configuration
+from pollconsumer.interface.cli.types import Duration, Once
 from pollconsumer.interface.logs import logs
 from pollconsumer.interface.logs.logs import log
-from pollconsumer.interface.settings.config_search import name_source, refuse_nowhere
+from pollconsumer.interface.settings.config_search import refuse_nowhere
 from pollconsumer.interface.settings.former_names import warn_of_former_names
-from pollconsumer.interface.settings.load import load_settings, with_flags
+from pollconsumer.interface.settings.load import with_flags
 from pollconsumer.interface.settings.model import Settings, changed
 from pollconsumer.runtime.launch.handlers_output import outlast_readers
 from pollconsumer.runtime.system.process_exit import before_exit
 
 
-def start(given: Given) -> None:
-    """Run the launch that a command line gives."""
-    set_verbosity(given.verbosity, quiet=given.quiet)
-    settings = settings_of(**given.common)
-    try:
-        LAUNCHES[given.command](settings, **given.own)
-    except PollConsumerError as error:
-        name_source(error, settings, given.common["store"])
-        raise
+@click.command(
+    epilog="pollconsumer run\npollconsumer run --queue mail --timeout 55s\npollconsumer -v run --until-empty"
+)
+@settings_of_section("consumer")
+@click.option("--if-free", is_flag=True, help="End at once if another launch holds the lease.")
+@click.option("--until-empty", is_flag=True, help="End when the queues are empty, or when the window is over.")
+@click.option("--max-messages", cls=Once, type=click.IntRange(1), help="End after this many messages.")
+@click.option(
+    "--linger",
+    cls=Once,
+    type=Duration(),
+    help="With --until-empty: end when the queues have been empty for this long.",
+)
+def run(if_free: bool, until_empty: bool, max_messages: int | None, linger: float | None, **flags: Any) -> None:
+    """Handle messages until just before the next launch starts.
 
-
-def run(
-    settings: Settings,
-    *,
-    if_free: bool | None,
-    until_empty: bool | None,
-    max_messages: int | None,
-    linger: float | None,
-    **flags: Any,
-) -> None:
+    An option overrides the variable and the setting of the same name.
+    """
     from pollconsumer.interface.assembly.launch_roles import launch_consumer
 
+    settings = current_settings()
     if linger is not None and not until_empty:
         raise UsageError("--linger needs --until-empty", fix="see 'pollconsumer run --help'")
     settings = _settings_of_launch(settings, "consumer", flags)
@@ -50,41 +52,27 @@ def run(
     before_exit(lambda _: logs.warn_of_lost_output(problems()))
     launch_consumer(
         settings,
-        if_free=bool(if_free),
-        until_empty=bool(until_empty),
+        if_free=if_free,
+        until_empty=until_empty,
         linger=linger or 0.0,
         max_messages=max_messages,
         reports_completed=logs.shows_completed(),
     )
 
 
-def move(settings: Settings, **flags: Any) -> None:
+@click.command(epilog="pollconsumer move")
+@settings_of_section("mover")
+def move(**flags: Any) -> None:
+    """Move due messages to their queues until just before the next launch.
+
+    'run' does this too for its own queues; a mover is for setups with many consumers. An option overrides the variable
+    and the setting of the same name.
+    """
     from pollconsumer.interface.assembly.mover_launch import launch_mover
 
+    settings = current_settings()
     refuse_nowhere(settings)
     launch_mover(_settings_of_launch(settings, "mover", flags))
-
-
-LAUNCHES = {"run": run, "move": move}
-
-
-def set_verbosity(verbosity: int, *, quiet: bool) -> None:
-    logs.configure(verbosity, quiet=quiet)
-    if verbosity:
-        logs.damp(None)
-
-
-def settings_of(config: str | None, store: str | None, namespace: str | None) -> Settings:
-    """Settings of a command with these flags, before its own. Errors as in ``load_settings``."""
-    settings = load_settings(None if config is None else Path(config), store=store, namespace=namespace)
-    if (streaks := logs.damped_by()) is not None:
-        streaks.files = settings.state_files()
-    return settings
-
-
-def name_configuration(settings: Settings) -> None:
-    """Log which configuration a command has."""
-    log.info("configuration: %s", settings.config or settings.nowhere or "none: the environment alone")
 
 
 def _settings_of_launch(
