@@ -25,7 +25,7 @@ from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
     from pollconsumer.core.news.events import Event
-    from pollconsumer.runtime.launch import held
+    from pollconsumer.runtime.launch import launch
     from pollconsumer.store.client.wire import Wire
     from pollconsumer.store.queues.redis_store import RedisStore
     from tests.site import Site
@@ -211,7 +211,7 @@ class AtItsEnd:
 
     def end_expired(self, *queues: str) -> list[str]:
         """Returns the queues of which anything has expired."""
-        end_expired(cast("held.Launch", self), queues)
+        end_expired(cast("launch.Launch", self), queues)
         return [queue for queue in queues if Looking(self.store, queue).listed("expired")]
 
 
