@@ -118,7 +118,10 @@ def test_gaps_alone_are_shown_and_read_by_programs(site: Site, noon: int) -> Non
     }
     missed = {each["launch_id"]: each["missed_ticks"] for each in json.loads(shown(site, "--json"))}
     assert {name: ticks for name, ticks in missed.items() if ticks} == {"ago-1": 4}
-    assert shown(site, "--gaps", "--until", iso(noon - 6 * MINUTE)) == "no gaps: a launch was there at each tick\n"
+    assert (
+        shown(site, "--gaps", "--until", iso(noon - 6 * MINUTE))
+        == "no gaps: no tick of a schedule was without a launch\n"
+    )
 
 
 def test_a_time_without_launches_is_said_and_what_is_no_time_is_refused(site: Site, noon: int) -> None:

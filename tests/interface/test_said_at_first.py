@@ -34,6 +34,6 @@ def test_a_refusal_says_what_to_type(site: Site, typed: tuple[str, ...], said: s
 def test_check_says_when_a_launch_ends_in_words(site: Site) -> None:
     shown = site.command("check").stdout
     rows = [line.split("  ")[0].removeprefix("consumer ") for line in shown.splitlines() if line.startswith("consumer")]
-    assert rows == ["launcher", "window", "schedule", "takes no new message after", "killed at"]
+    assert rows == ["launcher", "window", "schedule", "takes no new message after", "killed if it still runs at"]
     assert "; a new launch may start beside a running one" in shown
     assert "none; a launch runs for timeout (1m)" in shown

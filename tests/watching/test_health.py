@@ -288,8 +288,8 @@ def test_a_queue_that_the_configuration_serves_need_not_be_added_to_it(
         facts(queues=[QueueFacts("slow"), QueueFacts(queue, ready=1)], ledger=slow, expected=expected)
     )
     assert found.name == "queue_unserved"
-    assert found.fix.startswith("add it to consumer.queues, or ") is adds
-    assert found.fix.endswith(f"start 'pollconsumer run --queue {queue}' too")
+    assert found.fix.endswith(" too, or name it in consumer.queues with the others") is adds
+    assert found.fix.startswith(f"start 'pollconsumer run --queue {queue}' too")
 
 
 @pytest.mark.parametrize(("platform", "advised"), [("", True), ("cron", False), ("systemd", False)])

@@ -53,8 +53,8 @@ WARNINGS: dict[type, tuple[str, str]] = {
     ),
     events.QueueUnserved: (
         "queue unserved: {queue}",
-        "queue {queue}: {messages} ready, and no launch serves it{handlers}; add it to consumer.queues, or start "
-        "'run --queue {queue}' too",
+        "queue {queue}: {messages} ready, and no launch serves it{handlers}; start 'run --queue {queue}' too, "
+        "or name it in consumer.queues with the others",
     ),
     events.ConflictDropped: (
         "conflict dropped: {queue}",

@@ -28,7 +28,7 @@ def of_queues(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
         elif queue in missed[None] and consumers:
             fix = f"start 'pollconsumer run --queue {queue.name}' too"
             if queue.name not in (facts.expected.queues or ("default",)):
-                fix = f"add it to consumer.queues, or {fix}"
+                fix += ", or name it in consumer.queues with the others"
             yield _unserved([queue], facts.expected, f"no launch serves queue {queue.name}", fix)
         yield from _of_pause(queue)
         yield from _of_ends(queue, facts.expected.recent)

@@ -272,8 +272,8 @@ def _warn_of_recurrences_nobody_serves(recurrences: Iterable[Recurrence], unserv
     for each in recurrences:
         if each.enabled and each.queue in unserved and not unserved[each.queue].lately:
             log.warning(
-                "recurrence %s: no launch serves its queue %s; add it to consumer.queues, or start "
-                "'run --queue %s' too",
+                "recurrence %s: no launch serves its queue %s; start 'run --queue %s' too, or name it in "
+                "consumer.queues with the others",
                 each.name, each.queue, each.queue,
             )  # fmt: skip
 
@@ -321,7 +321,7 @@ def _not_served(queue: str, service: QueueService, handlers: Mapping[str, Handle
         longest = max((each["timeout_seconds"] or 0 for each in commands.values() if each["queue"] == queue), default=0)
         needed = f", which need a timeout above {format_duration(longest)}" if longest else ""
         return f"{queue} (of {names}): other launches serve it{needed}"
-    remedy = f"add it to consumer.queues, or start 'run --queue {queue}' too"
+    remedy = f"start 'run --queue {queue}' too, or name it in consumer.queues with the others"
     return f"{queue} (of {names}): {service.ready} ready, and no launch has served it lately; {remedy}"
 
 

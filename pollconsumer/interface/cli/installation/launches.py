@@ -119,7 +119,8 @@ def launches(
         print_json([_hole_as_json(hole) for hole in holes[:limit]])
     elif gaps:
         print_lines(
-            [_hole_line(hole, now, utc) for hole in holes[:limit]] or ["no gaps: a launch was there at each tick"]
+            [_hole_line(hole, now, utc) for hole in holes[:limit]]
+            or ["no gaps: no tick of a schedule was without a launch"]
         )
     elif as_json:
         print_json([launch_as_json(entry) for entry in entries])

@@ -99,7 +99,7 @@ def described_window(window: dict[str, Any]) -> list[tuple[str, str]]:
         ("window", limit),
         ("next launches" if window["next_launches"] else "schedule", launches),
         ("takes no new message after", _local(window["stop_before"])),
-        ("killed at", _local(window["hard_end"])),
+        ("killed if it still runs at", _local(window["hard_end"])),
     ]
 
 
