@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from pollconsumer.interface.assembly import launch_roles, mover_launch
+from pollconsumer.interface.assembly import launch_roles
 from pollconsumer.interface.cli import launch_commands
 from pollconsumer.runtime.handling.waits import serve_here
 from pollconsumer.runtime.launch import launch
@@ -107,7 +107,6 @@ def launches_here() -> Iterator[None]:
     """Have the commands ``run`` and ``move`` launch here."""
     with (
         mock.patch.object(launch_roles, "run_launch", run_launch),
-        mock.patch.object(mover_launch, "run_launch", run_launch),
         mock.patch.object(launch_commands, "outlast_readers", return_value=list),
         mock.patch.object(launch_commands, "before_exit"),
     ):

@@ -23,11 +23,7 @@ from pollconsumer.runtime.session.settlements import death_of
 from pollconsumer.runtime.session.wake import Wake
 from pollconsumer.store.limits import Retention
 from pollconsumer.store.records.reservations import DeadLetter
-from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.server import unreachable
-
-MARGIN = 0.25
-"""Seconds for a mover's exit."""
 
 
 class MoverOptions(NamedTuple):
@@ -35,16 +31,14 @@ class MoverOptions(NamedTuple):
 
     idle_time: float
     page_size: int
-    margin: float = MARGIN
-    """Seconds before the window's end at which the mover stops."""
     keeping: Mapping[str, Retention] = MappingProxyType({})
     """What is kept for how long, by queue; the default holds for a queue that is not there."""
 
 
 class Mover:
-    def __init__(self, options: MoverOptions, launch: Launch, recurring: LaunchRecurrences, wake: Wake) -> None:
+    def __init__(self, launch: Launch, options: MoverOptions) -> None:
         self.options, self.window, self.clock = options, launch.window, launch.clock
-        self._launch, self._recurring, self._wake = launch, recurring, wake
+        self._launch, self._wake = launch, Wake(launch.bare_wire(), self._markers, launch.clock)
         self._store, self._holder, self._emit = launch.store, launch.holder, launch.emit
         self._announced: set[str] = set()
         self._left_out: dict[str, PollConsumerError] = {}
@@ -59,7 +53,7 @@ class Mover:
     def run(self) -> StopReason:
         """Move until the window closes. Raises LeaseLost; StoreUnreachable, at the end if a queue's node is lost; and
         StoreRefused if no queue is usable."""
-        while self.window.has_time(self.clock(), self.options.margin):
+        while self.window.has_time(self.clock(), self._launch.min_margin):
             self._launch.check_lease()
             if self._launch.interrupted():
                 return StopReason.INTERRUPTED
@@ -110,9 +104,13 @@ class Mover:
 
     def idle(self, next_due: float | None) -> None:
         """Wait until the next message is due, or an earlier one is scheduled: at most idle_time, within the window."""
-        longest = max(0.0, min(self.options.idle_time, self.window.left(self.clock()) - self.options.margin))
+        longest = max(0.0, min(self.options.idle_time, self.window.left(self.clock()) - self._launch.min_margin))
         if self._wake.wait(longest if next_due is None else min(longest, next_due)):
             self._looked = float("-inf")
+
+    def _markers(self) -> list[str]:
+        keys = self._store.keys
+        return [*(keys.queue(queue, "schedule_marker") for queue in self.queues()), keys.control("queues_marker")]
 
     def _emit_death(self, dead_letter: DeadLetter) -> None:
         self._emit(death_of(dead_letter))
@@ -160,19 +158,3 @@ class Mover:
             if queue not in self._left_out:
                 self._left_out[queue] = error
                 self._emit(QueueLeftOut(queue, str(error)))
-
-
-def move(launch: Launch, options: MoverOptions) -> StopReason:
-    return mover(launch, options).run()
-
-
-def mover(launch: Launch, options: MoverOptions) -> Mover:
-    keys = launch.store.keys
-
-    def markers() -> list[str]:
-        schedules = [keys.queue(queue, "schedule_marker") for queue in moving.queues()]
-        return [*schedules, keys.control("queues_marker")]
-
-    recurring = LaunchRecurrences(launch.store.wire, keys.namespace)
-    moving = Mover(options, launch, recurring, Wake(launch.bare_wire(), markers, launch.clock))
-    return moving

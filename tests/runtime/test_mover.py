@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.news.events import OrphansRecovered, QueueLeftOut
 from pollconsumer.core.window import Window
-from pollconsumer.runtime.mover import MARGIN, Mover, MoverOptions
+from pollconsumer.runtime.mover import Mover, MoverOptions
 from pollconsumer.store.queues.outbox_entry import pack
 from pollconsumer.store.records.reservations import Claim
-from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
-from tests.conftest import NAMESPACE
 from tests.site import wait_until
 from tests.store import acting
 
@@ -23,8 +21,17 @@ if TYPE_CHECKING:
 
     from pollconsumer.core.news.events import Event
     from pollconsumer.runtime.launch.launch import Launch
-    from pollconsumer.runtime.session.wake import Wake
     from pollconsumer.store.queues.redis_store import RedisStore
+
+
+MARGIN = 0.25
+
+
+def mover_of(launch: SimpleNamespace, wake: object = None, idle_time: float = 1.0) -> Mover:
+    launch.bare_wire, launch.min_margin = lambda: None, MARGIN
+    mover = Mover(cast("Launch", launch), MoverOptions(idle_time, 100))
+    mover._wake = cast("Any", wake)  # noqa: SLF001  it waits as a test says
+    return mover
 
 
 class Waits:
@@ -47,7 +54,7 @@ def test_no_wait_is_negative_or_outlasts_idle_time_due_time_or_window(
 ) -> None:
     waits = Waits()
     launch = SimpleNamespace(window=Window(0.0, stop_before), clock=lambda: now, store=None, holder=None, emit=None)
-    mover = Mover(MoverOptions(idle_time, 100), cast("Launch", launch), cast("Any", None), cast("Wake", waits))
+    mover = mover_of(launch, waits, idle_time)
     mover.idle(next_due)
     (seconds,) = waits.seconds
     assert 0 <= seconds <= idle_time
@@ -74,7 +81,7 @@ def test_the_set_of_queues_is_read_once_a_second_and_when_woken() -> None:
     launch = SimpleNamespace(
         window=Window(0.0, 60.0), clock=lambda: clock.now, store=store, holder=None, emit=None, progress=progress
     )
-    mover = Mover(MoverOptions(1.0, 100), cast("Launch", launch), cast("Any", None), cast("Wake", woken))
+    mover = mover_of(launch, woken)
     for _ in range(3):
         mover.promote()
     assert store.asked == 1
@@ -100,8 +107,7 @@ def test_the_first_look_at_a_queue_tells_of_the_orphans_that_it_recovers(store: 
         emit=told.append,
         attendance=SimpleNamespace(seen_ms=4),
     )
-    recurring = LaunchRecurrences(store.wire, NAMESPACE)
-    mover = Mover(MoverOptions(1.0, 100), cast("Launch", launch), recurring, cast("Any", None))
+    mover = mover_of(launch)
     assert mover.queues() == [acting.QUEUE]
     assert told == [OrphansRecovered(acting.QUEUE, 1)]
     assert not store.wire.command("EXISTS", store.keys.queue(acting.QUEUE, "served"))
@@ -121,8 +127,7 @@ def test_of_two_queues_the_one_whose_keys_cannot_be_used_is_left_out_not_the_sen
     )
     store.enqueue([acting.message("there", queue="broken")])
     store.enqueue([acting.message("late", delay=acting.HOUR)])
-    recurring = LaunchRecurrences(store.wire, NAMESPACE)
-    mover = Mover(MoverOptions(1.0, 100), cast("Launch", launch), recurring, cast("Any", None))
+    mover = mover_of(launch)
     assert sorted(mover.queues()) == ["broken", acting.QUEUE]
     store.wire.command(
         "RPUSH", store.keys.queue(acting.QUEUE, "outbox"), pack([acting.message("x", queue="broken")], 0)

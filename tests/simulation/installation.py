@@ -17,7 +17,7 @@ from pollconsumer.runtime.handling.executors.executor import Handled
 from pollconsumer.runtime.handling.handler import Handler, with_hooks
 from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.runtime.launch.launch import LaunchPlan, run_launch
-from pollconsumer.runtime.mover import MoverOptions, move
+from pollconsumer.runtime.mover import Mover, MoverOptions
 from pollconsumer.runtime.session.consumer_options import ConsumerOptions
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
@@ -219,7 +219,7 @@ class Installation:
         process.sleep(draw(self.platform.start_up, process.stream))
 
         def move_for(launch: Launch) -> StopReason:
-            return move(launch, MoverOptions(idle_time=1.0, page_size=100, margin=launch.min_margin))
+            return Mover(launch, MoverOptions(idle_time=1.0, page_size=100)).run()
 
         plan = self._plan(process, self.mover_handoff or self.rules.handoff)
         return self._run(process, plan, Group("mover", (), 1), move_for)

@@ -36,6 +36,7 @@ from pollconsumer.store.limits import Kept, Limits, Retention
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.launch.pings import Monitors, Pinger
+    from pollconsumer.runtime.mover import MoverOptions
     from pollconsumer.runtime.programs.notes import Programs
     from pollconsumer.runtime.session.consumer_options import ConsumerOptions
 
@@ -159,6 +160,26 @@ def launch_consumer(
         from pollconsumer.interface.assembly.wing_parts import wing_part
 
         before_exit(wing_part("write_at_end")(settings, settings.dashboard.static))
+
+
+def launch_mover(settings: Settings) -> None:
+    """Run one launch of the mover."""
+    from pollconsumer.runtime.mover import Mover  # a consumer needs none
+
+    options = mover_options(settings)
+
+    def work(launch: Launch) -> StopReason:
+        identify(launch.id, launch.plan.run_id)
+        with taking_in(settings, launch):
+            return Mover(launch, options).run()
+
+    run_launch(plan_of(settings, settings.mover), opener_of(settings), listener(), lambda: (MOVER, work))
+
+
+def mover_options(settings: Settings) -> MoverOptions:
+    from pollconsumer.runtime.mover import MoverOptions
+
+    return MoverOptions(settings.mover.idle_time, settings.mover.page_size, keeping_of(settings))
 
 
 def _consumers_listener() -> Callable[[Event], None]:

@@ -68,7 +68,7 @@ def move(**flags: Any) -> None:
     'run' does this too for its own queues; a mover is for setups with many consumers. An option overrides the variable
     and the setting of the same name.
     """
-    from pollconsumer.interface.assembly.mover_launch import launch_mover
+    from pollconsumer.interface.assembly.launch_roles import launch_mover
 
     settings = current_settings()
     refuse_nowhere(settings)

@@ -25,8 +25,7 @@ from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.assembly.configured_recurrences import load_recurrences
 from pollconsumer.interface.assembly.handlers import load_handlers
-from pollconsumer.interface.assembly.launch_roles import consumer_options, served_queues
-from pollconsumer.interface.assembly.mover_launch import mover_options
+from pollconsumer.interface.assembly.launch_roles import consumer_options, mover_options, served_queues
 from pollconsumer.interface.logs.event_log import listener
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.load import read_settings

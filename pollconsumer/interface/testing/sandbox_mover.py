@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from math import inf
 
 from pollconsumer.core.news.events import Event
-from pollconsumer.interface.assembly.mover_launch import MOVER
+from pollconsumer.interface.assembly.launch_roles import MOVER
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.interface.testing.sandbox_launch import SandboxLaunch
 from pollconsumer.runtime.launch.launch import LaunchPlan
-from pollconsumer.runtime.mover import MoverOptions, mover
+from pollconsumer.runtime.mover import Mover, MoverOptions
 
 FOREVER = 1e12
 
@@ -21,7 +21,7 @@ class SandboxMover:
         self, opener: MemoryOpener, clock: VirtualClock, emit: Callable[[Event], None], options: MoverOptions
     ) -> None:
         moving = SandboxLaunch(opener, MOVER, LaunchPlan(FOREVER, 0.0), clock, emit)
-        self._mover, self._store, self._clock = mover(moving, options), moving.store, clock
+        self._mover, self._store, self._clock = Mover(moving, options), moving.store, clock
 
     def tick(self) -> float | None:
         """Do all that is due now. Returns the seconds until there is more to do, for the mover or a launch; or None."""
