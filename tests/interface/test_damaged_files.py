@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pollconsumer.core.errors import WentBack
 from pollconsumer.core.news.repeats import Streaks
 from pollconsumer.interface import cli
-from pollconsumer.runtime.programs.notes import Noted
+from pollconsumer.runtime.children.notes import Noted
 from pollconsumer.runtime.store_opener import StoreMemo
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.store.client.patience import Budget

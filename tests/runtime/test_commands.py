@@ -17,13 +17,12 @@ import pytest
 
 from pollconsumer.core.retry import Fatal, NotBegun
 from pollconsumer.interface.settings.load import ABOUT_MESSAGE, MESSAGE_VARIABLE
+from pollconsumer.runtime.children.command import KEPT_BYTES, Command, CommandFailed
+from pollconsumer.runtime.children.notes import Programs
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.outcome import trace
 from pollconsumer.runtime.new_messages import Defaults
-from pollconsumer.runtime.programs.command import Command, CommandFailed
-from pollconsumer.runtime.programs.notes import Programs
-from pollconsumer.runtime.programs.running_program import KEPT_BYTES
 from pollconsumer.runtime.session.result_encoder import MAX_RESULT_BYTES
 from pollconsumer.runtime.system.process import birth
 from tests.site import wait_until
@@ -288,8 +287,8 @@ def test_a_child_that_ignores_the_signal_dies_though_its_parent_obeyed(run: Run,
 LAUNCH = """
 import sys, time
 from pathlib import Path
-from pollconsumer.runtime.programs.command import Command
-from pollconsumer.runtime.programs.notes import Programs
+from pollconsumer.runtime.children.command import Command
+from pollconsumer.runtime.children.notes import Programs
 from tests.runtime.test_commands import DELIVERY, context
 place = Path(sys.argv[1])
 delivery = DELIVERY._replace(fence=int(sys.argv[2]))

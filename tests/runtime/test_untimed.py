@@ -106,7 +106,7 @@ def test_our_own_code_beneath_a_handler_is_not_interrupted(call: Callable[[Calla
 
 
 def test_a_handler_that_waits_for_a_process_ends_by_itself() -> None:
-    program: dict[str, Any] = {"__name__": "pollconsumer.runtime.programs.command", "interrupt": untimed.interrupt}
+    program: dict[str, Any] = {"__name__": "pollconsumer.runtime.children.command", "interrupt": untimed.interrupt}
     exec("def run(*_): return armed.append(interrupt(0.01, lambda: True))", program)
     program["armed"] = armed = list[bool]()
     assert Handler("h", program["run"]).handle({}).error is None

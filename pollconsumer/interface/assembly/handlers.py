@@ -15,7 +15,7 @@ from pollconsumer.interface.user_imports import find_modules, importing
 from pollconsumer.runtime.handling.handler import Handler, with_hooks
 
 if TYPE_CHECKING:
-    from pollconsumer.runtime.programs.notes import Programs
+    from pollconsumer.runtime.children.notes import Programs
 
 
 def load_handlers(settings: Settings, programs: Programs | None = None) -> dict[str, Handler]:

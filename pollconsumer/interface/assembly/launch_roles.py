@@ -35,9 +35,9 @@ from pollconsumer.store.leases import Group
 from pollconsumer.store.limits import Kept, Limits, Retention
 
 if TYPE_CHECKING:
+    from pollconsumer.runtime.children.notes import Programs
     from pollconsumer.runtime.launch.pings import Monitors, Pinger
     from pollconsumer.runtime.mover import MoverOptions
-    from pollconsumer.runtime.programs.notes import Programs
     from pollconsumer.runtime.session.consumer_options import ConsumerOptions
 
 MOVER = Group("mover", (), 1)

@@ -12,9 +12,9 @@ from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.model import CommandSettings, Settings
 from pollconsumer.interface.settings.rules import backoff_of
 from pollconsumer.interface.settings.writable import refuse_writable_program
+from pollconsumer.runtime.children.command import Command
+from pollconsumer.runtime.children.notes import Programs
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.programs.command import Command
-from pollconsumer.runtime.programs.notes import Programs
 from pollconsumer.runtime.system.executables import why_not_run
 
 

@@ -34,13 +34,13 @@ from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener
 from pollconsumer.interface.testing.sandbox_launch import SandboxLaunch, WatchedExecutor
 from pollconsumer.interface.testing.sandbox_mover import SandboxMover
+from pollconsumer.runtime.children.notes import Programs
 from pollconsumer.runtime.consumer_role import consume, define
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.hooks import hook_timeout
 from pollconsumer.runtime.handling.launch_hooks import begin_launch
 from pollconsumer.runtime.launch.launch import LaunchPlan
 from pollconsumer.runtime.new_messages import due_ms
-from pollconsumer.runtime.programs.notes import Programs
 from pollconsumer.store.leases import Group
 from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.reading.inspector import Inspector

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.retry import ProcessDied
-from pollconsumer.runtime.isolation.pool import LONGEST_WAIT
+from pollconsumer.runtime.children.pool import LONGEST_WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -24,12 +24,12 @@ from pollconsumer.interface.logs import logs
 from pollconsumer.interface.logs.log_records import identify
 from pollconsumer.interface.logs.streaks import LaunchStreaks
 from pollconsumer.interface.settings.model import settings_of
+from pollconsumer.runtime.children.protocol import FrameConnection, decode_refusal, encode_messages, encode_outcome
 from pollconsumer.runtime.handling.bulk.bulk_call import CallContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
 from pollconsumer.runtime.handling.waits import ServedQueues, SlotWaits, serve_here
-from pollconsumer.runtime.isolation.protocol import FrameConnection, decode_refusal, encode_messages, encode_outcome
 from pollconsumer.runtime.launch.handlers_output import outlast_readers
 from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.runtime.system import standard_error
@@ -204,18 +204,17 @@ class _ChildServer:
         return encode_outcome(outcome, handler.fatal) | ended
 
     def _save(self, _message: object, state: bytes) -> None:
-        self._keep({"checkpoint": json.loads(state)})
+        self._asked({"checkpoint": json.loads(state)})
 
     def _record(self, _message: object, entry: StepEntry) -> None:
-        self._keep({"step": entry})
-
-    def _keep(self, frame: dict[str, Any]) -> None:
-        reply = self._ask(frame)
-        if "refused" in reply:
-            raise decode_refusal(reply["refused"])
+        self._asked({"step": entry})
 
     def _ask_batch(self, *question: Any) -> Any:
-        reply = self._ask({"batch": question})
+        return self._asked({"batch": question})
+
+    def _asked(self, frame: dict[str, Any]) -> Any:
+        """The launch's answer, or what it raised."""
+        reply = self._ask(frame)
         if "refused" in reply:
             raise decode_refusal(reply["refused"])
         return reply["answer"]

@@ -1,5 +1,5 @@
 """The program of a process of isolated handlers. It is started by its path, with the numbers of two inherited
-descriptors: the connection to its launch, and its lifeline. ``runtime/isolation/pool.py`` is the other side.
+descriptors: the connection to its launch, and its lifeline. ``runtime/children/pool.py`` is the other side.
 
 Until it has received the launch's sys.path, it imports only the standard library.
 """

@@ -12,8 +12,8 @@ from pollconsumer.interface.logs.log_records import identity
 from pollconsumer.interface.logs.logs import damped_by, log
 from pollconsumer.interface.settings.model import Settings, as_values
 from pollconsumer.interface.user_imports import shadowed
+from pollconsumer.runtime.children.pool import Processes
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.isolation.pool import Processes
 
 
 @contextmanager

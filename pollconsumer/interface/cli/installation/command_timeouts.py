@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from pollconsumer.interface.settings.model import Settings
+from pollconsumer.runtime.children.command import Command
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.programs.command import Command
 
 
 def described_commands(

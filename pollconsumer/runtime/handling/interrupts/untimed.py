@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _STORE = "pollconsumer.store."
 """Modules that are not interrupted while they run: an answer of the store must not be left half read."""
-_APART = ("pollconsumer.runtime.programs.", "pollconsumer.runtime.isolation.")
+_APART = ("pollconsumer.runtime.children.",)
 """Modules whose handlers end by themselves: they stop a process."""
 
 

@@ -8,26 +8,124 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from pollconsumer.core.messages.message_options import variable_of
-from pollconsumer.core.notation.instants import iso_of
+from pollconsumer.core.notation.instants import ceil_ms, iso_of
 from pollconsumer.core.retry import Fatal, HandlerTimeout, NotBegun, Stopped
+from pollconsumer.runtime.children.child_process import LOOK_EVERY, ChildProcess
+from pollconsumer.runtime.children.notes import ProgramNote, Programs
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.outcome import signal_name
-from pollconsumer.runtime.programs.notes import ProgramNote, Programs
-from pollconsumer.runtime.programs.running_program import Output, RunningProgram
 from pollconsumer.runtime.session.result_encoder import MAX_RESULT_BYTES
 from pollconsumer.runtime.system.system_limits import start_refused
 
 PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR")
 PASSED_ON_PREFIXES = ("LC_", "XDG_")
 """What names of variables begin with that every program inherits, too; none of them holds secrets."""
+KEPT_BYTES = 8192
+"""Bytes of output that are kept of its beginning, and again of its end."""
+CHUNK, MOST_CHUNKS = 65536, 32
+"""Bytes per read; and maximum reads after the program's exit, since its children may continue to print."""
+LAST_LINES, LAST_CHARACTERS, LAST_LINE_CHARACTERS = 20, 2000, 400
+LONGEST_WAIT = 0.5
+"""Seconds between looks whether the message is to stop."""
+
+
+class Output:
+    """The beginning and the end of a program's output."""
+
+    def __init__(self) -> None:
+        self._first, self._last, self._size = bytearray(), b"", 0
+
+    def add(self, data: bytes) -> None:
+        self._size += len(data)
+        if room := KEPT_BYTES - len(self._first):
+            self._first += data[:room]
+            data = data[room:]
+        self._last = (self._last + data)[-KEPT_BYTES:]
+
+    def text(self) -> str:
+        left_out = self._size - len(self._first) - len(self._last)
+        between = f"\n[{left_out} bytes left out]\n".encode() if left_out else b""
+        return (bytes(self._first) + between + self._last).decode("utf-8", "replace")
+
+    def head(self) -> str:
+        return f"{self._first.decode('utf-8', 'replace')}\n[{self._size - len(self._first)} bytes left out]\n"
+
+    def last_lines(self) -> str:
+        """The last lines that are not blank."""
+        lines = [line for line in self.text().splitlines() if line.strip()]
+        return "\n".join(lines[-LAST_LINES:])[-LAST_CHARACTERS:]
+
+    def last_line(self) -> str:
+        return self.last_lines().rpartition("\n")[2][-LAST_LINE_CHARACTERS:]
+
+
+class RunningProgram(ChildProcess):
+    """A started program, whose output is read as it comes: from the pipe ``outlet``, into which it writes."""
+
+    def __init__(self, argv: Sequence[str], passed: Collection[int], outlet: int, **how: Any) -> None:
+        super().__init__(argv, passed, **how)
+        self.output = Output()
+        self._outlet, self._silent = outlet, False
+        self._poll = select.poll()
+        os.set_blocking(outlet, False)
+        for each in filter(None, (outlet, self.exit_handle)):
+            self._poll.register(each, select.POLLIN)
+
+    def wait(self, seconds: float | None, *, until_silent: bool = False, unless: Callable[[], bool] = bool) -> bool:
+        """Read its output until it has exited: True; or until ``seconds`` have passed, or ``unless`` says so: False.
+        With ``until_silent`` also until no process has its output open."""
+        until = None if seconds is None else time.monotonic() + seconds
+        while not self.has_ended() or (until_silent and not self._silent):
+            left = LONGEST_WAIT if until is None else until - time.monotonic()
+            if left <= 0 or unless():
+                return False
+            self._attend(min(left, LONGEST_WAIT))
+        return True
+
+    def end(self, *, kill: bool) -> int | None:
+        """The exit code, as of `ChildProcess.reap`. Reads the rest of the pipe. With ``kill``, kills the process group
+        first."""
+        if kill:
+            self.signal(signal.SIGKILL)
+        while not self.has_ended():
+            self._attend(LONGEST_WAIT)
+        if not self._silent:
+            for _ in range(MOST_CHUNKS):
+                if not self._read():
+                    break
+        os.close(self._outlet)
+        return self.reap()
+
+    def _attend(self, seconds: float) -> None:
+        """Wait until it prints, exits, or ``seconds`` have passed."""
+        if self.exit_handle is None:
+            seconds = min(seconds, LOOK_EVERY)
+        for descriptor, _ in self._poll.poll(ceil_ms(seconds)):
+            if descriptor == self._outlet:
+                self._read()
+            else:
+                self._poll.unregister(descriptor)
+
+    def _read(self) -> bool:
+        try:
+            data = os.read(self._outlet, CHUNK)
+        except BlockingIOError:
+            return False
+        self.output.add(data)
+        if not data:
+            self._silent = True
+            self._poll.unregister(self._outlet)
+        return bool(data)
 
 
 class CommandFailed(Exception):
@@ -96,20 +194,18 @@ class Command:
         return self._outcome(code, running.output, in_time=in_time)
 
     def _start(self, payload: dict[str, Any], context: LaunchContext, note: ProgramNote) -> RunningProgram:
-        from subprocess import STDOUT, Popen
-
         stdin = _file_of(payload)
         outlet, inlet = os.pipe()
         try:
-            process = Popen(
+            running = RunningProgram(
                 self.argv,
+                () if note.descriptor is None else (note.descriptor,),
+                outlet,
                 stdin=stdin,
                 stdout=inlet,
-                stderr=STDOUT,
+                stderr=inlet,
                 cwd=self._directory,
                 env=self._environment(context),
-                start_new_session=True,
-                pass_fds=() if note.descriptor is None else (note.descriptor,),
             )
         except OSError as error:
             os.close(outlet)
@@ -122,8 +218,8 @@ class Command:
         finally:
             os.close(stdin)
             os.close(inlet)
-        note.started(process.pid)
-        return RunningProgram(process, outlet)
+        note.started(running.pid)
+        return running
 
     def _environment(self, context: LaunchContext) -> dict[str, str]:
         left = context.time_left()

@@ -21,13 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.core.messages.message_steps import StepEntry
 from pollconsumer.core.retry import STOP_GRACE, HandlerTimeout, NotBegun, ProcessDied, Stopped, Yield
+from pollconsumer.runtime.children.child_process import ChildProcess
+from pollconsumer.runtime.children.protocol import FrameConnection, decode_messages, decode_outcome, encode_refusal
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.in_hand import IN_SLOT, InHand
 from pollconsumer.runtime.handling.outcome import Outcome, signal_name
-from pollconsumer.runtime.isolation.answers import answer_to, forget_waits, report
-from pollconsumer.runtime.isolation.protocol import FrameConnection, decode_messages, decode_outcome
+from pollconsumer.runtime.handling.waits import slot_waits
 from pollconsumer.runtime.system.system_limits import limits, start_refused
 from pollconsumer.store.queues.batches import NewBatch
 
@@ -53,8 +55,8 @@ class Processes:
         self._freed = threading.Condition(self._lock)
         self._refused: tuple[float, str] = (0.0, "")
         """Until when no process is started, on the monotonic clock, and why."""
-        self._idle: list[_ChildProcess] = []
-        self._all: set[_ChildProcess] = set()
+        self._idle: list[_HandlerProcess] = []
+        self._all: set[_HandlerProcess] = set()
         self._closed = False
         os.register_at_fork(after_in_child=self._close_in_fork)
 
@@ -111,7 +113,7 @@ class Processes:
         # The context tells whether the message is to stop.
         return handler._replace(run=run, asynchronous=False, takes_context=True)
 
-    def _take(self, context: LaunchContext) -> _ChildProcess:
+    def _take(self, context: LaunchContext) -> _HandlerProcess:
         """A process that is idle, or a new one; where the system refuses another one, the first that becomes idle.
 
         NotBegun if there is none, or none in time.
@@ -133,14 +135,14 @@ class Processes:
             else:
                 self._end(process)
 
-    def _started(self, context: LaunchContext) -> _ChildProcess:
+    def _started(self, context: LaunchContext) -> _HandlerProcess:
         """A new process that is ready. NotBegun if none can be started."""
         until, why = self._refused
         if time.monotonic() < until:
             raise NotBegun(why)
         process = None
         try:
-            process = _ChildProcess(self._program, self._directory)
+            process = _HandlerProcess(self._program, self._directory)
             with self._lock:
                 self._all.add(process)
                 closed = self._closed
@@ -159,12 +161,12 @@ class Processes:
             raise NotBegun(why) from None
         return process
 
-    def _give_back(self, process: _ChildProcess) -> None:
+    def _give_back(self, process: _HandlerProcess) -> None:
         with self._lock:
             self._idle.append(process)
             self._freed.notify()
 
-    def _end(self, process: _ChildProcess) -> None:
+    def _end(self, process: _HandlerProcess) -> None:
         process.kill()
         with self._lock:
             self._all.discard(process)
@@ -172,7 +174,7 @@ class Processes:
             self._freed.notify_all()
 
 
-class _ChildProcess:
+class _HandlerProcess(ChildProcess):
     def __init__(self, program: Path, directory: str) -> None:
         ours, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
@@ -181,14 +183,9 @@ class _ChildProcess:
         self._killing, self._killed = threading.Lock(), False
         try:
             numbers = (theirs.fileno(), lifeline)
-            self._popen = subprocess.Popen(
-                # -P: sys.path is sent in the introduction.
-                [sys.executable, "-P", os.fspath(program), *map(str, numbers)],
-                stdin=subprocess.DEVNULL,
-                cwd=directory,
-                pass_fds=numbers,
-                start_new_session=True,
-            )
+            # -P: sys.path is sent in the introduction.
+            argv = [sys.executable, "-P", os.fspath(program), *map(str, numbers)]
+            super().__init__(argv, numbers, stdin=subprocess.DEVNULL, cwd=directory)
         except BaseException:
             ours.close()
             os.close(self._lifeline)
@@ -264,28 +261,22 @@ class _ChildProcess:
     def is_alive(self) -> bool:
         """Whether the process is alive, and waits for a message."""
         try:
-            return self._connection.receive(0) is None and not self._has_ended()
+            return self._connection.receive(0) is None and not self.has_ended()
         except OSError:
             return False
 
     def hang_up(self) -> None:
         self._connection.close()
 
-    def await_end(self, until: float) -> None:
-        while not self._has_ended() and time.monotonic() < until:
-            time.sleep(0.005)
-
     def kill(self) -> None:
-        """Kill the process and its children. If it has exited already, its pid cannot be reused until it is waited
-        for."""
+        """Kill the process and its children."""
         with self._killing:
             if self._killed:
                 return
             self._killed = True
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._popen.pid, signal.SIGKILL)
-            with suppress(subprocess.TimeoutExpired):  # it hangs in the kernel
-                self._popen.wait(END_WITHIN)
+            self.signal(signal.SIGKILL)
+            self.await_end(time.monotonic() + END_WITHIN)  # it may hang in the kernel
+            self.reap()
             self.close_descriptors()
 
     def close_descriptors(self) -> None:
@@ -303,7 +294,7 @@ class _ChildProcess:
     def _receive(self, seconds: float) -> dict[str, Any] | None:
         try:
             frame = self._connection.receive(seconds)
-            if frame is None and self._has_ended():
+            if frame is None and self.has_ended():
                 frame = self._connection.receive(0)  # sent before it died
                 if frame is None:
                     raise self._death()
@@ -311,21 +302,62 @@ class _ChildProcess:
             raise self._death() from None
         return frame
 
-    def _has_ended(self) -> bool:
-        """Whether the process has ended. It is not reaped, so that its pid is not reused."""
-        try:
-            return os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        except ChildProcessError:  # a handler reaped it
-            return True
-
     def _death(self) -> ProcessDied:
-        until = time.monotonic() + END_WITHIN
-        self.await_end(until)  # the connection closes a moment earlier
-        lived = not self._has_ended()
+        self.await_end(time.monotonic() + END_WITHIN)  # the connection closes a moment earlier
+        lived = not self.has_ended()
         self.kill()
-        code = self._popen.returncode
+        code = self._code
         if lived:
             return ProcessDied("it closed its connection")
         if code is not None and code < 0:
             return ProcessDied(f"signal {signal_name(-code).removeprefix('signal ')}")
         return ProcessDied(f"exit code {code}")
+
+
+def answer_to(frame: dict[str, Any], message: InHand, context: LaunchContext) -> dict[str, Any] | None:
+    """Do what the handler of ``message`` asks for in ``frame``. Returns what its process is to be answered, if it waits
+    for an answer."""
+    if "checkpoint" in frame:
+        return _answered(context.checkpoint, frame["checkpoint"])
+    if "step" in frame:
+        return _answered(context.record, StepEntry(*frame["step"]))
+    if "waits" in frame:
+        return _wait_known(message, *frame["waits"])
+    if "batch" in frame:
+        return _answered(context.ask_batch, *frame["batch"])
+    if "progress" in frame:
+        report(context, frame)
+    return None
+
+
+def report(context: LaunchContext, frame: dict[str, Any]) -> None:
+    """Report the progress that ``frame`` tells, if any."""
+    if frame:
+        context.progress(*frame["progress"])
+
+
+def _answered(ask: Callable[..., Any], *question: Any) -> dict[str, Any]:
+    """The answer to the handler's process, or why it is refused one."""
+    try:
+        return {"answer": ask(*question)}
+    except PollConsumerError as error:
+        return {"refused": encode_refusal(error)}
+
+
+def _wait_known(message: InHand, what: str, *awaited: str) -> dict[str, bool]:
+    """Count a handler's wait among those of its launch, and answer the handler's process. ``what``: the wait begins
+    (``begin``), ends (``end``), asks whether it is stuck (``may_be_stuck``), or ends if it is (``give_up``)."""
+    waits, stuck = slot_waits(), False
+    if waits is not None and what == "begin":
+        waits.begin()
+    elif waits is not None and what == "end":
+        waits.end(message)
+    elif waits is not None:
+        stuck = (waits.give_up if what == "give_up" else waits.may_be_stuck)(message, *awaited)
+    return {"stuck": stuck}
+
+
+def forget_waits(message: InHand) -> None:
+    """Forget the waits of a handler that has ended."""
+    if (waits := slot_waits()) is not None:
+        waits.forget(message)

@@ -1,1 +1,0 @@
-"""Isolated handlers: the launch's side."""
