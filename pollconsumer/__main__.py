@@ -20,7 +20,7 @@ import signal  # noqa: E402  as above
 from contextlib import suppress  # noqa: E402  as above
 
 from pollconsumer.runtime.system import standard_error  # noqa: E402  as above
-from pollconsumer.runtime.system.start_limit import limit_start  # noqa: E402  as above
+from pollconsumer.runtime.system.watchdog import limit_start  # noqa: E402  as above
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

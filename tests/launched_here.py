@@ -73,16 +73,11 @@ class TestsProcess(ThisProcess):
     ) -> NoHeartbeat:
         return NoHeartbeat()
 
-    def watch(self, end: LaunchEnd, last_act: Callable[[], str]) -> Unwatched:  # noqa: ARG002  of the protocol
-        return Unwatched()
+    def watch(self, end: LaunchEnd, last_act: Callable[[], str]) -> None: ...
 
+    def extend(self, end: LaunchEnd) -> None: ...
 
-class Unwatched:
-    """Nothing ends it."""
-
-    def extend(self) -> None: ...
-
-    def lift(self) -> None: ...
+    def expect_exit(self) -> None: ...
 
 
 def run_launch(

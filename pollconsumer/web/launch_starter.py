@@ -8,7 +8,7 @@ from threading import Lock
 from pollconsumer.core.errors import ConfigurationError, LeaseLost, PermissionDenied, StoreUnreachable
 from pollconsumer.interface.api.app import PollConsumer, calls_of
 from pollconsumer.interface.settings.values import BESIDE_WINDOW
-from pollconsumer.runtime.system.start_limit import EXIT_CODE
+from pollconsumer.runtime.system.watchdog import EXIT_CODE
 from pollconsumer.web.launch_child import LaunchChild
 from pollconsumer.web.web_exchange import WebAnswer, failure
 

@@ -19,7 +19,7 @@ from pollconsumer.interface.settings.config_search import Beside, beside_module,
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.writable import refuse_found_of_others
-from pollconsumer.runtime.system.start_limit import lift
+from pollconsumer.runtime.system.watchdog import lift
 from pollconsumer.testing import Sandbox
 from tests.inner import calls_of
 

@@ -12,7 +12,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.core.news.events import LaunchBegan, LaunchWaits
 from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.runtime.new_messages import new_message
-from pollconsumer.runtime.system.start_limit import EXIT_CODE
+from pollconsumer.runtime.system.watchdog import EXIT_CODE
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.keyspace import Keys

@@ -171,10 +171,10 @@ def test_a_function_registered_with_atexit_that_keeps_the_interpreters_lock_is_c
 
 STAND_DOWN = """
 import time
-from pollconsumer.runtime.system.watchdog import Watchdog
+from pollconsumer.runtime.system.watchdog import WATCHDOG, watch
 until = time.monotonic() + 0.2
-watchdog = Watchdog(lambda: until, lambda: "struck")
-watchdog.disarm()
+watch(lambda: until, lambda: "struck")
+WATCHDOG.lift()
 time.sleep(1.5)
 """
 

@@ -24,8 +24,8 @@ BEGINNING = """
 import time
 import pollconsumer.__main__ as command
 from pollconsumer.interface.cli import group
-from pollconsumer.runtime.system import start_limit
-start_limit.START_WITHIN = SECONDS
+from pollconsumer.runtime.system import watchdog
+watchdog.START_WITHIN = SECONDS
 group.END_WITHIN = WINDOW
 def sleep(*_):
     time.sleep(600)

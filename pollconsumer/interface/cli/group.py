@@ -26,7 +26,7 @@ from pollconsumer.interface.settings.config_search import NAMED_BY, name_source,
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import VERSION
-from pollconsumer.runtime.system.start_limit import lift, limit, raise_interrupts
+from pollconsumer.runtime.system.watchdog import lift, limit, raise_interrupts
 
 if TYPE_CHECKING:
     from pollconsumer.store.client.wire import Wire

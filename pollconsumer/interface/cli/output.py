@@ -22,7 +22,7 @@ from pollconsumer.core.notation.text import printable, printable_lines
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.cli.table import Rows, kept_columns, lay_out
 from pollconsumer.runtime.system.signals import raising_terminations
-from pollconsumer.runtime.system.start_limit import lift
+from pollconsumer.runtime.system.watchdog import lift
 
 _DELETE = "\x7f"
 """The only control character that JSON allows unescaped in a string."""

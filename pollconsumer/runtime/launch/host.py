@@ -16,19 +16,8 @@ from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProg
 from pollconsumer.runtime.system.process import all_gone, birth, namespace, started_at
 from pollconsumer.runtime.system.process_exit import LateAct, at_the_end, before_exit, expect_exit, leave_by
 from pollconsumer.runtime.system.signals import CALL, StopRequest
-from pollconsumer.runtime.system.start_limit import leave_to_another
-from pollconsumer.runtime.system.watchdog import Watchdog
+from pollconsumer.runtime.system.watchdog import WATCHDOG, watch
 from pollconsumer.store.client.patience import Clocks, SystemClocks
-
-
-class ForcedEnd(Protocol):
-    """What ends a process at a launch's end."""
-
-    def extend(self) -> None:
-        """Let a process whose GIL is held live until the farthest end, which is later than it was."""
-
-    def lift(self) -> None:
-        """End it no more: the process is to exit, or to be watched again."""
 
 
 class Host(Clocks, Protocol):
@@ -65,8 +54,14 @@ class Host(Clocks, Protocol):
         self, progress: LaunchProgress, open_store: OpenStore, on_launch_death: Callable[[int], None] | None
     ) -> Heartbeat: ...
 
-    def watch(self, end: LaunchEnd, last_act: Callable[[], str]) -> ForcedEnd:
+    def watch(self, end: LaunchEnd, last_act: Callable[[], str]) -> None:
         """End this process at the hard end of ``end``, with the watchdog's exit code, once ``last_act`` was called."""
+
+    def extend(self, end: LaunchEnd) -> None:
+        """Let this process live until the farthest end, which is later than it was, where its GIL is held."""
+
+    def expect_exit(self) -> None:
+        """End this process no more at the end of its launch: it is to exit."""
 
 
 class ThisProcess(SystemClocks):
@@ -80,6 +75,7 @@ class ThisProcess(SystemClocks):
     leave_by = staticmethod(leave_by)
     before_exit = staticmethod(before_exit)
     at_exit = staticmethod(at_the_end)
+    expect_exit = staticmethod(expect_exit)
 
     def place(self, heartbeat_pid: int) -> dict[str, Any]:
         births = {str(pid): birth(pid) or "" for pid in (os.getpid(), heartbeat_pid)}
@@ -98,19 +94,9 @@ class ThisProcess(SystemClocks):
         signal.signal(CALL, lambda *_: progress.stops.called())
         return ForkedHeartbeat(progress, open_store, on_launch_death)
 
-    def watch(self, end: LaunchEnd, last_act: Callable[[], str]) -> ForcedEnd:
+    def watch(self, end: LaunchEnd, last_act: Callable[[], str]) -> None:
         self.leave_by(end.hard_end())
-        watch = _LaunchWatchdog(end, last_act)
-        leave_to_another()
-        return watch
+        watch(end.hard_end, last_act)
 
-
-class _LaunchWatchdog:
-    def __init__(self, end: LaunchEnd, last_act: Callable[[], str]) -> None:
-        self._end, self._watchdog = end, Watchdog(end.hard_end, last_act)
-
-    def extend(self) -> None:
-        self._watchdog.bound(self._end.farthest() + self._end.grace)
-
-    def lift(self) -> None:
-        self._watchdog.disarm(expect_exit)
+    def extend(self, end: LaunchEnd) -> None:
+        WATCHDOG.bound(end.farthest() + end.grace - self.monotonic())

@@ -30,7 +30,7 @@ from pollconsumer.runtime.launch.shared_memory.launch_progress import EMPTIED, R
 from pollconsumer.runtime.launch.window_patience import LONG_WAIT, WindowPatience
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.process_exit import EXIT_WITHIN
-from pollconsumer.runtime.system.start_limit import EXIT_CODE
+from pollconsumer.runtime.system.watchdog import EXIT_CODE
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import RESTORE
 from pollconsumer.store.client.wire import Wire
@@ -393,7 +393,7 @@ def run_launch(
     heartbeat = host.start_heartbeat(launch.progress, open_store, on_launch_death)
     first_window = launch.window
     try:
-        watch = host.watch(launch.end, launch.outlived)
+        host.watch(launch.end, launch.outlived)
     except RuntimeError:  # the system refuses another thread
         heartbeat.stop()
         raise
@@ -402,15 +402,14 @@ def run_launch(
         group, work = prepare()
         holds = launch.take_lease(group, heartbeat)
         if launch.window != first_window:
-            watch.lift()
-            watch = host.watch(launch.end, launch.outlived)
-        launch.end.when_longer = watch.extend
+            host.watch(launch.end, launch.outlived)
+        launch.end.when_longer = partial(host.extend, launch.end)
         if holds:
             launch.work(work)
         else:
             launch.leave(group.role)
     finally:
-        watch.lift()
+        host.expect_exit()
         if not holds or launch.released:
             heartbeat.stop()
         # Otherwise the store did not answer: the heartbeat retries the release.

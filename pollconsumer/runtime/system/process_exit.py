@@ -14,13 +14,14 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import NoReturn
 
 from pollconsumer.runtime.system import standard_error
 from pollconsumer.runtime.system.own_threads import start_thread
 from pollconsumer.runtime.system.signals import SIGNALS
-from pollconsumer.runtime.system.start_limit import end_without_interpreter, leave_to_another
 from pollconsumer.runtime.system.stray_forks import flush_streams
+from pollconsumer.runtime.system.watchdog import WATCHDOG
 
 EXIT_WITHIN = 5.0
 """Maximum seconds of an exit."""
@@ -88,29 +89,25 @@ def _limit(code: int) -> None:
     now = time.monotonic()
     seconds = max(AT_LEAST, min([EXIT_WITHIN, *(instant - now for instant in _gone_by)]))
     _cut_off_at.append(now + seconds)
-    _end_later(seconds)
-    leave_to_another()
-    with suppress(RuntimeError):
-        start_thread("exit", _cut_off, seconds, code)
+    _bound(seconds)
+    WATCHDOG.watch(lambda: _cut_off_at[0], partial(_cut_off, code))
 
 
 def expect_exit() -> None:
-    """Limit the time until the exit begins, now that the launch's watchdog stands down."""
-    _end_later(EXIT_WITHIN)
+    """Limit the time until the exit begins, now that the launch is over."""
+    WATCHDOG.lift(lambda: _bound(EXIT_WITHIN))
 
 
-def _end_later(seconds: float) -> None:
-    """Have the process end a little later than in ``seconds`` even where Python cannot act."""
+def _bound(seconds: float) -> None:
     with suppress(OSError, RuntimeError):  # standard error is closed; the system refuses another thread
-        end_without_interpreter(seconds + WITHOUT_INTERPRETER_AFTER)
+        WATCHDOG.bound(seconds, WITHOUT_INTERPRETER_AFTER)
 
 
 def _left() -> float:
     return max(AT_LEAST, _cut_off_at[0] - FOR_THE_REST - time.monotonic())
 
 
-def _cut_off(seconds: float, code: int) -> None:
-    time.sleep(seconds)
+def _cut_off(code: int) -> None:
     with suppress(OSError):
         standard_error.write(CUT_OFF, within=NOTED_WITHIN)
     with suppress(RuntimeError):

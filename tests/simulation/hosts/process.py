@@ -10,7 +10,7 @@ from pollconsumer.runtime.launch.heartbeat import GONE, give_back, keep
 from pollconsumer.runtime.launch.launch_end import LaunchEnd
 from pollconsumer.runtime.launch.shared_memory.launch_progress import EMPTIED
 from pollconsumer.runtime.system.signals import StopRequest
-from pollconsumer.runtime.system.start_limit import EXIT_CODE
+from pollconsumer.runtime.system.watchdog import EXIT_CODE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -85,6 +85,7 @@ class Process:
         self._started = machine.monotonic()
         self._main = main
         self._last_acts: list[Callable[[], None]] = []
+        self._watchdog: tuple[LaunchEnd, Callable[[], str]] | None = None
         self._waits_for_end: list[Actor] = []
         self.links: list[Link] = []
         self.children: list[Actor] = []
@@ -148,8 +149,27 @@ class Process:
         self.heartbeat = SimulatedHeartbeat(self, progress, open_store, on_launch_death)
         return self.heartbeat
 
-    def watch(self, end: LaunchEnd, last_act: Callable[[], str]) -> ForcedEnd:
-        return ForcedEnd(self, end, last_act)
+    def watch(self, end: LaunchEnd, last_act: Callable[[], str]) -> None:
+        self._watchdog = end, last_act
+        self._look(self._watchdog)
+
+    def extend(self, end: LaunchEnd) -> None:
+        """Nothing holds a GIL here."""
+
+    def expect_exit(self) -> None:
+        self._watchdog = None
+
+    def _look(self, watched: tuple[LaunchEnd, Callable[[], str]]) -> None:
+        """Look, at what was the hard end, whether it still is."""
+        end, last_act = watched
+        if self.code is not None or self._watchdog is not watched:
+            return
+        left = (end.hard_end() - self.monotonic()) / self.machine.rate
+        if left > TINY:
+            self.world.after(left, lambda: self._look(watched))
+        else:
+            self.world.tell(f"{self.name}: {last_act()}")
+            self.end(EXIT_CODE)
 
     # Faults
 
@@ -209,31 +229,6 @@ class Process:
             with suppress(PollConsumerError):
                 act()
         self.end(code)
-
-
-class ForcedEnd:
-    """A watchdog: looks, at what was the hard end, whether it still is."""
-
-    def __init__(self, process: Process, end: LaunchEnd, last_act: Callable[[], str]) -> None:
-        self._process, self._end, self._last_act, self._lifted = process, end, last_act, False
-        self._look()
-
-    def extend(self) -> None:
-        """Nothing holds a GIL here."""
-
-    def lift(self) -> None:
-        self._lifted = True
-
-    def _look(self) -> None:
-        process = self._process
-        left = (self._end.hard_end() - process.monotonic()) / process.machine.rate
-        if process.code is not None or self._lifted:
-            return
-        if left > TINY:
-            process.world.after(left, self._look)
-        else:
-            process.world.tell(f"{process.name}: {self._last_act()}")
-            process.end(EXIT_CODE)
 
 
 class SimulatedHeartbeat:

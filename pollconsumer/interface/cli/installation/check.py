@@ -51,7 +51,7 @@ from pollconsumer.interface.settings.owners import OwnStore, others_among, own_s
 from pollconsumer.interface.settings.writable import group_writable
 from pollconsumer.runtime.handling.handler import Handler, aliases_among
 from pollconsumer.runtime.system.own_files import OwnFiles
-from pollconsumer.runtime.system.watchdog import Watchdog
+from pollconsumer.runtime.system.watchdog import WATCHDOG, watch
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.rights import LAUNCH, lacking
 from pollconsumer.store.server import NO_SERVICE, QueueService, service_of
@@ -238,7 +238,7 @@ def _import_in_time(settings: Settings) -> dict[str, Handler]:
     """Import the handlers. ConfigurationError shows its traceback; if the import lasts too long, the process ends."""
     names = ", ".join([*filter(None, [django_site()]), *settings.handlers])
     until = time.monotonic() + IMPORT_WITHIN
-    watchdog = Watchdog(lambda: until, lambda: f"handlers: {shown(names)}: import took longer than {IMPORT_WITHIN:g}s")
+    watch(lambda: until, lambda: f"handlers: {shown(names)}: import took longer than {IMPORT_WITHIN:g}s")
     try:
         with _own_time_zone():
             return load_handlers(settings)
@@ -246,7 +246,7 @@ def _import_in_time(settings: Settings) -> dict[str, Handler]:
         error.shows_trace = True
         raise
     finally:
-        watchdog.disarm()
+        WATCHDOG.lift()
 
 
 def _warn_of_dropped_ticks(role: str, window: Mapping[str, Any], launches: Sequence[Mapping[str, Any]]) -> None:

@@ -32,7 +32,7 @@ from pollconsumer.interface.cli.output import (
     span,
 )
 from pollconsumer.interface.cli.types import QUEUE_NAME, Once
-from pollconsumer.runtime.system.start_limit import lift
+from pollconsumer.runtime.system.watchdog import lift
 from pollconsumer.store.reading.inspector import Inspector, Overview, QueueCounts
 from pollconsumer.store.reading.messages import Message
 

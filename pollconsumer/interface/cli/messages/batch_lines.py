@@ -27,7 +27,7 @@ from pollconsumer.interface.cli.opened import COMMAND_BUDGET
 from pollconsumer.interface.cli.output import progress_bar, telling_when_interrupted
 from pollconsumer.runtime.new_batches import new_batch
 from pollconsumer.runtime.new_messages import refuse_own_identity
-from pollconsumer.runtime.system.start_limit import lift
+from pollconsumer.runtime.system.watchdog import lift
 from pollconsumer.store.queues.producer import Enqueued
 
 GO_ON = "repeat the command with all lines within an hour: lines that are members already are not added twice"

@@ -50,7 +50,7 @@ from pollconsumer.interface.cli.types import (
     priority_option,
 )
 from pollconsumer.runtime.new_messages import LONGEST_DELAY
-from pollconsumer.runtime.system.start_limit import lift
+from pollconsumer.runtime.system.watchdog import lift
 from pollconsumer.store.queues.producer import Producer
 
 CALLBACK = "HANDLER[=PAYLOAD]"
