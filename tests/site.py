@@ -12,16 +12,13 @@ import sys
 import threading
 import time
 from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
-from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from pollconsumer.core.errors import PollConsumerError, StoreUnreachable
 from pollconsumer.interface import cli
 from pollconsumer.interface.api.registry import registry
-from pollconsumer.interface.configured_store import known_scripts
 from pollconsumer.runtime.embedded.directory import SOCKET
 from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.store.client.server_wire import ServerWire
@@ -132,14 +129,6 @@ def leave(how: str) -> None:
 '''
 
 
-@cache
-def kept_files() -> dict[str, bytes]:
-    """What the first command of a user keeps of the scripts, by the files' names."""
-    with TemporaryDirectory() as place, mock.patch.dict(os.environ, XDG_CACHE_HOME=place):
-        known_scripts()
-        return {file.name: file.read_bytes() for file in Path(place).glob("*/*")}
-
-
 class Site:
     """Commands are forked, but where the environment says something to the interpreter. ``forks_launches``: whether
     those are, too, that import the user's modules. Otherwise they are started as users start them. What `json`
@@ -161,10 +150,6 @@ class Site:
         }
         (self.directory / "config.toml").write_text(f'handlers = ["handlers"]\n{settings}')
         (self.directory / "handlers.py").write_text(HANDLERS)
-        cache = self.directory / "cache" / "pollconsumer"
-        cache.mkdir(parents=True)
-        for name, content in kept_files().items():
-            (cache / name).write_bytes(content)
         self._processes: list[Launch] = []
 
     def close(self) -> None:

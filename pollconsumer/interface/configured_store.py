@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.errors import ConfigurationError, StoreRefused
 from pollconsumer.interface.logs.logs import tell_of_store, warn_of_store
 from pollconsumer.interface.named_files import open_plain
-from pollconsumer.interface.settings.cache import is_kept, key_of, recalled, remember, stamps_of
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.writable import refuse_writable_program
 from pollconsumer.runtime.store_opener import StoreOpener
@@ -20,7 +18,6 @@ from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.store.client.address import TLS_FILES, CredentialProvider
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.producer import Producer
-from pollconsumer.store.scripts import Known, Scripts, all_known, sources
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.embedded.server import EmbeddedServer
@@ -137,17 +134,4 @@ def opener_of(
         refuse_rollback=settings.strict.on_rollback == "refuse",
         client=client,
         credentials=credentials,
-        scripts=Scripts(known_scripts()),
     )
-
-
-def known_scripts() -> Mapping[str, Known]:
-    """What every process would have to link anew: recalled, after the first one has linked all, if it can be kept."""
-    key = key_of("scripts", stamps_of(sources()))
-    with suppress(AttributeError, TypeError, ValueError):
-        return {name: (tuple(words), sha.encode()) for name, (words, sha) in recalled(key).items()}
-    if not is_kept():
-        return {}
-    known = all_known()
-    remember(key, {name: (words, sha.decode()) for name, (words, sha) in known.items()})
-    return known

@@ -91,7 +91,6 @@ class StoreOpener:
         program: Path | None = None,
         client: Callable[[], BroughtClient] | None = None,
         credentials: Callable[[], CredentialProvider] | None = None,
-        scripts: Scripts | None = None,
     ) -> None:
         """``files`` remember the id of the store across processes. ``strict``: what launches wait for. ``tell`` is told
         of a store that went back, instead of ``warn``; with ``refuse_rollback`` it is refused. ``data``: the embedded
@@ -102,7 +101,7 @@ class StoreOpener:
         self._revive: Callable[[float], None] | None = None
         self._revive_silently: Callable[[float], None] | None = None
         self._connect: Callable[..., Wire] | None = None
-        self._scripts = scripts
+        self._scripts = Scripts()
         self.namespace = namespace
         address = self._embedded(durability, warn, data, program) if client is None and store == EMBEDDED else store
         if client is None and store != EMBEDDED and not store.startswith("unix:"):

@@ -1,9 +1,13 @@
-"""The Lua scripts by name. A server is sent the digest of one, and its text where it does not know that."""
+"""The Lua scripts by name, one file per operation. A server is sent the digest of one, and its text where it does not
+know that.
+
+A header binds KEYS to words, and names the parts that the script NEEDS: files of functions, which stand before it, each
+once, after the parts that it needs itself. A line ``-- PART name`` is replaced by the text of that part.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+import re
 from functools import cached_property
 from pathlib import Path
 
@@ -11,30 +15,26 @@ from pollconsumer.core.notation.digests import sha1
 from pollconsumer.store.keyspace import QUEUE_KEYS
 
 _DIRECTORY = Path(__file__).parent / "lua"
-_LINKING = ("linker.py", "keyspace.py")
-Known = tuple[tuple[str, ...], bytes]
-"""What a call needs to know of a script: words for its keys, and the digest of its text."""
+# Each begins with a literal or a class of characters, which the search skips to: ten times faster than from a boundary.
+_HEADER = re.compile(r"-- (KEYS|NEEDS) (.+)\n")
+_PART = re.compile(r"-- PART (\w+)\n")
+_CONSTANTS = re.compile(r"\nlocal ([A-Z][A-Z0-9_]*(?:, [A-Z][A-Z0-9_]*)*) = ([^\n]*?)(?:  --.*)?(?=\n)")
+_NAME = re.compile(r"([A-Z][A-Z0-9_]+)\b")
+
+# All others free memory, or need next to none: they must work on a full server.
+_MAY_GROW = {"enqueue", "enqueue_new", "checkpoint", "fill", "open_batch"}
+# A server whose disk is full carries out no other ones.
+_ONLY_READS = {"rights"}
 
 
 class Script:
-    """An operation of the store."""
+    """An operation of the store: words for its keys, the text that a server loads, and its digest."""
 
-    def __init__(self, name: str, *, shebang: bool, known: Known | None = None) -> None:
-        self._name, self._shebang = name, shebang
-        self.keys, self.sha = known or (self._linked[0], _digest(self.code))
+    def __init__(self, name: str, *, shebang: bool) -> None:
+        self.keys, self.code = linked(name, shebang=shebang)
+        self.sha = sha1(self.code).encode()
         self.is_act = self.keys[-1:] == ("answered",)
         """Whether a repetition of a call is answered as its first attempt was."""
-
-    @cached_property
-    def _linked(self) -> tuple[tuple[str, ...], bytes]:
-        from pollconsumer.store.linker import linked  # a launch whose server knows its scripts needs no text
-
-        return linked(self._name, shebang=self._shebang)
-
-    @property
-    def code(self) -> bytes:
-        """The text that a server loads."""
-        return self._linked[1]
 
     @cached_property
     def suffixes(self) -> tuple[str, ...]:
@@ -45,40 +45,66 @@ class Script:
 class Scripts(dict[str, Script]):
     """Every script by name, made lazily: a launch needs half of them."""
 
-    def __init__(self, known: Mapping[str, Known] | None = None, *, shebang: bool = True) -> None:
-        """``known`` by `all_known`; the others are linked. ``shebang`` is off for fakeredis, which does not support
-        script flags."""
+    def __init__(self, *, shebang: bool = True) -> None:
+        """``shebang`` is off for fakeredis, which does not support script flags."""
         super().__init__()
-        self._known, self._shebang = known or {}, shebang
+        self._shebang = shebang
         self._by_sha: dict[bytes, Script] = {}
         self.loads = 0
         """How often a server did not know a script, which took another round trip."""
 
     def __missing__(self, name: str) -> Script:
-        script = self[name] = Script(name, shebang=self._shebang, known=self._known.get(name))
+        script = self[name] = Script(name, shebang=self._shebang)
         self._by_sha[script.sha] = script
         return script
 
     def unknown(self, sha: bytes) -> Script:
-        """The script that a server did not know by ``sha``. It has the digest of its text from then on."""
+        """The script that a server did not know by ``sha``."""
         self.loads += 1
-        script = self._by_sha[sha]
-        script.sha = _digest(script.code)
-        self._by_sha[script.sha] = script
-        return script
+        return self._by_sha[sha]
 
 
-def _digest(code: bytes) -> bytes:
-    return sha1(code).encode()
+def linked(name: str, *, shebang: bool) -> tuple[tuple[str, ...], bytes]:
+    """Words for the keys of the script ``name``, and its text with the parts that it needs."""
+    source = _read(name)
+    keys = tuple(_header(source, "KEYS"))
+    flags = f"#!lua{_flags(name)}\n" if shebang else ""
+    numbers = (f"KEYS[{number}]" for number in range(1, len(keys) + 1))
+    binding = f"local {', '.join(keys)} = {', '.join(numbers)} " if keys else ""
+    parts = dict[str, str]()
+    _gather(source, parts)
+    return keys, (flags + binding + _inlined("\n".join([*parts.values(), source]))).encode()
 
 
-def all_known() -> dict[str, Known]:
-    """What a call needs to know of every script, by name: to find it out takes as long as linking all of them."""
-    scripts = Scripts()
-    return {path.stem: (scripts[path.stem].keys, scripts[path.stem].sha) for path in _DIRECTORY.glob("*.lua")}
+def _flags(name: str) -> str:
+    if name in _ONLY_READS:
+        return " flags=no-writes"
+    return "" if name in _MAY_GROW else " flags=allow-oom"
 
 
-def sources() -> list[Path | os.DirEntry[str]]:
-    """The files that the texts are made of. OSError if they cannot be listed."""
-    found = [entry for place in (_DIRECTORY, _DIRECTORY / "parts") for entry in os.scandir(place) if entry.is_file()]
-    return [*found, *(_DIRECTORY.with_name(name) for name in _LINKING)]
+def _read(name: str) -> str:
+    """A file with the parts that are inserted in it."""
+    return _PART.sub(lambda found: _read(f"parts/{found[1]}"), (_DIRECTORY / f"{name}.lua").read_text("utf-8"))
+
+
+def _header(source: str, what: str) -> list[str]:
+    return [word for kind, words in _HEADER.findall(source) if kind == what for word in words.split()]
+
+
+def _gather(source: str, parts: dict[str, str]) -> None:
+    """Add the parts that ``source`` needs, each after those that it needs."""
+    for name in _header(source, "NEEDS"):
+        if name not in parts:
+            text = _read(f"parts/{name}")
+            _gather(text, parts)
+            parts[name] = text
+
+
+def _inlined(code: str) -> str:
+    """``code`` with the values of its constants in their place: a script may have two hundred locals at once."""
+    constants = dict[str, str]()
+    for names, values in _CONSTANTS.findall(code):
+        constants.update(zip(names.split(", "), values.split(", "), strict=True))
+    words = _NAME.split(_CONSTANTS.sub("", code))
+    words[1::2] = [constants.get(name, name) for name in words[1::2]]
+    return "".join(words)

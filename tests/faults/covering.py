@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.store import linker
+from pollconsumer.store import scripts
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.scripts import Scripts
 from tests.conftest import NAMESPACE, real_server
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tests.faults.promises import Promise
     from tests.store.servers import Server
 
-LUA = Path(linker.__file__).parent / "lua"
+LUA = Path(scripts.__file__).parent / "lua"
 GUARDS = {each.name: each for each in MUTATIONS if all(edit.file.startswith("lua/") for edit in each.edits)}
 
 
@@ -48,16 +48,14 @@ class Trial:
             path = self._directory.parent / edit.file
             with suppress(ValueError):
                 path.write_text(edited(path.read_text(), edit))
-        before, linker._DIRECTORY = linker._DIRECTORY, self._directory  # noqa: SLF001  no user has another
-        linker.part.cache_clear()
+        before, scripts._DIRECTORY = scripts._DIRECTORY, self._directory  # noqa: SLF001  no user has another
         try:
             self._wire.scripts = Scripts()
             return promise(RedisStore(self._wire, NAMESPACE))
         except PollConsumerError:
             return False
         finally:
-            linker._DIRECTORY = before  # noqa: SLF001
-            linker.part.cache_clear()
+            scripts._DIRECTORY = before  # noqa: SLF001
             for command in (("FLUSHALL",), ("SCRIPT", "FLUSH")):
                 self._wire.command(*command)
             for edit in edits:

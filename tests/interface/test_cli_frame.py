@@ -27,7 +27,6 @@ from pollconsumer.interface.cli.types import CRON, DUE_TIME, MEMORY_SIZE, QUEUE_
 from pollconsumer.interface.logs import logs
 from tests.leaving_out import long
 from tests.short_directory import short_directory
-from tests.site import kept_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,23 +36,12 @@ LINE = "pollconsumer: error: "
 GROUPS = ("store", "queue", "dead", "lease", "recurrences", "batch")
 
 
-@pytest.fixture(scope="module")
-def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As a user's first command leaves it."""
-    home = tmp_path_factory.mktemp("cache")
-    (home / "pollconsumer").mkdir(mode=0o700)
-    for name, content in kept_files().items():
-        (home / "pollconsumer" / name).write_bytes(content)
-    return home
-
-
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, cache_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in [name for name in os.environ if name.startswith("POLLCONSUMER_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.toml").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache_home))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     yield
     logs.configure()

@@ -13,7 +13,6 @@ from pollconsumer.core.errors import CannotCreate
 from pollconsumer.runtime.system import own_files
 from pollconsumer.runtime.system.own_files import (
     OwnFiles,
-    cache_directory,
     data_directory,
     modes_mean_nothing,
     state_directories,
@@ -28,9 +27,8 @@ def test_each_kind_of_directory_follows_its_variable_and_else_the_home(
     monkeypatch.setenv("HOME", "/home/ada")
     monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
     assert data_directory() == Path("/home/ada/.local/share/pollconsumer")
-    assert cache_directory() == Path("/home/ada/.cache/pollconsumer")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert state_directories() == [tmp_path / "pollconsumer", data_directory(), cache_directory()]
+    assert state_directories() == [tmp_path / "pollconsumer", data_directory(), Path("/home/ada/.cache/pollconsumer")]
 
 
 def test_a_user_without_a_home_has_only_the_directories_that_variables_name(
@@ -39,7 +37,6 @@ def test_a_user_without_a_home_has_only_the_directories_that_variables_name(
     monkeypatch.delenv("HOME")
     monkeypatch.setattr("pwd.getpwuid", mock.Mock(side_effect=KeyError))
     assert state_directories() == []
-    assert cache_directory() is None
     with pytest.raises(CannotCreate):
         data_directory()
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))

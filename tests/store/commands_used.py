@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 
 import pollconsumer
-from pollconsumer.store.linker import expecting
 from pollconsumer.store.scripts import Scripts
 
 PACKAGE = Path(pollconsumer.__file__).parent
@@ -41,8 +40,8 @@ def code_of(script: str) -> str:
         text = pending.pop()
         inserted = re.findall(r"^-- PART (\w+)$", text, re.MULTILINE)
         pending += [(LUA / "parts" / f"{part}.lua").read_text("utf-8") for part in inserted]
-        text = re.sub(r"--.*", "", expecting(text))
-        code += text
+        text = re.sub(r"--.*", "", text)
+        code += text + "\n"
         called = (functions.keys() & set(re.findall(r"\b(\w+)\(", text))) - looked_at
         looked_at |= called
         pending += [functions[name] for name in called]

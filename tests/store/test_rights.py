@@ -13,7 +13,7 @@ from pollconsumer.core.errors import PermissionDenied
 from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.moving.store_closer import StoreCloser
-from pollconsumer.store import linker, rights
+from pollconsumer.store import rights
 from pollconsumer.store.audit_log import acting_as, interventions_of
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
@@ -22,7 +22,6 @@ from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.handler_pauses import HandlerPauses
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import Group, Leases
-from pollconsumer.store.linker import linked
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.queues.signal_sender import SignalSender
@@ -31,6 +30,7 @@ from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.records.steps import Settlement
 from pollconsumer.store.safety.strict_producer import StrictProducer
 from pollconsumer.store.safety.suitability import Suitability
+from pollconsumer.store.scripts import linked
 from tests.conftest import NAMESPACE
 from tests.interface.rights_page import PATTERNS
 from tests.store.acting import HOUR, QUEUE, AllRecurrences, Launch, die, message, names
@@ -184,7 +184,7 @@ def leave_out_acl_check_cmd(monkeypatch: pytest.MonkeyPatch) -> None:
         keys, text = linked(name, shebang=shebang)
         return keys, text.replace(b"redis.acl_check_cmd", b"redis.not_there")
 
-    monkeypatch.setattr(linker, "linked", without)
+    monkeypatch.setattr("pollconsumer.store.scripts.linked", without)
 
 
 def produce(wire: Wire) -> None:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.store import linker
 from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.records import rows
 from pollconsumer.store.scripts import Scripts
 from tests.store import script
-from tests.store.commands_used import LUA, scripts
+from tests.store.commands_used import LUA, code_of, scripts
 from tests.store.compiled import MOST_LOCALS, MOST_UPVALUES, functions
 from tests.store.script import numbered
 
@@ -38,39 +37,23 @@ def words(code: str) -> str:
     return re.sub(r"\.\w+", " ", code.replace("..", ","))
 
 
-@pytest.mark.parametrize("name", sorted(scripts()))
-def test_a_script_binds_every_name_that_it_and_the_parts_which_it_needs_use(name: str) -> None:
-    code = words(Scripts()[name].code.decode())
-    declared = {each.strip() for found in DECLARED.findall(code) for group in found for each in group.split(",")}
-    assert set(re.findall(r"\b[A-Za-z_]\w*", code)) - declared - set(KNOWN.split()) == set()
+def names_in(code: str) -> set[str]:
+    return set(re.findall(r"\b[A-Za-z_]\w*", code))
 
 
 @pytest.mark.parametrize("name", sorted(scripts()))
-def test_no_mark_of_a_guard_is_sent_to_the_server(name: str) -> None:
-    assert b"GUARD" not in Scripts()[name].code
-
-
-def test_a_constant_that_is_added_to_a_part_changes_no_script_that_does_not_use_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    before, read = Scripts()["step"].sha, linker._read  # noqa: SLF001  a part as somebody will write it
-    added = "\nlocal OF_A_LATER_VERSION = 7\n"
-    monkeypatch.setattr(linker, "_read", lambda name: read(name) + (added if name == "parts/rows" else ""))
-    linker.part.cache_clear()
-    try:
-        assert Scripts()["step"].sha == before
-    finally:
-        linker.part.cache_clear()
+def test_a_script_binds_every_name_that_it_and_the_functions_which_it_calls_use(name: str) -> None:
+    linked = words(Scripts()[name].code.decode())
+    declared = {each.strip() for found in DECLARED.findall(linked) for group in found for each in group.split(",")}
+    constants = {each for each in names_in(linked) if each.isupper()} - {"KEYS", "ARGV"}
+    used = {each for each in names_in(words(code_of(name))) if not each.isupper()}
+    assert (used - declared - set(KNOWN.split()), constants - declared) == (set(), set())
 
 
 @pytest.mark.parametrize("name", sorted(scripts()))
 def test_a_script_is_given_no_key_that_it_does_not_use(name: str) -> None:
     script = Scripts()[name]
-    code = words(script.code.decode())
-    unused = (number for number in range(1, len(script.keys) + 1) if f"KEYS[{number}]" not in code)
-    assert [script.keys[number - 1] for number in unused] == []
-    bound = [word for word in script.keys if re.search(rf"^local [^=]*\b{word}\b", code)]
-    assert [word for word in bound if len(re.findall(rf"\b{word}\b", code)) < 2] == []
+    assert set(script.keys) - names_in(words(code_of(name))) == set()
 
 
 @pytest.mark.parametrize("name", sorted(scripts()))

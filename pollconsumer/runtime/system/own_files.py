@@ -60,10 +60,6 @@ def spare_directory() -> Path | None:
     return directory if why_not_ours(found) is None else None
 
 
-def cache_directory() -> Path | None:
-    return _directory("XDG_CACHE_HOME", ".cache")
-
-
 def _directory(variable: str, below_home: str) -> Path | None:
     """The directory that ``variable`` names, or the one in the user's home. An empty or relative value counts as unset,
     as specified."""
@@ -147,15 +143,13 @@ class OwnFiles:
     def read(self, name: str) -> bytes | None:
         """The content; None if there is no file, or others may have written it."""
         for directory in self.directories:
+            path = directory / name
             with suppress(OSError):
-                descriptor = os.open(directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+                descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
                 with os.fdopen(descriptor, "rb") as file:
-                    if self._trusts((directory / name).parent, os.fstat(descriptor)):
+                    if is_ours(path.parent) and _is_as_written(os.fstat(descriptor), path.parent):
                         return file.read()
         return None
-
-    def _trusts(self, directory: Path, found: os.stat_result) -> bool:
-        return is_ours(directory) and _is_as_written(found, directory)
 
     def write(self, name: str, content: bytes) -> bool:
         """Write or replace the file atomically. Returns whether that was possible."""
@@ -173,17 +167,6 @@ class OwnFiles:
     def place(self) -> Path | None:
         """The first directory that is writable or can be created, or None."""
         return next((directory for directory in self.directories if _can_be_written(directory)), None)
-
-
-class CarriedFiles(OwnFiles):
-    """Reads files of root's, too, that nobody else may write: an image carries them from its build."""
-
-    def _trusts(self, directory: Path, found: os.stat_result) -> bool:
-        return super()._trusts(directory, found) or (_is_roots(directory.stat()) and _is_roots(found))
-
-
-def _is_roots(found: os.stat_result) -> bool:
-    return found.st_uid == 0 and not found.st_mode & OTHERS_MAY_WRITE
 
 
 def _can_be_written(directory: Path) -> bool:

@@ -1,14 +1,16 @@
 -- Cancel messages that are not reserved yet.
 -- KEYS records rows ready ready_by_priority schedule unique_keys counters cancelled parked places_taken
 -- KEYS waiting_for_place checkpoints ready_marker outbox answered
--- NEEDS removal ended message_steps once
+-- NEEDS types removal ended message_steps once
 -- ARGV ids
 -- Returns for each: '' when it is cancelled by this call, or was malformed, waited, and is removed; its state when it is too late; 'newer' when its record is of a
 --   newer version; 'none' when there is no such message
 
 return once(function()
   local answers, now = {}, now_ms()
-  -- EXPECT cancelled schedule ready ready_marker counters ready_by_priority waiting_for_place outbox
+  expect('LLEN', cancelled, ready, ready_marker, outbox)
+  expect('ZCARD', schedule, ready_by_priority, waiting_for_place)
+  expect('HLEN', counters)
   for i, id in ipairs(ARGV) do
     local row, state, record = message_of(id)
     if state == 'scheduled' or state == 'ready' then  -- GUARD state

@@ -1,7 +1,7 @@
 -- Change a message that is not reserved: its due time, its priority, its payload.
 -- KEYS records rows ready ready_by_priority schedule counters ready_marker schedule_marker places_taken
 -- KEYS waiting_for_place answered
--- NEEDS changed once
+-- NEEDS types changed once
 -- ARGV id; when ('+n' in n ms, '=n' at epoch ms n), priority, payload: each '' to stay as it is
 -- Returns '' when changed; its state when it is too late; 'newer' when its record is of a newer version; nil when there
 --   is no such message
@@ -15,7 +15,9 @@ return once(function()
   local due = when ~= '' and tonumber(sub(when, 2)) or nil
   if sub(when, 1, 1) == '+' then due = exactly + due end
   if due and due <= exactly and state == 'ready' then due = nil end  -- GUARD one that is ready keeps its turn
-  -- EXPECT ready ready_marker schedule schedule_marker counters ready_by_priority waiting_for_place
+  expect('LLEN', ready, ready_marker, schedule_marker)
+  expect('ZCARD', schedule, ready_by_priority, waiting_for_place)
+  expect('HLEN', counters)
   local changed = row
   if payload ~= '' then
     changed, record = with_payload(changed, record, payload)

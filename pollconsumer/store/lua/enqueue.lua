@@ -1,8 +1,7 @@
 -- Accept messages: into the queue, or into the schedule if they are due later. All of them, or none.
 -- KEYS records rows ready ready_by_priority schedule unique_keys counters ready_marker schedule_marker results
 -- KEYS id_memory id_memory_before id_digests id_digests_before received last_answer places_taken waiting_for_place checkpoints
--- RARELY last_answer places_taken waiting_for_place checkpoints
--- NEEDS ready unique_keys markers results lists changed message_steps
+-- NEEDS types ready unique_keys markers results lists changed message_steps
 --   (`received` only with an outbox; `last_answer` where the answer is kept; the last ones where the one that waits may be replaced)
 -- ARGV count; for a repetition '@' and the last instant at which it is accepted; then, where the answer is kept, '#' and the
 --   number of the call; or for an outbox: its queue, the number of the entry, the position in it of the first message; else '';
@@ -128,13 +127,16 @@ for i = 1, count do
 end
 
 if #new_ready > 0 then
-  -- EXPECT ready ready_marker
+  expect('LLEN', ready, ready_marker)
 end
 if #new_ranked > 0 then
-  -- EXPECT ready_by_priority counters ready_marker
+  expect('ZCARD', ready_by_priority)
+  expect('HLEN', counters)
+  expect('LLEN', ready_marker)
 end
 if #scheduled > 0 then
-  -- EXPECT schedule schedule_marker
+  expect('ZCARD', schedule)
+  expect('LLEN', schedule_marker)
 end
 
 if #new_records > 0 then

@@ -7,7 +7,7 @@
 
 local record, id = sub(ARGV[1], 1, 4) .. be6(now_ms()) .. sub(ARGV[1], 5), ARGV[2]
 local waking = redis.call('LLEN', ready_marker) == 0
--- EXPECT ready
+redis.call('LLEN', ready)
 if redis.call('HSETNX', records, id, record) == 0 then return {id} end  -- GUARD id of one in the store
 redis.call('RPUSH', ready, id)
 if waking then redis.call('RPUSH', ready_marker, 1) end

@@ -1,13 +1,13 @@
 -- Forget dead letters, except their ids.
 -- KEYS records rows dead_letters errors checkpoints progress counters id_memory id_memory_before
 -- KEYS id_digests id_digests_before answered
--- NEEDS id_memory message_steps once
+-- NEEDS types id_memory message_steps once
 -- ARGV ms to remember ids at least, most ids per generation; ids
 -- Returns ids that this call has forgotten
 
 return once(function()
   local forgotten = {}
-  -- EXPECT records
+  expect('HLEN', records)
   for i = 3, #ARGV do
     local id = ARGV[i]
     if redis.call('ZSCORE', dead_letters, id) then forgotten[#forgotten + 1] = id end  -- GUARD dead letters alone

@@ -1,6 +1,6 @@
 -- Return dead letters to their queue, in a new generation with all attempts again.
 -- KEYS records rows ready ready_by_priority dead_letters unique_keys counters ready_marker checkpoints answered
--- NEEDS ready unique_keys markers message_steps once
+-- NEEDS types ready unique_keys markers message_steps once
 -- ARGV 1 if they begin from the start, without checkpoints, steps and signals, else 0; for each: id, generation it was in
 --   when this was asked for
 -- Returns ids that this call has redriven. Skipped: ids that are no dead letters, were redriven since then, have lost
@@ -8,7 +8,8 @@
 
 return once(function()
   local now, returned = now_ms(), {}
-  -- EXPECT ready ready_marker ready_by_priority
+  expect('LLEN', ready, ready_marker)
+  expect('ZCARD', ready_by_priority)
   local from_start = ARGV[1] == '1'
   for i = 2, #ARGV, 2 do
     local id, row = ARGV[i], well_formed(redis.call('HGET', rows, ARGV[i]))

@@ -5,7 +5,7 @@
 
 -- GUARD fence compare
 if redis.call('HGET', announced, ARGV[1]) ~= ARGV[2] then return redis.error_reply('FENCED ' .. ARGV[1]) end
--- EXPECT recurrences_unreadable
+redis.call('ZCARD', recurrences_unreadable)
 for i = 3, #ARGV, 2 do
   if redis.call('ZSCORE', next_instants, ARGV[i]) == ARGV[i + 1] then  -- GUARD instant compare
     redis.call('ZREM', next_instants, ARGV[i])

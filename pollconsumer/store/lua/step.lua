@@ -2,8 +2,6 @@
 -- KEYS records rows ready ready_by_priority schedule in_flight completed dead_letters errors unique_keys counters announced
 -- KEYS ready_marker schedule_marker parked paused places_taken waiting_for_place handed_out outbox results result_runs
 -- KEYS checkpoints recurrence_counters expired stops cancelled rates totals successor_waits
--- RARELY parked errors dead_letters schedule unique_keys checkpoints results result_runs outbox recurrence_counters expired
--- RARELY cancelled stops rates counters handed_out waiting_for_place places_taken schedule_marker totals
 -- NEEDS fences stops refunds place_counts schedule ends message_steps
 -- ARGV lineage, fence, fence in 6 bytes, ms that a reservation lasts at most, messages to reserve, the queue's limits ('',
 --   or five optional numbers: most in flight, most handed out in a period, its ms, a rate: most with a rate key handed out in

@@ -11,7 +11,9 @@ if waiting and not (found_rows[1] or found_records[1]) and known == 0 then
   if younger[1] == 1 or older[1] == 1 then  -- GUARD a repeated replacement
     replaced = waiting
   elseif record and (state == 'scheduled' or state == 'ready') then  -- GUARD one in hand is not replaced
-    -- EXPECT ready ready_marker schedule schedule_marker counters ready_by_priority waiting_for_place checkpoints
+    expect('LLEN', ready, ready_marker, schedule_marker)
+    expect('ZCARD', schedule, ready_by_priority, waiting_for_place)
+    expect('HLEN', counters, checkpoints)
     local new = sub(ARGV[7], 1, RECORD_SCHEDULED - 1) .. stamp .. sub(ARGV[7], RECORD_SCHEDULED)
     local due = ARGV[4] == '' and exactly or tonumber(sub(ARGV[4], 2))
     if sub(ARGV[4], 1, 1) == '+' then due = exactly + due end
