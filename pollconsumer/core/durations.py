@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Protocol
 
@@ -36,11 +36,10 @@ class Average:
         self.mean: float | None = mean if count else None
         """The mean; None before the first measurement."""
 
-    def add(self, total: float, count: int = 1) -> None:
-        """Add ``count`` durations, ``total`` seconds in all."""
-        self.total += total
-        self.count += count
-        self.mean = self.total / self.count if self.count else None
+    def add(self, duration: float) -> None:
+        self.total += duration
+        self.count += 1
+        self.mean = self.total / self.count
 
 
 class Durations:
@@ -68,27 +67,18 @@ class Durations:
         self._excess, self._valid_below = math.inf, 0.0
 
     def add(self, handler: str, duration: float) -> None:
-        self.add_all(handler, [duration])
-
-    def add_all(self, handler: str, durations: Sequence[float]) -> None:
-        """Add ``durations`` of ``handler``: at least one."""
-        self.measured[handler].add_all(durations)
-        longest = max(durations)
-        if longest > self._window:
-            durations = self._counted(durations)
-            longest = max(durations, default=0.0)
-        added = sum(durations)
-        self.overall.add(added, len(durations))
-        self._total += added
-        self.longest = max(self.longest, longest)
-        if longest > self._excess:
+        self.measured[handler].add(duration)
+        if duration > self._window:
+            self.longer_than_window += 1
+            if duration > self._longest_counted:
+                self._left_out.add(duration)
+                return
+        self.overall.add(duration)
+        self._total += duration
+        if duration > self.longest:
+            self.longest = duration
+        if duration > self._excess:
             self._valid_below = 0.0
-
-    def _counted(self, durations: Sequence[float]) -> list[float]:
-        self.longer_than_window += sum(each > self._window for each in durations)
-        left_out = [each for each in durations if each > self._longest_counted]
-        self._left_out.add(sum(left_out), len(left_out))
-        return [each for each in durations if each <= self._longest_counted]
 
     @property
     def mean(self) -> float | None:

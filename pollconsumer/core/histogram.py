@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 PER_DOUBLING = 16
 """Buckets in each doubling: each upper bound is 4.4 % above the one before."""
@@ -33,18 +33,9 @@ class Histogram:
         self.count = sum(self.counts.values())
 
     def add(self, duration: float) -> None:
-        self.add_all([duration])
-
-    def add_all(self, durations: Sequence[float]) -> None:
-        """Add ``durations``: at least one."""
-        counts, bounds, last = self.counts, BOUNDS, LAST
-        if max(durations) <= bounds[0]:  # mostly so where there are many: none is searched for
-            counts[0] += len(durations)
-        else:
-            for duration in durations:
-                counts[bisect_left(bounds, duration, 0, last)] += 1
-        self.total += sum(durations)
-        self.count += len(durations)
+        self.counts[bisect_left(BOUNDS, duration, 0, LAST)] += 1
+        self.total += duration
+        self.count += 1
 
     def include(self, other: Histogram) -> None:
         self.total += other.total

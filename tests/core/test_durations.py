@@ -161,7 +161,8 @@ def test_durations_as_long_as_the_window_count() -> None:
 
 def test_a_launch_that_has_measured_nothing_but_longer_ones_has_the_margin_of_its_estimate() -> None:
     durations = in_window()
-    durations.add_all("report", [180.0, 200.0])
+    for duration in (180.0, 200.0):
+        durations.add("report", duration)
     assert durations.overall.mean is None
     assert margin_in(WINDOW, durations, RULE, 1) == 10.0
 
@@ -178,7 +179,8 @@ def test_the_durations_of_a_histogram_up_to_a_longest_one_are_those_of_the_bucke
     added: list[float], longest: float
 ) -> None:
     every = Histogram()
-    every.add_all(added)
+    for duration in added:
+        every.add(duration)
     found = every.up_to(longest)
     bucket = bisect_left(BOUNDS, longest)
     kept = [each for each in added if min(bisect_left(BOUNDS, each), LAST) <= bucket]

@@ -77,7 +77,8 @@ class Scene:
     def durations(self, **means: float) -> None:
         for handler, mean in means.items():
             histogram = Histogram()
-            histogram.add_all([self.chance.lognormvariate(0, 0.7) * mean for _ in range(5000)])
+            for _ in range(5000):
+                histogram.add(self.chance.lognormvariate(0, 0.7) * mean)
             self.wire.command("HSET", self._control("histograms"), handler, write_histogram(histogram))
 
     def recurrences(self, queue: str, **rules: dict[str, Any]) -> None:

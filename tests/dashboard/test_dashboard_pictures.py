@@ -146,7 +146,8 @@ def test_nothing_completed_is_no_picture() -> None:
 
 def test_a_handlers_durations_are_bars() -> None:
     histogram = Histogram()
-    histogram.add_all([0.1] * 90 + [2.0] * 10)
+    for duration in [0.1] * 90 + [2.0] * 10:
+        histogram.add(duration)
     image = of_durations(histogram)
     assert [box[3] for box in Document(str(image.image)).boxes("work")] == [90.0, 10.0]
     assert image.top == "90"

@@ -77,7 +77,7 @@ class Exchanging:
         flight = self.launch.progress.flight
         flight.enter(reservation, last=True)
         flight.end(reservation)
-        self.settling.complete([finish(reservation)])
+        self.settling.complete(finish(reservation))
 
     def look(self, queue: str = "mail") -> Looking:
         return Looking(self.launch.store, queue)

@@ -94,7 +94,7 @@ def test_what_was_read_before_a_completion_was_settled_or_a_while_ago_is_read_ag
     predecessors.of(one)
     predecessors.of(two)
     assert read == [[b"a", b"b", b"c"]]
-    settling.complete([finish(one)])
+    settling.complete(finish(one))
     assert (settling.precedes(one), settling.precedes(three)) == (True, False)
     settling.take()
     predecessors.of(three)

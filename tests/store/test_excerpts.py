@@ -112,7 +112,8 @@ def test_samples_have_the_timestamps_of_their_messages(store: RedisStore, excerp
 
 def test_durations_of_all_handlers_are_read_and_corrupt_ones_left_out(excerpts: Excerpts, wire: Wire) -> None:
     histogram = Histogram()
-    histogram.add_all([0.1, 0.2])
+    for duration in (0.1, 0.2):
+        histogram.add(duration)
     key = Keys(NAMESPACE).control("histograms")
     wire.command("HSET", key, "a", write_histogram(histogram), "b", "nonsense")
     found = excerpts.durations()

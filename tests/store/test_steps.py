@@ -86,3 +86,13 @@ def _told(share: Share) -> list[Any]:
             told[number - 1][-1] = end
     assert share.completed == len(told)
     return [[*each[:-2], each[-2] or (b"", b""), each[-1]] for each in told]
+
+
+def test_of_messages_that_end_in_one_millisecond_each_keeps_when_it_started() -> None:
+    """Several slots: one started before another, and ended after it."""
+    lot = Lot("mail", bytes(62), "send", b"", 0, 0, 0.0)
+    brief, long, last = (Reservation.of(lot, name, b"{}") for name in (b"brief", b"long", b"last"))
+    share = Share("mail")
+    share.complete([(brief, 5.0001, 5.0002, None), (long, 1.0, 5.0003, None), (last, 5.0003, 5.0004, None)])
+    started = [(ids, int.from_bytes(new_row[rows.STARTED : rows.ENDED], "big")) for _, new_row, ids, _ in share.runs]
+    assert started == [([b"brief"], 5000), ([b"long"], 1000), ([b"last"], 5000)]

@@ -44,14 +44,19 @@ class CallStarter:
 
     def settle_before(self, handler: str) -> None:
         """Settle what has ended, if ``handler`` is not known to be brief: outcomes must not wait for a long one."""
+        if self._settling.since is None:
+            return
         expected = self._durations.expected(handler)
-        if self._settling.since is not None and (expected is None or expected > HORIZON):
+        if expected is None or expected > HORIZON:
             self._collecting.settle()
 
     def begin(self, call: Attempt, attempts: Sequence[Attempt]) -> None:
         """Begin a call that handles the messages of ``attempts``, for which there must be places in the flight."""
         self._pace.begun += len(attempts)
-        self._pace.suspects = suspect = any(each.reservation.crashes for each in attempts)
+        suspect = False
+        for each in attempts:
+            suspect = suspect or each.reservation.crashes > 0
+        self._pace.suspects = suspect
         if suspect:
             # Handle a suspected crasher alone, so that no other message is blamed, and with no other reservations,
             # because if the heartbeat dies as well, every reservation is charged.

@@ -70,10 +70,11 @@ class Collector:
         if self._reserve.freed():
             launch.emit(DescriptorsUsedUp(attempt.reservation.name, attempt.reservation.handler))
             self.leaking = True
-        each_ended = [handled]
-        if attempt.handler.bulk is not None and self._each_of is not None:
-            each_ended = [*self._each_of(handled)]
-        if sum(map(self._end, each_ended)):
+        if attempt.handler.bulk is None or self._each_of is None:
+            counts = self._end(handled)
+        else:
+            counts = sum(map(self._end, self._each_of(handled))) > 0
+        if counts:
             self._durations.add(attempt.handler.name, handled.ended - handled.started)
 
     def _at_limit(self, handled: Handled) -> Handled:

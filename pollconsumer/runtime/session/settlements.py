@@ -61,6 +61,8 @@ class Settlements:
         self._aliases = aliases_among(handlers)
         self.extra_of = ResultEncoder(handlers, launch.emit).extra_of
         self._shares: dict[str, Share] = {}
+        self._done: dict[str, list[Done]] = {}
+        """Messages that returned and are not in a share yet, by queue, in the order in which they ended."""
         self.since: float | None = None
         """When the oldest unsettled attempt ended, on the monotonic clock; None if there is none."""
         self.urgent = False
@@ -84,7 +86,7 @@ class Settlements:
         error = outcome.error
         if error is None:
             extra = self.extra_of(reservation, handler.result_ms, context, outcome.result, ended)
-            self.complete([(reservation, started, ended, extra)])
+            self.complete((reservation, started, ended, extra))
             if context is not None and context.unasked:
                 self._emit(StepsUnasked(reservation.name, reservation.handler, tuple(context.unasked)))
         else:
@@ -93,18 +95,22 @@ class Settlements:
             self._fail(handled, error, reservation.server_ms(started), reservation.server_ms(ended))
         self.urgent = self.urgent or handler.at_most_once
 
-    def complete(self, done: Sequence[Done]) -> None:
-        """Settle messages that returned: at least one, all of one queue, in the order in which they ended."""
+    def complete(self, done: Done) -> None:
+        """Settle a message that returned. Those of a step are put into its shares together: what they have in common is
+        computed once."""
+        reservation, started, ended, _ = done
         if self.since is None:
-            self.since = done[0][2]
-        self.handled += len(done)
-        self._share(done[0][0].lot.queue).complete(done)
+            self.since = ended
+        self.handled += 1
+        queue = reservation.lot.queue
+        if queue in self._done:
+            self._done[queue].append(done)
+        else:
+            self._done[queue] = [done]
         if self.monitors is not None:
-            for reservation, *_ in done:
-                self.monitors.end(reservation, 0, "completed")
+            self.monitors.end(reservation, 0, "completed")
         if self._reports_completed:
-            for reservation, started, ended, _ in done:
-                self._emit(MessageCompleted(reservation.name, reservation.handler, ended - started))
+            self._emit(MessageCompleted(reservation.name, reservation.handler, ended - started))
 
     def _fail(self, handled: Handled, error: BaseException, started: int, ended: int) -> None:
         reservation, handler = handled.attempt.reservation, handled.attempt.handler
@@ -287,7 +293,7 @@ class Settlements:
     def call_hooks(self) -> None:
         """Call the hooks of the messages that were settled."""
         watched, self.watched = self.watched, []
-        waiting = {each for share in self._shares.values() for each in share.ids()}  # for a lost node
+        waiting = {each for share in self._with_done().values() for each in share.ids()}  # for a lost node
         for message_id, tell in watched:
             if message_id in waiting:
                 self.watched.append((message_id, tell))
@@ -296,12 +302,14 @@ class Settlements:
 
     def precedes(self, reservation: Reservation) -> bool:
         """Whether an occurrence of the same recurrence is completed, and not settled yet."""
-        share, occurrence = self._shares.get(reservation.queue), reservation.occurrence
-        return share is not None and occurrence is not None and occurrence.recurrence in share.occurred
+        if (occurrence := reservation.occurrence) is None:
+            return False
+        share = self._with_done().get(reservation.queue)
+        return share is not None and occurrence.recurrence in share.occurred
 
     def take(self) -> dict[str, Share]:
         """Take the settlements, by queue."""
-        for share in self._shares.values():
+        for share in self._with_done().values():
             if share.occurred:
                 self._predecessors.forget()
         shares, self._shares, self.since, self.urgent = self._shares, {}, None, False
@@ -315,8 +323,15 @@ class Settlements:
 
     def ids(self, queue: str) -> Sequence[bytes]:
         """Ids of the messages of ``queue`` that are to be settled."""
-        share = self._shares.get(queue)
+        share = self._with_done().get(queue)
         return () if share is None else share.ids()
+
+    def _with_done(self) -> dict[str, Share]:
+        """The shares, with all messages that returned."""
+        for queue, done in self._done.items():
+            self._share(queue).complete(done)
+        self._done.clear()
+        return self._shares
 
     def _share(self, queue: str) -> Share:
         share = self._shares.get(queue)

@@ -131,14 +131,16 @@ class Share:
     def complete(self, done: Sequence[Done]) -> None:
         """Add completed messages, in the order in which they ended. Hot path: brief messages that were enqueued
         together differ in nothing but their ids."""
-        last_row, until, ids, flags, leaves, runs_before = b"", 0.0, list[bytes](), 0, False, len(self.runs)
+        last_row, since, until, ids = b"", 0.0, 0.0, list[bytes]()
+        flags, leaves, runs_before = 0, False, len(self.runs)
         for reservation, started, ended, extra in done:
             row = reservation.row
-            if row != last_row or ended >= until:
+            if row != last_row or started < since or ended >= until:
                 lot = reservation.lot
                 at, shown_at = lot.reserved_at, lot.shown_at
                 started_ms, ended_ms = at + int((started - shown_at) * 1000), at + int((ended - shown_at) * 1000)
-                # Until a millisecond is over, all that follows starts and ends in it.
+                # What starts and ends in the same millisecond has the same row.
+                since = shown_at + (started_ms - at) / 1000
                 until = shown_at + (ended_ms + 1 - at) / 1000 if started_ms == ended_ms else 0.0
                 last_row, ids, flags = row, [], flags | row[rows.FLAGS]
                 self.runs.append((row, rows.completed(row, started_ms, ended_ms), ids, []))
