@@ -20,12 +20,13 @@ from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import command_patience
 from pollconsumer.interface.cli.output import (
     ask,
-    print_json,
     print_line,
     print_notice,
     print_table,
+    printed_as_json,
     progress_bar,
     telling_when_interrupted,
+    wants_json,
     write_json,
 )
 from pollconsumer.interface.cli.types import JSON_OBJECT, NAMED_FILE
@@ -52,13 +53,13 @@ LOOK_EVERY = 0.2
 @click.argument("file", type=NAMED_FILE, metavar="FILE")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @JSON_OBJECT
-def export_(file: str, yes: bool, as_json: bool) -> None:
+def export_(file: str, yes: bool) -> None:
     """Close the store, and write all of it to FILE.
 
     '-' writes to standard output. At a terminal it asks first. It waits until running launches have ended, and lets no
     other start. Then the store refuses launches and producers until it is reopened.
     """
-    if as_json and file == "-":
+    if wants_json() and file == "-":
         raise UsageError("--json", "-", "the last line of an export has its totals")
     if not yes:
         ask("This closes the store: launches and producers are refused until 'store reopen --yes'. Export?")
@@ -76,7 +77,7 @@ def export_(file: str, yes: bool, as_json: bool) -> None:
     finally:
         if closed and not complete:
             print_notice("the store stays closed: export it again, or reopen it: pollconsumer store reopen --yes")
-    _report_written("exported", file, _totals({closing.keys.namespace: totals}), as_json)
+    _report_written("exported", file, _totals({closing.keys.namespace: totals}))
 
 
 @click.command(
@@ -85,7 +86,7 @@ def export_(file: str, yes: bool, as_json: bool) -> None:
 )
 @click.argument("file", type=NAMED_FILE, metavar="FILE")
 @JSON_OBJECT
-def backup(file: str, as_json: bool) -> None:
+def backup(file: str) -> None:
     """Write a copy of the store to FILE, while launches go on.
 
     '-' writes to standard output. The embedded server is backed up with all its namespaces, another server with the
@@ -94,7 +95,7 @@ def backup(file: str, as_json: bool) -> None:
     'store import' restores FILE. The user of the store needs the right to replicate: the server sends the contents of
     all its databases, which are kept in the directory of FILE until the backup is done.
     """
-    if as_json and file == "-":
+    if wants_json() and file == "-":
         raise UsageError("--json", "-", "the last line of a backup has its totals")
     settings = current_settings()
     directory = Path(gettempdir()) if file == "-" else Path(file).absolute().parent
@@ -110,7 +111,7 @@ def backup(file: str, as_json: bool) -> None:
             closing = StoreCloser(copy, name)
             note = closing.close(os.urandom(8).hex(), partial(_end_leases, closing))
             found[name] = _write_lines(export(closing, note, names), output)
-    _report_written("backed up", file, _totals(found), as_json, "" if takes_all else OF_ONE)
+    _report_written("backed up", file, _totals(found), "" if takes_all else OF_ONE)
 
 
 def _namespace_given() -> str | None:
@@ -142,7 +143,7 @@ def _totals(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 @click.argument("file", type=NAMED_FILE, metavar="FILE")
 @click.option("--restart", is_flag=True, help="Remove what an interrupted import left behind, and begin anew.")
 @JSON_OBJECT
-def import_(file: str, restart: bool, as_json: bool) -> None:
+def import_(file: str, restart: bool) -> None:
     """Read an export or a backup from FILE into an empty store.
 
     '-' reads from standard input. A backup of several namespaces restores each under its name. --namespace restores
@@ -178,7 +179,7 @@ def import_(file: str, restart: bool, as_json: bool) -> None:
         for opener, importing, end in imports:
             importing.finish(end)
             opener.memo.forget()
-    _report("imported", _totals({opener.namespace: each.totals.as_json() for opener, each, _ in imports}), as_json)
+    _report("imported", _totals({opener.namespace: each.totals.as_json() for opener, each, _ in imports}))
 
 
 def _targets(found: Sequence[str], *, restart: bool) -> list[tuple[str, StoreOpener | None]]:
@@ -286,17 +287,15 @@ def _written(file: str, what: str) -> Iterator[BinaryIO]:
         raise CannotCreate(what, f"{file}: {error.strerror}", "check where it goes") from None
 
 
-def _report_written(what: str, file: str, totals: dict[str, Any], as_json: bool, note: str = "") -> None:
+def _report_written(what: str, file: str, totals: dict[str, Any], note: str = "") -> None:
     if file == "-":
         print_notice(f"{what}: " + ", ".join(f"{name} {value}" for name, value in _shown(totals, note).items()))
     else:
-        _report(what, totals, as_json, note)
+        _report(what, totals, note)
 
 
-def _report(what: str, totals: dict[str, Any], as_json: bool, note: str = "") -> None:
-    if as_json:
-        print_json(totals)
-    else:
+def _report(what: str, totals: dict[str, Any], note: str = "") -> None:
+    if not printed_as_json(totals):
         print_table((what, ""), tuple(_shown(totals, note).items()))
 
 

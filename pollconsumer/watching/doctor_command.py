@@ -11,7 +11,7 @@ from pollconsumer.core.notation.text import counted
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import opened
-from pollconsumer.interface.cli.output import print_json, print_lines
+from pollconsumer.interface.cli.output import print_json, print_lines, wants_json
 from pollconsumer.interface.cli.types import JSON_OBJECT
 from pollconsumer.interface.logs.logs import write_line
 from pollconsumer.interface.settings.model import Settings
@@ -54,7 +54,7 @@ def _of_spool(settings: Settings, expected: Expected) -> Iterator[Finding]:
 @click.command(epilog="pollconsumer doctor\npollconsumer doctor --quiet")
 @click.option("--quiet", is_flag=True, help="Print nothing when all is well. Print problems on standard error.")
 @JSON_OBJECT
-def doctor(quiet: bool, as_json: bool) -> int:
+def doctor(quiet: bool) -> int:
     """Find problems in the running system: server, launches, queues, handlers. Exit with 1 if there are any.
 
     In an hourly crontab line, 'pollconsumer doctor --quiet' makes cron send a mail when there is a problem.
@@ -65,7 +65,7 @@ def doctor(quiet: bool, as_json: bool) -> int:
     expected = expected_of(settings)._replace(alone=own.user if own else "")
     facts = examiner.facts(expected, settings.data_directory() if settings.is_embedded else None)
     found = [*_of_owner(own), *_of_spool(settings, expected), *findings_of(facts)]
-    if as_json:
+    if wants_json():
         if found or not quiet:
             findings = [finding._asdict() for finding in found]
             program = facts.server.program or None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -143,7 +144,8 @@ def test_a_list_is_printed_a_page_at_a_time_under_one_header(
 ) -> None:
     monkeypatch.setattr("pollconsumer.interface.cli.messages.list.PAGE", 2)
     row = read_row(BLANK)
-    print_messages((Message(f"m{n}", "mail", row, {}, None) for n in range(count)), as_json=False)
+    with click.Context(click.Command("list")):
+        print_messages(Message(f"m{n}", "mail", row, {}, None) for n in range(count))
     header, *lines = capsys.readouterr().out.splitlines()
     assert header.startswith("id ")
     assert [line.split()[0] for line in lines] == [f"m{n}" for n in range(count)]

@@ -17,7 +17,7 @@ from pollconsumer.core.errors import UsageError, shown, suggestion
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.core.users_code import printing_aside
 from pollconsumer.interface.cli.flags import settings_of_section
-from pollconsumer.interface.cli.output import print_help, print_lines
+from pollconsumer.interface.cli.output import print_help, print_lines, wants_json
 from pollconsumer.interface.cli.types import Once, WordType, bound
 from pollconsumer.interface.command_line import LAUNCHES
 from pollconsumer.interface.logs import logs
@@ -273,7 +273,7 @@ def _meet_nowhere(settings: Settings) -> None:
     name = context.command_path.partition(" ")[2]
     if name in CHANGING:
         refuse_nowhere(settings)
-    if name not in UNWARNED and not (context.params.get("as_json") or context.params.get("quiet")):
+    if name not in UNWARNED and not (wants_json() or context.params.get("quiet")):
         log.warning("%s: this reads your own store; %s", settings.nowhere, NAMED_BY)
 
 

@@ -26,6 +26,34 @@ from pollconsumer.runtime.system.watchdog import lift
 
 _DELETE = "\x7f"
 """The only control character that JSON allows unescaped in a string."""
+_WANTS_JSON = "pollconsumer.json"
+
+
+def note_json(context: click.Context, option: click.Parameter, value: bool) -> None:
+    """Note whether ``--json`` was given: the callback of that option."""
+    del option
+    context.meta[_WANTS_JSON] = value
+
+
+def wants_json() -> bool:
+    """Whether the running command was given ``--json``."""
+    return bool(click.get_current_context().meta.get(_WANTS_JSON))
+
+
+def printed_as_json(value: object) -> bool:
+    """Print ``value``, an object or array, on one line, if ``--json`` was given: an iterator as one array, an element a
+    line, as its values come. Returns whether ``--json`` was given."""
+    if not wants_json():
+        return False
+    if not isinstance(value, Iterator):
+        print_json(value)
+        return True
+    separator = "["
+    for each in value:
+        click.echo(separator + _json(each), nl=False)
+        separator = ",\n "
+    click.echo("[]" if separator == "[" else "]")
+    return True
 
 
 def print_json(value: object) -> None:
@@ -36,15 +64,6 @@ def print_json(value: object) -> None:
 def write_json(output: BinaryIO, value: object) -> None:
     """Write ``value`` on one line of a file, or of standard output's bytes."""
     output.write(_json(value).encode() + b"\n")
-
-
-def print_json_array(values: Iterable[object]) -> None:
-    """Print one array, an element a line, as the values come."""
-    separator = "["
-    for value in values:
-        click.echo(separator + _json(value), nl=False)
-        separator = ",\n "
-    click.echo("[]" if separator == "[" else "]")
 
 
 def print_table(
@@ -75,12 +94,12 @@ def span(seconds: float | None) -> str | None:
     return format_duration(seconds) if seconds >= 0 else f"-{format_duration(-seconds)}"
 
 
-def print_lines(lines: Iterable[object], *, as_json: bool = False) -> None:
-    """Print each of ``lines`` on one line, as text or as JSON. They are written in pieces that a pipe takes whole, so
-    that Ctrl-C breaks no line."""
+def print_lines(lines: Iterable[object]) -> None:
+    """Print each of ``lines`` on one line, as text, or as JSON if ``--json`` was given. They are written in pieces that
+    a pipe takes whole, so that Ctrl-C breaks no line."""
     together = ""
     for line in lines:
-        text = (_json(line) if as_json else printable(str(line))) + "\n"
+        text = (_json(line) if wants_json() else printable(str(line))) + "\n"
         if together and len((together + text).encode(errors="replace")) > select.PIPE_BUF:
             click.echo(together, nl=False)
             together = ""

@@ -13,6 +13,7 @@ from pollconsumer.core.messages.message import MAX_PRIORITY, is_text
 from pollconsumer.core.messages.message_options import read_header
 from pollconsumer.core.notation.instants import read_instant
 from pollconsumer.core.notation.timespan import YEAR, format_duration, parse_duration
+from pollconsumer.interface.cli.output import note_json
 from pollconsumer.interface.named_files import named_path
 from pollconsumer.interface.settings.values import NAME, NAME_RULE, check_cron, parse_memory
 
@@ -144,6 +145,11 @@ def priority_option(told: str = "") -> Callable[[Function], Function]:
     return click.option("--priority", cls=Once, type=kind, help=f"Smaller numbers come first.{told}")
 
 
+def json_option(told: str) -> Callable[[Function], Function]:
+    """The option ``--json``, of which `wants_json` tells whether it was given; ``told`` is its help."""
+    return click.option("--json", is_flag=True, expose_value=False, callback=note_json, help=told)
+
+
 def _past(text: str) -> Callable[[int], int]:
     """What makes an instant in epoch ms of the present one: a time, or a duration ago. A time without offset is of this
     machine's zone."""
@@ -181,5 +187,4 @@ NAMED_PATH = Value("path", named_path)
 NAMED_FILE = Value("path", lambda text: text if named_path(text) else "")
 """A path as it was written: ``./-`` is a file, ``-`` is standard input or output."""
 CRON, MEMORY_SIZE, QUEUE_NAME = Value("cron", _cron), Value("size", parse_memory), Value("name", _name)
-JSON_OBJECT = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-JSON_ARRAY = click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+JSON_OBJECT, JSON_ARRAY = json_option("Print one JSON object."), json_option("Print one JSON array.")

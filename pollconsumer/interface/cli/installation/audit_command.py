@@ -6,7 +6,7 @@ import click
 
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.interface.cli.opened import opened
-from pollconsumer.interface.cli.output import print_json, print_table
+from pollconsumer.interface.cli.output import print_table, printed_as_json
 from pollconsumer.interface.cli.types import JSON_ARRAY, Once
 from pollconsumer.store.audit_log import MOST_NOTED
 
@@ -24,15 +24,13 @@ SHOWN = 3
     help="Show at most this many.",
 )
 @JSON_ARRAY
-def audit(limit: int, as_json: bool) -> None:
+def audit(limit: int) -> None:
     """Show what people did, newest first: who cancelled, paused, redrove or removed what.
 
     The last 10,000 entries are kept. "(unverified)" marks entries of an earlier version: a producer's login to the
     store could have written these."""
     found = opened().audit(limit)
-    if as_json:
-        print_json([each._asdict() | {"at": iso(each.at)} for each in found])
-    else:
+    if not printed_as_json([each._asdict() | {"at": iso(each.at)} for each in found]):
         rows = [
             [iso(each.at), each.shown_who, each.what, each.queue, in_brief(each.names, each.number)] for each in found
         ]

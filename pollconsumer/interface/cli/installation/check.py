@@ -31,13 +31,9 @@ from pollconsumer.interface.assembly.long_work import LongHandler, beyond_reques
 from pollconsumer.interface.assembly.rate_table import described, rates_of
 from pollconsumer.interface.assembly.wing_parts import wing_part
 from pollconsumer.interface.cli.group import current_settings, limit_command
-from pollconsumer.interface.cli.installation.command_timeouts import (
-    described_commands,
-    longest_limit,
-    own_queues,
-)
+from pollconsumer.interface.cli.installation.command_timeouts import described_commands, longest_limit, own_queues
 from pollconsumer.interface.cli.installation.next_window import described_window, next_window
-from pollconsumer.interface.cli.output import given_row, print_json, print_table
+from pollconsumer.interface.cli.output import given_row, print_json, print_table, printed_as_json
 from pollconsumer.interface.cli.types import JSON_OBJECT
 from pollconsumer.interface.configured_spool import usable_spool
 from pollconsumer.interface.configured_store import opener_of, program_to_start, server_of
@@ -76,7 +72,7 @@ class OnlyRead(OwnFiles):
 )
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of config.toml, for editors, and check nothing.")
 @JSON_OBJECT
-def check(compat: bool, schema: bool, as_json: bool) -> int:
+def check(compat: bool, schema: bool) -> int:
     """Validate configuration and handlers, connect to the store, and show when the next launches start and end."""
     if schema:
         from pollconsumer.interface.settings.declaration import declared  # pydantic, which no other command needs
@@ -87,7 +83,7 @@ def check(compat: bool, schema: bool, as_json: bool) -> int:
     if compat:
         from pollconsumer.interface.cli.installation.compat import try_server  # a check of the configuration needs none
 
-        return try_server(settings, as_json=as_json)
+        return try_server(settings)
     log_outputs.check(settings.logs, settings.directory)
     handlers = _import_in_time(settings)
     limit_command()
@@ -133,9 +129,7 @@ def check(compat: bool, schema: bool, as_json: bool) -> int:
     own = own_store(settings)
     if own is not None and own.of_another:
         log.warning("%s", own)
-    if as_json:
-        print_json(report)
-    else:
+    if not printed_as_json(report):
         not_served = [_not_served(queue, service, handlers, report["commands"]) for queue, service in unserved.items()]
         runs = "its server runs" if store is not None else "its server does not run yet: a launch or enqueue starts it"
         _print(report, settings, runs, not_served, roles, own)

@@ -14,7 +14,7 @@ from pollconsumer.core.notation.instants import LAST_MILLISECOND
 from pollconsumer.core.notation.text import counted
 from pollconsumer.core.window import why_stopped
 from pollconsumer.interface.cli.opened import opened
-from pollconsumer.interface.cli.output import print_json, print_line, print_lines, print_table, span
+from pollconsumer.interface.cli.output import print_line, print_lines, print_table, printed_as_json, span
 from pollconsumer.interface.cli.types import JSON_ARRAY, PAST, Once
 from pollconsumer.store.leases import MOST_LAUNCHES_KEPT
 
@@ -82,7 +82,6 @@ def launches(
     gaps: bool,
     ago: bool,
     utc: bool,
-    as_json: bool,
 ) -> None:
     """Show what each launch did, newest first, and at which ticks of the schedule no launch came.
 
@@ -115,15 +114,14 @@ def launches(
     holes = [hole for hole in holes_of(kept, now) if begin <= hole.last_ms and hole.first_ms < end]
     if entries and not all_of_them:
         holes = [hole for hole in holes if hole.last_ms > entries[-1].get("started_ms", now)]
-    if gaps and as_json:
-        print_json([_hole_as_json(hole) for hole in holes[:limit]])
-    elif gaps:
+    told = map(_hole_as_json, holes[:limit]) if gaps else map(launch_as_json, entries)
+    if printed_as_json([*told]):
+        return
+    if gaps:
         print_lines(
             [_hole_line(hole, now, utc) for hole in holes[:limit]]
             or ["no gaps: no tick of a schedule was without a launch"]
         )
-    elif as_json:
-        print_json([launch_as_json(entry) for entry in entries])
     elif all_of_them and not entries and not holes:
         print_line("no launches in that time")
     else:

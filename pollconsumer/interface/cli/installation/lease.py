@@ -12,7 +12,7 @@ from pollconsumer.core.launcher.work_beyond import working_on
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.core.notation.text import counted
 from pollconsumer.interface.cli.opened import opened
-from pollconsumer.interface.cli.output import print_json, print_line, print_table
+from pollconsumer.interface.cli.output import print_line, print_table, printed_as_json
 from pollconsumer.interface.cli.types import JSON_ARRAY, Once, WordType
 
 NAMES = ("role", "slot", "queues", "holder", "host", "pid", "fence")
@@ -25,7 +25,7 @@ def lease() -> None:
 
 @lease.command(epilog="pollconsumer lease show")
 @JSON_ARRAY
-def show(as_json: bool) -> None:
+def show() -> None:
     """Show which launch holds which lease, since when.
 
     \b
@@ -33,9 +33,9 @@ def show(as_json: bool) -> None:
     """
     reading = opened().inspector
     held = reading.leases()
-    if as_json:
-        print_json(leases_as_json(held, NAMES))
-    elif held:
+    if printed_as_json(leases_as_json(held, NAMES)):
+        return
+    if held:
         leases_table(held, NAMES, reading.now())
     else:
         print_line("no lease is held")

@@ -25,13 +25,14 @@ from pollconsumer.interface.cli.output import (
     given_row,
     is_terminal,
     json_text,
-    print_json,
     print_line,
     print_quoted,
     print_table,
+    printed_as_json,
     span,
+    wants_json,
 )
-from pollconsumer.interface.cli.types import QUEUE_NAME, Once
+from pollconsumer.interface.cli.types import QUEUE_NAME, Once, json_option
 from pollconsumer.runtime.system.watchdog import lift
 from pollconsumer.store.reading.inspector import Inspector, Overview, QueueCounts
 from pollconsumer.store.reading.messages import Message
@@ -56,8 +57,8 @@ MOVER_MISSING_AFTER = 5.0
     is_flag=True,
     help="Print the message at each change until it ends. Without ID: the overview every 2 s.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with --watch one per line.")
-def status(message_id: str | None, queue: str | None, watch: bool, as_json: bool) -> None:
+@json_option("Print one JSON object, with --watch one per line.")
+def status(message_id: str | None, queue: str | None, watch: bool) -> None:
     """Show the message ID; without an ID, the queues, their schedule, leases and the last launches.
 
     \b
@@ -80,22 +81,21 @@ def status(message_id: str | None, queue: str | None, watch: bool, as_json: bool
     if message_id is not None:
         changes = _changes(reading, message_id, queue)
         for number, (message, checkpoint, recorded) in enumerate(changes if watch else islice(changes, 1)):
-            if number and not as_json:
+            if number and not wants_json():
                 print_line()
             kept = {"checkpoint": shown_value(checkpoint), **recorded_as_json(recorded)}
-            print_message(describe(message) | kept, as_json=as_json)
+            print_message(describe(message) | kept)
         return
-    _show_overview(reading, as_json)
+    _show_overview(reading)
     while watch:
         time.sleep(OVERVIEW_EVERY)
-        _show_overview(reading, as_json, again=True)
+        _show_overview(reading, again=True)
 
 
-def _show_overview(reading: Inspector, as_json: bool, *, again: bool = False) -> None:
+def _show_overview(reading: Inspector, *, again: bool = False) -> None:
     """Print the overview; ``again``: in place of the one before."""
     overview, launches = reading.overview(), reading.launches(LAUNCHES_SHOWN)
-    if as_json:
-        print_json(_as_json(overview) | {"launches": [launch_as_json(entry) for entry in launches]})
+    if printed_as_json(_as_json(overview) | {"launches": [launch_as_json(entry) for entry in launches]}):
         return
     if again:
         clear_terminal()
@@ -174,10 +174,9 @@ def _shown(progress: dict[str, Any]) -> str:
     return f"{Progress(progress['done'], progress['total'], progress['note'])}, at {progress['at']}"
 
 
-def print_message(details: dict[str, Any], *, as_json: bool) -> None:
+def print_message(details: dict[str, Any]) -> None:
     """Print one message: one JSON object, or one property a line."""
-    if as_json:
-        print_json(details)
+    if printed_as_json(details):
         return
     durations = details["durations"].items()
     rows: list[tuple[str, object]] = [

@@ -7,7 +7,7 @@ import click
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import command_patience
-from pollconsumer.interface.cli.output import print_json, print_line, print_table
+from pollconsumer.interface.cli.output import print_line, print_table, printed_as_json
 from pollconsumer.interface.cli.types import JSON_OBJECT
 from pollconsumer.interface.configured_store import opener_of, server_of
 from pollconsumer.store.server import TIME
@@ -33,14 +33,14 @@ def stop() -> None:
 
 @store.command(epilog="pollconsumer store status")
 @JSON_OBJECT
-def status(as_json: bool) -> None:
+def status() -> None:
     """Show the status of the server."""
     found = server_of(current_settings()).status()
-    if as_json:
-        details = {} if found is None else found._asdict()
-        paths = {name: str(details[name]) for name in ("socket", "directory", "program") if name in details}
-        print_json({"running": found is not None} | details | paths)
-    elif found is None:
+    details = {} if found is None else found._asdict()
+    paths = {name: str(details[name]) for name in ("socket", "directory", "program") if name in details}
+    if printed_as_json({"running": found is not None} | details | paths):
+        return
+    if found is None:
         print_line("stopped")
     else:
         print_table(
@@ -59,12 +59,10 @@ def status(as_json: bool) -> None:
 
 @store.command(epilog="pollconsumer store path")
 @JSON_OBJECT
-def path(as_json: bool) -> None:
+def path() -> None:
     """Print the data directory."""
     server = server_of(current_settings())
-    if as_json:
-        print_json({name: str(getattr(server, name)) for name in ("directory", "socket", "log", "url")})
-    else:
+    if not printed_as_json({name: str(getattr(server, name)) for name in ("directory", "socket", "log", "url")}):
         print_line(server.directory)
 
 

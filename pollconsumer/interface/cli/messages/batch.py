@@ -17,10 +17,9 @@ from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import (
     given_row,
     note_more,
-    print_json,
-    print_json_array,
     print_line,
     print_table,
+    printed_as_json,
     progress_bar,
     telling_when_interrupted,
 )
@@ -45,13 +44,11 @@ def batch() -> None:
     "--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Show at most this many."
 )
 @JSON_ARRAY
-def list_(state: str | None, limit: int, as_json: bool) -> None:
+def list_(state: str | None, limit: int) -> None:
     """List batches with their progress, those without an expiry last."""
     wanted = (each for each in opened().batches.batches() if state in (None, each.state))
     found = map(_describe, islice(wanted, limit))
-    if as_json:
-        print_json_array(found)
-    else:
+    if not printed_as_json(found):
         names = ("id", "state", *COUNTS, "created_at", "ended_at")
         rows = [[each[name] for name in names] for each in found]
         print_table(("id", "state", *COUNTS, "created", "ended"), rows, ("created", "ended", "expired", "cancelled"))
@@ -62,15 +59,14 @@ def list_(state: str | None, limit: int, as_json: bool) -> None:
 @ID
 @click.option("--watch", is_flag=True, help="Wait until the batch has ended. At a terminal, show a progress bar.")
 @JSON_OBJECT
-def show(batch_id: str, watch: bool, as_json: bool) -> None:
+def show(batch_id: str, watch: bool) -> None:
     """Show one batch: its progress and its callbacks."""
     reader = opened().batches
     status = reader.status(batch_id)
     if watch:
         status = _awaited(reader, status)
     details = _describe(status) | {"callbacks": [each._asdict() for each in status.callbacks]}
-    if as_json:
-        print_json(details)
+    if printed_as_json(details):
         return
     rows: list[tuple[str, object]] = [
         *((name, details[name]) for name in ("state", *COUNTS)),
@@ -92,7 +88,7 @@ def show(batch_id: str, watch: bool, as_json: bool) -> None:
     "--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Show at most this many."
 )
 @JSON_ARRAY
-def members(batch_id: str, state: State | None, limit: int, as_json: bool) -> None:
+def members(batch_id: str, state: State | None, limit: int) -> None:
     """List the members of a batch that are kept, in the order in which they were added.
 
     With --json each has its payload and its last error.
@@ -100,7 +96,7 @@ def members(batch_id: str, state: State | None, limit: int, as_json: bool) -> No
     reader = opened().batches
     kept = reader.members(reader.batch(batch_id), "dead" if state is State.DEAD else None)
     found = (each for each in kept if state in (None, each.state))
-    print_messages(islice(found, limit), as_json=as_json)
+    print_messages(islice(found, limit))
     note_more(found, limit)
 
 
@@ -108,7 +104,7 @@ def members(batch_id: str, state: State | None, limit: int, as_json: bool) -> No
 @ID
 @click.option("--yes", is_flag=True, help="Cancel them. Without --yes, only count them.")
 @JSON_OBJECT
-def cancel(batch_id: str, yes: bool, as_json: bool) -> None:
+def cancel(batch_id: str, yes: bool) -> None:
     """Cancel all members that have not ended.
 
     Members that are running are asked to stop. 'batch show' counts a cancelled member after the next launch of its
@@ -118,15 +114,13 @@ def cancel(batch_id: str, yes: bool, as_json: bool) -> None:
     status = store.batches.batch(batch_id)
     if not yes:
         unended = store.batches.members(status, "unended")
-        would("cancelled", sum(not each.state.has_ended for each in unended), as_json)
+        would("cancelled", sum(not each.state.has_ended for each in unended))
         return
     done = CancelledMembers(0, 0)
     with telling_when_interrupted(lambda: f"{done.cancelled} cancelled, and perhaps some more", lost=True):
         for each in store.batch_interventions.cancel(status):
             done = each
-    if as_json:
-        print_json(done._asdict())
-    else:
+    if not printed_as_json(done._asdict()):
         stopped = f", {done.asked_to_stop} running and asked to stop" if done.asked_to_stop else ""
         print_line(f"{done.cancelled} cancelled{stopped}")
 
@@ -134,14 +128,14 @@ def cancel(batch_id: str, yes: bool, as_json: bool) -> None:
 @batch.command(epilog="pollconsumer batch redrive import-42")
 @ID
 @JSON_OBJECT
-def redrive(batch_id: str, as_json: bool) -> None:
+def redrive(batch_id: str) -> None:
     """Return dead members to their queues, with all attempts again."""
     done = RedrivenMembers(0, [])
     with telling_when_interrupted(lambda: f"{done.redriven} redriven, and perhaps some more", lost=True):
         store = opened()
         for each in store.batch_interventions.redrive(store.batches.batch(batch_id)):
             done = each
-    report_counts("redriven", done.redriven, done.left, WHY_LEFT, as_json)
+    report_counts("redriven", done.redriven, done.left, WHY_LEFT)
 
 
 def _awaited(reader: BatchReader, status: BatchStatus) -> BatchStatus:

@@ -18,6 +18,7 @@ from pollconsumer.interface.cli.types import (
     Duration,
     Once,
     header_option,
+    json_option,
     priority_option,
 )
 from pollconsumer.interface.logs.logs import write_error
@@ -36,7 +37,7 @@ from pollconsumer.store.reading.message_selector import Selection, unreserved
 @header_option("Messages with this header. Repeatable: with all of them.")
 @click.option("--running", is_flag=True, help="Also stop running handlers: ask them, and interrupt them 5s later.")
 @click.option("--yes", is_flag=True, help="Cancel them. Without ids and --yes, only count them.")
-@click.option("--json", "as_json", is_flag=True, help="Without ids: print one JSON object.")
+@json_option("Without ids: print one JSON object.")
 def cancel(
     ids: tuple[str, ...],
     queue: str | None,
@@ -46,7 +47,6 @@ def cancel(
     headers: dict[str, str] | None,
     running: bool,
     yes: bool,
-    as_json: bool,
 ) -> None:
     """Cancel messages that are scheduled or ready.
 
@@ -67,9 +67,9 @@ def cancel(
     asked = unreserved(store.selector, selection)
     if yes:
         done = each_queue("cancelled", (asked, store.interventions.cancel_all))
-        report("cancelled", done, asked, WHY_LEFT, as_json)
+        report("cancelled", done, asked, WHY_LEFT)
     else:
-        would("cancelled", len(asked), as_json)
+        would("cancelled", len(asked))
 
 
 def _cancel_each(ids: tuple[str, ...], queue: str | None, *, running: bool) -> None:

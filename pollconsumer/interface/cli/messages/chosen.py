@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pollconsumer.core.notation.text import counted
-from pollconsumer.interface.cli.output import print_json, print_line, progress_bar, telling_when_interrupted
+from pollconsumer.interface.cli.output import print_line, printed_as_json, progress_bar, telling_when_interrupted
 from pollconsumer.store.queues.interventions import MAX_PAGE_IDS, EachPage
 from pollconsumer.store.reading.message_selector import Chosen, by_queue
 
@@ -37,23 +37,19 @@ def each_queue(what: str, *acts: tuple[Chosen, Callable[[str, list[str], EachPag
     return done
 
 
-def report(what: str, done: Sequence[str], asked: Chosen, why_left: str, as_json: bool) -> None:
+def report(what: str, done: Sequence[str], asked: Chosen, why_left: str) -> None:
     """Print how many messages were acted on, and which were left."""
-    report_counts(what, len(done), sorted({message_id for _, message_id in asked} - set(done)), why_left, as_json)
+    report_counts(what, len(done), sorted({message_id for _, message_id in asked} - set(done)), why_left)
 
 
-def report_counts(what: str, count: int, left: Sequence[str], why_left: str, as_json: bool) -> None:
+def report_counts(what: str, count: int, left: Sequence[str], why_left: str) -> None:
     """`report`, where it is known how many messages were acted on, and which ids were left."""
     told: dict[str, Any] = {what: count, "left": left}
-    if as_json:
-        print_json(told)
-    else:
+    if not printed_as_json(told):
         print_line(f"{count} {what}" + (f", {len(left)} left: {why_left}" if left else ""))
 
 
-def would(what: str, count: int, as_json: bool) -> None:
+def would(what: str, count: int) -> None:
     """Print how many messages would be acted on with ``--yes``."""
-    if as_json:
-        print_json({f"would_be_{what}": count})
-    else:
+    if not printed_as_json({f"would_be_{what}": count}):
         print_line(f"{counted(count, 'message')} would be {what}; give --yes")

@@ -76,14 +76,13 @@ def list_(
     headers: dict[str, str] | None,
     limit: int,
     unreadable: bool,
-    as_json: bool,
 ) -> None:
     """List dead letters, oldest first."""
     if unreadable:
-        print_unreadable(as_json=as_json)
+        print_unreadable()
         return
     letters = opened().selector.messages(Selection(State.DEAD, queue, handler, headers=headers))
-    print_messages(islice(letters, limit), as_json=as_json)
+    print_messages(islice(letters, limit))
     note_more(letters, limit)
 
 
@@ -91,23 +90,23 @@ def list_(
 @click.argument("message_id", metavar="ID")
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue of the message, if two queues have its id.")
 @JSON_OBJECT
-def show(message_id: str, queue: str | None, as_json: bool) -> None:
+def show(message_id: str, queue: str | None) -> None:
     """Show one dead letter, with its stored bytes if it is malformed."""
     letter = opened().inspector.message(message_id, queue)
     if letter.state is not State.DEAD:
         raise NotFound("no such dead letter", message_id, f"the message is {letter.state}")
-    print_message(describe(letter) | {"raw": letter.raw}, as_json=as_json)
+    print_message(describe(letter) | {"raw": letter.raw})
 
 
 @dead.command(epilog="pollconsumer dead redrive ID\npollconsumer dead redrive --header customer=7")
 @chosen
 @click.option("--from-start", is_flag=True, help="Delete their checkpoints, steps and signals first.")
 @JSON_OBJECT
-def redrive(letters: Chosen, from_start: bool, as_json: bool) -> None:
+def redrive(letters: Chosen, from_start: bool) -> None:
     """Return dead letters to their queue, with all attempts again."""
     act = partial(opened().interventions.redrive, from_start=from_start)
     returned = each_queue("redriven", (letters, act))
-    report("redriven", returned, letters, WHY_LEFT, as_json)
+    report("redriven", returned, letters, WHY_LEFT)
 
 
 @dead.command(epilog="pollconsumer dead purge --handler mail.send --yes\npollconsumer dead purge --unreadable --yes")
@@ -115,15 +114,15 @@ def redrive(letters: Chosen, from_start: bool, as_json: bool) -> None:
 @UNREADABLE
 @click.option("--yes", is_flag=True, help="Delete them. Without --yes, only count them.")
 @JSON_OBJECT
-def purge(letters: Chosen, unreadable: bool, yes: bool, as_json: bool) -> None:
+def purge(letters: Chosen, unreadable: bool, yes: bool) -> None:
     """Delete dead letters."""
     if unreadable:
-        purge_unreadable(yes=yes, as_json=as_json)
+        purge_unreadable(yes=yes)
         return
     if not yes:
         raise UsageError("nothing purged", f"{counted(len(letters), 'dead letter')} would be", "give --yes")
     forgotten = each_queue("purged", (letters, opened().interventions.purge))
-    report("purged", forgotten, letters, WHY_LEFT, as_json)
+    report("purged", forgotten, letters, WHY_LEFT)
 
 
 def _chosen(ids: tuple[str, ...], every: bool, selection: Selection) -> Chosen:

@@ -9,14 +9,7 @@ from typing import Any
 
 import click
 
-from pollconsumer.core.errors import (
-    BadData,
-    CannotCreate,
-    Conflict,
-    OutcomeUnknown,
-    StoreUnreachable,
-    UsageError,
-)
+from pollconsumer.core.errors import BadData, CannotCreate, Conflict, OutcomeUnknown, StoreUnreachable, UsageError
 from pollconsumer.core.messages.message import MOST_ATTEMPTS, NewMessage
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults
@@ -38,6 +31,7 @@ from pollconsumer.interface.cli.output import (
     print_notice,
     progress_bar,
     telling_when_interrupted,
+    wants_json,
 )
 from pollconsumer.interface.cli.types import (
     DUE_TIME,
@@ -47,6 +41,7 @@ from pollconsumer.interface.cli.types import (
     Once,
     WordType,
     header_option,
+    json_option,
     priority_option,
 )
 from pollconsumer.runtime.new_messages import LONGEST_DELAY
@@ -153,7 +148,7 @@ pollconsumer enqueue --ndjson rows.ndjson --batch import-42 --then report.send""
     metavar=CALLBACK,
     help="With --batch: enqueue this when all members have ended, in whatever state.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object with id and duplicate for each message.")
+@json_option("Print a JSON object with id and duplicate for each message.")
 def enqueue(
     handler: str | None,
     payload: str | None,
@@ -163,7 +158,6 @@ def enqueue(
     then: str | None,
     failed: str | None,
     ended: str | None,
-    as_json: bool,
     **options: Any,
 ) -> None:
     """Enqueue a message for HANDLER and print its id.
@@ -178,9 +172,9 @@ def enqueue(
         if handler is not None or given:
             raise UsageError("--ndjson", handler or given[0], "give handler and options as keys of each line")
         if batch is not None:
-            _enqueue_batch(ndjson, batch, callbacks, as_json)
+            _enqueue_batch(ndjson, batch, callbacks)
             return
-        report = Report(as_json, counting=is_terminal(sys.stdout), line=skip)
+        report = Report(counting=is_terminal(sys.stdout), line=skip)
         try:
             with telling_when_interrupted(report.so_far):
                 _enqueue_lines(ndjson, skip, report)
@@ -195,11 +189,11 @@ def enqueue(
     if options["at"] is not None:
         options["at"] = datetime_of(options["at"])
     message = own_message(handler, given_payload, options, OwnDefaults(current_settings()))
-    report = Report(as_json)
+    report = Report()
     try:
         (enqueued,) = producer().enqueue([message])
         report.show([enqueued])
-        if enqueued.duplicate and not (as_json or options["replace"]):
+        if enqueued.duplicate and not (wants_json() or options["replace"]):
             how = f"queued with key {options['key']}" if options["key"] else "enqueued"
             print_notice(f"already {how}: {enqueued.id}; not enqueued again")
     except (StoreUnreachable, CannotCreate) as error:
@@ -221,10 +215,10 @@ def _refuse_without_batch(
         )
 
 
-def _enqueue_batch(ndjson: str, batch: str, callbacks: Mapping[str, str | None], as_json: bool) -> None:
+def _enqueue_batch(ndjson: str, batch: str, callbacks: Mapping[str, str | None]) -> None:
     from pollconsumer.interface.cli.messages.batch_lines import enqueue_batch  # imports what few need
 
-    Report(as_json).show([enqueue_batch(ndjson, batch, callbacks)])
+    Report().show([enqueue_batch(ndjson, batch, callbacks)])
 
 
 def payload_of(text: str | None) -> dict[str, Any]:
@@ -326,9 +320,9 @@ class Report:
     """Prints the ids of enqueued messages; with ``counting`` only their number, for a person at a terminal. A progress
     bar is shown on a terminal that does not show the ids."""
 
-    def __init__(self, as_json: bool, *, counting: bool = False, line: int = 0) -> None:
+    def __init__(self, *, counting: bool = False, line: int = 0) -> None:
         """``line``: the last line that is passed over."""
-        self._as_json, self._counting = as_json, counting and not as_json
+        self._counting = counting and not wants_json()
         self.shows_progress = self._counting or not is_terminal(sys.stdout)
         self._duplicates = 0
         self.accepted, self._line = 0, line
@@ -352,7 +346,7 @@ class Report:
             self._line = self.unanswered[len(enqueued) - 1]
             self.unanswered = self.unanswered[len(enqueued) :]
         self._duplicates += sum(bool(duplicate) for _, duplicate in enqueued)
-        if self._as_json:
+        if wants_json():
             self._print({"id": message_id, "duplicate": duplicate} for message_id, duplicate in enqueued)
         elif not self._counting:
             self._print(message_id for message_id, _ in enqueued)
@@ -363,7 +357,7 @@ class Report:
 
     def _print(self, lines: Iterable[object]) -> None:
         try:
-            print_lines(lines, as_json=self._as_json)
+            print_lines(lines)
         except BrokenPipeError:
             # The reader of the ids has closed the pipe; continue to enqueue.
             discard(sys.stdout)

@@ -11,14 +11,8 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.interface.cli.installation.status import describe
 from pollconsumer.interface.cli.opened import opened
-from pollconsumer.interface.cli.output import note_more, print_json_array, print_table
-from pollconsumer.interface.cli.types import (
-    JSON_ARRAY,
-    QUEUE_NAME,
-    Once,
-    WordType,
-    header_option,
-)
+from pollconsumer.interface.cli.output import note_more, print_table, printed_as_json
+from pollconsumer.interface.cli.types import JSON_ARRAY, QUEUE_NAME, Once, WordType, header_option
 from pollconsumer.store.reading.message_selector import Selection
 from pollconsumer.store.reading.messages import Message
 
@@ -45,19 +39,17 @@ def list_(
     recurrence: str | None,
     headers: dict[str, str] | None,
     limit: int,
-    as_json: bool,
 ) -> None:
     """List messages by state, those longest in it first."""
     found = opened().selector.messages(Selection(state, queue, handler, recurrence, headers=headers))
-    print_messages(islice(found, limit), as_json=as_json)
+    print_messages(islice(found, limit))
     note_more(found, limit)
 
 
-def print_messages(messages: Iterator[Message], *, as_json: bool) -> None:
+def print_messages(messages: Iterator[Message]) -> None:
     """Print a line for each message, in pages whose columns have widths of their own; or one JSON array, as they are
     read."""
-    if as_json:
-        print_json_array(map(describe, messages))
+    if printed_as_json(map(describe, messages)):
         return
     page = [*islice(messages, PAGE)]
     reported = any(message.progress for message in page)  # most handlers do not tell

@@ -9,7 +9,7 @@ from pollconsumer.core.notation.instants import ceil_ms
 from pollconsumer.interface.cli.installation.status import as_object, queues_table
 from pollconsumer.interface.cli.messages.chosen import WHY_LEFT, each_queue, report, would
 from pollconsumer.interface.cli.opened import opened
-from pollconsumer.interface.cli.output import print_json
+from pollconsumer.interface.cli.output import printed_as_json
 from pollconsumer.interface.cli.types import JSON_ARRAY, JSON_OBJECT, QUEUE_NAME, Duration, Once
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.store.reading.message_selector import Selection, dead_letters, unreserved
@@ -23,12 +23,10 @@ def queue() -> None:
 
 @queue.command(name="list", epilog="pollconsumer queue list")
 @JSON_ARRAY
-def list_(as_json: bool) -> None:
+def list_() -> None:
     """List queues, with the number of messages in each state."""
     queues = opened().inspector.overview().queues
-    if as_json:
-        print_json([as_object(each) for each in queues])
-    else:
+    if not printed_as_json([as_object(each) for each in queues]):
         queues_table(queues)
 
 
@@ -59,7 +57,7 @@ def resume(name: str) -> None:
 @click.argument("name", type=QUEUE_NAME)
 @click.option("--yes", is_flag=True, help="Purge the queue. Without --yes, only count its messages.")
 @JSON_OBJECT
-def purge(name: str, yes: bool, as_json: bool) -> None:
+def purge(name: str, yes: bool) -> None:
     """Empty a queue: cancel waiting messages, delete dead letters.
 
     Scheduled and ready messages are cancelled. Messages that are running are finished.
@@ -69,6 +67,6 @@ def purge(name: str, yes: bool, as_json: bool) -> None:
     dead = dead_letters(store.selector, Selection(queue=name))
     if yes:
         done = each_queue("purged", (asked, store.interventions.cancel_all), (dead, store.interventions.purge))
-        report("purged", done, [*asked, *dead], WHY_LEFT, as_json)
+        report("purged", done, [*asked, *dead], WHY_LEFT)
     else:
-        would("purged", len(asked) + len(dead), as_json)
+        would("purged", len(asked) + len(dead))

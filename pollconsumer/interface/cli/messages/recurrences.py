@@ -20,8 +20,8 @@ from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.messages.enqueue import Report
 from pollconsumer.interface.cli.messages.recurrences_add import add
 from pollconsumer.interface.cli.opened import opened
-from pollconsumer.interface.cli.output import json_text, note_more, print_json, print_json_array, print_table, span
-from pollconsumer.interface.cli.types import Once, Value
+from pollconsumer.interface.cli.output import json_text, note_more, print_table, printed_as_json, span
+from pollconsumer.interface.cli.types import Once, Value, json_option
 from pollconsumer.interface.logs.event_log import listener
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.store.queues.producer import Enqueued
@@ -29,7 +29,7 @@ from pollconsumer.store.recurrences.recurrence_interventions import Occurred, Re
 from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus, awaited, readable
 
 NAME = click.argument("name")
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+AS_JSON = json_option("Print JSON.")
 LEAST = ("missed", "overlap", "skipped", "enqueued", "last result", "queue", "timezone", "last", "handler")
 """Columns that a narrow terminal does without, in this order."""
 RESULT_CHARACTERS = 40
@@ -59,13 +59,11 @@ recurrences.add_command(add)
     "--limit", cls=Once, type=click.IntRange(1), default=1000, show_default=True, help="Show at most this many."
 )
 @AS_JSON
-def list_(prefix: str, created_by: str | None, limit: int, as_json: bool) -> None:
+def list_(prefix: str, created_by: str | None, limit: int) -> None:
     """List recurrences, with next due time, counts and last result."""
     every = _all(prefix, created_by)
     found = map(_describe, islice(every, limit))
-    if as_json:
-        print_json_array(found)
-    else:
+    if not printed_as_json(found):
         _print_recurrences([*found])
     note_more(every, limit)
 
@@ -86,7 +84,7 @@ def _print_recurrences(entries: Sequence[dict[str, Any]]) -> None:
 @click.option("--from", "start", cls=Once, type=Value("DAY", _day), help="Begin at this day or time, in its time zone.")
 @click.option("--dst", is_flag=True, help="Show the days of the next year on which the clock changes.")
 @AS_JSON
-def next_(name: str, count: int, start: date | int | None, dst: bool, as_json: bool) -> None:
+def next_(name: str, count: int, start: date | int | None, dst: bool) -> None:
     """Preview when a recurrence is due next."""
     _, standing = _found(name)
     rule = readable(standing)
@@ -94,9 +92,7 @@ def next_(name: str, count: int, start: date | int | None, dst: bool, as_json: b
     after = _beginning(rule, standing, start, now)
     instants = _odd_days(rule, now) if dst else list(islice(_ahead_of(rule, standing, after), count))
     moments = [datetime_of(at).astimezone(zone_of(rule.timezone)) for at in instants]
-    if as_json:
-        print_json([iso(at) for at in instants])
-    else:
+    if not printed_as_json([iso(at) for at in instants]):
         print_table(
             (f"{name}, {rule.timezone}", "in"),
             [(m.strftime("%a %Y-%m-%d %H:%M:%S %Z"), _ahead(m, now)) for m in moments],
@@ -135,10 +131,10 @@ def remove(name: str) -> None:
 @recurrences.command(epilog="pollconsumer recurrences trigger nightly")
 @NAME
 @AS_JSON
-def trigger(name: str, as_json: bool) -> None:
+def trigger(name: str) -> None:
     """Enqueue an extra occurrence now, and print its id."""
     store, standing = _found(name)
-    Report(as_json).show([Enqueued(store.trigger(standing), False)])
+    Report().show([Enqueued(store.trigger(standing), False)])
 
 
 @recurrences.command(epilog="pollconsumer recurrences history nightly")
@@ -147,15 +143,14 @@ def trigger(name: str, as_json: bool) -> None:
     "--limit", cls=Once, type=click.IntRange(1, 100), default=20, show_default=True, help="Show at most this many."
 )
 @AS_JSON
-def history(name: str, limit: int, as_json: bool) -> None:
+def history(name: str, limit: int) -> None:
     """List the last occurrences of a recurrence, newest first.
 
     At most a hundred of the last day are listed, as far as their messages are still kept.
     """
     store, standing = _found(name)
     entries = [_describe_occurred(each) for each in store.history(standing, limit)]
-    if as_json:
-        print_json(entries)
+    if printed_as_json(entries):
         return
     names = ("instant", "state", "attempts", "late_seconds", "handled_seconds", "result", "last_error")
     rows = [[entry[name] for name in names] for entry in entries]

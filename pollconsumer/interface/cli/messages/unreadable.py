@@ -11,7 +11,7 @@ from pollconsumer.core.notation.text import counted
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.messages.chosen import report_counts
 from pollconsumer.interface.cli.opened import opened
-from pollconsumer.interface.cli.output import print_json_array, print_table
+from pollconsumer.interface.cli.output import print_table, printed_as_json
 from pollconsumer.store.queues.outbox_entry import read_entry
 from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.rights import OPERATOR, demand
@@ -51,16 +51,14 @@ class Quarantine:
         return removed
 
 
-def print_unreadable(*, as_json: bool) -> None:
+def print_unreadable() -> None:
     """Print what is kept."""
     found = [*Quarantine(opened()).entries(), *_files()]
-    if as_json:
-        print_json_array(each._asdict() for each in found)
-    else:
+    if not printed_as_json(each._asdict() for each in found):
         print_table(Quarantined._fields, found)
 
 
-def purge_unreadable(*, yes: bool, as_json: bool) -> None:
+def purge_unreadable(*, yes: bool) -> None:
     """Forget what is kept. UsageError without ``yes``."""
     quarantine, files = Quarantine(opened()), [*_files()]
     if not yes:
@@ -69,7 +67,7 @@ def purge_unreadable(*, yes: bool, as_json: bool) -> None:
     removed = quarantine.remove()
     for each in files:
         _remove(Path(each.place))
-    report_counts("purged", removed + len(files), [], "", as_json)
+    report_counts("purged", removed + len(files), [], "")
 
 
 def _files() -> Iterator[Quarantined]:
