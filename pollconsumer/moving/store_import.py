@@ -104,7 +104,7 @@ class Import:
     def check(self, stated: object) -> None:
         """Raise BadData if the totals are not those ``stated``."""
         if self.totals.as_json() != stated:
-            raise BadData("export damaged", "its totals are others", "export again")
+            raise BadData("export damaged", "its totals differ from its content", "export again")
 
     def finish(self, stated: object) -> None:
         """Open the store. BadData if the totals are not those ``stated``."""

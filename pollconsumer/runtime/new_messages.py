@@ -205,7 +205,7 @@ def callback_of(sendable: Sendable, owner: str, name: str, called_by: str = "") 
     message = message_of(sendable, name)
     refuse_own_identity(message, f"the callback {name}")
     if message.sequel:
-        raise UsageError(f"the callback {name}", "with callbacks, or a chain", "a callback is one message")
+        raise UsageError(f"the callback {name}", "has callbacks, or is a chain", "a callback is one message")
     sequel = encoded(Sequel(called_by=called_by)) if called_by else ""
     return packed(message._replace(id=following_id(owner, f":{name}"), sequel=sequel))
 

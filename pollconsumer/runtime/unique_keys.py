@@ -44,7 +44,9 @@ def key_rule(given: Mapping[str, Any], delay: int | None, longest: int | None) -
         if name in given:
             raise BadData("replace", f"with {name}", why)
     if given.get("key_scope") == "queue":
-        raise BadData("replace", "with key_scope", "it would give one handler another one's payload: leave that out")
+        raise BadData(
+            "replace", "with key_scope", "a message would get the payload of another handler: leave out key_scope"
+        )
     if longest is not None and delay is not None and longest < delay:
         raise BadData("at_most", given["at_most"], "shorter than the delay: make it longer")
     return f"{REPLACES}{0 if longest is None else max(1, longest)}"

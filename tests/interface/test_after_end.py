@@ -197,9 +197,9 @@ def test_another_rule_lets_what_is_due_be_due(check: Check) -> None:
 
 def test_a_period_alone_counts_from_an_end(check: Check) -> None:
     wrong: Any = {"cron": "@daily", "handler": "check", "after": "end"}
-    with pytest.raises(BadData, match="after: end; give every, a period"):
+    with pytest.raises(BadData, match="after: end; it needs every, a period"):
         check.app.recurrences.put(NAME, **wrong)
-    with pytest.raises(ConfigurationError, match="after: end; give every, a period"):
+    with pytest.raises(ConfigurationError, match="after: end; it needs every, a period"):
         check.app.every("@daily", name="tick", after="end")(lambda: None)
     with pytest.raises(BadData, match="after: 'start'; one of due, end"):
         check.app.recurrences.put(NAME, **wrong | {"after": "start"})

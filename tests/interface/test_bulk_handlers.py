@@ -653,7 +653,7 @@ def test_a_handler_that_cannot_be_given_several_is_refused(app: PollConsumer, re
 
 
 def test_a_recurring_handler_is_given_one_message(app: PollConsumer) -> None:
-    with pytest.raises(ConfigurationError, match="every, bulk; leave it out: an occurrence is one message"):
+    with pytest.raises(ConfigurationError, match=r"bulk= of @app\.every; leave it out: an occurrence is one message"):
         app.every("1m", bulk=3)  # type: ignore[call-arg]
 
 

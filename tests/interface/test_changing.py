@@ -77,7 +77,7 @@ def test_the_command_line_changes_what_waits(site: Site) -> None:
     elsewhere = site.enqueue("elsewhere", "--queue", "other", "--in", "1h")
     unknown = site.command("reschedule", elsewhere, "--payload", "{}")
     assert unknown.stderr.endswith("; give the configuration that has it, with --config\n")
-    assert site.command("reschedule", message).stderr.startswith("pollconsumer: error: what to change: nothing; give")
+    assert site.command("reschedule", message).stderr.startswith("pollconsumer: error: nothing to change; give")
     site.drain()
     assert site.notes() == ["b"]
     late = site.command("reschedule", message, "--priority", "1")

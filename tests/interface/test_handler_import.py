@@ -53,8 +53,8 @@ BESIDE = {
     "at registration": (
         "from pollconsumer import PollConsumer\n@PollConsumer().handler\ndef f(context): ...\n",
         "",
-        "parameter context of f; annotate it: a context is given for context: Context, an argument of the payload "
-        "needs its own type, at {handlers}:2",
+        "parameter context of f; annotate it: context: Context for the handler's context, its own type for an argument "
+        "of the payload, at {handlers}:2",
     ),
 }
 

@@ -45,7 +45,9 @@ def test_the_same_call_again_is_a_duplicate_and_another_a_conflict(
         lambda: ship.using(id="a").enqueue(2, to="Ada"),
     ]
     for call in calls:
-        with pytest.raises(Conflict, match="message id: a; it has another handler or payload") as caught:
+        with pytest.raises(
+            Conflict, match="message id is taken: a; by a message with another handler or payload"
+        ) as caught:
             call()
         assert isinstance(caught.value, BadData)
         assert isinstance(caught.value, ValueError)
@@ -119,7 +121,7 @@ def test_a_conflict_on_the_command_line_changes_nothing(site: Site) -> None:
     assert json.loads(again.stdout) == {"id": "a", "duplicate": True}
     refused = site.command("enqueue", "record", '{"name": "two"}', "--id", "a")
     assert (refused.returncode, refused.stdout) == (65, "")
-    said = "message id: a; it has another handler or payload: choose another id"
+    said = "message id is taken: a; by a message with another handler or payload: choose another id"
     assert refused.stderr == f"pollconsumer: error: {said}\n"
     assert site.json("status", "a")["payload"] == {"name": "one", "n": 1}
     lines = [{"handler": "record", "payload": {"name": str(n)}, "id": f"m{n}"} for n in range(150)]

@@ -294,7 +294,7 @@ def brief(ctx, to: str) -> None: ...  # type: ignore[no-untyped-def]
         ),
         (bind, "^parameter self of bind; .* takes context: Context$"),
         (of_class, "^parameter cls of of_class; register a bound method"),
-        (unannotated, "^parameter context of unannotated; annotate it: a context is given for context: Context"),
+        (unannotated, "^parameter context of unannotated; annotate it: context: Context for the handler's context"),
         (unannotated_with_default, "^parameter context of"),
         (brief, "^parameter ctx of brief; annotate it"),
     ],

@@ -27,7 +27,9 @@ DUPLICATE = [Enqueued("a", duplicate=True)]
 def refuse(store: RedisStore, *messages: NewMessage) -> Conflict:
     """Enqueue, which must be refused with nothing changed."""
     before = snapshot(store.wire)
-    with pytest.raises(Conflict, match="message id: a; it has another handler or payload") as caught:
+    with pytest.raises(
+        Conflict, match="message id is taken: a; by a message with another handler or payload"
+    ) as caught:
         store.enqueue(messages)
     assert snapshot(store.wire) == before
     return caught.value

@@ -110,7 +110,7 @@ def counts(site: Site, queue: str = "default") -> Any:
 
 def test_a_result_is_kept_and_waited_for(site: Site, app: PollConsumer) -> None:
     handle = app.enqueue("double", {"n": 21})
-    with pytest.raises(TimeoutError, match="still ready"):
+    with pytest.raises(TimeoutError, match="it is ready"):
         handle.wait("10ms")
     consumer = threading.Thread(target=site.drain)
     consumer.start()

@@ -172,7 +172,7 @@ class PollConsumer(BatchCalls, HookRegistration):
         if callable(when):
             raise ConfigurationError("every", getattr(when, "__name__", when), 'say how often, as in @app.every("5m")')
         if "bulk" in options:
-            raise ConfigurationError("every, bulk", None, "leave it out: an occurrence is one message")
+            raise ConfigurationError("bulk= of @app.every", None, "leave it out: an occurrence is one message")
         is_cron = isinstance(when, str) and (len(when.split()) > 1 or when.startswith("@"))
         rule = {"cron" if is_cron else "every": read_period(when)}
 

@@ -287,7 +287,7 @@ class _LookTimes:
         pause = self._pause
         left = pause if self._until is None else self._until - time.monotonic()
         if left <= 0:
-            raise TimeoutError(f"message {message_id} is still {state} after {self._timeout}")
+            raise TimeoutError(f"message {message_id} has not ended after {self._timeout}; it is {state}")
         if self._slots is not None:
             if self._slots.seconds_left() <= 0:
                 raise WaitRefused(message_id, queue, state, "the limit of its handler ends")

@@ -46,9 +46,9 @@ def check_rule(recurrence: RecurrenceSettings) -> None:
 
 def _check_when(recurrence: RecurrenceSettings) -> None:
     if (recurrence.cron is None) == (recurrence.every is None):
-        raise ValueError("when; give cron or every, one of them")
+        raise ValueError("no schedule; give cron or every")
     if recurrence.after is After.END and recurrence.every is None:
-        raise ValueError("after: end; give every, a period")
+        raise ValueError("after: end; it needs every, a period, in place of cron")
     rules: tuple[tuple[str, str | None, Callable[[str], object]], ...] = (
         ("cron", recurrence.cron, check_cron),
         ("every", recurrence.every, _check_period),

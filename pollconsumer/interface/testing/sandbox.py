@@ -95,7 +95,9 @@ class Sandbox:
 
     def __enter__(self) -> Sandbox:
         if self._state != "new" or registry.stand_in is not None:
-            raise RuntimeError("a sandbox is used once, and alone: leave the one before, and make another")
+            raise RuntimeError(
+                "a sandbox is entered once, and not within another one: leave that, then make a new Sandbox"
+            )
         self._state = "entered"
         self._path = list(sys.path)
         self._until_left.enter_context(registry.afresh(self._apps or registry.apps, self._settings, self))
@@ -198,7 +200,9 @@ class Sandbox:
 
     def pause(self, _: float) -> None:
         """Raise TimeoutError, where ``Handle.wait`` would wait."""
-        raise TimeoutError("the message has not ended, and no launch runs while a test waits: run one before")
+        raise TimeoutError(
+            "the message has not ended, and no launch runs while a test waits: call sandbox.run() before"
+        )
 
     def _leave(self) -> None:
         self._state = "left"
@@ -229,7 +233,7 @@ class Sandbox:
     ) -> Launched:
         """Run one launch. With an ``end`` it waits until that instant at most, and only if something is due by then."""
         if self._launching:
-            raise RuntimeError("a launch is under way, and a handler cannot run another")
+            raise RuntimeError("sandbox.run() was called in a handler, while a launch runs: call it in the test")
         _refuse_running_loop()
         handlers, recurrences = self._prepare()
         queues = self._served(handlers)

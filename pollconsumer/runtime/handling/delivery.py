@@ -60,7 +60,7 @@ class Previous(NamedTuple):
 
 
 def _no_batches(*_: object) -> Any:
-    raise UsageError("a batch", "here", "ask about batches in a handler of a launch")
+    raise UsageError("batches cannot be asked about here", None, "ask in a handler of a launch")
 
 
 class Situation(NamedTuple):

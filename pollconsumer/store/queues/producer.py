@@ -153,7 +153,9 @@ class Producer:
             raise OutcomeUnknown(ids_of(trip))
         if isinstance(held, int):
             conflicting = page[held - 1].id
-            error = Conflict("message id", conflicting, "it has another handler or payload: choose another id")
+            error = Conflict(
+                "message id is taken", conflicting, "by a message with another handler or payload: choose another id"
+            )
             error.id, error.at = conflicting, done + held - 1
             raise error
         if any(held):

@@ -96,7 +96,9 @@ class _BatchWait:
         pause = self._pause
         if self._until is not None and (left := self._until - monotonic()) < pause:
             if left <= 0:
-                raise TimeoutError(f"batch {self._batch} is still {status.state} after {self._timeout}")
+                raise TimeoutError(
+                    f"batch {self._batch} has not ended after {self._timeout}; {status.outstanding} outstanding"
+                )
             pause = left
         self._pause = min(LONGEST_PAUSE, pause * 2)
         return pause

@@ -36,7 +36,7 @@ class Chain:
     def __init__(self, app: StoreCalls, links: Sequence[Sendable], failed: Sendable | None) -> None:
         """Raise UsageError for no links, too many, or one that has a key, callbacks, or, after the first, an id."""
         if not 0 < len(links) <= MOST_LINKS:
-            raise UsageError("chain", f"of {len(links)} links", f"1 to {MOST_LINKS}")
+            raise UsageError("chain", f"{len(links)} links", f"give 1 to {MOST_LINKS}")
         self._app, self._links, self._failed = app, links, failed
         self.__message__()
 
@@ -45,7 +45,9 @@ class Chain:
         first, *others = [message_of(link, "a link of a chain") for link in self._links]
         for message in (first, *others):
             if message.sequel:
-                raise UsageError("a link of a chain", "with callbacks, or a chain", "give the chain failed=…")
+                raise UsageError(
+                    "a link of a chain has callbacks, or is a chain", None, "give failed= to the whole chain"
+                )
         refuse_own_identity(first._replace(digest=""), "a link of a chain")
         for message in others:
             refuse_own_identity(message, "a link of a chain")

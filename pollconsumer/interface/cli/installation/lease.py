@@ -56,7 +56,7 @@ def break_(role: str, slot: int | None, yes: bool) -> None:
         raise NotFound("no such lease", role, "lease show lists those that are held")
     if not yes:
         leases_table(held, NAMES, store.inspector.now())
-        raise UsageError("nothing broken", f"{counted(len(held), 'lease')} would be", "give --yes")
+        raise UsageError("nothing broken", f"{counted(len(held), 'lease')} would be broken", "give --yes")
     if left := [each["lineage"] for each in held if not store.leases.break_(each["lineage"], str(each["fence"]))]:
         raise NotFound("lease not broken", ", ".join(left), "another launch holds it by now, or nobody")
 

@@ -55,13 +55,13 @@ def cancel(
     """
     if ids:
         if handler or key or recurrence or headers:
-            raise UsageError("which messages", "both", "give ids, or --handler, --key, --recurrence and --header")
+            raise UsageError("ids and a selection", None, "give ids, or --handler, --key, --recurrence and --header")
         _cancel_each(ids, queue, running=running)
         return
     if running:
         raise UsageError("--running", "no id", "give the ids of the messages to stop")
     if not any((queue, handler, key, recurrence, headers)):
-        raise UsageError("which messages", "none", "give ids, or --queue, --handler, --key, --recurrence or --header")
+        raise UsageError("no messages chosen", None, "give ids, or --queue, --handler, --key, --recurrence or --header")
     selection = Selection(queue=queue, handler=handler, key=key, recurrence=recurrence, headers=headers)
     store = opened()
     asked = unreserved(store.selector, selection)
@@ -108,9 +108,9 @@ def reschedule(
 ) -> None:
     """Change due time, priority or payload of a message that is scheduled or ready. A due time in the past is now."""
     if in_ is not None and at is not None:
-        raise UsageError("due time", "both", "give --in or --at")
+        raise UsageError("--in and --at", None, "give one of the two")
     if (in_, at, priority, payload) == (None, None, None, None):
-        raise UsageError("what to change", "nothing", "give --in or --at, --priority or --payload")
+        raise UsageError("nothing to change", None, "give --in or --at, --priority or --payload")
     store = opened()
     message = store.inspector.message(message_id, queue)
     store.interventions.change(

@@ -120,7 +120,7 @@ def purge(letters: Chosen, unreadable: bool, yes: bool) -> None:
         purge_unreadable(yes=yes)
         return
     if not yes:
-        raise UsageError("nothing purged", f"{counted(len(letters), 'dead letter')} would be", "give --yes")
+        raise UsageError("nothing purged", f"{counted(len(letters), 'dead letter')} would be purged", "give --yes")
     forgotten = each_queue("purged", (letters, opened().interventions.purge))
     report("purged", forgotten, letters, WHY_LEFT)
 

@@ -76,7 +76,7 @@ def add(name: str, handler: str, payload: str | None, disabled: bool, **options:
     It is stored, not written into config.toml. PAYLOAD is a JSON object; - reads it from standard input.
     """
     if (options["every"] is None) == (options["cron"] is None):
-        raise click.UsageError("give --every or --cron, one of them")
+        raise click.UsageError("give either --every or --cron")
     own_defaults = OwnDefaults(current_settings())
     registered, defaults = None, Defaults()
     if options["queue"] is None:

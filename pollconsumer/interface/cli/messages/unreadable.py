@@ -63,7 +63,7 @@ def purge_unreadable(*, yes: bool) -> None:
     quarantine, files = Quarantine(opened()), [*_files()]
     if not yes:
         count = len([*quarantine.entries()]) + len(files)
-        raise UsageError("nothing purged", f"{counted(count, 'unreadable message')} would be", "give --yes")
+        raise UsageError("nothing purged", f"{counted(count, 'unreadable message')} would be purged", "give --yes")
     removed = quarantine.remove()
     for each in files:
         _remove(Path(each.place))

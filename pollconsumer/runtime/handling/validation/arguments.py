@@ -196,7 +196,7 @@ class Arguments:
             fix = "register a bound method, as of Mail().send; who wants its context takes context: Context"
             raise ConfigurationError(what, None, fix)
         if parameter.annotation is parameter.empty and parameter.name in ("context", "ctx")[: 1 + is_first]:
-            fix = "annotate it: a context is given for context: Context, an argument of the payload needs its own type"
+            fix = "annotate it: context: Context for the handler's context, its own type for an argument of the payload"
             raise ConfigurationError(what, None, fix)
         is_context = parameter.name == "context" and self.takes_context
         if parameter.kind is parameter.POSITIONAL_ONLY and (parameter.default is parameter.empty or is_context):
