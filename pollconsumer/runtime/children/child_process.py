@@ -31,12 +31,13 @@ class ChildProcess:
         self._code: int | None = None
 
     def has_ended(self) -> bool:
-        if not self._ended and self.exit_handle is not None:
+        handle = self.exit_handle  # another thread may reap the process meanwhile
+        if not self._ended and handle is not None:
             poll = select.poll()
-            poll.register(self.exit_handle, select.POLLIN)
+            poll.register(handle, select.POLLIN)
             self._ended = bool(poll.poll(0))
         elif not self._ended:
-            self._wait(os.WNOHANG)
+            self._look()
         return self._ended
 
     def await_end(self, until: float) -> None:
@@ -53,7 +54,7 @@ class ChildProcess:
         """The exit code, negative for a signal; None if the process has not ended, or something else here waited for
         its end."""
         if self.exit_handle is not None:
-            self._wait(os.WNOHANG)
+            self._look()
             self._ended = True
             os.close(self.exit_handle)
             self.exit_handle = None
@@ -61,9 +62,10 @@ class ChildProcess:
         self._popen.returncode = -1 if self._code is None else self._code
         return self._code
 
-    def _wait(self, options: int) -> None:
+    def _look(self) -> None:
+        """Take the exit code, if the process has ended."""
         try:
-            pid, status = os.waitpid(self.pid, options)
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
         except ChildProcessError:
             self._ended = True
         else:
