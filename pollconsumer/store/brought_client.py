@@ -15,6 +15,7 @@ from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.store.client.redis_py import READABLE_EVERY, ClientConnection
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.cluster.cluster_address import Node
 from pollconsumer.store.scripts import Scripts
 
 UserClient = redis.Redis | RedisCluster
@@ -48,8 +49,7 @@ def brought(client: object, name: str = "PollConsumer(store=…)") -> BroughtCli
 
 
 def _of_cluster(client: RedisCluster) -> BroughtClient:
-    from pollconsumer.store.cluster.client_cluster import ClientCluster  # few stores are clusters
-    from pollconsumer.store.cluster.cluster_wire import connecting_to
+    from pollconsumer.store.cluster.cluster_wire import connecting_to  # few stores are clusters
 
     cluster = ClientCluster(client)
     return BroughtClient(cluster.shown, partial(connecting_to, cluster))
@@ -71,3 +71,28 @@ def _address(pool: Any) -> str:
     if "path" in options:
         return f"unix://{options['path']}?db={options.get('db') or 0}"
     return f"redis://{options.get('host', 'localhost')}:{options.get('port', 6379)}/{options.get('db') or 0}"
+
+
+class ClientCluster:
+    """A cluster that a user's client connects to. ``seeds``: the nodes that the client, a RedisCluster, knows."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.seeds = [Node(str(node.host), int(node.port)) for node in client.get_nodes()]
+        self.shown = f"redis+cluster:{self.url_of(min(self.seeds)).removeprefix('redis:')}"
+
+    def url_of(self, node: Node) -> str:
+        return f"redis://[{node.host}]:{node.port}" if ":" in node.host else f"redis://{node.host}:{node.port}"
+
+    def options_of(self, node: Node) -> dict[str, Any]:
+        """Options of `ServerWire` for a connection to ``node``. The client's own hook would replace the parser, and
+        allow reads from a replica."""
+        client = self._client
+        pool = client.nodes_manager.create_redis_node(*node, **client.get_connection_kwargs()).connection_pool
+        return {"connect": partial(ClientConnection, pool, redis_connect_func=partial(_begin, client))}
+
+
+def _begin(client: Any, connection: Any) -> None:
+    connection.on_connect()
+    if client.user_on_connect_func is not None:
+        client.user_on_connect_func(connection)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis.cluster import RedisCluster
 
-from pollconsumer.store.cluster.client_cluster import ClientCluster
+from pollconsumer.store.brought_client import ClientCluster
 from pollconsumer.store.cluster.cluster_address import ClusterAddress, NodeAddresses
 from pollconsumer.store.cluster.cluster_wire import ClusterWire
 from pollconsumer.store.cluster.topology import Topology

@@ -11,13 +11,12 @@ import pytest
 from pollconsumer.core.errors import Conflict, NotReplicated, OutcomeUnknown, StoreRefused, StoreUnreachable
 from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.store.client.confirmation import confirmed
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.strict import Strict
-from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.client.wire import Wire, confirmed
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.batches import Batches

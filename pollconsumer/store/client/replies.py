@@ -1,4 +1,4 @@
-"""Maps the server's error replies to our exceptions."""
+"""Maps the server's error replies, and errors of its connections, to our exceptions."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ _REFUSALS = (
     ),
 )  # fmt: skip
 """What an error reply says, and of the exception for it: the problem, what of the reply is shown, and the fix."""
+_OF_SOCKETS = ("pollconsumer", "socket", "ssl", "contextlib", "gevent", "eventlet")
+"""Packages in which errors of a connection are raised."""
 _NO_MORE_CLIENTS = "ERR max number of clients reached"
 
 
@@ -112,3 +114,23 @@ def refuse_without(lacking: Sequence[bytes]) -> None:
 def _rights_missing(commands: Sequence[bytes]) -> PermissionDenied:
     wanted = " ".join(f"+{command.decode().lower()}" for command in commands)
     return PermissionDenied("rights missing", wanted, "the store's user needs them: see docs/reference/rights.md")
+
+
+class Interruption(Exception):
+    """Stands for an ``error`` of the system's kind, as TimeoutError, that a signal handler raised in the midst of a
+    call. The error says nothing about the connection."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def raise_if_thrown(error: OSError) -> None:
+    """Raise Interruption for an error without a number, which errors of the system have, that was raised elsewhere."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if error.errno is None and trace is not None:
+        package = str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0]
+        if package not in _OF_SOCKETS:
+            raise Interruption(error)

@@ -21,9 +21,8 @@ from pollconsumer.store.client.address import (
     take_boolean,
 )
 from pollconsumer.store.client.connection import Command, SocketConnection
-from pollconsumer.store.client.interruption import raise_if_thrown
 from pollconsumer.store.client.patience import Patience, left_until
-from pollconsumer.store.client.replies import LOGIN_REFUSED, ErrorReply
+from pollconsumer.store.client.replies import LOGIN_REFUSED, ErrorReply, raise_if_thrown
 
 PORT = 26379
 ANSWER_WITHIN = 0.5

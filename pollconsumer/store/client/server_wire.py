@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.core.errors import StoreUnreachable, UsageError
 from pollconsumer.store.client.address import CredentialProvider, address_of
 from pollconsumer.store.client.connection import Command, Connection, SocketConnection
-from pollconsumer.store.client.interruption import raise_if_thrown
 from pollconsumer.store.client.patience import Patience, left_until
-from pollconsumer.store.client.replies import ErrorReply, OutOfTime, Unanswered, raise_if_error
+from pollconsumer.store.client.replies import ErrorReply, OutOfTime, Unanswered, raise_if_error, raise_if_thrown
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.scripts import Scripts
 

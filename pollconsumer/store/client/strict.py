@@ -1,7 +1,5 @@
 """What an acknowledgement waits for with ``durability = "strict"``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 

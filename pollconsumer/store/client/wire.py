@@ -7,19 +7,23 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import PermissionDenied, PollConsumerError, StoreRefused, StoreUnreachable
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.store.client.connection import Command, as_text
-from pollconsumer.store.client.interruption import Interruption
-from pollconsumer.store.client.patience import Patience
-from pollconsumer.store.client.replies import ErrorReply, OutOfTime, Unanswered, not_understood, raise_if_error
+from pollconsumer.store.client.patience import STEP, Patience, answer_within
+from pollconsumer.store.client.replies import (
+    ErrorReply,
+    Interruption,
+    OutOfTime,
+    Unanswered,
+    not_understood,
+    raise_if_error,
+)
+from pollconsumer.store.client.strict import PREPARING, WAITING, Strict
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.scripts import Script, Scripts
-
-if TYPE_CHECKING:
-    from pollconsumer.store.client.strict import Strict
 
 MISREAD = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, struct.error)
 """What reading an answer of another form than the one that was asked for ends with."""
@@ -188,8 +192,6 @@ class Wire(ABC):
         """
         try:
             if self.strict is not None and any(command[0] == "EVALSHA" for command in commands):
-                from pollconsumer.store.client.confirmation import confirmed  # few launches wait for replicas
-
                 return confirmed(self, self.strict, commands, blocking)
             self.send(commands)
             return self.receive(commands, blocking=blocking)
@@ -289,3 +291,22 @@ class Wire(ABC):
     def part(self, commands: Sequence[Command]) -> None:  # noqa: B027  there is nothing to do on one server
         """Raise NodeLost, on a cluster, if some of ``commands``, which were not answered, need a node that is lost,
         while the leases and some of the keys that are kept apart are on others."""
+
+
+def confirmed(wire: Wire, strict: Strict, commands: Sequence[Command], blocking: float) -> list[Any]:
+    """The answers to ``commands``, once what their scripts changed is confirmed; else `Strict.unconfirmed`.
+    A caller that waits for them itself has a WAIT at their end."""
+    preparing = {wire.scripts[name].sha for name in PREPARING}
+    changing = (command for command in commands if command[0] == "EVALSHA" and command[1] not in preparing)
+    keys = [] if commands[-1][0] in WAITING else [command[3] for command in changing]
+    left = wire.patience().left()
+    # A server that does not know the scripts, as a new primary, has them loaded, and is waited for twice.
+    strict = strict._replace(within=min(strict.within, max(STEP, left / 2)))
+    waited = [*commands, *(strict.awaiting(wire.connected_replicas(), keys) if keys else ())]
+    wire.send(waited)
+    beyond = max(0.0, left - answer_within(left))  # what the timeout of an answer leaves of the patience
+    answers = wire.receive(waited, blocking=blocking + min(strict.within, beyond))
+    if len(waited) > len(commands) and (problem := strict.shortfall(answers[-1], wire.replicas)):
+        wire.close()  # the server may not be the primary any more
+        raise strict.unconfirmed(problem)  # GUARD confirmation of what a launch changed
+    return answers[: len(commands)]

@@ -15,9 +15,8 @@ from pollconsumer.store.client.strict import WAITING, Strict, least
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.cluster.cluster_address import Node, NodeAddresses
 from pollconsumer.store.cluster.liveness import Liveness
-from pollconsumer.store.cluster.nodes import NodeWire, node_wire, slots_by
 from pollconsumer.store.cluster.slots import key_of, slot_of
-from pollconsumer.store.cluster.topology import Topology
+from pollconsumer.store.cluster.topology import NodeWire, Topology, node_wire, slots_by
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.scripts import Scripts
 

@@ -10,9 +10,8 @@ from typing import Any
 from pollconsumer.store.client.patience import Budget, Patience
 from pollconsumer.store.client.replies import ErrorReply, OutOfTime, Unanswered, raise_if_error
 from pollconsumer.store.cluster.cluster_address import Node
-from pollconsumer.store.cluster.nodes import NodeWire, node_wire, slots_by
 from pollconsumer.store.cluster.slots import slot_of
-from pollconsumer.store.cluster.topology import Topology
+from pollconsumer.store.cluster.topology import NodeWire, Topology, node_wire, slots_by
 
 ANSWER_WITHIN = 0.5
 """Seconds in which a node must answer, or fewer if the caller may not wait as long."""
