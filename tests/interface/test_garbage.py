@@ -46,7 +46,7 @@ def ok(**_): pass
 @app.handler
 def other(): pass
 @app.handler
-def breaks(key): calls_of(app).ask(lambda wire, _: wire.all([("DEL", key), ("SET", key, "x")]))
+def breaks(key): calls_of(app).ask(lambda store: store.wire.all([("DEL", key), ("SET", key, "x")]))
 """
 CONFIG = """
 handlers = ["handlers_of_garbage"]

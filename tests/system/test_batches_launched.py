@@ -52,7 +52,7 @@ def asks(context: Context) -> None:
 
 def misses(context: Context) -> None:
     gone = [Keys("pollconsumer").queue("default", name) for name in ("batches", "batch_members", "batch_instants")]
-    calls_of(app).ask(lambda wire, _: wire.command("DEL", *gone))
+    calls_of(app).ask(lambda store: store.wire.command("DEL", *gone))
     batch = context.batch
     for ask in (batch.status, lambda: [*batch.results()], batch.cancel, lambda: batch.add(brief.args())):
         try:

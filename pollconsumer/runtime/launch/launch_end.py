@@ -80,7 +80,7 @@ class LaunchEnd:
         return self.latest() + self.grace
 
     def last_ended(self) -> float:
-        """When the last message ended that was not brief; 0 if none has."""
+        """When the last message ended; 0 if none has."""
         return self._flight.last_ended()
 
     def what_resisted(self, now: float) -> str:
