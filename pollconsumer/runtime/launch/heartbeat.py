@@ -20,8 +20,14 @@ from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused,
 from pollconsumer.core.notation.text import printable
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.launch_end import LaunchEnd, while_what
-from pollconsumer.runtime.launch.shared_memory.launch_progress import EMPTIED, LOST, ROLLED_BACK, LaunchProgress
-from pollconsumer.runtime.launch.sightings import LOOK_EVERY, Sightings
+from pollconsumer.runtime.launch.shared_memory.flight import Flight
+from pollconsumer.runtime.launch.shared_memory.launch_progress import (
+    EMPTIED,
+    LOST,
+    ROLLED_BACK,
+    LaunchProgress,
+    Sighting,
+)
 from pollconsumer.runtime.system import standard_error
 from pollconsumer.runtime.system.own_threads import start_thread
 from pollconsumer.runtime.system.process import is_stopped
@@ -31,6 +37,7 @@ from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Clocks
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import RENEW_EVERY, TRUSTED_FOR, Leases
 from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.records.reservations import Claim, DeadLetter
 from pollconsumer.store.safety.rollback import went_back
 
@@ -45,6 +52,10 @@ WITHOUT_WATCHDOG_AFTER = 1.0
 """Seconds after its hard end until a launch is ended that did not end itself."""
 RELEASE_BUDGET = 2.0
 """Seconds for releasing the lease of a launch that died at its hard end."""
+LOOK_EVERY = 0.4
+"""Seconds: a message that is in hand at two looks is told of within a second of its beginning."""
+MOST_TOLD = 256
+"""How many messages are told of, at most: as many as a launch may have slots."""
 GONE = "the heartbeat process is gone; the next launch goes on"
 
 Tell = Callable[[str], None]
@@ -115,6 +126,49 @@ class ForkedHeartbeat:
             self._inlet.close()
             with suppress(OSError):  # a handler may have reaped it
                 os.waitpid(self.pid, 0)
+
+
+class Sightings:
+    """What a heartbeat sees of the messages in its launch's hand: those that take long are told to the store.
+
+    The launch itself writes when a handler began with its end: a write for each beginning would cost brief messages
+    more than they take.
+    """
+
+    def __init__(self, flight: Flight, stop_before: float) -> None:
+        """``stop_before``: the end of the launch's window, on the monotonic clock."""
+        self._flight, self._stop_before = flight, stop_before
+        self._since: dict[tuple[str, bytes], float] = {}
+        """Since when each message has been in hand, on the boot clock, as of the last look."""
+        self._told: set[tuple[str, bytes]] = set()
+        self.standing: list[Sighting] = []
+        """The messages that were in hand at the last two looks."""
+        self.beyond = False
+        """Whether the window was over at the last look."""
+        self._late: set[tuple[str, bytes]] = set()
+        """Messages whose launch was called at their limits."""
+
+    def look(self, now: float, monotonic: float) -> bool:
+        """Look again; ``now`` on the boot clock. Returns whether a message was in hand at the look before, and was not
+        told of yet, or only before the window was over."""
+        in_hand = {(each.queue, each.id): each for each in self._flight.left_behind() if not each.ended}
+        self._since = {each: self._since.get(each, now) for each in in_hand}
+        standing = {each: since for each, since in self._since.items() if since < now}
+        self.standing = [
+            (each.handler, each.queue, id_text(each.id), standing[key], now + each.ends_by - monotonic)
+            for key, each in in_hand.items()
+            if key in standing
+        ][:MOST_TOLD]
+        beyond, before = monotonic > self._stop_before, self.beyond
+        untold = standing.keys() - (self._told if beyond == before else ())
+        self._told, self.beyond = {*standing}, beyond
+        return bool(untold)
+
+    def any_overdue(self, now: float) -> bool:
+        """Whether the limit of a message in hand has passed since the last call; ``now`` on the monotonic clock."""
+        late = {(each.queue, each.id) for each in self._flight.left_behind() if 0.0 < each.ends_by <= now}
+        new, self._late = late - self._late, late
+        return bool(new)
 
 
 class Watched(Protocol):

@@ -7,7 +7,7 @@ since only its holder touches messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -21,6 +21,7 @@ from pollconsumer.core.launcher.observed import Began, observed
 from pollconsumer.core.launcher.past import past_launches
 from pollconsumer.core.launcher.punctuality import FLOOR_OF_DROP, Punctuality, allowance, learned
 from pollconsumer.core.news.events import Event, LaunchBegan, LaunchEnded, LaunchWaits, NamespaceShared, PingFailed
+from pollconsumer.core.notation import strict_json
 from pollconsumer.core.notation.instants import ceil_ms
 from pollconsumer.core.window import OUR_OWN, StopReason, Window, predict_stop, tick_from
 from pollconsumer.runtime.launch.heartbeat import GONE, Heartbeat
@@ -228,16 +229,12 @@ class Launch:
 
     def _tell_projects(self, holders: Sequence[bytes]) -> None:
         """Tell of other projects that share the namespace."""
-        from pollconsumer.runtime.launch.holders import projects_beside  # few launches wait
-
-        for config in projects_beside(self.progress.facts, holders):
+        for config in _projects_beside(self.progress.facts, holders):
             self.emit(NamespaceShared(config))
 
     def _await_holders(self, group: Group, others: LeasesOfOthers, asked: float, *, came: bool) -> bool:
         """Wait until it may help to ask again, after ``asked`` on the boot clock. ``came``: for the first time. False
         if the launch does not wait any longer."""
-        from pollconsumer.runtime.launch.holders import is_gone, place_of
-
         self._first_seen = {sign: self._first_seen.get(sign, asked) for sign in others.signs}
         left = self.window.left(self.clock())
         if self.interrupted() or left <= 0:
@@ -245,11 +242,11 @@ class Launch:
             self.waited_for_long_work = not self.interrupted() and self._is_held_beyond_window(group)
             return False
         signed = zip(others.signs, others.holders, strict=True)
-        self._gone = [sign for sign, holder in signed if is_gone(holder, self._host)]
+        self._gone = [sign for sign, holder in signed if _is_gone(holder, self._host)]
         if self._gone or self.plan.if_free:
             return bool(self._gone)
         if came:
-            self.emit(LaunchWaits(group.role, tuple(map(place_of, others.holders)), left))
+            self.emit(LaunchWaits(group.role, tuple(map(_place_of, others.holders)), left))
         if self.plan.handoff.on_call and self._called != (newest := others.newest_fence()):
             self.leases.call_for_hand_over(group, newest, left)
             self._called = newest
@@ -413,3 +410,46 @@ def run_launch(
         if not holds or launch.released:
             heartbeat.stop()
         # Otherwise the store did not answer: the heartbeat retries the release.
+
+
+# Holders of the lease, whose descriptions a launch reads that finds it held
+
+
+def _is_gone(holder: bytes, host: Host) -> bool:
+    """Whether the launch and the heartbeat of ``holder`` are known to have ended."""
+    found = _read(holder)
+    namespace, births = found.get("namespace"), found.get("births")
+    if not isinstance(namespace, str) or not isinstance(births, dict):
+        return False
+    return all(isinstance(birth, str) for birth in births.values()) and host.all_gone(namespace, births)
+
+
+def _place_of(holder: bytes) -> str:
+    found = _read(holder)
+    return f"pid {found.get('pid', '?')} on {found.get('host', '?')}"
+
+
+def _projects_beside(facts: Mapping[str, Any], holders: Iterable[bytes]) -> list[str]:
+    """The configurations of other projects' holders on the host of the launch with these ``facts``. Another project has
+    its configuration at another path and other handlers; a new version of a project has one of the two in common with
+    the old one."""
+    found = map(_read, holders)
+    return sorted({each["config"] for each in found if _is_of_another(each, facts)})
+
+
+def _is_of_another(found: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
+    config, handlers = found.get("config"), found.get("handlers")
+    known = isinstance(config, str) and isinstance(handlers, str) and config and handlers
+    return bool(
+        known and found.get("host") == ours["host"] and config != ours["config"] and handlers != ours["handlers"]
+    )
+
+
+def _read(holder: bytes) -> dict[str, Any]:
+    """A holder's description, see `LaunchProgress.description`; one that is corrupt, or of another version, says
+    nothing."""
+    try:
+        found = strict_json.parse(holder)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
