@@ -7,23 +7,29 @@ import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.reading.inspector import QueueCounts
 from pollconsumer.store.reading.totals import SKIPPED, SKIPPED_AT, all_names
 from pollconsumer.store.records import rows
 from pollconsumer.store.rights import LAUNCH
 from pollconsumer.store.server import TIME, count_of, info_fields, to_ms
 from pollconsumer.store.store import Store
-from pollconsumer.watching.batch_examiner import batch_facts
-from pollconsumer.watching.health.facts import Expected, Facts, QueueFacts, RecurrenceFacts, ServerFacts
+from pollconsumer.watching.health.facts import BatchFacts, Expected, Facts, QueueFacts, RecurrenceFacts, ServerFacts
 
 LAUNCHES_READ = 1000
 PARKED_LOOKED_AT = 200
 UNREADABLE_READ = 20
+BATCHES_LOOKED_AT = 50
+"""Batches of a queue, from either end of their order."""
+OLDEST, MEMBERS = 10, 20
+"""How many closed batches of a queue, the oldest, are asked for the queues of outstanding members; and for how many
+members each."""
 CUTTING_OFF = ("CLIENT|ID", "CLIENT|KILL")
 _LAG = re.compile(r"state=online,.*lag=(\d+)")
 _STATE = re.compile(r"ip=(?P<host>[^,]*),port=(?P<port>\d+),state=(?P<state>\w+)")
@@ -150,3 +156,27 @@ def _version(info: Mapping[str, Any]) -> str:
     if valkey := info.get("valkey_version"):
         return f"Valkey {valkey}"
     return f"Redis {info.get('redis_version', 'unknown')}"
+
+
+def batch_facts(reader: BatchReader, queues: Sequence[str], now: int) -> list[BatchFacts]:
+    """Facts of batches of ``queues``. ``now``: in epoch ms of the server's clock."""
+    counts = zip(queues, reader.counts(queues), strict=True)
+    return [each for queue, count in counts if count for each in _batches_of(reader, queue, now)]
+
+
+def _batches_of(reader: BatchReader, queue: str, now: int) -> Iterator[BatchFacts]:
+    parts = [*reader.part(queue, 0, BATCHES_LOOKED_AT - 1), *reader.part(queue, -BATCHES_LOOKED_AT, -1)]
+    lasting = {each.id: (at, each) for at, each in parts if each.state in ("open", "closed")}
+    by_age = sorted(lasting.values(), key=lambda found: found[1].created_at)
+    asked = [each.id for _, each in by_age if each.state == "closed" and each.outstanding][:OLDEST]
+    for at, each in by_age:
+        ahead = reader.queues_ahead(each, MEMBERS) if each.id in asked else ()
+        yield BatchFacts(
+            each.id,
+            each.state,
+            (each.home, *ahead),
+            each.total,
+            each.outstanding,
+            age=(now - epoch_ms(each.created_at)) / 1000,
+            overdue_by=(now - at) / 1000 if at < now else None,
+        )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from pollconsumer.core.errors import (
     BadData,
@@ -18,13 +19,13 @@ from pollconsumer.core.errors import (
 from pollconsumer.core.messages.payloads import MAX_PAYLOAD_BYTES
 from pollconsumer.interface.api.app import PollConsumer, calls_of
 from pollconsumer.interface.logs.logs import log
+from pollconsumer.interface.settings.model import WebSettings
 from pollconsumer.runtime.launch.pings import USER_AGENT
 from pollconsumer.web.asgi import AsgiApplication
 from pollconsumer.web.aws_lambda import serve_lambda
 from pollconsumer.web.launch_starter import LaunchStarter
 from pollconsumer.web.received_message import enqueue_received
-from pollconsumer.web.web_access import TokenName, refused
-from pollconsumer.web.web_exchange import WebAnswer, WebRequest, failure, refusal, status_of
+from pollconsumer.web.web_exchange import WebAnswer, WebRequest, equal_secrets, failure, refusal, status_of
 from pollconsumer.web.wsgi import serve_wsgi
 
 A = TypeVar("A", WebAnswer, WebAnswer | None)
@@ -36,6 +37,9 @@ STATUS: dict[type[PollConsumerError], int] = {
     NotFound: 404,
     StoreUnreachable: 503,
 }
+SCHEME = "bearer "
+TokenName = Literal["token", "enqueue_token"]
+"""The setting that a request's token is compared with."""
 
 
 class _Route(NamedTuple):
@@ -98,7 +102,7 @@ class LaunchEndpoint:
     def _allowed(self, request: WebRequest, methods: str, token: TokenName, found: _Route) -> WebAnswer | _Route:
         if request.method not in methods.split(", "):
             return refusal(405, f"allowed here: {methods}", ("Allow", methods))
-        return self._answered(lambda: refused(request, self._calls.settings().web, token)) or found
+        return self._answered(lambda: _refused(request, self._calls.settings().web, token)) or found
 
     def _answered(self, act: Callable[[], A]) -> A | WebAnswer:
         """What ``act`` returns, or the answer about its error."""
@@ -141,3 +145,23 @@ def _body(request: WebRequest) -> bytes:
         if len(body) <= MAX_PAYLOAD_BYTES:
             return body
     raise PayloadTooLarge("body", None, f"at most {MAX_PAYLOAD_BYTES} bytes")
+
+
+def _refused(request: WebRequest, settings: WebSettings, name: TokenName) -> WebAnswer | None:
+    """The answer to a request without the token that it needs; None if it may go on."""
+    if name == "token" and _is_of_app_engine(request):
+        return None
+    token: str | None = getattr(settings, name)
+    if token is None:
+        return refusal(403, f"web.{name} is unset: every request is refused; set it, or its variable")
+    given = request.headers.get("authorization", "")
+    if given[: len(SCHEME)].lower() == SCHEME and equal_secrets(given[len(SCHEME) :].strip(), token):
+        return None
+    return refusal(401, f"send the header Authorization: Bearer, with web.{name}", ("WWW-Authenticate", "Bearer"))
+
+
+def _is_of_app_engine(request: WebRequest) -> bool:
+    """Whether App Engine's cron sends the request. There, a header of that name is taken from all other requests;
+    anywhere else, anybody may send it."""
+    here = os.environ.get("GAE_ENV", "").startswith("standard")
+    return here and request.headers.get("x-appengine-cron") == "true"

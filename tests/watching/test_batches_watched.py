@@ -11,8 +11,7 @@ from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.batch_reader import PER_CHUNK, BatchReader
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.store import Store
-from pollconsumer.watching.batch_examiner import batch_facts
-from pollconsumer.watching.examiner import Examiner
+from pollconsumer.watching.examiner import Examiner, batch_facts
 from pollconsumer.watching.health.facts import BatchFacts
 from pollconsumer.watching.health.findings import findings_of
 from pollconsumer.watching.metrics import metrics_of

@@ -14,7 +14,7 @@ import redis
 
 from pollconsumer import PollConsumer
 from pollconsumer.runtime.launch.window_patience import END_BUDGET
-from pollconsumer.web import LaunchEndpoint, launch_child, launch_starter
+from pollconsumer.web import LaunchEndpoint, launch_starter
 from tests.inner import calls_of
 from tests.site import PATIENCE, wait_until
 from tests.web.conftest import ENQUEUE_TOKEN, TOKEN, request_of
@@ -42,7 +42,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Program:
 
     def be(text: str) -> None:
         command = [sys.executable, "-I", "-c", TELL + text]
-        monkeypatch.setattr(launch_child, "command_of", lambda *_: command)
+        monkeypatch.setattr(launch_starter, "command_of", lambda *_: command)
 
     return be
 
@@ -181,7 +181,7 @@ def test_the_window_is_what_budget_and_caller_leave_for_it(
         windows.append(seconds)
         return [sys.executable, "-I", "-c", ""]
 
-    monkeypatch.setattr(launch_child, "command_of", command)
+    monkeypatch.setattr(launch_starter, "command_of", command)
     launched(endpoint, within)
     assert windows == [window]
 
@@ -227,13 +227,13 @@ def test_the_launch_does_not_find_the_headers_of_a_request_by_cgi(
 
 
 def test_the_command_line_has_no_secret_and_is_a_launch_that_leaves(config: Path) -> None:
-    command = launch_child.command_of(24.0, "2s")
+    command = launch_starter.command_of(24.0, "2s")
     assert command[1:] == [
         *("-m", "pollconsumer", "run", "--handoff", "deadline", "--launcher", "parallel", "--if-free"),
         *("--until-empty", "--timeout", "24s", "--linger", "2s"),
     ]
     assert str(config) not in command
-    assert launch_child.command_of(24.0, "budget")[-2:] == ["--linger", "24s"]
+    assert launch_starter.command_of(24.0, "budget")[-2:] == ["--linger", "24s"]
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_a_server_that_has_python_built_in_is_not_taken_for_the_interpreter(
 ) -> None:
     monkeypatch.setattr(sys, "executable", executable)
     monkeypatch.setattr(sys, "prefix", "/srv/venv")
-    assert launch_child.command_of(24.0, "2s")[0] == found
+    assert launch_starter.command_of(24.0, "2s")[0] == found
 
 
 def test_where_no_process_can_be_started_the_client_is_to_come_again(
@@ -284,11 +284,11 @@ WITHOUT_DESCRIPTORS = """
 import sys
 from pathlib import Path
 from pollconsumer import PollConsumer
-from pollconsumer.web import LaunchEndpoint, launch_child
+from pollconsumer.web import LaunchEndpoint, launch_starter
 from pollconsumer.web.web_exchange import WebRequest
 
 config, token, *command = sys.argv[1:]
-launch_child.command_of = lambda *_: command
+launch_starter.command_of = lambda *_: command
 endpoint = LaunchEndpoint(PollConsumer(config=config))
 request = WebRequest("POST", "/launch", {"authorization": f"Bearer {token}"}, lambda _: b"")
 Path(config).with_name("answer").write_bytes(endpoint.answer(request).content())

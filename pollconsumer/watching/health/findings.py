@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from pollconsumer.watching.health.facts import Expected, Facts, Finding, ServerFacts
 from pollconsumer.watching.health.groups import groups_of
-from pollconsumer.watching.health.of_batches import of_batches
 from pollconsumer.watching.health.of_launches import of_launches
-from pollconsumer.watching.health.of_queues import of_queues
+from pollconsumer.watching.health.of_queues import of_batches, of_queues
 from pollconsumer.watching.health.of_server import of_server
 
 UNRECORDED = ("launch_absent", "mover_absent", "launches_died")

@@ -1,4 +1,5 @@
-"""What is wrong with queues: nobody comes for their messages, or nobody has their handlers."""
+"""What is wrong with queues, as that nobody comes for their messages; and which batches are stuck: they do not end in
+time, or nobody comes for their members."""
 
 from __future__ import annotations
 
@@ -7,12 +8,14 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from pollconsumer.core.notation.text import counted
 from pollconsumer.core.notation.timespan import DAY, format_duration
-from pollconsumer.watching.health.facts import Expected, Facts, Finding, QueueFacts
+from pollconsumer.watching.health.facts import BatchFacts, Expected, Facts, Finding, QueueFacts
 from pollconsumer.watching.health.groups import LaunchGroup
 
 INSTALL = "'pollconsumer init cron --install'"
 LONG_WAIT = 600.0
 """Seconds: a ready message that waits longer waits too long, unless launches come more rarely."""
+BATCH_LATE, BATCH_LONG = 600.0, 3600.0
+"""Seconds for which a batch may be overdue, and after which a closed one should not wait for launches."""
 
 
 def of_queues(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
@@ -196,3 +199,29 @@ def _counts(queues: Sequence[QueueFacts]) -> str:
 def _seen(group: LaunchGroup) -> str:
     rate = "" if group.period is None else f", before that every {format_duration(group.period)}"
     return f"the last one {format_duration(group.seen)} ago{rate}"
+
+
+def of_batches(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
+    served = {queue for group in groups if group.role == "consumer" and not group.absent for queue in group.queues}
+    for batch in facts.batches:
+        if batch.overdue_by is not None and batch.overdue_by > BATCH_LATE:
+            yield _of_overdue_batch(batch)
+        elif batch.state == "closed" and batch.age > BATCH_LONG and not served.issuperset(batch.queues[1:]):
+            yield _of_unserved_batch(batch, [queue for queue in batch.queues[1:] if queue not in served])
+
+
+def _of_overdue_batch(batch: BatchFacts) -> Finding:
+    end = "abandoned" if batch.state == "open" else "expired"
+    return Finding(
+        "batch_stuck", batch.id, f"batch {batch.id} is still {batch.state}",
+        f"it should have been {end} {format_duration(batch.overdue_by or 0.0)} ago",
+        f"launches of queue {batch.queues[0]} do that: check that they run, and see the log of one (run -v)",
+    )  # fmt: skip
+
+
+def _of_unserved_batch(batch: BatchFacts, unserved: Sequence[str]) -> Finding:
+    return Finding(
+        "batch_stuck", batch.id, f"no launch serves the members of batch {batch.id}",
+        f"{batch.outstanding} of {batch.total} have not ended after {format_duration(batch.age)}",
+        f"start launches for queue{'s'[: len(unserved) > 1]} {', '.join(unserved)}, or cancel the batch",
+    )  # fmt: skip
