@@ -240,7 +240,7 @@ def test_where_no_descriptor_is_left_for_us_a_command_ends_with_one_line() -> No
     program = (
         "import errno; from pollconsumer.interface import cli; from pollconsumer.__main__ import main\n"
         "def leaking(_): raise OSError(errno.EMFILE, 'Too many open files')\n"
-        "cli._invoke = leaking; main()"
+        "cli.invoke = leaking; main()"
     )
     done = subprocess.run([sys.executable, "-c", program, "run"], capture_output=True, text=True, check=False)
     (line,) = done.stderr.splitlines()
