@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.interface.settings.fields import declared_fields
-from pollconsumer.interface.settings.former_names import former_names
+from pollconsumer.interface.settings.load import former_names
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pollconsumer.interface.assembly.long_work import long_handlers
-from pollconsumer.interface.cli.installation.command_timeouts import own_queues
+from pollconsumer.interface.cli.installation.check import own_queues
 from pollconsumer.runtime.handling.handler import Handler
 
 

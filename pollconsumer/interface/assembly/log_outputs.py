@@ -17,7 +17,7 @@ from pollconsumer.core.errors import CannotCreate, PermissionDenied
 from pollconsumer.core.notation.instants import iso_of
 from pollconsumer.interface.logs import logs
 from pollconsumer.interface.named_files import open_plain
-from pollconsumer.interface.settings.model import LogsSettings
+from pollconsumer.interface.settings.model import LogsSettings, Settings
 
 PRIORITIES = {"critical": 2, "error": 3, "warning": 4, "info": 6, "debug": 7}
 """Priorities of syslog, by level: systemd reads them from the beginning of a line."""
@@ -25,6 +25,12 @@ SYSLOG = "/dev/log"
 LOG_MODE = 0o644
 """The mode of a new file; the umask may take more away."""
 ABOUT_TARGET = logs.about("logs.target", kind=logs.STANDING)
+
+
+def direct_log(settings: Settings) -> None:
+    """Have the log of a launch, or of the process of an isolated handler, go where the settings say."""
+    if settings.logs != LogsSettings() or "JOURNAL_STREAM" in os.environ:
+        apply(settings.logs, settings.directory)
 
 
 def apply(settings: LogsSettings, directory: Path) -> None:

@@ -10,15 +10,14 @@ from typing import Any, Literal
 import click
 
 from pollconsumer.core.errors import UsageError
-from pollconsumer.interface.assembly.log_direction import direct_log
+from pollconsumer.interface.assembly.log_outputs import direct_log
 from pollconsumer.interface.cli.flags import settings_of_section
 from pollconsumer.interface.cli.group import current_settings, name_configuration
 from pollconsumer.interface.cli.types import Duration, Once
 from pollconsumer.interface.logs import logs
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.config_search import refuse_nowhere
-from pollconsumer.interface.settings.former_names import warn_of_former_names
-from pollconsumer.interface.settings.load import with_flags
+from pollconsumer.interface.settings.load import warn_of_former_names, with_flags
 from pollconsumer.interface.settings.model import Settings, changed
 from pollconsumer.runtime.launch.handlers_output import outlast_readers
 from pollconsumer.runtime.system.process_exit import before_exit

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, PollConsumerError
-from pollconsumer.interface.logs.logs import log
+from pollconsumer.interface.command_line import values_of
+from pollconsumer.interface.logs.logs import STANDING, about, log
 from pollconsumer.interface.named_files import open_plain
 from pollconsumer.interface.settings.config_search import NAME, Beside, candidates, name_file
+from pollconsumer.interface.settings.fields import declared_fields
 from pollconsumer.interface.settings.model import Settings, changed, settings_of
 from pollconsumer.interface.settings.names import CONFIG_VARIABLE, PREFIX, variable
 from pollconsumer.interface.settings.reading import read
@@ -192,3 +195,43 @@ def _bytes_of(path: Path) -> bytes:
         raise
     with os.fdopen(descriptor, "rb") as file:
         return file.read()
+
+
+def warn_of_former_names(settings: Settings) -> None:
+    """Warn of each former name that this command was given; damped across launches, as any warning that repeats."""
+    for former, name in former_names(settings.config, os.environ, sys.argv[1:]):
+        text = "%s is a former name, and goes with a later version: use %s"
+        log.warning(text, former, name, extra=about("former name", former, kind=STANDING))
+
+
+def former_names(
+    config: Path | None, variables: Mapping[str, str], arguments: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the former names that a file, variables and a command line have, each with its present one."""
+    for section, keys in declared_fields().sections.items():
+        for setting in keys.values():
+            if not setting.former:
+                continue
+            former = f"{section}.{setting.former}".lstrip(".")
+            present = f"{section}.{setting.key}".lstrip(".")
+            if _is_in(config, section, setting.former):
+                yield former, present
+            if variables.get(variable(former)):
+                yield variable(former), variable(present)
+            flag = f"--{setting.former.replace('_', '-')}"
+            if setting.flag is not None and any(True for _ in values_of(flag, arguments)):
+                yield flag, setting.flag
+
+
+def _is_in(config: Path | None, section: str, key: str) -> bool:
+    """Whether the file has the key; False for one that is gone meanwhile."""
+    try:
+        content = b"" if config is None else config.read_bytes()
+        if key.encode() not in content:
+            return False
+        import tomllib
+
+        found: Any = tomllib.loads(content.decode())
+    except (OSError, ValueError):
+        return False
+    return key in (found.get(section, {}) if section else found)

@@ -19,7 +19,7 @@ from pollconsumer.core.messages.message_steps import StepEntry
 from pollconsumer.core.news.progress import Progress
 from pollconsumer.core.users_code import OURS, whose
 from pollconsumer.interface.assembly.handlers import load_handlers
-from pollconsumer.interface.assembly.log_direction import direct_log
+from pollconsumer.interface.assembly.log_outputs import direct_log
 from pollconsumer.interface.logs import logs
 from pollconsumer.interface.logs.log_records import identify
 from pollconsumer.interface.logs.streaks import LaunchStreaks

@@ -28,25 +28,25 @@ from pollconsumer.interface.assembly.configured_recurrences import load_recurren
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.launch_roles import served_queues
 from pollconsumer.interface.assembly.long_work import LongHandler, beyond_requests, long_handlers
-from pollconsumer.interface.assembly.rate_table import described, rates_of
 from pollconsumer.interface.assembly.wing_parts import wing_part
 from pollconsumer.interface.cli.group import current_settings, limit_command
-from pollconsumer.interface.cli.installation.command_timeouts import described_commands, longest_limit, own_queues
 from pollconsumer.interface.cli.installation.next_window import described_window, next_window
-from pollconsumer.interface.cli.output import given_row, print_json, print_table, printed_as_json
+from pollconsumer.interface.cli.opened import command_patience
+from pollconsumer.interface.cli.output import given_row, print_json, print_lines, print_table, printed_as_json
 from pollconsumer.interface.cli.types import JSON_OBJECT
 from pollconsumer.interface.configured_spool import usable_spool
 from pollconsumer.interface.configured_store import opener_of, program_to_start, server_of
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.config_search import other_config
-from pollconsumer.interface.settings.former_names import warn_of_former_names
-from pollconsumer.interface.settings.load import django_site
+from pollconsumer.interface.settings.load import django_site, warn_of_former_names
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import NO_STATE
 from pollconsumer.interface.settings.owners import OwnStore, others_among, own_store
 from pollconsumer.interface.settings.writable import group_writable
+from pollconsumer.runtime.children.command import Command
 from pollconsumer.runtime.handling.handler import Handler, aliases_among
 from pollconsumer.runtime.system.own_files import OwnFiles
+from pollconsumer.runtime.system.signals import raising_terminations
 from pollconsumer.runtime.system.watchdog import WATCHDOG, watch
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.rights import LAUNCH, lacking
@@ -81,9 +81,7 @@ def check(compat: bool, schema: bool) -> int:
         return 0
     settings = current_settings()
     if compat:
-        from pollconsumer.interface.cli.installation.compat import try_server  # a check of the configuration needs none
-
-        return try_server(settings)
+        return _try_server(settings)
     log_outputs.check(settings.logs, settings.directory)
     handlers = _import_in_time(settings)
     limit_command()
@@ -101,7 +99,7 @@ def check(compat: bool, schema: bool) -> int:
     }
     roles = [role for role, found in launches.items() if found or role == "consumer"]
     now = datetime.now().astimezone()
-    longest = {"consumer": longest_limit(settings, handlers, queues)}
+    longest = {"consumer": _longest_limit(settings, handlers, queues)}
     windows = {
         role: next_window(getattr(settings, role), now, found, longest.get(role, 0.0), _schedule(settings, role))
         for role, found in launches.items()
@@ -112,13 +110,13 @@ def check(compat: bool, schema: bool) -> int:
         "queues": list(queues),
         "handlers": sorted({handler.name for handler in handlers.values()}),
         "aliases": dict(sorted(aliases_among(handlers).items())),
-        "commands": described_commands(settings, handlers, own_queues(queues, past)),
+        "commands": _described_commands(settings, handlers, own_queues(queues, past)),
         "long_work": {each.name: str(each) for each in _long_work(settings, handlers, queues, past, windows, store)},
         "not_begun_by_url": beyond_requests(handlers, settings),
         "unserved": unserved_time(
             launches["consumer"], next_one["window_seconds"], next_one["launcher"], settings.consumer.handoff
         ),
-        "rates": rates_of(settings, handlers),
+        "rates": _rates_of(settings, handlers),
         "recurrences": sorted(each.name for each in recurrences),
         "next_occurrences": _next_occurrences(recurrences, now),
         "queues_not_served": list(unserved),
@@ -395,7 +393,7 @@ def _print(
         *(("long work", each) for each in report["long_work"].values()),
         *(("not begun by a URL", each) for each in report["not_begun_by_url"].values()),
         *given_row("unserved", report["unserved"]),
-        *described(report["rates"]),
+        *_described_rates(report["rates"]),
         *((f"recurrence {name}", _described_next(each)) for name, each in report["next_occurrences"].items()),
         *(("not served here", problem) for problem in not_served),
         *(("argument not checked", f"{each}: {reason}") for each, reason in report["arguments_not_checked"].items()),
@@ -403,3 +401,69 @@ def _print(
     ]
     found = settings.config or f"none in {settings.directory} or above it: all defaults; --config names one"
     print_table(("config", str(found)), rows)
+
+
+def _described_commands(
+    settings: Settings, handlers: Mapping[str, Handler], own: Collection[str]
+) -> dict[str, dict[str, object]]:
+    """Handlers that are programs. ``fits``: whether a program of the queues ``own`` has a timeout, which a launch then
+    waits for; None of other queues."""
+    found: dict[str, dict[str, object]] = {}
+    for name, command in settings.commands.items():
+        run, timeout = handlers[name].run, command.timeout
+        assert isinstance(run, Command)
+        fits = None if command.queue not in own else timeout is not None
+        found[name] = {"command": list(run.argv), "queue": command.queue, "timeout_seconds": timeout, "fits": fits}
+    return found
+
+
+def own_queues(queues: Collection[str], past: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The ``queues`` that this configuration's launches serve: not one that a launch with other ``--queue`` options
+    served last, whose window is not known here. A launch of `default` that lacks only queues which no launch has served
+    is taken for one from before these were new."""
+    last = {queue: each["queues"] for each in reversed(past) for queue in each["queues"]}
+    known = sorted(queue for queue in queues if queue in last)
+    together = known if "default" in known else sorted(queues)
+    return {queue for queue in queues if last.get(queue, together) in (together, sorted(queues))}
+
+
+def _longest_limit(settings: Settings, handlers: Mapping[str, Handler], queues: Collection[str]) -> float:
+    """The seconds that a message of ``queues`` may be handled at most: a declared timeout, else the default limit."""
+    default = settings.consumer.handler_limit
+    served = (each.timeout for each in handlers.values() if each.queue in queues)
+    return max((default if timeout is None else timeout for timeout in served), default=0.0)
+
+
+def _rates_of(settings: Settings, handlers: Mapping[str, Handler]) -> dict[str, dict[str, Any]]:
+    """The rates of ``queues``, for messages with a rate key; and of ``handlers``, with the argument that gives the
+    key."""
+    rated = {name: each for name, each in sorted(handlers.items()) if each.rate or each.rate_key}
+    return {
+        "queues": {name: queue.rate for name, queue in settings.queues.items() if queue.rate},
+        "handlers": {name: {"rate": each.rate, "rate_key": each.rate_key} for name, each in rated.items()},
+    }
+
+
+def _described_rates(rates: dict[str, dict[str, Any]]) -> list[tuple[str, object]]:
+    """What `_rates_of` returns, as names and texts."""
+    rows: list[tuple[str, object]] = [
+        (f"rate of queue {name}", f"{rate} for each rate key") for name, rate in rates["queues"].items()
+    ]
+    for name, given in rates["handlers"].items():
+        each = "" if given["rate_key"] is None else f" for each {given['rate_key']}"
+        rows.append((f"rate of {name}", f"{given['rate'] or 'that of its queue'}{each}"))
+    return rows
+
+
+def _try_server(settings: Settings) -> int:
+    """Print what the server of the settings lacks, or ``ok``. Returns the exit code."""
+    from pollconsumer.store.trial.server_trial import ServerTrial  # a check of the configuration needs none
+
+    opener = opener_of(settings)
+    wire, another = opener.keeper_wire(command_patience), opener.bare_wire(command_patience)
+    with raising_terminations():
+        found = ServerTrial(wire, another, settings.namespace).lacks()
+    lacks = [{"step": each.step, "problem": str(each.error)} for each in found]
+    if not printed_as_json({"ok": not found, "lacks": lacks}):
+        print_lines([f"{each.step}: {each.error}" for each in found] or ["ok"])
+    return max((each.exit_code for each in found), default=0)
