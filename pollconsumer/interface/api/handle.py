@@ -198,7 +198,7 @@ class Handle(Generic[R]):
         In a handler WaitRefused, a TimeoutError, once every slot of the launch waits for messages that no other launch
         can handle, and at the end of its window.
         """
-        with _LookTimes(timeout, self._app) as waiting:
+        with _MessageLooks(timeout, self._app) as waiting:
             while True:
                 try:
                     message = self.status()
@@ -214,7 +214,7 @@ class Handle(Generic[R]):
 
     async def wait_async(self, timeout: Span | None = None) -> R | None:
         """`wait` without blocking the event loop. It may be cancelled at any time."""
-        with _LookTimes(timeout, self._app) as waiting:
+        with _MessageLooks(timeout, self._app) as waiting:
             while True:
                 try:
                     message = await self.status_async()
@@ -247,13 +247,28 @@ class Handle(Generic[R]):
         return False
 
 
-class _LookTimes:
+class Looks:
+    """Says when to look again at what is awaited: after pauses that double up to ``longest``, until the timeout."""
+
+    def __init__(self, timeout: Span | None, longest: float) -> None:
+        self._timeout, self._longest, self._pause = timeout, longest, FIRST_PAUSE
+        self._until = None if timeout is None else time.monotonic() + seconds_in("timeout", timeout)
+
+    def pause(self, what: str, found: str) -> float:
+        """Seconds until the next look. TimeoutError if no time is left."""
+        pause = self._pause
+        left = pause if self._until is None else self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"{what} has not ended after {self._timeout}; {found}")
+        self._pause = min(self._longest, pause * 2)
+        return min(pause, left)
+
+
+class _MessageLooks:
     """Says when to look at an awaited message again; in a handler, also whether the wait can end."""
 
     def __init__(self, timeout: Span | None, app: MessageCalls) -> None:
-        self._timeout = timeout
-        self._until = None if timeout is None else time.monotonic() + seconds_in("timeout", timeout)
-        self._pause = FIRST_PAUSE
+        self._looks = Looks(timeout, LONGEST_PAUSE)
         self._slots = None if registry.stand_in is not None else slot_waits()
         self._elsewhere = any(app.place)
         """Whether the message may be in another store than the launch's."""
@@ -284,16 +299,12 @@ class _LookTimes:
         return self._next_pause(message.id, message.queue, message.state)
 
     def _next_pause(self, message_id: str, queue: str, state: str) -> float:
-        pause = self._pause
-        left = pause if self._until is None else self._until - time.monotonic()
-        if left <= 0:
-            raise TimeoutError(f"message {message_id} has not ended after {self._timeout}; it is {state}")
-        if self._slots is not None:
-            if self._slots.seconds_left() <= 0:
-                raise WaitRefused(message_id, queue, state, "the limit of its handler ends")
-            left = min(left, self._slots.seconds_left())
-        self._pause = min(LONGEST_PAUSE, pause * 2)
-        return min(pause, left)
+        pause = self._looks.pause(f"message {message_id}", f"it is {state}")
+        if self._slots is None:
+            return pause
+        if self._slots.seconds_left() <= 0:
+            raise WaitRefused(message_id, queue, state, "the limit of its handler ends")
+        return min(pause, self._slots.seconds_left())
 
     def may_be_stuck(self, message: Message) -> bool:
         """Whether the message cannot end while all waiting slots wait, unless another launch serves its queue."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from time import monotonic
 from typing import Any
 
 from pollconsumer.core.lifecycle import State, StateName
 from pollconsumer.core.notation.timespan import Span
-from pollconsumer.core.spans import seconds_in
-from pollconsumer.interface.api.handle import Handle
+from pollconsumer.interface.api.handle import Handle, Looks
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.interface.settings.values import parse_word
 from pollconsumer.runtime.handling.batch_in_hand import Batch, in_a_handler, sum_cancelled
@@ -21,7 +19,7 @@ from pollconsumer.store.store import Store
 
 _WHICH: dict[State | None, str] = {State.COMPLETED: "completed", State.DEAD: "dead"}
 """Which members to read for those of a state; for others all are read."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.5
+LONGEST_PAUSE = 0.5
 
 
 class AppBatch(Batch):
@@ -49,17 +47,22 @@ class AppBatch(Batch):
         return self._read(await self._app.ask_async(self._question("status", self._home, self.id)))
 
     def wait(self, timeout: Span | None = None) -> BatchStatus:
-        waiting = _BatchWait(self.id, timeout)
-        while (pause := waiting.pause_after(status := self.status())) is not None:
-            self._app.pause(pause)
+        looks = self._looks(timeout)
+        while (status := self.status()).state in UNFINISHED:
+            self._app.pause(looks.pause(f"batch {self.id}", f"{status.outstanding} outstanding"))
         return status
 
     async def wait_async(self, timeout: Span | None = None) -> BatchStatus:
         """`wait` without blocking the event loop."""
-        waiting = _BatchWait(self.id, timeout)
-        while (pause := waiting.pause_after(status := await self.status_async())) is not None:
-            await self._app.pause_async(pause)
+        looks = self._looks(timeout)
+        while (status := await self.status_async()).state in UNFINISHED:
+            await self._app.pause_async(looks.pause(f"batch {self.id}", f"{status.outstanding} outstanding"))
         return status
+
+    def _looks(self, timeout: Span | None) -> Looks:
+        if slot_waits() is not None:
+            raise in_a_handler()
+        return Looks(timeout, LONGEST_PAUSE)
 
     async def cancel_async(self) -> CancelledMembers:
         """`cancel` without blocking the event loop."""
@@ -78,27 +81,3 @@ class AppBatch(Batch):
         while at is not None:
             page, at = await self._app.ask_async(self._question(what, self._home, self.id, at))
             yield page
-
-
-class _BatchWait:
-    """Says when to look at an awaited batch again."""
-
-    def __init__(self, batch: str, timeout: Span | None) -> None:
-        if slot_waits() is not None:
-            raise in_a_handler()
-        self._batch, self._timeout, self._pause = batch, timeout, FIRST_PAUSE
-        self._until = None if timeout is None else monotonic() + seconds_in("timeout", timeout)
-
-    def pause_after(self, status: BatchStatus) -> float | None:
-        """Seconds until the next look; None if the batch has ended."""
-        if status.state not in UNFINISHED:
-            return None
-        pause = self._pause
-        if self._until is not None and (left := self._until - monotonic()) < pause:
-            if left <= 0:
-                raise TimeoutError(
-                    f"batch {self._batch} has not ended after {self._timeout}; {status.outstanding} outstanding"
-                )
-            pause = left
-        self._pause = min(LONGEST_PAUSE, pause * 2)
-        return pause
