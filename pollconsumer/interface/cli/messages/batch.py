@@ -89,7 +89,7 @@ def show(batch_id: str, watch: bool) -> None:
 )
 @JSON_ARRAY
 def members(batch_id: str, state: State | None, limit: int) -> None:
-    """List the members of a batch that are kept, in the order in which they were added.
+    """List the members of a batch that are kept, in their order.
 
     With --json each has its payload and its last error.
     """
