@@ -99,6 +99,9 @@ QUEUE_KEYS = {
         "string",
         "by producer and page, which follow: number of its last call, and what that was answered",
     ),
+    "uncounted": Key(
+        "uncounted", "list", "of versions before: start, end and row of completed messages that are not in the totals yet"
+    ),
     "totals": Key("totals", "hash", "what was settled → how often: see store/reading/totals.py"),
     "batches": Key(
         "batches",

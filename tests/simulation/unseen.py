@@ -101,6 +101,8 @@ UNSEEN: dict[str, str] = {
     "trim: results of one id at once": _NO_END,
     "trim: results that are forgotten at once": _NO_END,
     "trim: runs beyond a page": _NO_END,
+    "trim: what is no completion": _NO_TOTALS,
+    "trim: completions are counted once": _NO_TOTALS,
     "trim: what has not ended": _WHOLE,
     "trim: what is forgotten already": _WHOLE,
     "arrive: a batch that is forgotten": _NOT_FORGOTTEN,

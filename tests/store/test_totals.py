@@ -126,6 +126,19 @@ def test_dead_letters_that_the_store_makes_are_counted(store: RedisStore, inspec
     assert inspector.totals().settled == {(QUEUE, "", "dead"): 1, (QUEUE, "handler", "dead"): 1}
 
 
+def test_completions_that_an_earlier_version_left_uncounted_are_counted_once(
+    store: RedisStore, inspector: Inspector
+) -> None:
+    store.enqueue([message("a"), message("b")])
+    a, b = Launch(store).reserve(2)
+    left = [time.to_bytes(6) + (time + took).to_bytes(6) + each.row for time, took, each in [(1000, 5, a), (1000, 90, b)]]
+    store.wire.command("RPUSH", store.keys.queue(QUEUE, "uncounted"), *left, b"no completion")
+    for _ in range(2):
+        store.upkeep.trim(QUEUE)
+        assert inspector.totals().settled == {(QUEUE, "handler", "completed"): 2}
+        assert inspector.totals().durations == {"handler": Spans(0.095, Counter({3: 1, 7: 1}))}
+
+
 def test_a_message_that_was_to_stop_counts_as_stopped(store: RedisStore, inspector: Inspector) -> None:
     interventions = Interventions(store.wire, NAMESPACE)
     store.enqueue([message("a"), message("b")])

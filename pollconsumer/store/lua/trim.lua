@@ -1,9 +1,9 @@
 -- Forget completed, cancelled, expired and dead messages beyond the limits, oldest first; and expired results. End batches
--- that are abandoned or have expired, and forget those that have ended.
+-- that are abandoned or have expired, and forget those that have ended. Count what versions before have left uncounted.
 -- KEYS records rows completed cancelled expired dead_letters errors checkpoints progress results result_runs result_ends
--- KEYS counters id_memory id_memory_before id_digests id_digests_before stops
+-- KEYS counters id_memory id_memory_before id_digests id_digests_before stops uncounted totals
 -- KEYS batches batch_members batch_callbacks batch_instants outbox schedule_marker
--- NEEDS types id_memory batches message_steps
+-- NEEDS types id_memory totals batches message_steps
 -- ARGV most of each kind to forget now, ms to remember their ids at least, most ids per generation; messages to keep at most
 --   of each kind, ms to keep them at most; the same of dead ones (each '' for no limit)
 -- Returns messages forgotten
@@ -97,5 +97,15 @@ local BATCHES = 20  -- batches that are looked at in one trim
 local batches_due = redis.call('ZRANGEBYSCORE', batch_instants, '-inf', now, 'LIMIT', 0, BATCHES)
 if #batches_due > 0 then
 -- PART batches_due
+end
+
+local is_list, waiting = pcall(redis.call, 'LRANGE', uncounted, 0, most - 1)
+if is_list and #waiting > 0 then
+  for _, entry in ipairs(waiting) do
+    -- GUARD what is no completion
+    if #entry >= 11 + HANDLER then count_settled(sub(entry, 13), 'complete', 1, number6(entry, 7) - number6(entry, 1)) end
+  end
+  redis.call('LPOP', uncounted, #waiting)  -- GUARD completions are counted once
+  write_totals()
 end
 return forgotten
