@@ -209,6 +209,7 @@ def fill(wire: Wire, namespace: str) -> None:
     counted, begun = launch.reserve(2)
     launch.begin(begun)
     launch.complete(counted)
+    wire.command("RPUSH", keys.queue(QUEUE, "uncounted"), bytes(12) + counted.row)  # as versions before left it
     SignalSender(wire, namespace).send(QUEUE, "orphan", "go", {"by": "me"})
     person.stop(QUEUE, "stopped")
     limits = Limits(5, 100, HOUR, 10, HOUR)

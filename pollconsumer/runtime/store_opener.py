@@ -51,7 +51,7 @@ class StoreMemo:
 
     def read(self) -> str | None:
         try:
-            return (self._files.read(self._name) or b"").decode("ascii").strip() or None
+            return (self._files.read(self._name) or b"").decode("ascii").removesuffix("\n") or None
         except ValueError:
             return None
 

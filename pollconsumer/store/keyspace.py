@@ -100,7 +100,9 @@ QUEUE_KEYS = {
         "by producer and page, which follow: number of its last call, and what that was answered",
     ),
     "uncounted": Key(
-        "uncounted", "list", "of versions before: start, end and row of completed messages that are not in the totals yet"
+        "uncounted",
+        "list",
+        "left by versions before: start, end and row of completed messages that no total counts yet",
     ),
     "totals": Key("totals", "hash", "what was settled → how often: see store/reading/totals.py"),
     "batches": Key(

@@ -177,7 +177,7 @@ NEAREST = {
     "places": ["concurrency_keys", GARBAGE],
     "place_counts": ["concurrency_keys"],
     "withdraw": ["leases"],
-    "frame": ["runtime/test_patience", "runtime/test_frame"],
+    "window_patience": ["runtime/test_patience", "web/test_launch_starter"],
     "config_search": ["interface/test_config_search"],
     "writable": ["interface/test_writable", "interface/test_config_search"],
     "write_places": ["concurrency_keys", "rates"],

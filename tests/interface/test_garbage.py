@@ -91,7 +91,7 @@ FOUND = [
     *((word, "value " + kind, act) for word in ("records", "rows") for kind in ("empty", "a byte") for act in (
         "list", "dead list", "dead purge dead --yes", "cancel plain", "status", "/", "/dead"
     )),
-    ("handed_out", "value empty", "run"),
+    ("handed_out", "value empty", "run"), ("uncounted", "value a word", "run"), ("uncounted", "value empty", "move"),
     ("batches", "value empty", "run"), ("batches", "value a byte", "batch list"), ("batches", "value flipped", "run"),
     ("batch_callbacks", "value an array", "batch show b"), ("batch_callbacks", "value a byte", "/batches?queue=mail"),
     ("places_taken", "value a word", "run"), ("rates", "value longer", "run"), ("dead_letters", "score -inf", "/dead"),

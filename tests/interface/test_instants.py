@@ -64,6 +64,7 @@ def objects(sandbox: Sandbox, app: PollConsumer) -> dict[str, object]:
         batch.add(fail.args())
     message = work.using(expires="9h").enqueue()
     sandbox.run_for("3h")
+    ended = app.batches.get("b").status()
     dead = next(iter(app.messages(state="dead")))
     with audit.acting_as("ada"):
         dead.redrive()
@@ -73,7 +74,7 @@ def objects(sandbox: Sandbox, app: PollConsumer) -> dict[str, object]:
         "scheduled": waiting.status(),
         "dead": dead.listed,
         "handle.progress": message.progress,
-        "app.batches.get(…).status()": app.batches.get("b").status(),
+        "app.batches.get(…).status()": ended,
         "app.recurrences.get(…)": app.recurrences.get("r"),
         "app.recurrences.history(…)": app.recurrences.history("r"),
         "audit.interventions": audit.interventions(app),

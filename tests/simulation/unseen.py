@@ -44,10 +44,10 @@ UNSEEN: dict[str, str] = {
     "module beside it": _NO_COMMANDS,
     "interface/api/batches/open_batch: members that the store has lost": "outside: producers are told of no loss",
     "runtime/embedded/start: its directory is gone": "outside: no server is embedded",
-    "runtime/launch/frame: the outcome of a long handling is settled": (
+    "runtime/launch/window_patience: the outcome of a long handling is settled": (
         "outside: the store is there when a handler ends that outlasts its window"
     ),
-    "runtime/launch/frame: a launch that waits in silence": "outside: nobody reads what launches say",
+    "runtime/launch/window_patience: a launch that waits in silence": "outside: nobody reads what launches say",
     "runtime/session/progress_reporter: the last report of a message": "outside: no handler reports its progress",
     "runtime/spool/intake: an odd directory ends no thread": _NO_SPOOL,
     "runtime/spool/intake: a file that cannot be moved or removed holds up no other": _NO_SPOOL,

@@ -131,7 +131,7 @@ def test_completions_that_an_earlier_version_left_uncounted_are_counted_once(
 ) -> None:
     store.enqueue([message("a"), message("b")])
     a, b = Launch(store).reserve(2)
-    left = [time.to_bytes(6) + (time + took).to_bytes(6) + each.row for time, took, each in [(1000, 5, a), (1000, 90, b)]]
+    left = [(1000).to_bytes(6) + (1000 + took).to_bytes(6) + each.row for took, each in [(5, a), (90, b)]]
     store.wire.command("RPUSH", store.keys.queue(QUEUE, "uncounted"), *left, b"no completion")
     for _ in range(2):
         store.upkeep.trim(QUEUE)
