@@ -124,7 +124,8 @@ class Consumer:
             returner = ReservedReturner(self._launch, self._exchange, self._handlers, *gathered)
             returner.begin()
         try:
-            reason = self.handle_until_stopped()
+            with self._collecting.reserve:
+                reason = self.handle_until_stopped()
         finally:
             if returner is not None:
                 returner.end()

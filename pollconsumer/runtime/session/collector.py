@@ -37,7 +37,7 @@ class Collector:
         self._launch, self._executor, self._durations = launch, executor, durations
         self._exchange, self._settling, self._stopping = exchange, settling, stopping
         self._each_of = each_of
-        self._reserve = Reserve()
+        self.reserve = Reserve()
         self.leaking = False
         """Whether handlers have left so few descriptors that the launch must end."""
 
@@ -67,7 +67,7 @@ class Collector:
         self._exchange.is_stuck = False
         if attempt.context is not None:
             attempt.context.end()
-        if self._reserve.freed():
+        if self.reserve.freed():
             launch.emit(DescriptorsUsedUp(attempt.reservation.name, attempt.reservation.handler))
             self.leaking = True
         if attempt.handler.bulk is None or self._each_of is None:

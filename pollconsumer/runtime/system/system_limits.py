@@ -47,10 +47,17 @@ def limits() -> str:
 
 
 class Reserve:
-    """Descriptors reserved for the launch's end, which reads modules and scripts, in case handlers leak all others."""
+    """Descriptors for the launch's end, which reads modules and scripts, in case handlers leak all others. They are
+    reserved while a ``with`` statement lasts."""
 
     def __init__(self) -> None:
+        self._held: list[Opened] = []
+
+    def __enter__(self) -> None:
         self._held = self._open()
+
+    def __exit__(self, *_: object) -> None:
+        self._free()
 
     @staticmethod
     def _open() -> list[Opened]:
@@ -72,18 +79,16 @@ class Reserve:
             if self._held:
                 os.close(os.dup(self._held[-1].number))
         except OSError as error:
-            self.close()
+            self._free()
             if error.errno in _USED_UP:
                 return True
             self._held = self._open()  # a handler closed them
         return False
 
-    def close(self) -> None:
+    def _free(self) -> None:
         held, self._held = self._held, []
         for each in held:
             each.close()
-
-    __del__ = close
 
 
 def _met(what: str, fix: str) -> ConfigurationError:
