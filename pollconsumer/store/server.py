@@ -11,6 +11,7 @@ from pollconsumer.core.errors import BadData, StoreUnreachable
 from pollconsumer.core.lifecycle import durations_of
 from pollconsumer.core.messages.message import check_queue
 from pollconsumer.core.notation.instants import LAST_MILLISECOND
+from pollconsumer.store.client.replies import not_understood
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records.rows import ended_at, read_row
@@ -36,7 +37,10 @@ def to_ms(answer: Sequence[bytes]) -> int:
 
 
 def info_fields(sections: Sequence[bytes]) -> dict[str, str]:
-    """The fields of replies to INFO."""
+    """The fields of replies to INFO. StoreRefused if a reply is no text: the server is no Redis."""
+    for section in sections:
+        if not isinstance(section, bytes):
+            raise not_understood(section)
     return dict(line.split(":", 1) for section in sections for line in section.decode().splitlines() if ":" in line)
 
 

@@ -113,6 +113,7 @@ def asked(url: str) -> None:
 @example(b":1\r\n")
 @example(b"*0\r\n")
 @example(b"$2\r\n\xff\xfe\r\n")
+@example(b"*2\r\n+0\r\n+0\r\n")  # the time, whatever is asked
 def test_a_greeting_of_any_form_is_refused_or_not_answered(url: str, saying: Saying, said: bytes) -> None:
     saying.said, saying.greets = said, False
     with pytest.raises(PollConsumerError) as caught:
