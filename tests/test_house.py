@@ -9,14 +9,14 @@ import pytest
 from tests import house
 
 AT_MOST = {
-    "modules under 60 lines": 130,
-    "modules under 60 lines that fewer than three import": 78,
-    "packages with fewer than three modules": 8,
+    "modules under 60 lines": 107,
+    "modules under 60 lines that fewer than three import": 59,
+    "packages with fewer than three modules": 6,
     "modules at the top of runtime/": 9,
     "modules at the top of interface/": 8,
-    "imports in functions": 298,
-    "public names of several files": 57,
-    "constructors with more than eight parameters": 4,
+    "imports in functions": 276,
+    "public names of several files": 46,
+    "constructors with more than eight parameters": 3,
 }
 """What each count is today: a change may lower it, and lowers it here."""
 DEFENDED = {
