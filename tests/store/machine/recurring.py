@@ -222,7 +222,8 @@ class Recurring(Base):
         before = server_ms(self.wire)
         self.recurring.resume(found)
         following = self.look.score("next_instants", found.name)
-        expected = self.following(standing.recurrence, before, standing.paused_at)
+        no_sooner = standing.paused_at - 1  # than it was to be when it was paused: an hour may have come early
+        expected = self.following(standing.recurrence, max(before, no_sooner), standing.paused_at)
         assert following in ((None,) if standing.is_spent() else expected)
         standing.paused_at, standing.next = None, following
 
