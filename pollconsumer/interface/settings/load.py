@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -229,8 +230,6 @@ def _is_in(config: Path | None, section: str, key: str) -> bool:
         content = b"" if config is None else config.read_bytes()
         if key.encode() not in content:
             return False
-        import tomllib
-
         found: Any = tomllib.loads(content.decode())
     except (OSError, ValueError):
         return False

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pollconsumer.core.errors import shown
+from pollconsumer.core.notation.digests import sha256
 from pollconsumer.interface.logs.logs import NEWS, STANDING, about, damped_by, log
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.system.own_files import OwnFiles, modes_mean_nothing
@@ -119,8 +120,6 @@ def warn_of_another_store(settings: Settings, files: OwnFiles | None = None) -> 
 
 def warn_once_of_own_store(found: OwnStore, files: OwnFiles) -> None:
     """Warn of an `own_store` of the configuration's owner, once for each configuration file."""
-    from pollconsumer.core.notation.digests import sha256
-
     name = f"own-store-{sha256(os.fsencode(found.config))[:32]}"
     if files.read(name) is None:
         files.write(name, b"")

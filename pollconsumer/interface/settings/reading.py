@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -86,8 +87,6 @@ def _parsed(path: Path | None, content: bytes) -> dict[str, Any]:
     """The values of a file, which may begin with a byte order mark, as some editors write it."""
     if not content:
         return {}
-    import tomllib
-
     try:
         return tomllib.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as failure:
