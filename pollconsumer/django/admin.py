@@ -41,7 +41,7 @@ def _by(name: str, choices: Callable[[], Iterable[str]]) -> type[admin.SimpleLis
             return [(each, each) for each in choices()]
 
         def value(self) -> str | None:
-            """The chosen value; None for one that is no choice, as an address may have."""
+            """The chosen value; None if the page's address has a value that is not among the choices."""
             chosen: str | None = super().value()
             return chosen if chosen in {value for value, _ in self.lookup_choices} else None
 

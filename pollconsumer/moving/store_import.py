@@ -33,8 +33,8 @@ AGAIN = "import again, with --restart; if that fails too, export again"
 
 
 def check_header(header: Mapping[str, Any]) -> list[str]:
-    """The namespaces that an export has, by its first line; none if it does not say. BadData if it is no export, or of
-    another version."""
+    """The namespaces that the first line of an export names, which may be none. BadData if the file is not an export,
+    or has another version."""
     if header.get("format") != FORMAT:
         raise BadData("not an export", None, "give what 'pollconsumer store export' wrote")
     if header.get("version") not in (VERSION, VERSION_OF_SEVERAL):

@@ -299,7 +299,7 @@ class Consumer:
         self._collecting.await_end()
 
     def _reserve_ahead(self) -> None:
-        """While all slots handle messages, reserve what they will handle next, and settle what they have handled."""
+        """Reserve the next messages of the slots, and settle the last ones, while all slots are busy."""
         wanted, bounded = self._pace.ahead(), self.options.max_messages is not None
         if not wanted or not self.has_time_to_handle() or bounded or self._exchange.is_stuck:
             return

@@ -47,7 +47,7 @@ class NodeProcess:
             self.process = subprocess.Popen([find_program(), *given], stdout=log, stderr=log)
 
     def ask(self, *command: Any) -> Any:
-        """PollConsumerError if there is no answer, or an error."""
+        """The node's answer to a command. PollConsumerError if it does not answer, or answers with an error."""
         wire = ServerWire(f"redis://127.0.0.1:{self.port}", lambda: Budget(5))
         try:
             return wire.command(*command)

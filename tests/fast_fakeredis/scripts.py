@@ -61,4 +61,4 @@ PARTS = b"""function(reply)
   if reply.err or reply.ok or reply.double or reply.map or count > 1000 then return false end
   return true, unpack(reply, 1, count)
 end"""
-"""The elements of a reply; false if it is no array, or too long for the stack."""
+"""The elements of a reply that is an array; false for another reply, or an array too long for the stack."""

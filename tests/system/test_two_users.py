@@ -133,7 +133,7 @@ def test_strangers_are_refused_and_cannot_connect(shared: Shared) -> None:
     shared.run("web", "store", "start", umask="000")
     refused = shared.users.run("eve", "status", config=shared.config)
     assert refused.returncode == 77
-    assert f"belongs to a group of which user id {UIDS['eve']} is no member, id {APP}" in refused.stderr
+    assert f"belongs to group id {APP}, and user id {UIDS['eve']} is not in that group" in refused.stderr
     for path in (shared.data, *shared.data.rglob("*")):
         found = path.lstat()
         assert not found.st_mode & (stat.S_IWOTH | (0 if path == shared.data else stat.S_IROTH)), path

@@ -160,9 +160,9 @@ class Sightings:
             if key in standing
         ][:MOST_TOLD]
         beyond, before = monotonic > self._stop_before, self.beyond
-        untold = standing.keys() - (self._told if beyond == before else ())
+        unreported = standing.keys() - (self._told if beyond == before else ())
         self._told, self.beyond = {*standing}, beyond
-        return bool(untold)
+        return bool(unreported)
 
     def any_overdue(self, now: float) -> bool:
         """Whether the limit of a message in hand has passed since the last call; ``now`` on the monotonic clock."""

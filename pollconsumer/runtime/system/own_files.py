@@ -108,7 +108,7 @@ def why_not_shared(found: os.stat_result) -> str | None:
     if stat.S_IMODE(found.st_mode) & SHARED_MODE != SHARED_MODE & ~OTHERS_IN_IT:
         return f"has mode {stat.S_IMODE(found.st_mode):04o}, not 2770"
     if os.geteuid() not in (0, found.st_uid) and found.st_gid not in (os.getegid(), *os.getgroups()):
-        return f"belongs to a group of which user id {os.geteuid()} is no member, id {found.st_gid}"
+        return f"belongs to group id {found.st_gid}, and user id {os.geteuid()} is not in that group"
     if found.st_uid not in (0, os.geteuid()) and not _is_member(found.st_uid, found.st_gid):
         return f"belongs to user id {found.st_uid}, who is no member of its group, id {found.st_gid}"
     return None
@@ -141,7 +141,7 @@ class OwnFiles:
         self.directories = directories
 
     def read(self, name: str) -> bytes | None:
-        """The content; None if there is no file, or others may have written it."""
+        """The content; None if the file is missing, or another user may have written it."""
         for directory in self.directories:
             path = directory / name
             with suppress(OSError):

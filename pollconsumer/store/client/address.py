@@ -82,7 +82,7 @@ class Address(NamedTuple):
 
 def asked_of(provider: CredentialProvider) -> Sequence[str]:
     """The login that ``provider`` gives now. ConnectionError if it fails: tokens come over a network, so another try
-    may help; ConfigurationError for what is no login, of which nothing is shown."""
+    may help. ConfigurationError if it gives something else than a login; the error does not show it."""
     try:
         given = called(provider.get_credentials)
     except Exception as error:

@@ -249,8 +249,8 @@ class RedisStore:
         reservation.row = row
 
     def report(self, holder: Claim, reports: Reports) -> None:
-        """Store progress, by a single try. Unanswered if there is no answer, LeaseLost if a newer launch has announced
-        itself."""
+        """Store progress; tries once. Unanswered if the server does not answer, LeaseLost if a newer launch has
+        announced itself."""
         self.wire.once(self._reporting(holder, reports))
 
     def _reporting(self, holder: Claim, reports: Reports) -> list[tuple[Any, ...]]:
