@@ -202,7 +202,8 @@ def test_at_its_end_it_waits_for_answers_in_hand_and_for_no_request_that_is_not_
     monkeypatch.setattr(Started, "join", joined)
     with ExitStack() as several:
         with running(held.answer) as port:
-            client, silent = (several.enter_context(connected(port, begin)) for begin in (GET + b"\r\n", b""))
+            # The server accepts in order: the silent client, which came first, is no longer in the listener's queue.
+            silent, client = (several.enter_context(connected(port, begin)) for begin in (b"", GET + b"\r\n"))
             assert held.begun.acquire(timeout=PATIENCE)
         for each in (client, silent):
             each.setblocking(False)  # the server has ended: what it has sent is here
