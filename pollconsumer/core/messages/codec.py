@@ -6,7 +6,7 @@ user's has, and what the codec made of the value's JSON, in base64.
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
+from binascii import a2b_base64, b2a_base64
 from typing import Any
 
 from pollconsumer.core.errors import PayloadTooLarge
@@ -24,9 +24,11 @@ def is_encoded(value: object) -> bool:
     return type(value) is dict and ENCODED in value
 
 
-def encoded_json(data: bytes, codec: Codec) -> bytes:
-    """The JSON of what the codec makes of ``data``, which is JSON. Raises as the codec; TypeError if that are no bytes,
-    PayloadTooLarge if they are too many for a payload."""
+def encoded_json(data: bytes, codec: Codec | None) -> bytes:
+    """The JSON of what the codec makes of ``data``, which is JSON; without a codec, ``data``. Raises as the codec;
+    TypeError if that are no bytes, PayloadTooLarge if they are too many for a payload."""
+    if codec is None:
+        return data
     made = called(codec.encode, data)
     if not isinstance(made, bytes | bytearray | memoryview):
         raise TypeError(f"the codec's encode must return bytes, not {type(made).__name__}")
@@ -34,12 +36,13 @@ def encoded_json(data: bytes, codec: Codec) -> bytes:
         raise PayloadTooLarge(
             "payload", f"{len(made)} bytes, encoded", f"at most {MAX_PAYLOAD_BYTES}; store it elsewhere"
         )
-    return b'{"%b":"%b"}' % (ENCODED.encode(), b64encode(made))
+    return b'{"%b":"%b"}' % (ENCODED.encode(), b2a_base64(made, newline=False))
 
 
-def decoded_value(value: Any, codec: Codec) -> Any:
-    """The value that ``value`` stands for: itself, if it is not encoded. Undecodable, if the codec refuses."""
-    if not is_encoded(value):
+def decoded_value(value: Any, codec: Codec | None) -> Any:
+    """The value that ``value`` stands for: itself, without a codec or if it is not encoded. Undecodable, if the codec
+    refuses."""
+    if codec is None or not is_encoded(value):
         return value
     try:
         found = strict_json.parse(called(codec.decode, _content(value)))
@@ -49,7 +52,7 @@ def decoded_value(value: Any, codec: Codec) -> Any:
     return {**_object(found), **rest} if rest else found
 
 
-def decoded_object(value: dict[str, Any], codec: Codec) -> dict[str, Any]:
+def decoded_object(value: dict[str, Any], codec: Codec | None) -> dict[str, Any]:
     """`decoded_value` of a payload or a state. Undecodable, too, if the codec made something else of it."""
     return _object(decoded_value(value, codec))
 
@@ -63,7 +66,7 @@ def _object(found: Any) -> dict[str, Any]:
 def readable_value(value: Any, codec: Codec | None) -> Any:
     """`decoded_value` for people: what cannot be decoded as it is."""
     try:
-        return value if codec is None else decoded_value(value, codec)
+        return decoded_value(value, codec)
     except Undecodable:
         return value
 
@@ -79,4 +82,4 @@ def shown_value(value: Any) -> Any:
 
 
 def _content(value: dict[str, Any]) -> bytes:
-    return b64decode(str(value[ENCODED]), validate=True)
+    return a2b_base64(str(value[ENCODED]), strict_mode=True)

@@ -17,6 +17,7 @@ from pollconsumer.core.errors import (
     WaitRefused,
 )
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.messages.codec import encoded_json
 from pollconsumer.core.messages.message import Codec
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.timespan import Span
@@ -26,7 +27,6 @@ from pollconsumer.interface.api.handle_actions import (
     Act,
     cancelling,
     changing,
-    in_store,
     readable_result,
     redriving,
     rescheduling,
@@ -233,7 +233,7 @@ class Handle(Generic[R]):
         known = registry.known(handler, self._app.place)
         if known is not None and isinstance(payload, dict):
             payload = known.arguments.json_of(payload)
-        return in_store(encode_payload(payload), self._app.codec)
+        return encoded_json(encode_payload(payload), self._app.codec)
 
     def _act(self, act: Callable[[str, str], Act]) -> None:
         """Do what ``act`` makes of a message's queue and id."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.messages.codec import encoded_json
 from pollconsumer.core.messages.message import ENCODED, Codec, check_priority
 from pollconsumer.core.notation.timespan import Span
 from pollconsumer.runtime.new_messages import due_ms, milliseconds
@@ -46,15 +47,6 @@ def changing(queue: str, message_id: str, priority: int | None, payload: bytes) 
     return lambda store: store.interventions.change(queue, message_id, priority=priority, payload=payload)
 
 
-def in_store(value: bytes, codec: Codec | None) -> bytes:
-    """What the store has of ``value``, which is JSON. Raises as the codec."""
-    if codec is None:
-        return value
-    from pollconsumer.core.messages.codec import encoded_json  # few applications have a codec
-
-    return encoded_json(value, codec)
-
-
 def readable_result(message_id: str, result: Any) -> Any:
     """The ``result`` of a message as a handle read it. BadData if that could not be decoded."""
     if type(result) is dict and ENCODED in result:
@@ -68,7 +60,7 @@ def signalling(queue: str, message_id: str, name: str, value: Any, codec: Codec 
 
     signal_line(name, value)  # a TypeError within the act would be taken for an answer that cannot be read
     if codec is not None:
-        value = json.loads(in_store(as_json(value, f"signal {name}").encode(), codec))
+        value = json.loads(encoded_json(as_json(value, f"signal {name}").encode(), codec))
 
     return lambda store: store.signals.send(queue, message_id, name, value)
 

@@ -15,6 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pollconsumer.core.errors import CannotCreate, Conflict, NotFound, StoreUnreachable
+from pollconsumer.core.messages.codec import readable_value
 from pollconsumer.core.messages.message import Codec, NewMessage
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import registry
@@ -184,10 +185,6 @@ class StoreCalls:
 
     def decoded(self, message: Message) -> Message:
         """``message`` with its payload and its result decoded, as far as the codec can."""
-        if self.codec is None:
-            return message
-        from pollconsumer.core.messages.codec import readable_value  # few applications have a codec
-
         payload, result = (readable_value(each, self.codec) for each in (message.payload, message.result))
         return message._replace(payload=payload, result=result)
 

@@ -295,8 +295,7 @@ class Sandbox:
 def _decoded(message: Message) -> Message:
     """``message`` as its handler's application decodes it, if that has a codec."""
     known = registry.handlers().get(message.handler)
-    if known is None or (codec := known.definition.codec) is None:
-        return message
+    codec = None if known is None else known.definition.codec
     payload, result = (readable_value(each, codec) for each in (message.payload, message.result))
     return message._replace(payload=payload, result=result)
 

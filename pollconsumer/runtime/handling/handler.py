@@ -4,6 +4,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import CoroutineType, MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pollconsumer.core.messages.codec import decoded_object
 from pollconsumer.core.messages.message import Codec
 from pollconsumer.core.notation.timespan import DAY
 from pollconsumer.core.retry import Backoff, ErrorPolicy, NotBegun, RetryPolicy
@@ -144,8 +145,6 @@ def calling(function: Callable[..., Any], arguments: Arguments) -> Run:
 
 def decoding(run: Run, codec: Codec) -> Run:
     """``run``, given what the codec makes of an encoded payload."""
-    from pollconsumer.core.messages.codec import decoded_object  # few applications have a codec
-
     return lambda payload, context: run(decoded_object(payload, codec), context)
 
 

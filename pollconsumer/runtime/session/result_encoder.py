@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pollconsumer.core.messages.codec import encoded_json
 from pollconsumer.core.messages.message import Codec
 from pollconsumer.core.messages.payloads import quick
 from pollconsumer.core.news.events import Event, ResultDropped
@@ -50,8 +51,6 @@ class ResultEncoder:
 
     def _coded(self, reservation: Reservation, result: bytes, codec: Codec) -> bytes:
         """A result, encoded by the codec; empty if that raises: in plain text it must not be stored."""
-        from pollconsumer.core.messages.codec import encoded_json  # few applications have a codec
-
         try:
             return encoded_json(result, codec)
         except Exception as error:

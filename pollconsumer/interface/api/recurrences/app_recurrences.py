@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, Unpack
 
+from pollconsumer.core.messages.codec import readable_value
 from pollconsumer.core.messages.message import Codec
 from pollconsumer.interface.api.app_calls import AppCalls
 from pollconsumer.interface.api.handle import Handle
@@ -137,8 +138,6 @@ def decoded_status(found: RecurrenceStatus, codec: Codec | None) -> RecurrenceSt
     """``found`` with its payload and its previous result decoded, as far as the codec can."""
     if codec is None:
         return found
-    from pollconsumer.core.messages.codec import readable_value  # few applications have a codec
-
     rule, previous = found.recurrence, found.previous
     if rule is not None:
         found = found._replace(recurrence=replace(rule, payload=readable_value(rule.payload, codec)))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal, Required, TypedDict, Unpack
 
 from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.errors import BadData, unknown_options
+from pollconsumer.core.messages.codec import encoded_json
 from pollconsumer.core.messages.message import Codec
 from pollconsumer.core.messages.message_options import check_new_headers
 from pollconsumer.core.messages.payloads import encode_payload
@@ -98,10 +100,6 @@ def encoded_put(put: Put, codec: Codec | None) -> Put:
     recurrence, first = put
     if codec is None or not recurrence.payload:
         return put
-    from dataclasses import replace
-
-    from pollconsumer.core.messages.codec import encoded_json  # few applications have a codec
-
     payload = json.loads(encoded_json(encode_payload(recurrence.payload), codec))
     return replace(recurrence, payload=payload), first
 

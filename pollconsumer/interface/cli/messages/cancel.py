@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from pollconsumer.core.errors import BadData, NotFound, PollConsumerError, UsageError
+from pollconsumer.core.messages.codec import encoded_json
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.instants import ceil_ms
 from pollconsumer.core.users_code import refusing
@@ -125,7 +126,6 @@ def reschedule(
 
 def _checked(handler: str, text: str) -> bytes:
     """What the store has of the payload in ``text``. BadData if the configuration's handler would refuse it."""
-    from pollconsumer.interface.api.handle_actions import in_store
     from pollconsumer.interface.api.known import BY_CONFIGURATION
     from pollconsumer.interface.assembly.own_defaults import OwnDefaults  # imported lazily: it imports modules of users
     from pollconsumer.interface.cli.messages.enqueue import payload_of
@@ -135,4 +135,4 @@ def _checked(handler: str, text: str) -> bytes:
     own_defaults.function(handler, BY_CONFIGURATION)
     own_defaults.checked(handler, payload)
     with refusing("codec", handler, "encode"):
-        return in_store(encode_payload(payload), own_defaults.codec_of(handler))
+        return encoded_json(encode_payload(payload), own_defaults.codec_of(handler))

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, get_args, get_origin
 
 from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.messages.codec import decoded_object
 from pollconsumer.core.messages.message import Codec
 from pollconsumer.core.messages.payloads import encode_named
 from pollconsumer.runtime.handling.bulk.item import BulkContext, Item
@@ -70,11 +71,7 @@ class BulkArguments(Arguments):
 
     def given(self, delivery: Delivery, payload: dict[str, Any]) -> Any:
         """What the function is given for a message. BadArguments if ``payload`` does not fit."""
-        if self._codec is not None:
-            from pollconsumer.core.messages.codec import decoded_object  # few applications have a codec
-
-            payload = decoded_object(payload, self._codec)
-        converted = self._converted(payload)
+        converted = self._converted(decoded_object(payload, self._codec))
         if not (self._form or self._get_form()).of_items:
             return converted
         headers: Mapping[str, str] = MappingProxyType(delivery.headers or {})
