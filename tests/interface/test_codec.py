@@ -222,6 +222,21 @@ def test_a_bulk_call_has_each_of_its_messages_decoded_or_failed(app: PollConsume
     assert plain.state == "completed"
 
 
+def test_hooks_of_a_bulk_call_are_told_the_decoded_result_of_the_message_before(
+    app: PollConsumer, sandbox: Sandbox
+) -> None:
+    told: list[Any] = []
+    app.after(lambda context, _: told.append(context.previous and context.previous.result))
+    find = app.handler("find")(lambda to: to)
+
+    @app.handler("index", bulk=3)
+    def index(messages: list[Item]) -> None: ...
+
+    app.chain(find.args(SECRET), index.args()).enqueue()
+    sandbox.run()
+    assert told == [None, SECRET]
+
+
 def test_what_is_not_encoded_is_handled_beside_what_is(app: PollConsumer, sandbox: Sandbox) -> None:
     @app.handler("mail.send")
     def send(to: str) -> str:

@@ -30,6 +30,7 @@ from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.testing import memory
 from pollconsumer.interface.testing.fake_store import FakeStore
+from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.testing import Launched, Sandbox, StopReason
 from tests.inner import calls_of
 
@@ -539,6 +540,21 @@ def test_hooks_told_that_a_message_is_malformed_can_enqueue(app: PollConsumer, s
     sandbox.run()
     assert sandbox.message(handle).state == "dead"
     assert [alert.payload for alert in sandbox.messages(handler="note")] == [{"dead": handle.id}]
+
+
+@pytest.mark.parametrize("sequel", ['{"batch":1}', '{"previous":{"id":"a"}}'])
+def test_hooks_are_told_of_a_message_whose_sequel_is_corrupt(app: PollConsumer, sandbox: Sandbox, sequel: str) -> None:
+    told: list[object] = []
+    app.on_dead(lambda context, _: told.append((context.id, context.batch, context.previous)))
+
+    @app.handler(max_attempts=1)
+    def fail() -> None:
+        raise ValueError
+
+    message = new_message("fail", {})._replace(sequel=sequel)
+    sandbox.store_of(app).enqueue([message])
+    sandbox.run()
+    assert told == [(message.id, None, None)]
 
 
 def test_at_most_once_is_settled_before_it_is_handled(app: PollConsumer, sandbox: Sandbox, notes: Notes) -> None:

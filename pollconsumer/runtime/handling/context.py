@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from threading import Lock
 from types import MappingProxyType
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, cast
 
 from pollconsumer.core.errors import BadData, UsageError
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.messages.codec import Undecodable, decoded_object, decoded_value, encoded_json, is_encoded
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.message_steps import Recorded, StepEntry
 from pollconsumer.core.messages.payloads import encode_payload
@@ -34,82 +36,70 @@ class Context:
     """The message in hand, from its handler's point of view."""
 
     def __init__(
-        self,
-        delivery: Delivery | Callable[[], Delivery],
-        situation: Situation,
-        message: object = None,
-        *,
-        settled: bool = False,
+        self, delivery: Delivery, situation: Situation, message: object = None, *, settled: bool = False
     ) -> None:
-        """``delivery`` may be a function, called when it is first needed. ``message``: see `Situation`."""
+        """``message``: see `Situation`."""
         self._delivery, self._message = delivery, message
         self._deadline: float = situation.ends_by(situation.clock())
         self._enqueued: list[NewMessage] = []
         self._started: list[Callable[[], NewBatch]] = []
-        self._leaves, self._added = False, 0
-        self._situation = situation
+        self._added = 0
+        self._situation, self._codec = situation, situation.codec
         self._batch: Batch | None = None
         self._adding, self._ended, self._settled = Lock(), False, settled
         self._own_journal: Journal | None = None
 
     @property
-    def _delivered(self) -> Delivery:
-        """What was delivered."""
-        found = self._delivery
-        if not isinstance(found, Delivery):
-            found = self._delivery = found()
-        return found
-
-    @property
     def id(self) -> str:
         """The message's id."""
-        return self._delivered.id
+        return self._delivery.id
 
     @property
     def queue(self) -> str:
         """The message's queue."""
-        return self._delivered.queue
+        return self._delivery.queue
 
     @property
     def handler(self) -> str:
         """The name of the handler."""
-        return self._delivered.handler
+        return self._delivery.handler
 
     @property
     def attempt(self) -> int:
         """The number of the attempt, from 1; this one counts."""
-        return self._delivered.attempt
+        return self._delivery.attempt
 
     @property
     def generation(self) -> int:
         """The number of redrives."""
-        return self._delivered.generation
+        return self._delivery.generation
 
     @property
     def fence(self) -> int:
         """Rises with every launch of the same queues, in the same instance: a database that remembers the highest can
         refuse stale writes. Fences of other groups are not comparable."""
-        return self._delivered.fence
+        return self._delivery.fence
 
     @property
     def idempotency_key(self) -> str:
         """The same for every attempt, unique to the message."""
-        return f"{self._delivered.namespace}:{self._delivered.queue}:{self._delivered.id}"
+        return f"{self._delivery.namespace}:{self._delivery.queue}:{self._delivery.id}"
 
     @property
     def state(self) -> dict[str, Any] | None:
         """The last checkpoint of any attempt, or None."""
-        return self._delivered.state
+        state = self._delivery.state
+        return None if state is None else decoded_object(state, self._codec)
 
     @property
     def headers(self) -> Mapping[str, str]:
         """What the producer sent with the message, apart from its payload."""
-        return MappingProxyType(self._delivered.headers or {})
+        return MappingProxyType(self._delivery.headers or {})
 
     @property
     def occurrence(self) -> datetime | None:
         """The instant of the recurrence that yielded the message; None for any other message."""
-        instant = self._delivered.occurrence
+        instant = self._delivery.occurrence
         return None if instant is None else datetime_of(instant)
 
     @property
@@ -117,23 +107,30 @@ class Context:
         """The last occurrence of the same recurrence that was completed before this attempt began; the link before in
         a chain; the message that a callback is of. None if there is none. Its ``instant`` and ``completed`` may be None
         in a later version."""
-        if self._delivered.previous is None:
+        if self._delivery.previous is None:
             return None
-        instant, completed, result, *named = self._delivered.previous
+        instant, completed, result, *named = self._delivery.previous
         message_id, state = named or ("", State.COMPLETED)
-        return Previous(datetime_of(instant), datetime_of(completed), result, message_id, State(state))
+        return Previous(datetime_of(instant), datetime_of(completed), self._decoded(result), message_id, State(state))
 
     @property
     def batch(self) -> Batch | None:
         """The batch that the message is a member of, or a callback; None if it is neither."""
-        if self._batch is None and self._delivered.batch is not None:
+        if self._batch is None and self._delivery.batch is not None:
             from pollconsumer.runtime.handling.batch_in_hand import BatchInHand  # few messages are of a batch
 
-            self._batch = BatchInHand(*self._delivered.batch, self._ask_batch, self._add_of_batch)
+            self._batch = BatchInHand(*self._delivery.batch, self._ask_batch, self._add_of_batch)
         return self._batch
 
     def _ask_batch(self, *question: Any) -> Any:
-        return self._situation.ask_batch(*question)
+        answer = self._situation.ask_batch(*question)
+        if question[0] != "members":
+            return answer
+        found, after = answer
+        return [(*each[:4], self._decoded(each[4]), each[5], self._decoded(each[6]), each[7]) for each in found], after
+
+    def _decoded(self, value: Any) -> Any:
+        return decoded_value(value, self._codec)
 
     def time_left(self) -> float:
         """Seconds until the window or the handler's timeout ends, at least 0."""
@@ -194,10 +191,8 @@ class Context:
         from pollconsumer.runtime.new_batches import new_batch
 
         with Shield(), self._adding:
-            given = new_batch(id, then, failed, ended, expires, cancelled_as, self._situation.codec)
-            batch = StartedBatch(given, self._ask_batch, self._add_of_batch, self._started)
-            self._leaves = True
-        return batch
+            given = new_batch(id, then, failed, ended, expires, cancelled_as, self._codec)
+            return StartedBatch(given, self._ask_batch, self._add_of_batch, self._started)
 
     def _add_of_batch(self, message: NewMessage, added: int = 0) -> None:
         with Shield(), self._adding:
@@ -205,13 +200,20 @@ class Context:
             self._added += added
 
     def _drafted(self, message: NewMessage) -> NewMessage:
-        if not self._situation.before_enqueue:
-            return message
-        from pollconsumer.runtime.drafts import drafted
+        if self._situation.before_enqueue:
+            from pollconsumer.runtime.drafts import drafted
 
-        return drafted(message, self._situation.before_enqueue)
+            message = drafted(message, self._situation.before_enqueue)
+        if self._codec is None:
+            return message
+        from pollconsumer.core.messages.coded_message import coded  # few applications have a codec
+
+        return coded(message, self._codec)
 
     def _add(self, message: NewMessage) -> None:
+        if self._settled and self._situation.send is None:
+            fix = "nothing is sent with the completion of one of its messages: call app.enqueue"
+            raise UsageError("context.enqueue in a bulk call", message.handler, fix)
         if self._settled:
             raise UsageError("a batch", "after the attempt", "enqueue messages one by one here")
         if self._ended:
@@ -223,7 +225,6 @@ class Context:
             rule = f"at most {MOST_ENQUEUED} messages and {MOST_BYTES} bytes go with one completion"
             raise BadData("context.enqueue", f"message {len(self._enqueued) + 1}, {size} bytes", rule)
         self._enqueued.append(message)
-        self._leaves = True
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Say how far the message has come: ``done`` of ``total``, and a note of at most 200 characters.
@@ -246,11 +247,14 @@ class Context:
         """
         if self._settled:
             raise UsageError("context.checkpoint", "after the attempt", "save it before the handler ends")
-        state = dict(state)
-        encoded = encode_payload(state)
+        given = dict(state)
+        encoded = encode_payload(given)
+        if self._codec is not None and not is_encoded(given):
+            given = json.loads(encoded_json(encoded, self._codec))
+            encoded = encode_payload(given)
         with Shield():
             self._situation.save(self._message, encoded)
-        self._delivery = self._delivered._replace(state=state)
+        self._delivery = self._delivery._replace(state=given)
 
     def step(self, name: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """The result of ``function(*args, **kwargs)``, recorded under ``name``: later attempts get it without a call.
@@ -286,7 +290,14 @@ class Context:
         return self._journal("context.wait_for").wait_for(signal, timeout)
 
     def _record(self, entry: StepEntry) -> None:
+        """Record a step, whose result may be encoded already: by the handler's own process."""
         assert self._situation.record is not None
+        if self._codec is not None:
+            name, at, result, *until = json.loads(entry.json)
+            if not is_encoded(result):
+                result = json.loads(encoded_json(json.dumps(result, ensure_ascii=False).encode(), self._codec))
+            text = json.dumps([name, at, result, *until], ensure_ascii=False, separators=(",", ":"))
+            entry = entry._replace(json=text)
         self._situation.record(self._message, entry)
 
     def _journal(self, what: str) -> Journal:
@@ -300,11 +311,15 @@ class Context:
         if self._own_journal is None:
             from pollconsumer.runtime.handling.journal import Journal  # few handlers take steps
 
-            self._own_journal = Journal(Recorded.of(self._delivered.recorded), self._record, self._server_ms)
+            found = Recorded.of(self._delivery.recorded)
+            steps = [each._replace(result=self._decoded(each.result)) for each in found.steps]
+            signals = [each._replace(value=self._decoded(each.value)) for each in found.signals]
+            decoded = found._replace(steps=steps, signals=signals)
+            self._own_journal = Journal(decoded, self._record, self._server_ms)
         return self._own_journal
 
     def _server_ms(self) -> int:
-        at, shown_at = self._delivered.shown
+        at, shown_at = self._delivery.shown
         return at + int((self._situation.clock() - shown_at) * 1000)
 
 
@@ -317,14 +332,22 @@ class LaunchContext(Context):
 
     def after_settlement(self) -> LaunchContext:
         """A separate context for hooks after the settlement, which a thread left by the handler cannot use."""
-        return type(self)(self._delivered, self._situation, self._message, settled=True)
+        return LaunchContext(self._delivery, self._situation, self._message, settled=True)
+
+    def messages(self, delivered: Iterable[Delivery]) -> list[LaunchContext]:
+        """The contexts of a bulk call's messages, for hooks."""
+        situation = self._situation._replace(send=None)
+        return [LaunchContext(each, situation, settled=True) for each in delivered]
 
     def end(self) -> None:
         """The attempt has ended: refuse messages of threads that it left behind, which would be lost."""
         with self._adding:
             self._ended = True
-        if self.unasked is None and isinstance(self._delivery, Delivery) and self._delivery.recorded is not None:
-            self.unasked = self._opened_journal().unasked()
+        if self.unasked is None and self._delivery.recorded is not None:
+            try:
+                self.unasked = self._opened_journal().unasked()
+            except Undecodable:  # what was recorded cannot be compared
+                self.unasked = ()
 
     def limit(self, seconds: float) -> None:
         """Start the handler's timeout."""
@@ -334,7 +357,7 @@ class LaunchContext(Context):
     @property
     def delivery(self) -> Delivery:
         """What was delivered."""
-        return self._delivered
+        return self._delivery
 
     @property
     def deadline(self) -> float:
@@ -349,7 +372,7 @@ class LaunchContext(Context):
     @property
     def leaves(self) -> bool:
         """Whether there are messages to enqueue, or batches to open, with the completion."""
-        return self._leaves
+        return bool(self._enqueued or self._started or self._opened)
 
     @property
     def added(self) -> int:
@@ -363,7 +386,7 @@ class LaunchContext(Context):
     def left(self, enqueued: Sequence[NewMessage], opened: Sequence[NewBatch], added: int) -> None:
         """Take over what a handler in another process leaves to be done with the completion."""
         self._enqueued += enqueued
-        self._opened, self._added, self._leaves = opened, added, bool(enqueued or opened)
+        self._opened, self._added = opened, added
 
     def record(self, entry: StepEntry) -> None:
         """Record a step of a handler in another process."""

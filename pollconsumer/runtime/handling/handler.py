@@ -74,15 +74,6 @@ class Handler(NamedTuple):
         """What messages of the handler have by default."""
         return Defaults(self.queue, self.rate, self.rate_key)
 
-    @property
-    def context_kind(self) -> type[LaunchContext]:
-        """The kind of its messages' contexts."""
-        if self.codec is None:
-            return LaunchContext
-        from pollconsumer.runtime.handling.coded_context import CodedContext  # few applications have a codec
-
-        return CodedContext
-
     def with_timeout(self, seconds: float | None) -> "Handler":
         """The same handler with another timeout."""
         return self._replace(timeout=seconds) if self.timed is None else self.timed(seconds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.message_steps import StepEntry
@@ -21,9 +21,6 @@ from pollconsumer.runtime.session.progress_reporter import ProgressReporter
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import Lot, Reservation
-
-if TYPE_CHECKING:
-    from pollconsumer.runtime.handling.bulk.bulk_call import CallContext
 
 
 class Deliveries:
@@ -44,32 +41,29 @@ class Deliveries:
         """What the last context had in common with others of its lot."""
 
     def context_of(self, reservation: Reservation) -> LaunchContext:
-        shared, state, recorded = self._shared, None, None
+        shared = self._shared
         if shared is None or shared.lot is not reservation.lot:
             shared = self._shared = self._shared_by(reservation.lot)
-        if not reservation.row[rows.FLAGS] & rows.CHECKPOINT and reservation.id[-1:] != b"Z":  # quicker than by name
-            return shared.kind(partial(shared.delivery_of, reservation), shared.situation, reservation)
+        delivery = shared.delivery_of(reservation)
         if reservation.has_checkpoint:
             stored, recorded = self._store.recorded(reservation)
+            delivery = delivery._replace(recorded=recorded)
             with suppress(Malformed):  # corrupt
-                state = decode_payload(stored or b"")
-        delivery = shared.delivery_of(reservation)._replace(state=state, recorded=recorded)
+                delivery = delivery._replace(state=decode_payload(stored or b""))
         if (occurrence := reservation.occurrence) is not None:
             if (before := self._predecessors.of(reservation)) is not None:
                 previous = epoch_ms(before.instant), epoch_ms(before.completed), before.result
                 delivery = delivery._replace(previous=previous)
             delivery = delivery._replace(occurrence=occurrence.instant)
-        return shared.kind(delivery, shared.situation, reservation)
+        return LaunchContext(delivery, shared.situation, reservation)
 
-    def context_of_call(self, reservations: Sequence[Reservation]) -> tuple[CallContext, list[Delivery]]:
+    def context_of_call(self, reservations: Sequence[Reservation]) -> tuple[LaunchContext, list[Delivery]]:
         """The context of a bulk call, and the deliveries of its messages, without checkpoints or predecessors."""
-        from pollconsumer.runtime.handling.bulk.bulk_call import CallContext  # few handlers are given several
-
         lots = {each.lot: self._shared_by(each.lot) for each in reservations}
         deliveries = [lots[each.lot].delivery_of(each) for each in reservations]
         asked = self._launch.progress.stops.asked
         situation = lots[reservations[0].lot].situation._replace(stop_asked=lambda _: all(map(asked, reservations)))
-        return CallContext(deliveries[0], situation), deliveries
+        return LaunchContext(deliveries[0], situation), deliveries
 
     def _shared_by(self, lot: Lot) -> _Shared:
         headers = None
@@ -96,14 +90,9 @@ class Deliveries:
             launch.progress.flight.extend,
         )
         numbers = rows.attempts(lot.row), rows.generation(lot.row), rows.fence(lot.row)
-        return _Shared(
-            lot,
-            self._namespace,
-            numbers,
-            headers,
-            situation,
-            LaunchContext if handler is None else handler.context_kind,
-        )
+        shown = lot.reserved_at, lot.shown_at
+        delivery = Delivery(self._namespace, lot.queue, "", lot.handler, *numbers, headers=headers, shown=shown)
+        return _Shared(lot, delivery, situation)
 
     def _ask_batch(self, sequel: bytes, what: str, *of_batch: Any) -> Any:
         from pollconsumer.runtime.session.batch_answers import answer_about, first_number  # few handlers ask
@@ -143,24 +132,18 @@ class Deliveries:
 
 
 class _Shared(NamedTuple):
-    """What the contexts of a lot share; ``numbers``: attempt, generation and fence."""
+    """What the contexts of a lot share. ``delivery`` has no id."""
 
     lot: Lot
-    namespace: str
-    numbers: tuple[int, int, int]
-    headers: dict[str, str] | None
+    delivery: Delivery
     situation: Situation
-    kind: type[LaunchContext]
 
     def delivery_of(self, reservation: Reservation) -> Delivery:
-        """The delivery of a message without a checkpoint that is no occurrence: the store need not be asked for
-        anything."""
-        lot = self.lot
-        shown = lot.reserved_at, lot.shown_at
-        delivery = Delivery(
-            self.namespace, lot.queue, reservation.name, lot.handler, *self.numbers, None, self.headers, shown=shown
-        )
-        return _brought_about(delivery, lot.sequel) if lot.sequel else delivery
+        """The delivery of a message, without what the store is to be asked for: a checkpoint, the last occurrence."""
+        delivery = self.delivery._replace(id=reservation.name)
+        with suppress(Malformed, KeyError):  # corrupt
+            return _brought_about(delivery, self.lot.sequel) if self.lot.sequel else delivery
+        return delivery
 
 
 def _brought_about(delivery: Delivery, stored: bytes) -> Delivery:

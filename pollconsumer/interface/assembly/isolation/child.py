@@ -25,7 +25,7 @@ from pollconsumer.interface.logs.log_records import identify
 from pollconsumer.interface.logs.streaks import LaunchStreaks
 from pollconsumer.interface.settings.model import settings_of
 from pollconsumer.runtime.children.protocol import FrameConnection, decode_refusal, encode_messages, encode_outcome
-from pollconsumer.runtime.handling.bulk.bulk_call import CallContext
+from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
@@ -193,8 +193,7 @@ class _ChildServer:
             ask_batch=self._ask_batch,
             codec=handler.codec,
         )
-        kind = handler.context_kind if handler.bulk is None else CallContext
-        context = kind(Delivery(*given["delivery"]), situation)
+        context = LaunchContext(Delivery(*given["delivery"]), situation)
         # The launch enforces its timeout.
         outcome = handler._replace(timeout=None).handle(given["payload"], context)
         end_stray(self._pid, outcome.error)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pollconsumer.core.errors import UsageError
-from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.retry import Partial
 from pollconsumer.core.users_code import called
 from pollconsumer.runtime.handling.bulk.bulk_arguments import BulkArguments
@@ -18,21 +16,6 @@ from pollconsumer.runtime.handling.outcome import DONE, CallOutcomes, Outcome, d
 
 MESSAGES = "messages"
 """The name under which the payload of a call has its messages: pairs of a `Delivery`, or its fields, and a payload."""
-
-
-class CallContext(LaunchContext):
-    """The context of a call, with the delivery of its first message."""
-
-    def of_messages(self, payload: dict[str, Any]) -> list[LaunchContext]:
-        """The contexts of the call's messages, for hooks."""
-        situation = self._situation._replace(send=None)
-        return [_MessageContext(Delivery(*each), situation, settled=True) for each, _ in payload[MESSAGES]]
-
-
-class _MessageContext(LaunchContext):
-    def _add(self, message: NewMessage) -> None:
-        fix = "nothing is sent with the completion of one of its messages: call app.enqueue"
-        raise UsageError("context.enqueue in a bulk call", message.handler, fix)
 
 
 class _BulkCall:
@@ -140,8 +123,8 @@ def _before(
     hooks: Hooks, payload: dict[str, Any], context: LaunchContext | None, timeout: float | None
 ) -> tuple[list[LaunchContext], list[bool]]:
     """The contexts of the call's messages, and whether each is to be skipped."""
-    assert isinstance(context, CallContext)
-    contexts = context.of_messages(payload)
+    assert context is not None
+    contexts = context.messages(Delivery(*each) for each, _ in payload[MESSAGES])
     skipped = [hooks.call("before", each) for each in contexts]
     if timeout is not None:
         context.limit(timeout)

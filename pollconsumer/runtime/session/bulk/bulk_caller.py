@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.choices import Loop
 from pollconsumer.core.messages.payloads import Malformed
-from pollconsumer.runtime.handling.bulk.bulk_call import MESSAGES, CallContext
+from pollconsumer.runtime.handling.bulk.bulk_call import MESSAGES
+from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery
 from pollconsumer.runtime.handling.executors.executor import Attempt, Executor
 from pollconsumer.runtime.handling.handler import Bulk, Handler
@@ -49,7 +50,7 @@ class BulkCaller:
         opening: AttemptOpener,
         starter: CallStarter,
         calls: BulkCalls,
-        context_of_call: Callable[[Sequence[Reservation]], tuple[CallContext, list[Delivery]]],
+        context_of_call: Callable[[Sequence[Reservation]], tuple[LaunchContext, list[Delivery]]],
     ) -> None:
         self._options, self._launch, self._executor = options, launch, executor
         self._exchange, self._pace, self._opening, self._starter = exchange, pace, opening, starter
