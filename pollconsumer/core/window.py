@@ -16,7 +16,7 @@ OUR_OWN = 1.0
 
 
 class StopReason(StrEnum):
-    """Why a launch ended. All but the last four are normal ends."""
+    """Why a launch ended. All but the last five are normal ends."""
 
     NO_TIME_TO_HANDLE = "no_time_to_handle"
     NO_TIME_TO_IDLE = "no_time_to_idle"
@@ -32,6 +32,7 @@ class StopReason(StrEnum):
     LEASE_HELD = "lease_held"
     LEASE_LOST = "lease_lost"
     STORE_UNREACHABLE = "store_unreachable"
+    FAILED = "failed"
     WATCHDOG = "watchdog"
     DIED = "died"
 

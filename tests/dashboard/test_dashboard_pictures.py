@@ -69,7 +69,9 @@ def test_a_launch_that_started_late_stands_as_much_higher() -> None:
     assert group.overran == 0
 
 
-@pytest.mark.parametrize(("reason", "died"), [("died", 1), ("watchdog", 1), ("lease_lost", 1), ("empty", 0)])
+@pytest.mark.parametrize(
+    ("reason", "died"), [("died", 1), ("watchdog", 1), ("lease_lost", 1), ("failed", 1), ("empty", 0)]
+)
 def test_one_that_did_not_end_by_itself_is_marked(reason: str, died: int) -> None:
     group = only(launch(10, stop_reason=reason))
     assert group.died == died

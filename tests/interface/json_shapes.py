@@ -85,7 +85,7 @@ launch_id                   text                      "29b67a5cb9f0117e"
 role                        text                      "consumer"                     or `mover`
 running_seconds             seconds                   58.1
 stop_reason                 text or null              "no_time_to_handle"            null: it runs
-exit_code                   whole number or null      0                              null: it runs, or died
+exit_code                   whole number or null      0                              null: it runs; -1: it died
 handled                     whole number              12
 failed                      whole number              1
 released                    whole number              0

@@ -132,6 +132,7 @@ def test_wrong_usage_is_never_damped_and_another_number_in_the_configuration_is_
         (StopReason.NO_TIME_TO_HANDLE, 0, ["store", "no handlers"]),
         (StopReason.LEASE_HELD, 0, ["store"]),
         (StopReason.LEASE_LOST, 75, []),
+        (StopReason.FAILED, 78, []),
         (None, 0, []),
         (None, 78, []),
     ],

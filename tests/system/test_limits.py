@@ -205,6 +205,8 @@ def test_a_launch_without_memory_for_a_thread_says_so_and_charges_no_message(sit
     assert "can't start new thread" in (site.directory / "launch.log").read_text()
     status = site.json("status", message)
     assert (status["state"], status["attempts"]) == ("ready", 0)
+    launch_entry = site.json("launches")[0]
+    assert (launch_entry["stop_reason"], launch_entry["exit_code"]) == ("failed", 78)
 
 
 def test_a_launch_whose_memory_is_used_up_ends(site: Site) -> None:

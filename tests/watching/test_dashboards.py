@@ -22,7 +22,7 @@ PANELS = {
 ALERTS = re.findall(r"alert: (\w+)\n +expr: (.+)", (DEPLOY / "prometheus" / "alerts.yml").read_text())
 SELECTOR = re.compile(r"(pollconsumer_\w+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)(=~?)"([^"]*)"')
-RARE = {"stop_reason": "watchdog|died|store_unreachable|lease_lost"}
+RARE = {"stop_reason": "watchdog|died|failed|store_unreachable|lease_lost"}
 """What must not happen in an installation that is well."""
 
 

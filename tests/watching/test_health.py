@@ -398,6 +398,8 @@ def test_a_launch_that_was_ended_by_force_is_found_for_an_hour_or_until_the_next
     )
     assert (found.name, found.value) == ("launches_died", "1 of the last 10, most recently 59m 59s ago")
     assert names_but_of_holes(facts(ledger=[*launches(), *launches(ago=HOUR, count=1, **died)])) == []
+    failed: dict[str, Any] = {"stop_reason": "failed", "exit_code": 78}
+    assert names_but_of_holes(facts(ledger=[*launches(count=1, **failed), *launches(ago=65)])) == ["launches_failed"]
     nightly = launches(ago=8 * HOUR, every=DAY, count=3)
     assert names_but_of_holes(facts(ledger=[{**nightly[0], **died}, *nightly[1:]])) == ["launches_died"]
 

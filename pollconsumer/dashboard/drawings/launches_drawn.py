@@ -21,7 +21,9 @@ from pollconsumer.dashboard.drawings.svg import Box, group, line, picture
 
 HOUR = 3600.0
 """Seconds that are drawn."""
-ABNORMAL = (StopReason.DIED, StopReason.WATCHDOG, StopReason.LEASE_LOST, StopReason.STORE_UNREACHABLE)
+ABNORMAL = (
+    StopReason.DIED, StopReason.WATCHDOG, StopReason.LEASE_LOST, StopReason.STORE_UNREACHABLE, StopReason.FAILED,
+)  # fmt: skip
 CUT_SHORT = (StopReason.NO_TIME_TO_HANDLE, StopReason.NO_TIME_TO_IDLE)
 """Reasons that end a launch where its margin begins."""
 MOST_GROUPS = 8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import sys
@@ -19,7 +18,7 @@ from pollconsumer.interface.settings.names import PREFIX
 from pollconsumer.runtime.system.own_files import OwnFiles, state_directories
 from pollconsumer.runtime.system.process_exit import finish
 from pollconsumer.runtime.system.signals import Terminated
-from pollconsumer.runtime.system.system_limits import met_by
+from pollconsumer.runtime.system.system_limits import USED_UP, met_by
 
 if TYPE_CHECKING:
     from pollconsumer.interface.logs.streaks import LaunchStreaks
@@ -75,7 +74,7 @@ def _reported(error: Exception) -> int | None:
     if said is not None:
         logs.write_error(said)
         return said.exit_code
-    too_many_files = getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE)
+    too_many_files = getattr(error, "errno", None) in USED_UP
     return None if too_many_files or logs.is_news(error) else 1
 
 

@@ -27,6 +27,7 @@ WITHOUT_WORK = (
     StopReason.LEASE_HELD,
     StopReason.LEASE_LOST,
     StopReason.STORE_UNREACHABLE,
+    StopReason.FAILED,
     StopReason.WATCHDOG,
     StopReason.DIED,
 )

@@ -76,7 +76,7 @@ class SandboxLaunch(Launch):
 
     def run(self, work: Work) -> StopReason:
         """Do the work, and finally release the lease."""
-        reason = StopReason.DIED
+        reason = StopReason.FAILED
         try:
             reason = work(self)
         finally:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.durations import HANDLER_LIMIT
-from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable
+from pollconsumer.core.errors import LeaseLost, StoreRefused, StoreUnreachable
 from pollconsumer.core.launcher.detection import UNKNOWN, Found
 from pollconsumer.core.launcher.observed import Began, observed
 from pollconsumer.core.launcher.past import past_launches
@@ -31,6 +31,7 @@ from pollconsumer.runtime.launch.shared_memory.launch_progress import EMPTIED, R
 from pollconsumer.runtime.launch.window_patience import LONG_WAIT, WindowPatience
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.process_exit import EXIT_WITHIN
+from pollconsumer.runtime.system.system_limits import exit_code_of
 from pollconsumer.runtime.system.watchdog import EXIT_CODE
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import RESTORE
@@ -311,7 +312,7 @@ class Launch:
 
     def work(self, work: Work) -> None:
         """Do the work, and finally release the lease."""
-        reason, code = StopReason.DIED, 1
+        reason, code = StopReason.FAILED, 1
         try:
             self.progress.trust_until(self._asked + TRUSTED_FOR)
             self._heartbeat.hold(self.holder, self.end)
@@ -319,8 +320,9 @@ class Launch:
             if self._pinger is not None:
                 self._pinger.begin()
             reason, code = work(self), 0
-        except PollConsumerError as error:
-            reason, code = _REASONS.get(type(error), StopReason.DIED), error.exit_code
+        except Exception as error:
+            reason = next((each for kind, each in _REASONS.items() if isinstance(error, kind)), StopReason.FAILED)
+            code = exit_code_of(error)
             raise
         finally:
             self._release(reason, code)

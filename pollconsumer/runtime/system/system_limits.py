@@ -7,13 +7,14 @@ import errno
 import os
 from contextlib import suppress
 
-from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.errors import CannotCreate, ConfigurationError, PollConsumerError
 from pollconsumer.runtime.system.own_threads import NO_THREAD
 from pollconsumer.store.client.own_descriptors import LOWEST, Opened, above_standard
 
 _NO_THREADS = (NO_THREAD, "unable to start watchdog thread")
 """What Python, and faulthandler, say when no thread can be started."""
-_USED_UP = (errno.EMFILE, errno.ENFILE)
+USED_UP = (errno.EMFILE, errno.ENFILE)
+"""Errors of a process, or of a system, that may open no more files."""
 RESERVED = 8
 """Descriptors that the end of a launch needs."""
 
@@ -29,9 +30,19 @@ def met_by(error: BaseException) -> ConfigurationError | None:
     return None
 
 
+def exit_code_of(error: BaseException) -> int:
+    """The exit code of a command that ``error`` ends."""
+    if isinstance(error, PollConsumerError):
+        return error.exit_code
+    if getattr(error, "errno", None) in USED_UP:
+        return CannotCreate.exit_code
+    met = met_by(error)
+    return 1 if met is None else met.exit_code
+
+
 def start_refused(error: BaseException) -> str:
     """Why a process or a thread could not be started, as ``error`` tells."""
-    if isinstance(error, OSError) and error.errno in _USED_UP:
+    if isinstance(error, OSError) and error.errno in USED_UP:
         return f"{error.strerror} (ulimit -n)"
     return str(met_by(error) or error)
 
@@ -80,7 +91,7 @@ class Reserve:
                 os.close(os.dup(self._held[-1].number))
         except OSError as error:
             self._free()
-            if error.errno in _USED_UP:
+            if error.errno in USED_UP:
                 return True
             self._held = self._open()  # a handler closed them
         return False

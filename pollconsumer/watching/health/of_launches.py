@@ -29,7 +29,7 @@ LATELY = 3600.0
 are looked for that share a lease."""
 REPEATED = 3
 """Launches that were ended by force within a day, from which on they are a finding all day."""
-CUT_SHORT = (StopReason.HANDED_OVER, StopReason.LEASE_LOST, StopReason.STORE_UNREACHABLE)
+CUT_SHORT = (StopReason.HANDED_OVER, StopReason.LEASE_LOST, StopReason.STORE_UNREACHABLE, StopReason.FAILED)
 """Reasons of launches that tell nothing about the margin."""
 ENDS = {
     StopReason.WATCHDOG: (
@@ -37,10 +37,15 @@ ENDS = {
         "were killed by the watchdog",
         'give the handler that did not stop at its limit isolation="process", or a timeout that it keeps',
     ),
+    StopReason.FAILED: (
+        "launches_failed",
+        "ended with an error",
+        "look for the error in their output; pollconsumer check finds most causes",
+    ),
     StopReason.DIED: (
         "launches_died",
         "died",
-        "look for a traceback in their output, and for 'out of memory' in the system's log; was the store away?",
+        "look for 'out of memory' in the system's log; was the store away?",
     ),
 }
 
