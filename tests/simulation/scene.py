@@ -256,6 +256,10 @@ class Scene:
             share = Share(QUEUE, claim)
             for each in stepped.reserved:
                 self._handle(store, holder, each, share, actor)
+                if each.handler == "once":  # settled before the next one begins
+                    share.claim = 0
+                    self._check_stale(holder, store.step(holder, [share], lasts_ms=HOUR, now=lambda: 0.0).stale)
+                    share = Share(QUEUE, claim)
 
     def _handle(
         self, store: RedisStore, holder: Claim, reservation: Reservation, share: Share, actor: Actor | None

@@ -15,7 +15,13 @@ if TYPE_CHECKING:
     from tests.simulation.exploring import Scenario
 
 LONG = ("a_batch_that_grows", "a_chain_whose_link_dies")
-QUICK = ("a_follow_up", "a_recurrence_at_its_instant", "a_redrive", "a_unique_key_at_a_completion")
+QUICK = (
+    "a_follow_up",
+    "messages_at_most_once",
+    "a_recurrence_at_its_instant",
+    "a_redrive",
+    "a_unique_key_at_a_completion",
+)
 
 
 @pytest.mark.parametrize(
