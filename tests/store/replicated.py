@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pollconsumer.runtime.embedded.server_program import find_program
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from pollconsumer.store.client.patience import Patience
 
 PATIENCE = 30.0
+SHORT = Strict(None, 0.05)
+"""For a replica that is stopped. One that runs may take longer on a busy machine."""
 Servers = tuple["Path", int, list[subprocess.Popen[bytes]]]
 """Their directory, the port of the primary, and both."""
 
@@ -66,12 +69,19 @@ class Pair:
         return StrictProducer(self.wire(), NAMESPACE, Strict(replicas, within))
 
     @contextmanager
-    def replica_stopped(self) -> Iterator[None]:
+    def replica_stopped(self, *wires: Wire, tries: int = 1) -> Iterator[None]:
+        """Meanwhile each of ``wires`` has patience for so many tries of each call, and waits for the replica no longer
+        than `SHORT`."""
+        usual = [(each.patience, each.strict) for each in wires]
         self._processes[1].send_signal(signal.SIGSTOP)
+        for wire in wires:
+            wire.patience, wire.strict = partial(Tries, tries), SHORT
         try:
             yield
         finally:
             self._processes[1].send_signal(signal.SIGCONT)
+            for wire, (patience, strict) in zip(wires, usual, strict=True):
+                wire.patience, wire.strict = patience, strict
 
     def connect(self) -> None:
         """Until the replica follows."""

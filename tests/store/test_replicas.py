@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -30,14 +30,14 @@ from pollconsumer.store.scripts import Scripts
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, Looking, chosen, message, names
 from tests.store.batching import HOME, OTHER, OneBatch, complete_member, member, new_batch
-from tests.store.replicated import Pair, Servers, started
+from tests.store.replicated import SHORT, Pair, Servers, started
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pollconsumer.store.queues.producer import Producer
 
-SHORT, PATIENT = Strict(None, 0.05), Strict(None, 10.0)
+PATIENT = Strict(None, 10.0)
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,7 @@ def pair(servers: Servers) -> Iterator[Pair]:
     pair.close()
 
 
+@pytest.mark.crossing
 @pytest.mark.parametrize("replicas", [None, 1])
 def test_what_is_enqueued_survives_the_promotion_of_the_replica(pair: Pair, replicas: int | None) -> None:
     pair.store(replicas).enqueue([message("a"), message("b", priority=1)])
@@ -83,7 +84,7 @@ def test_repeating_the_call_waits_for_what_was_accepted_before(pair: Pair) -> No
 
 def test_after_a_lost_reply_the_replica_is_waited_for_as_well(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     store = pair.store(within=0.05)
-    store.enqueue([message("first")])
+    store.register(QUEUE)
     once, lost = store.wire.once, list[str]()
 
     def lose_first(commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
@@ -101,7 +102,7 @@ def test_after_a_lost_reply_the_replica_is_waited_for_as_well(pair: Pair, monkey
 
 def test_a_script_that_the_server_forgot_is_waited_for_as_well(pair: Pair) -> None:
     store = pair.store(within=0.05)
-    store.enqueue([message("a")])
+    pair.store().enqueue([message("a")])
     store.wire.command("SCRIPT", "FLUSH")
     with pair.replica_stopped(), pytest.raises(NotReplicated):
         store.enqueue([message("b")])
@@ -138,9 +139,8 @@ def test_an_occurrence_that_is_triggered_is_waited_for_as_well(pair: Pair) -> No
 def test_a_server_with_replicas_is_waited_for_by_a_call_that_came_to_it_from_one_without(
     pair: Pair, enqueue: Callable[[Producer], object]
 ) -> None:
-    store = pair.store(within=1.0)
-    store.enqueue([message("first")])
-    store.enqueue_one(message("second"))
+    store = pair.store(within=0.05)
+    store.wire.command("PING")
     store.wire.replicas = 0  # as on a server without
     store.wire.close()
     with pair.replica_stopped(), pytest.raises(NotReplicated) as caught:
@@ -176,9 +176,13 @@ def test_a_conflict_is_no_word_about_the_replica_and_changes_nothing_there(pair:
 
 def test_a_settlement_is_repeated_until_the_replica_has_it_and_counts_once(pair: Pair) -> None:
     pair.store().enqueue([message("a"), message("b")])
-    launch = Launch(pair.launch(SHORT, tries=2))
+    store = pair.launch(PATIENT)
+    launch = Launch(store)
     first, _ = launch.reserve(2)
-    with pair.replica_stopped(), pytest.raises(StoreUnreachable, match=r"only 0 of 1 replicas had it within 0\.05s"):
+    with (
+        pair.replica_stopped(store.wire),
+        pytest.raises(StoreUnreachable, match=r"only 0 of 1 replicas had it within 0\.05s"),
+    ):
         launch.complete(first)
     assert launch.complete(first).stale == []
     replica = pair.wire(pair.url("replica"), greeted=False)
@@ -189,16 +193,18 @@ def test_a_settlement_is_repeated_until_the_replica_has_it_and_counts_once(pair:
 
 def test_a_message_is_not_handed_out_before_the_replica_knows_of_its_reservation(pair: Pair) -> None:
     pair.store().enqueue([message("a")])
-    launch = Launch(pair.launch(SHORT, tries=1))
-    with pair.replica_stopped(), pytest.raises(StoreUnreachable):
+    store = pair.launch(PATIENT)
+    launch = Launch(store)
+    with pair.replica_stopped(store.wire), pytest.raises(StoreUnreachable):
         launch.reserve()
     assert names(launch.reserve()) == ["a"]
 
 
 def test_a_lease_is_not_taken_before_the_replica_knows_of_its_fence(pair: Pair) -> None:
-    leases = Leases(pair.launch(SHORT, tries=1).wire, NAMESPACE)
+    wire = pair.launch(PATIENT).wire
+    leases = Leases(wire, NAMESPACE)
     taking = Group("consumer", (QUEUE,), 1), "launch", "{}", "{}"
-    with pair.replica_stopped(), pytest.raises(StoreUnreachable, match="only 0 of 1 replicas"):
+    with pair.replica_stopped(wire), pytest.raises(StoreUnreachable, match="only 0 of 1 replicas"):
         leases.acquire(*taking)
     taken = leases.acquire(*taking)
     assert isinstance(taken, Claim)
@@ -232,19 +238,20 @@ def callbacks(store: RedisStore) -> list[str]:
 
 
 def test_the_end_of_a_member_and_its_arrival_are_repeated_until_the_replica_has_them_and_count_once(pair: Pair) -> None:
-    batch, hurried = OneBatch(pair.launch(PATIENT)), pair.launch(SHORT, tries=1)
+    store = pair.launch(PATIENT)
+    batch = OneBatch(store)
     batch.add(member(0))
     batch.close(1)
     launch = batch.launches[QUEUE]
     (reservation,) = launch.reserve()
-    with pair.replica_stopped(), pytest.raises(StoreUnreachable, match="only 0 of 1 replicas"):
-        Launch(hurried, announced=False).settle(complete_member(reservation))
+    with pair.replica_stopped(store.wire), pytest.raises(StoreUnreachable, match="only 0 of 1 replicas"):
+        launch.settle(complete_member(reservation))
     assert launch.settle(complete_member(reservation)).stale == []
-    with pair.replica_stopped():
+    with pair.replica_stopped(store.wire):
         for _ in range(2):
             assert len(Looking(batch.store).listed("outbox")) == 1  # until the replica has the arrival
             with pytest.raises(StoreUnreachable, match="only 0 of 1 replicas"):
-                outbox.send(hurried, QUEUE, print)
+                outbox.send(store, QUEUE, print)
     batch.send()
     assert (batch.counts(), batch.called()) == (("ended", 1, 1, 0, 0, 0), ["then", "ended"])
     later = promoted(pair)
@@ -253,19 +260,18 @@ def test_the_end_of_a_member_and_its_arrival_are_repeated_until_the_replica_has_
 
 
 def test_a_batch_is_not_opened_grown_or_closed_before_the_replica_knows(pair: Pair) -> None:
-    stores = pair.launch(PATIENT), pair.launch(SHORT, tries=1)
-    for each in stores:
-        each.producer.register(HOME)
-    patient, hurried = (Batches(each.producer) for each in stores)
+    store = pair.launch(PATIENT)
+    store.producer.register(HOME)
+    batches = Batches(store.producer)
     changes: Sequence[Callable[[Batches], object]] = (
         lambda batches: batches.open(new_batch()),
         lambda batches: batches.number_members(HOME, "b", 1),
         lambda batches: batches.close(HOME, "b", 0),
     )
     for change in changes:
-        with pair.replica_stopped(), pytest.raises(StoreUnreachable, match="only 0 of 1 replicas"):
-            change(hurried)
-        change(patient)
+        with pair.replica_stopped(store.wire), pytest.raises(StoreUnreachable, match="only 0 of 1 replicas"):
+            change(batches)
+        change(batches)
     assert BatchReader(promoted(pair).wire, NAMESPACE).batch("b", HOME).state == "ended"
 
 
@@ -288,9 +294,9 @@ def test_a_failover_without_strict_forgets_the_arrival_of_a_member_only_with_its
 
 
 def test_a_step_is_not_recorded_and_a_signal_not_sent_before_the_replica_has_it(pair: Pair) -> None:
-    patient, hurried = pair.launch(PATIENT), pair.launch(SHORT, tries=1)
-    patient.enqueue([message("a")])
-    launch = Launch(patient)
+    store = pair.launch(PATIENT)
+    store.enqueue([message("a")])
+    launch = Launch(store)
     (reservation,) = launch.reserve()
     recorded = StepEntry(1, 1, as_recorded(Step("charge", 1000, 7)))
     changes: Sequence[Callable[[RedisStore], object]] = (
@@ -298,9 +304,9 @@ def test_a_step_is_not_recorded_and_a_signal_not_sent_before_the_replica_has_it(
         lambda store: SignalSender(store.wire, NAMESPACE).send(QUEUE, "a", "approved", "yes"),
     )
     for change in changes:
-        with pair.replica_stopped(), pytest.raises(StoreUnreachable, match="only 0 of 1 replicas"):
-            change(hurried)
-        change(patient)
+        with pair.replica_stopped(store.wire), pytest.raises(StoreUnreachable, match="only 0 of 1 replicas"):
+            change(store)
+        change(store)
     later = promoted(pair)
     (again,) = Launch(later, fence=2).reserve()
     _, found = later.recorded(again)
@@ -323,7 +329,8 @@ def test_a_launch_waits_for_replicas_as_long_as_is_set_and_at_its_end_for_what_i
 ) -> None:
     wire = Noting(pair.url(), lambda: Budget(left), strict=Strict(1, 5.0))
     with closing(wire):
-        RedisStore(wire, NAMESPACE).enqueue([message("a")])
+        with suppress(OutcomeUnknown):  # the replica of a busy machine may take longer
+            RedisStore(wire, NAMESPACE).enqueue([message("a")])
         assert wire.sent[-1] == ("WAIT", 1, ms)
 
 
