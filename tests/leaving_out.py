@@ -1,4 +1,4 @@
-"""Examples that `.ci/check` leaves out: one more of several that prove the same."""
+"""Examples that `.ci/check` leaves out, full or not: one more of several that prove the same."""
 
 from __future__ import annotations
 

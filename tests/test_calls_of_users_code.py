@@ -50,11 +50,13 @@ def calls_of_users_code(tree: ast.AST) -> Iterator[str]:
                 yield f"{owner}.{called.attr}(…) in line {node.lineno}"
 
 
+@pytest.mark.crossing
 def test_one_module_begins_our_threads() -> None:
     begun = {path: found for path, tree in trees() if (found := threads_begun(tree))}
     assert begun == BEGINNERS
 
 
+@pytest.mark.crossing
 def test_one_function_calls_code_of_users() -> None:
     assert {path: found for path, tree in trees() if (found := [*calls_of_users_code(tree)])} == {}
 

@@ -51,6 +51,7 @@ def test_llms_txt_lists_the_pages_of_the_site_in_their_order() -> None:
     assert pages_for_models(ROOT / "docs" / "llms.txt") == re.findall(r"(\S+\.md)$", nav, re.MULTILINE)
 
 
+@pytest.mark.crossing
 def test_a_page_that_nothing_lists_and_a_link_to_nothing_are_found(tmp_path: Path) -> None:
     for name in COPIED:
         copytree(ROOT / name, tmp_path / name)

@@ -26,6 +26,7 @@ DEFENDED = {
 """Files whose docstrings or comments say why they import something private of Python's."""
 
 
+@pytest.mark.crossing
 @pytest.mark.parametrize("what", house.COUNTS)
 def test_no_count_of_the_house_gets_worse(what: str) -> None:
     assert house.COUNTS[what]() <= AT_MOST[what]

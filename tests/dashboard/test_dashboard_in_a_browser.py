@@ -103,6 +103,7 @@ def test_every_button_does_what_it_says(chromium: Chromium, wire: Wire, address:
     assert found.message("scheduled", QUEUE).message.state == "cancelled"
 
 
+@pytest.mark.crossing
 def test_the_search_leads_to_a_message(chromium: Chromium, address: str) -> None:
     chromium.open(address)
     chromium.run("document.querySelector('input[type=search]').value = 'dead-1'")
@@ -123,6 +124,7 @@ def test_the_search_by_a_header_leads_to_a_message(chromium: Chromium, wire: Wir
     assert "message?queue=mail&id=labelled" in chromium.address
 
 
+@pytest.mark.crossing
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_the_page_of_another_server_cannot_press_a_button(
     host: str, chromium: Chromium, wire: Wire, address: str

@@ -677,6 +677,7 @@ def test_the_example_of_the_documentation_does_what_the_page_says() -> None:
         assert len(sandbox.messages("completed")) == 1
 
 
+@pytest.mark.crossing
 @given(
     sizes=st.lists(st.sampled_from([1, 2, "bad"]), min_size=1, max_size=6),
     failing=st.dictionaries(st.integers(0, 7), st.sampled_from(["scheduled", "dead", "ready"]), max_size=4),

@@ -386,6 +386,7 @@ def users() -> Iterator[Users]:
     shutil.rmtree(directory)
 
 
+@pytest.mark.crossing
 @pytest.mark.skipif(not (Path(SPOOL).is_dir() and shutil.which("crontab")), reason="needs Debian's cron")
 def test_a_user_of_a_real_cron_gets_the_lines_and_is_rid_of_them(users: Users) -> None:
     """The crontabs of the machine are not seen: theirs are mounted over them."""

@@ -126,6 +126,7 @@ def exact() -> Iterator[None]:
         yield
 
 
+@pytest.mark.crossing
 @hypothesis_settings(max_examples=250)
 @given(PLAIN, HANDLED)
 def test_the_loop_decides_like_the_recursion_of_the_article(settings: Settings, script: list[Arrival]) -> None:
@@ -501,6 +502,7 @@ def drawn_launch(chance: random.Random) -> VirtualLaunch:
     return VirtualLaunch(settings, sorted(script, key=lambda arrival: arrival.at))
 
 
+@pytest.mark.crossing
 def test_messages_shorter_than_their_window_begin_and_end_as_before_there_were_longer_ones() -> None:
     """Which begin, when, and with which margin; how each is settled, and why the launch ends."""
     histories = hashlib.sha256()

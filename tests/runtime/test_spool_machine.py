@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
@@ -168,6 +169,7 @@ class SpoolMachine(RuleBasedStateMachine):
         assert state == (0, None, 0)
 
 
+@pytest.mark.crossing
 def test_each_spooled_message_becomes_one_message_whoever_dies_when(server: Server) -> None:
     machine = type("Machine", (SpoolMachine,), {"server": server})
     run_state_machine_as_test(machine, settings=settings(max_examples=100, stateful_step_count=12, deadline=None))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
@@ -135,6 +136,7 @@ class BatchMachine(RuleBasedStateMachine):
         assert self.closed or not {"then", "ended"} & {*called}
 
 
+@pytest.mark.crossing
 def test_a_batch_agrees_with_its_model_whatever_happens(server: Server) -> None:
     BatchMachine.server = server
     run_state_machine_as_test(

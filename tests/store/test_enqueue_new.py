@@ -91,6 +91,7 @@ class History:
         self.told.append(witness and witness[:3])
 
 
+@pytest.mark.crossing
 @given(st.lists(STEPS, max_size=25))
 def test_the_same_history_leaves_the_same_store_by_each_way(steps: list[tuple[str, dict[str, Any]]]) -> None:
     """That of a producer that would wait for replicas is the thin one: there are none."""

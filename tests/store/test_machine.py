@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from tests.store.servers import Server
 
 
+@pytest.mark.crossing
 def test_the_store_agrees_with_its_model_whatever_happens(server: Server) -> None:
     class StoreMachine(Invariants):
         pass

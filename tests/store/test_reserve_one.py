@@ -115,6 +115,7 @@ class History:
         self.told.append(found | {"reserved": reserved, "dead_letters": len(stepped.dead_letters)})
 
 
+@pytest.mark.crossing
 @given(st.lists(STEPS, max_size=25))
 def test_the_same_history_leaves_the_same_store_by_each_way(steps: list[tuple[str, dict[str, Any]]]) -> None:
     long, short = History(plainly=False), History(plainly=True)

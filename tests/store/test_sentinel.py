@@ -62,6 +62,7 @@ def test_a_connection_leads_to_the_primary_each_with_the_password_of_its_own(tri
     assert wire.place == f"127.0.0.1:{trio.primary().port}"
 
 
+@pytest.mark.crossing
 def test_after_a_failover_what_was_connected_before_writes_to_the_new_primary(
     trio: Trio, monkeypatch: pytest.MonkeyPatch
 ) -> None:

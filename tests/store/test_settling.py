@@ -113,6 +113,7 @@ def having(store: RedisStore, kinds: list[dict[str, Any] | str]) -> tuple[Launch
 SOME = st.lists(st.sampled_from([*KINDS, RETRIED]), min_size=1, max_size=12)
 
 
+@pytest.mark.crossing
 @given(SOME | SOME.map(lambda kinds: kinds * 2))
 def test_each_of_those_reserved_at_once_is_as_it_was_enqueued_and_as_if_it_were_reserved_alone(
     kinds: list[dict[str, Any] | str],

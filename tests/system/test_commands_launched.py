@@ -271,6 +271,7 @@ def heartbeat_of(launch: Launch) -> int:
     return heartbeat
 
 
+@pytest.mark.crossing
 @pytest.mark.parametrize("concurrency", ["1", "2"])
 def test_no_program_survives_its_limit(site: Site, concurrency: str) -> None:
     site.enqueue("work", name="a")
@@ -293,6 +294,7 @@ def _ended_by_another_signal(launch: Launch) -> bool:
     return launch.poll() is not None
 
 
+@pytest.mark.crossing
 @pytest.mark.usefixtures("quick_leases")
 def test_no_program_survives_the_loss_of_the_lease(site: Site) -> None:
     site.enqueue("work", name="a")

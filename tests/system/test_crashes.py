@@ -116,6 +116,7 @@ def test_a_neighbour_of_a_message_that_kills_its_process_is_completed(site: Site
     assert site.notes().count("end a") == 1
 
 
+@pytest.mark.crossing
 @pytest.mark.parametrize(("handler", "deaths"), [("quick", 3), ("quick.twice", 2)])
 def test_no_two_executions_have_the_same_attempt_and_none_begins_beyond_the_last(
     site: Site, handler: str, deaths: int

@@ -43,6 +43,7 @@ def patched(site: Site, code: str, *arguments: str) -> subprocess.Popen[str]:
 # Every code
 
 
+@pytest.mark.crossing
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
@@ -70,6 +71,7 @@ def test_a_directory_that_others_may_write_is_77(site: Site) -> None:
     assert site.command("run", XDG_DATA_HOME=str(data.parent)).returncode == 77
 
 
+@pytest.mark.crossing
 def test_a_launch_that_outlives_its_window_and_grace_is_124(site: Site) -> None:
     message = site.enqueue("hang")
     done = site.outlast("hang")

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests import server_stand_in
 from tests.short_directory import short_directory
 from tests.site import PATIENCE, wait_until
@@ -33,6 +35,7 @@ def launch_of(script: int) -> int | None:
     return None
 
 
+@pytest.mark.crossing
 def test_the_first_example_of_the_readme_handles_what_it_enqueues(tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {"PATH": path, "HOME": str(short_directory()), **server_stand_in.ENVIRONMENT}

@@ -320,6 +320,7 @@ def test_ignored_child_signals_do_not_confuse_a_launch(site: Site) -> None:
     assert site.notes() == ["a"]
 
 
+@pytest.mark.crossing
 @pytest.mark.usefixtures("quick_leases")
 def test_a_launch_whose_heartbeat_hangs_gives_up_the_lease(site: Site) -> None:
     launch = site.start("run")
@@ -374,6 +375,7 @@ def test_a_line_that_is_no_message_is_named_in_one_line(site: Site, line: bytes,
     assert site.json("status")["queues"] == []
 
 
+@pytest.mark.crossing
 def test_what_a_launch_could_not_settle_is_offered_again_with_its_attempt_charged_when_the_store_returns(
     site: Site,
 ) -> None:

@@ -255,6 +255,7 @@ def test_nothing_outlives_a_launch_that_is_killed(site: Site) -> None:
     await_end(*pids)
 
 
+@pytest.mark.crossing
 def test_nothing_outlives_the_limit_of_its_message(site: Site) -> None:
     for _ in range(3):  # for each window: one whose process was cut off before it noted anything is retried much later
         site.enqueue("stuck_for_ever")
@@ -294,6 +295,7 @@ def test_a_launch_that_is_told_to_stop_finishes_what_is_in_hand(site: Site, conc
     await_end(pid)
 
 
+@pytest.mark.crossing
 @pytest.mark.parametrize(
     ("how", "error"),
     [

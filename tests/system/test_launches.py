@@ -54,6 +54,7 @@ def test_launches_are_shown_with_their_times_or_in_the_words_of_the_article(site
     assert re.match(r"(now|\d+ \w+ ago) \(\d+ seconds? running time\)  consumer  empty ", shown)
 
 
+@pytest.mark.crossing
 def test_a_launch_is_gone_before_its_window_ends(site: Site) -> None:
     options = ["--idle-time", "200ms", "--estimated-duration", "1ms"]
     for seconds in (3, 12, 50):  # a machine may be so busy that an end alone takes the two seconds of the margin
@@ -73,6 +74,7 @@ def test_an_idle_launch_is_woken_by_an_enqueue(site: Site) -> None:
     assert site.notes() == ["woken"]
 
 
+@pytest.mark.crossing
 def test_of_three_launches_one_works_one_waits_and_the_third_leaves_at_once(site: Site) -> None:
     first = site.start("run")
     site.await_holder(first.pid)
@@ -150,6 +152,7 @@ def test_the_lease_of_a_machine_that_vanished_lapses_by_itself(site: Site) -> No
     assert site.state(message) == "completed"
 
 
+@pytest.mark.crossing
 @pytest.mark.parametrize("waiting", [True, False])
 def test_where_launch_and_heartbeat_are_killed_together_a_successor_on_the_machine_does_not_wait_for_the_lease(
     site: Site, waiting: bool
@@ -172,6 +175,7 @@ def test_where_launch_and_heartbeat_are_killed_together_a_successor_on_the_machi
     assert site.state(message) == "completed"
 
 
+@pytest.mark.crossing
 def test_a_lease_whose_heartbeat_alone_is_dead_is_left_to_its_launch(site: Site) -> None:
     site.enqueue("hold", name="a")
     first = site.start("run", "--timeout", "10m")
@@ -201,6 +205,7 @@ def test_an_idle_launch_obeys_a_signal(site: Site, number: signal.Signals) -> No
     assert site.json("lease", "show") == []
 
 
+@pytest.mark.crossing
 def test_a_signal_lets_what_is_in_hand_finish_and_gives_the_rest_back_uncharged(site: Site) -> None:
     site.enqueue("record", name="quick")
     site.drain()  # so that the durations learned make the next launch reserve ahead
@@ -236,6 +241,7 @@ def _ended_by_another_signal(launch: Launch) -> bool:
     return launch.poll() is not None
 
 
+@pytest.mark.crossing
 @pytest.mark.usefixtures("quick_leases")
 def test_a_launch_that_was_suspended_beyond_its_lease_changes_nothing(site: Site) -> None:
     message = site.enqueue("hold", name="a")
@@ -271,6 +277,7 @@ def test_a_launch_that_slept_through_its_window_has_lost_its_lease(site: Site) -
     assert second.wait(90) == 0
 
 
+@pytest.mark.crossing
 @pytest.mark.ends_with(1, -signal.SIGABRT)
 @pytest.mark.parametrize(("handler", "codes"), [("hang", {124}), ("hang_with_the_lock", {1, -signal.SIGABRT})])
 def test_the_watchdog_ends_a_launch_whose_handler_hangs(site: Site, handler: str, codes: set[int]) -> None:
@@ -304,6 +311,7 @@ def test_the_embedded_server_is_started_again_when_it_dies_under_a_launch(site: 
     assert site.notes() == ["before", "after"]
 
 
+@pytest.mark.crossing
 def test_slots_handle_messages_at_the_same_time(site: Site) -> None:
     for name in ("a", "b"):
         site.enqueue("meet", name=name)
@@ -391,6 +399,7 @@ def test_an_overdue_message_that_no_launch_promotes_shows_in_status(site: Site) 
     assert site.json("status")["mover_seen_seconds_ago"] is None
 
 
+@pytest.mark.crossing
 def test_a_server_that_says_nothing_does_not_keep_a_launch_beyond_its_grace(site: Site) -> None:
     site.enqueue("record", name="a")
     store, server = f"unix://{site.json('store', 'path')['socket']}", site.json("store", "status")["pid"]
@@ -406,6 +415,7 @@ def test_a_server_that_says_nothing_does_not_keep_a_launch_beyond_its_grace(site
         os.kill(server, signal.SIGCONT)
 
 
+@pytest.mark.crossing
 def test_a_wiped_store_is_refused_until_it_is_adopted(site: Site) -> None:
     site.enqueue("record", name="a")
     site.command("store", "stop")
@@ -440,6 +450,7 @@ def test_instances_share_a_queue(site: Site) -> None:
     assert [launch.wait(90) for launch in launches] == [0, 0]
 
 
+@pytest.mark.crossing
 @pytest.mark.usefixtures("quick_leases")
 def test_the_embedded_server_is_started_again_while_a_handler_is_busy(site: Site) -> None:
     message = site.enqueue("hold", name="a")
@@ -462,6 +473,7 @@ def test_a_store_that_cannot_be_reached_costs_the_window_and_no_more(site: Site)
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.crossing
 @pytest.mark.usefixtures("quick_leases")
 def test_breaking_a_lease_ends_its_holder(site: Site) -> None:
     launch = site.start("run")
@@ -475,6 +487,7 @@ def test_breaking_a_lease_ends_its_holder(site: Site) -> None:
     assert site.command("lease", "break", "--yes").returncode == 66
 
 
+@pytest.mark.crossing
 def test_the_baton_can_be_passed_on_and_on(site: Site) -> None:
     flags = ["run", "--handoff", "baton", "--timeout", "60s", "--idle-time", "15s"]
     launch = site.start(*flags)
@@ -489,6 +502,7 @@ def test_the_baton_can_be_passed_on_and_on(site: Site) -> None:
     assert [entry["stop_reason"] for entry in site.json("launches")] == [None, *["handed_over"] * 3]
 
 
+@pytest.mark.crossing
 def test_movers_pass_the_baton_too(site: Site) -> None:
     first = site.start("move", "--handoff", "baton", "--timeout", "20s")
     site.await_holder(first.pid)

@@ -164,6 +164,7 @@ def launches(site: Site) -> list[str]:
     return [each["stop_reason"] for each in site.json("launches")]
 
 
+@pytest.mark.crossing
 @IN_LONG_WINDOWS
 def test_a_message_that_nobody_awaits_is_handled_by_a_launch_that_its_producer_starts(demanding: Site) -> None:
     site = demanding

@@ -162,6 +162,7 @@ def test_a_message_without_a_timeout_is_interrupted_at_the_limit_and_the_launch_
         assert shown["traceback"].splitlines()[-1].endswith(shown["last_error"])
 
 
+@pytest.mark.crossing
 @pytest.mark.ends_with(-signal.SIGABRT)
 @pytest.mark.parametrize(("kind", "code"), [("deaf", 124), ("holds_the_interpreter", -signal.SIGABRT)])
 def test_what_resists_is_ended_at_its_limit_and_grace_whatever_is_left_of_the_window(
@@ -348,6 +349,7 @@ def test_a_successor_waits_for_a_handler_beyond_the_window_and_takes_over_at_its
     assert len(site.json("launches")) == 2
 
 
+@pytest.mark.crossing
 def test_a_launch_beyond_its_window_says_everywhere_what_it_works_on(site: Site) -> None:
     message = site.enqueue("hold", name="a")
     launch = site.start("run", *WINDOW)

@@ -164,6 +164,7 @@ def test_the_last_error_is_kept_with_its_traceback(site: Site) -> None:
     assert "in inner" in site.command("status", message_id).stdout
 
 
+@pytest.mark.crossing
 def test_at_most_once_means_never_twice_whatever_happens(site: Site) -> None:
     fine, failing, dying = (site.enqueue("once", name=how, how=how) for how in ("fine", "fail", "die"))
     assert site.drain().returncode == -signal.SIGKILL

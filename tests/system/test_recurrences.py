@@ -44,6 +44,7 @@ def listed(site: Site) -> dict[str, dict[str, object]]:
     return {entry["name"]: entry for entry in site.json("recurrences", "list")}
 
 
+@pytest.mark.crossing
 def test_a_launch_defines_them_and_enqueues_their_occurrences(site: Site) -> None:
     launch = site.start("run", "--max-messages", "2")
     assert launch.wait(90) == 0

@@ -54,6 +54,7 @@ def site() -> Iterator[Site]:
     site.close()
 
 
+@pytest.mark.crossing
 def test_every_command_does_its_work_with_the_rights_that_are_documented(site: Site, users: Users) -> None:
     def run(user: str, *arguments: str) -> str:
         done = site.command(*arguments, POLLCONSUMER_STORE=users.store(user))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from tests.site import Site
 
@@ -32,6 +34,7 @@ def test_a_restored_store_is_noticed_in_one_line_by_the_next_launch_which_goes_o
     assert site.drain().stderr == ""
 
 
+@pytest.mark.crossing
 def test_a_restored_store_is_refused_where_that_is_asked_for_until_it_is_accepted(site: Site) -> None:
     restored(site)
     refusing = {"POLLCONSUMER_STRICT__ON_ROLLBACK": "refuse"}

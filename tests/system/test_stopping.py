@@ -111,6 +111,7 @@ def begin(site: Site, handler: str, *options: str, **payload: Any) -> tuple[str,
     return message, launch
 
 
+@pytest.mark.crossing
 @pytest.mark.parametrize("concurrency", ["1", long("2")])
 @pytest.mark.parametrize("handler", ["sleeps", "untimed", "awaits", "isolated", "once", "program"])
 def test_a_handler_that_does_not_end_by_itself_is_interrupted(site: Site, handler: str, concurrency: str) -> None:
