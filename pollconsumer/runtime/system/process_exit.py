@@ -30,9 +30,9 @@ FOR_THE_REST = 0.5
 AT_LEAST = 0.2
 NOTED_WITHIN = 0.2
 """Seconds for the last acts of a process that is cut off."""
-WITHOUT_INTERPRETER_AFTER = 2.0
-"""Seconds later faulthandler's thread ends the process, with 1: a function may hold the GIL. More than the first thread
-may be delayed on a busy machine."""
+HELD_EXIT_ENDS_AFTER = 2.0
+"""Seconds after the exit's limit at which faulthandler's thread ends the process, with 1: a function may hold the GIL.
+A busy machine delays the watchdog's thread by less."""
 CUT_OFF = (
     b"pollconsumer: warning: hooks on_launch_end or functions registered with atexit took too long; they were cut off\n"
 )
@@ -100,7 +100,7 @@ def expect_exit() -> None:
 
 def _bound(seconds: float) -> None:
     with suppress(OSError, RuntimeError):  # standard error is closed; the system refuses another thread
-        WATCHDOG.bound(seconds, WITHOUT_INTERPRETER_AFTER)
+        WATCHDOG.bound(seconds, HELD_EXIT_ENDS_AFTER)
 
 
 def _left() -> float:

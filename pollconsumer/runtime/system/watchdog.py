@@ -25,6 +25,8 @@ from pollconsumer.runtime.system.own_threads import start_thread
 START_WITHIN = 30.0
 """Seconds until a process has read its settings: a launch is then bounded by its window."""
 WITHOUT_INTERPRETER_AFTER = 0.5
+"""Seconds after the limit of a start, a command or a launch at which faulthandler's thread ends the process, if the
+watchdog could not."""
 EXIT_CODE = 124
 NOT_READ = "settings not read"
 _ours = False
