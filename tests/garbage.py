@@ -214,7 +214,7 @@ def fill(wire: Wire, namespace: str) -> None:
     person.stop(QUEUE, "stopped")
     limits = Limits(5, 100, HOUR, 10, HOUR)
     store.enqueue([ok("rated", rate_key="r"), ok("rated-2", rate_key="r", rate="1/1h"), ok("placed", concurrency="c")])
-    launch.step(claim=20, limits=limits._replace(max_in_flight=20))
+    launch.step(wanted=20, limits=limits._replace(max_in_flight=20))
     store.enqueue([ok("placed-0", concurrency="c"), ok("expired", expires=1)])
     launch.reserve(20)
     many = [
@@ -227,7 +227,7 @@ def fill(wire: Wire, namespace: str) -> None:
     for each in many:
         store.enqueue([each])
     person.cancel(QUEUE, "cancelled")
-    launch.step(claim=3, limits=limits)
+    launch.step(wanted=3, limits=limits)
     link = packed(identified(ok(""), "chain+2"))
     store.enqueue([ok("chain")._replace(sequel=encoded(Sequel(links=[link]))), member(2, "open")])
     recurring = AllRecurrences(wire, namespace)

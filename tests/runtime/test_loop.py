@@ -305,7 +305,7 @@ def test_as_many_are_reserved_as_have_a_megabyte_of_payload_if_they_are_as_large
         pass
 
     def seen(holder: Claim, shares: Sequence[Share], **options: Any) -> Stepped:
-        claims.extend(share.claim for share in shares)
+        claims.extend(share.wanted for share in shares)
         if len(claims) > 1:
             raise Enough
         stepped = step(holder, shares, **options)

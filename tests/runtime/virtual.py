@@ -148,7 +148,7 @@ class VirtualStore:
             self.before_wait(wait)
             if not self.wait(wait):
                 return stepped
-        taken = [n for share in shares for n in self.arrivals.take(self.clock.now, share.claim)]
+        taken = [n for share in shares for n in self.arrivals.take(self.clock.now, share.wanted)]
         self.reserved.update(taken)
         stepped.reserved = [self._reservation(n, now()) for n in taken]
         return stepped

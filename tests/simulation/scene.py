@@ -54,7 +54,7 @@ class Scene:
         self._announced: dict[str, int] = {}
         """By lineage, the highest fence that was announced."""
         self.flow: Callable[[RedisStore, Claim, Reservation], tuple[str, Settlement | None]] | None = None
-        self.claims, self.promotes, self.idles = 1, True, False
+        self.wanted, self.promotes, self.idles = 1, True, False
         """What a launch reserves at once; whether it promotes what is due, and takes its first message as one that was
         idle."""
 
@@ -247,13 +247,13 @@ class Scene:
         operations[at] = operations[at]._replace(answered=answered, outcome=outcome, holder=holder)
 
     def _handle_all(self, store: RedisStore, holder: Claim, actor: Actor | None = None) -> None:
-        share, promoting = Share(QUEUE, self.claims), (QUEUE,) * self.promotes
+        share, promoting = Share(QUEUE, self.wanted), (QUEUE,) * self.promotes
         share.plain = self.idles
-        while share.completed or share.settlements or share.claim:
+        while share.completed or share.settlements or share.wanted:
             stepped = store.step(holder, [share], lasts_ms=HOUR, now=lambda: 0.0, promoting=promoting)
             self._check_stale(holder, stepped.stale)
-            claim = 0 if stepped.successor or not (stepped.reserved or stepped.unusual) else self.claims
-            share = Share(QUEUE, claim)
+            wanted = 0 if stepped.successor or not (stepped.reserved or stepped.unusual) else self.wanted
+            share = Share(QUEUE, wanted)
             for each in stepped.reserved:
                 self._handle(store, holder, each, share, actor)
                 if each.handler == "once":  # settled before the next one begins

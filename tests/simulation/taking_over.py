@@ -27,8 +27,8 @@ OF_TOMORROW = b"Cof a form that is not known here"
 class Reserving(Scene):
     """With launches that reserve, and end there."""
 
-    def reserve(self, holder: Claim, claim: int = 1, *, lasts_ms: int = HOUR, limits: str = "") -> list[Reservation]:
-        return self.store.step(holder, [Share(QUEUE, claim, limits)], lasts_ms=lasts_ms, now=lambda: 0.0).reserved
+    def reserve(self, holder: Claim, wanted: int = 1, *, lasts_ms: int = HOUR, limits: str = "") -> list[Reservation]:
+        return self.store.step(holder, [Share(QUEUE, wanted, limits)], lasts_ms=lasts_ms, now=lambda: 0.0).reserved
 
     def taken_by_an_idle_one(self, holder: Claim) -> list[str]:
         share = Share(QUEUE, 1)
@@ -119,7 +119,7 @@ def messages_at_most_once(stage: Stage) -> Judge:
     """Reserved together: each begins as the one before it is completed. No other of them is skipped than the one that
     a launch died with."""
     scene = Scene(stage)
-    scene.claims = 3
+    scene.wanted = 3
     first = scene.announced(1)
     scene.there_is(*(message(f"m-{letter}", handler="once") for letter in "abc"))
     stage.actor("launch A", scene.launch(first), mortal=True)
@@ -135,7 +135,7 @@ def messages_at_most_once(stage: Stage) -> Judge:
 def messages_given_back(stage: Stage) -> Judge:
     """After a lost reply, or by the next launch: in their order."""
     scene = Scene(stage)
-    scene.claims = 3
+    scene.wanted = 3
     first = scene.announced(1)
     scene.there_is(*(message(f"m-{letter}") for letter in "cba"))
     stage.actor("launch A", scene.launch(first), mortal=True)
@@ -147,8 +147,8 @@ def messages_of_two_steps(stage: Stage) -> Judge:
     scene = Reserving(stage)
     first = scene.announced(1)
     scene.there_is(*(message(f"m-{letter}") for letter in "zyxwv"))
-    for claim, lasts_ms in ((3, HOUR), (2, HOUR // 2)):
-        scene.reserve(first, claim, lasts_ms=lasts_ms)
+    for wanted, lasts_ms in ((3, HOUR), (2, HOUR // 2)):
+        scene.reserve(first, wanted, lasts_ms=lasts_ms)
         stage.clock.sleep(0.5)
     second = scene.announced(2)
     scene.expect("offered", [each.name[2:] for each in scene.reserve(second, 5)], list("zyxwv"))

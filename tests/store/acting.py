@@ -93,13 +93,13 @@ class Launch:
         *,
         completed: Iterable[Reservation] = (),
         settled: Iterable[Settlement | Done] = (),
-        claim: int = 0,
+        wanted: int = 0,
         wait: float = 0.0,
         lasts_ms: int = HOUR,
         limits: Limits | None = None,
         plain: bool = False,
     ) -> Stepped:
-        share = Share(self.queue, claim, limits.packed() if limits else "")
+        share = Share(self.queue, wanted, limits.packed() if limits else "")
         share.plain = plain
         share.complete([finish(r) for r in completed])
         for each in settled:
@@ -110,7 +110,7 @@ class Launch:
         return self.store.step(self.holder, [share], lasts_ms=lasts_ms, now=lambda: 0.0, wait=wait)
 
     def reserve(self, most: int = 1, *, lasts_ms: int = HOUR) -> list[Reservation]:
-        return self.step(claim=most, lasts_ms=lasts_ms).reserved
+        return self.step(wanted=most, lasts_ms=lasts_ms).reserved
 
     def complete(self, *reservations: Reservation) -> Stepped:
         return self.step(completed=reservations)

@@ -85,7 +85,7 @@ def test_what_is_cancelled_or_forgotten_at_the_head_does_not_hide_the_rest(
 def test_one_that_cannot_be_read_does_not_take_the_place_of_one_that_can(store: RedisStore, look: Looking) -> None:
     store.enqueue([message("junk"), message("sound")])
     store.wire.command("HSET", look.key("records"), "junk", "junk")
-    assert names(Launch(store).step(claim=1, wait=5.0).reserved) == ["sound"]
+    assert names(Launch(store).step(wanted=1, wait=5.0).reserved) == ["sound"]
 
 
 def test_what_is_cancelled_on_both_sides_of_a_message_lets_it_overtake_nobody(

@@ -50,7 +50,7 @@ def test_no_more_are_in_flight_than_the_limit_and_first_come_first(
         assert len(look.ranked("in_flight")) <= limit
         assert look.hash("places_taken") == {"k": str(len(look.ranked("in_flight"))).encode()}
         handed_out += names(reserved)
-        reserved = launch.step(completed=reserved, claim=9).reserved
+        reserved = launch.step(completed=reserved, wanted=9).reserved
     assert handed_out == ids
     assert look.hash("places_taken") == {}
     assert look.lined() == []
@@ -93,7 +93,7 @@ def test_those_in_line_stand_by_priority_and_age(store: RedisStore) -> None:
     assert launch.reserve(9) == []
     while reserved:
         order += names(reserved)
-        reserved = launch.step(completed=reserved, claim=9).reserved
+        reserved = launch.step(completed=reserved, wanted=9).reserved
     assert order == ["soon", "sooner", "a", "b", "late"]
 
 
@@ -104,7 +104,7 @@ def test_what_is_released_goes_before_those_that_waited_behind_it(store: RedisSt
     launch.settle(*map(release, reversed(reserved)))
     again = launch.reserve(9)
     assert names(again) == ["a", "b"]
-    assert names(launch.step(completed=again, claim=9).reserved) == ["c", "d"]
+    assert names(launch.step(completed=again, wanted=9).reserved) == ["c", "d"]
 
 
 def test_what_a_launch_that_died_had_in_flight_leaves_its_place(store: RedisStore, look: Looking) -> None:
@@ -167,7 +167,7 @@ def test_what_is_taken_out_of_the_line_is_not_handed_out(
     person.reschedule(QUEUE, "c", delay=HOUR)
     assert waiting(look) == ["d"]
     assert inspector.overview().queues[0].ready == 1
-    assert names(launch.step(completed=[a], claim=9).reserved) == ["d"]
+    assert names(launch.step(completed=[a], wanted=9).reserved) == ["d"]
 
 
 def test_one_that_stands_among_the_ready_twice_is_set_aside_once(
@@ -183,7 +183,7 @@ def test_one_that_stands_among_the_ready_twice_is_set_aside_once(
         assert launch.reserve(1) == []
     assert waiting(look) == ["twice"]
     assert inspector.overview().queues[0].ready == 1
-    (twice,) = launch.step(completed=[first], claim=9).reserved
+    (twice,) = launch.step(completed=[first], wanted=9).reserved
     assert launch.begin(twice) == []
     assert inspector.overview().queues[0].ready == 0
 
@@ -207,7 +207,7 @@ def test_a_step_that_frees_and_takes_places_of_many_keys_leaves_their_numbers(st
     launch = Launch(store)
     reserved = launch.reserve(50)
     assert look.hash("places_taken") == {f"k{n}": b"2" if n < 10 else b"1" for n in range(40)}
-    reserved = launch.step(completed=reserved, claim=45).reserved
+    reserved = launch.step(completed=reserved, wanted=45).reserved
     assert look.hash("places_taken") == {f"k{n % 40}": b"2" if n in range(50, 55) else b"1" for n in range(50, 90)}
     launch.complete(*reserved)
     assert look.hash("places_taken") == {}
@@ -318,7 +318,7 @@ def test_another_limit_holds_for_messages_enqueued_from_then_on(store: RedisStor
     reserved = launch.reserve(9)
     while reserved:
         order.append(names(reserved))
-        reserved = launch.step(completed=reserved, claim=9).reserved
+        reserved = launch.step(completed=reserved, wanted=9).reserved
     assert order == [["a", "c"], ["b"], ["d", "e"]]
 
 
@@ -349,10 +349,10 @@ def test_a_step_looks_at_a_bounded_number_and_says_that_there_may_be_more(store:
     launch = Launch(store)
     (first,) = launch.reserve(1)
     looks = 0
-    while not (stepped := launch.step(claim=1)).reserved:
+    while not (stepped := launch.step(wanted=1)).reserved:
         looks += 1
         assert stepped.more_in == 0
         assert look.marker() == 1
     assert names(stepped.reserved) == ["x"]
     assert 2 <= looks <= 20
-    assert names(launch.step(completed=[first], claim=1).reserved) == ["m1"]
+    assert names(launch.step(completed=[first], wanted=1).reserved) == ["m1"]

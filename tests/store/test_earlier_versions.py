@@ -49,7 +49,7 @@ def earlier(store: RedisStore) -> RedisStore:
 
 def drain(launch: Launch) -> dict[str, Reservation]:
     handled: dict[str, Reservation] = {}
-    while (stepped := launch.step(claim=9)).reserved or stepped.more_in == 0:
+    while (stepped := launch.step(wanted=9)).reserved or stepped.more_in == 0:
         handled |= dict(zip(names(stepped.reserved), stepped.reserved, strict=True))
         launch.complete(*stepped.reserved)
     return handled

@@ -75,7 +75,7 @@ def test_one_that_has_expired_has_ended_and_holds_nothing(
     launch = Launch(store)
     (reservation,) = launch.reserve()
     store.checkpoint(launch.holder, reservation, b"{}")
-    stepped = launch.step(settled=[expire(reservation)], claim=1)
+    stepped = launch.step(settled=[expire(reservation)], wanted=1)
     assert (stepped.stale, names(stepped.reserved)) == ([], ["b"])  # its place is free
     found = inspector.message("a")
     assert (found.state, found.attempts, found.payload) == (State.EXPIRED, 0, {} if payload == b"{}" else None)

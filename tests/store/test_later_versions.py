@@ -114,7 +114,7 @@ def test_what_it_adds_stays_and_neither_ends_nor_holds_up_anything(
     store.enqueue([message("plain"), message("keyed", key="k", concurrency="c"), message("later", delay=HOUR)])
     launch, conflicts = Launch(store), list[str]()
     handled = list[str]()
-    while (stepped := launch.step(claim=2)).reserved or stepped.more_in == 0:
+    while (stepped := launch.step(wanted=2)).reserved or stepped.more_in == 0:
         handled += names(stepped.reserved)
         launch.complete(*stepped.reserved)
     assert handled == ["plain", "keyed"]
@@ -213,7 +213,7 @@ def test_what_is_written_as_letter_c_is_handled_as_any_other(
     shown = inspector.message("m")
     assert (shown.headers, shown.row.priority) == ({"a": "b"}, given.priority)
     launch = Launch(store)
-    while not (reserved := launch.step(claim=1).reserved):
+    while not (reserved := launch.step(wanted=1).reserved):
         store.promote(launch.holder, QUEUE, 9)
     assert reserved[0].payload == given.payload
     assert decoded(reserved[0].options)[0].headers == {"a": "b"}

@@ -37,10 +37,10 @@ def age(store: RedisStore, look: Looking, ms: int) -> None:
 def test_no_more_are_in_flight_than_the_limit(store: RedisStore, look: Looking) -> None:
     fill(store, 5)
     launch = Launch(store)
-    first = launch.step(claim=9, limits=TWO)
+    first = launch.step(wanted=9, limits=TWO)
     assert names(first.reserved) == ["m00", "m01"]
-    assert launch.step(claim=9, limits=TWO).reserved == []
-    second = launch.step(completed=first.reserved[:1], claim=9, limits=TWO)
+    assert launch.step(wanted=9, limits=TWO).reserved == []
+    second = launch.step(completed=first.reserved[:1], wanted=9, limits=TWO)
     assert names(second.reserved) == ["m02"]
     assert len(look.ranked("in_flight")) == 2
 
@@ -48,15 +48,15 @@ def test_no_more_are_in_flight_than_the_limit(store: RedisStore, look: Looking) 
 def test_what_another_launch_has_in_flight_counts(store: RedisStore) -> None:
     fill(store, 5)
     one, other = Launch(store, fence=1, slot=0), Launch(store, fence=2, slot=1)
-    assert len(one.step(claim=1, limits=TWO).reserved) == 1
-    assert len(other.step(claim=9, limits=TWO).reserved) == 1
+    assert len(one.step(wanted=1, limits=TWO).reserved) == 1
+    assert len(other.step(wanted=9, limits=TWO).reserved) == 1
 
 
 def test_only_an_end_tells_when_there_is_room_in_flight(store: RedisStore) -> None:
     fill(store, 5)
     launch = Launch(store)
-    assert launch.step(claim=9, limits=TWO).more_in is None
-    assert launch.step(claim=9, limits=TWO).more_in is None
+    assert launch.step(wanted=9, limits=TWO).more_in is None
+    assert launch.step(wanted=9, limits=TWO).more_in is None
 
 
 @pytest.mark.parametrize("settle", [retry, release])
@@ -64,7 +64,7 @@ def test_every_end_of_an_attempt_makes_room_and_wakes(store: RedisStore, look: L
     assert callable(settle)
     fill(store, 5)
     launch = Launch(store)
-    reserved = launch.step(claim=9, limits=TWO).reserved
+    reserved = launch.step(wanted=9, limits=TWO).reserved
     look.take_marker()
     launch.step(settled=[settle(reserved[0])], limits=TWO)
     assert look.marker() == 1
@@ -73,37 +73,37 @@ def test_every_end_of_an_attempt_makes_room_and_wakes(store: RedisStore, look: L
 def test_the_marker_stays_down_while_the_limit_keeps_everything_back(store: RedisStore, look: Looking) -> None:
     fill(store, 5)
     launch = Launch(store)
-    launch.step(claim=9, limits=TWO, wait=5.0)
+    launch.step(wanted=9, limits=TWO, wait=5.0)
     assert look.marker() == 0
-    launch.step(claim=9, limits=TWO)
+    launch.step(wanted=9, limits=TWO)
     assert look.marker() == 0
 
 
 def test_a_quota_hands_out_so_many_in_a_period(store: RedisStore) -> None:
     fill(store, 9)
     launch = Launch(store)
-    assert len(launch.step(claim=2, limits=THREE_AN_HOUR).reserved) == 2
-    assert len(launch.step(claim=9, limits=THREE_AN_HOUR).reserved) == 1
-    assert launch.step(claim=9, limits=THREE_AN_HOUR).reserved == []
+    assert len(launch.step(wanted=2, limits=THREE_AN_HOUR).reserved) == 2
+    assert len(launch.step(wanted=9, limits=THREE_AN_HOUR).reserved) == 1
+    assert launch.step(wanted=9, limits=THREE_AN_HOUR).reserved == []
 
 
 def test_what_was_released_has_been_handed_out(store: RedisStore) -> None:
     fill(store, 9)
     launch = Launch(store)
-    reserved = launch.step(claim=3, limits=THREE_AN_HOUR).reserved
-    assert launch.step(settled=map(release, reserved), claim=3, limits=THREE_AN_HOUR).reserved == []
+    reserved = launch.step(wanted=3, limits=THREE_AN_HOUR).reserved
+    assert launch.step(settled=map(release, reserved), wanted=3, limits=THREE_AN_HOUR).reserved == []
 
 
 def test_who_uses_up_a_quota_is_told_when_there_is_more(store: RedisStore, look: Looking) -> None:
     fill(store, 9)
     launch = Launch(store)
-    assert launch.step(claim=2, limits=THREE_AN_HOUR).more_in is None
+    assert launch.step(wanted=2, limits=THREE_AN_HOUR).more_in is None
     for _ in range(2):
-        told = launch.step(claim=1, limits=THREE_AN_HOUR).more_in
+        told = launch.step(wanted=1, limits=THREE_AN_HOUR).more_in
         assert told is not None
         assert 0 < told <= 3600 + 60
     age(store, look, HOUR // 2)
-    told = launch.step(claim=1, limits=THREE_AN_HOUR).more_in
+    told = launch.step(wanted=1, limits=THREE_AN_HOUR).more_in
     assert told is not None
     assert 1000 < told <= 1860
 
@@ -113,18 +113,18 @@ def test_a_quota_lasts_the_whole_of_its_period_and_no_longer_than_a_sixtieth_mor
 ) -> None:
     fill(store, 9)
     launch = Launch(store)
-    launch.step(claim=3, limits=THREE_AN_HOUR)
+    launch.step(wanted=3, limits=THREE_AN_HOUR)
     age(store, look, HOUR - 60_000)
-    assert launch.step(claim=9, limits=THREE_AN_HOUR).reserved == []
+    assert launch.step(wanted=9, limits=THREE_AN_HOUR).reserved == []
     age(store, look, 2 * 60_000)
-    assert len(launch.step(claim=9, limits=THREE_AN_HOUR).reserved) == 3
+    assert len(launch.step(wanted=9, limits=THREE_AN_HOUR).reserved) == 3
 
 
 def test_no_span_as_long_as_the_period_sees_more_than_the_quota(store: RedisStore, server: Server) -> None:
     fill(store, 60)
     launch, limits, taken = Launch(store), Limits(quota=4, period_ms=60), list[int]()
     while len(taken) < 20:
-        stepped = launch.step(claim=3, limits=limits)
+        stepped = launch.step(wanted=3, limits=limits)
         taken += [r.reserved_at for r in stepped.reserved]
         if not stepped.reserved:
             assert stepped.more_in is not None
@@ -135,18 +135,18 @@ def test_no_span_as_long_as_the_period_sees_more_than_the_quota(store: RedisStor
 def test_another_period_or_a_clock_set_back_begins_anew(store: RedisStore, look: Looking) -> None:
     fill(store, 9)
     launch = Launch(store)
-    launch.step(claim=3, limits=THREE_AN_HOUR)
-    assert len(launch.step(claim=2, limits=Limits(quota=2, period_ms=1000)).reserved) == 2
+    launch.step(wanted=3, limits=THREE_AN_HOUR)
+    assert len(launch.step(wanted=2, limits=Limits(quota=2, period_ms=1000)).reserved) == 2
     ahead = (server_ms(store.wire) + 100 * HOUR) // 60_000
     store.wire.command("HSET", look.key("handed_out"), ahead, 1000)
-    assert len(launch.step(claim=9, limits=THREE_AN_HOUR).reserved) == 3
+    assert len(launch.step(wanted=9, limits=THREE_AN_HOUR).reserved) == 3
 
 
 def test_the_tally_of_a_quota_does_not_grow(store: RedisStore, look: Looking) -> None:
     launch = Launch(store)
     for n in range(150):
         store.enqueue([message(f"m{n}")])
-        launch.complete(*launch.step(claim=1, limits=Limits(quota=9, period_ms=HOUR)).reserved)
+        launch.complete(*launch.step(wanted=1, limits=Limits(quota=9, period_ms=HOUR)).reserved)
         age(store, look, 2 * 60_000)
     assert len(look.hash("handed_out")) <= 62
 
@@ -154,18 +154,18 @@ def test_the_tally_of_a_quota_does_not_grow(store: RedisStore, look: Looking) ->
 def test_the_marker_stays_down_while_a_quota_keeps_everything_back(store: RedisStore, look: Looking) -> None:
     fill(store, 9)
     launch = Launch(store)
-    reserved = launch.step(claim=3, limits=THREE_AN_HOUR, wait=5.0).reserved
+    reserved = launch.step(wanted=3, limits=THREE_AN_HOUR, wait=5.0).reserved
     assert look.marker() == 0
-    launch.step(completed=reserved, claim=3, limits=THREE_AN_HOUR)
+    launch.step(completed=reserved, wanted=3, limits=THREE_AN_HOUR)
     assert look.marker() == 0
 
 
 def test_both_limits_hold_at_once(store: RedisStore) -> None:
     fill(store, 9)
     launch, limits = Launch(store), Limits(2, 3, HOUR)
-    first = launch.step(claim=9, limits=limits)
+    first = launch.step(wanted=9, limits=limits)
     assert (len(first.reserved), first.more_in) == (2, None)
-    second = launch.step(completed=first.reserved, claim=9, limits=limits)
+    second = launch.step(completed=first.reserved, wanted=9, limits=limits)
     assert len(second.reserved) == 1
     assert second.more_in is not None
 
@@ -178,7 +178,7 @@ def test_a_paused_queue_hands_out_nothing_and_wakes_nobody(
     (first,) = launch.reserve()
     person.pause(QUEUE, paused=True)
     look.take_marker()
-    assert launch.step(completed=[first], claim=3).reserved == []
+    assert launch.step(completed=[first], wanted=3).reserved == []
     assert look.marker() == 0
     person.pause(QUEUE, paused=False)
     assert look.marker() == 1
@@ -226,14 +226,14 @@ def test_a_step_tells_what_is_ready_and_held_back_from_what_is_not_there(
     store: RedisStore, person: Interventions, held_by: str
 ) -> None:
     launch = Launch(store)
-    assert not launch.step(claim=9).held_back
+    assert not launch.step(wanted=9).held_back
     limits = {"quota": THREE_AN_HOUR, "max_in_flight": TWO}.get(held_by)
     key = "k" if held_by == "concurrency key" else ""
     store.enqueue([message(f"m{n}", concurrency=key) for n in range(4)])
-    first = launch.step(claim=9, limits=limits)
+    first = launch.step(wanted=9, limits=limits)
     assert not first.held_back
     if held_by == "pause":
         store.enqueue([message("m5")])
         person.pause(QUEUE, paused=True)
-    assert launch.step(claim=9, limits=limits).held_back
+    assert launch.step(wanted=9, limits=limits).held_back
     assert not launch.step(completed=first.reserved, limits=limits).held_back

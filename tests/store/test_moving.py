@@ -193,7 +193,7 @@ def call_each(store: RedisStore, person: Interventions, launch: Launch) -> list[
         lambda: store.enqueue([message("new", delay=1)]),
         lambda: store.enqueue([message("new", queue="another")]),
         lambda: store.producer.enqueue_one(message("new")),
-        lambda: launch.step(claim=1),
+        lambda: launch.step(wanted=1),
         lambda: store.promote(launch.holder, QUEUE, 1),
         lambda: person.cancel(QUEUE, "a"),
         lambda: person.redrive(QUEUE, ["a"]),

@@ -41,7 +41,7 @@ def make_due(store: RedisStore, look: Looking) -> None:
 @pytest.mark.usefixtures("newer")
 def test_a_message_of_a_newer_version_is_set_aside_for_a_minute_as_it_is(store: RedisStore, look: Looking) -> None:
     store.enqueue([message("plain")])
-    stepped = Launch(store).step(claim=1)
+    stepped = Launch(store).step(wanted=1)
     assert names(stepped.reserved) == ["plain"]
     assert stepped.newer == [QUEUE]
     assert 50_000 < due_in(store, look) <= 60_000
@@ -63,8 +63,8 @@ def test_a_newer_consumer_handles_what_was_set_aside(store: RedisStore, look: Lo
 def test_what_was_set_aside_is_looked_at_once_a_minute(store: RedisStore, look: Looking) -> None:
     launch = Launch(store)
     for _ in range(2):
-        assert launch.step(claim=1).newer == [QUEUE]
-        assert launch.step(claim=1).newer == []
+        assert launch.step(wanted=1).newer == [QUEUE]
+        assert launch.step(wanted=1).newer == []
         assert store.promote(launch.holder, QUEUE, 9).moved == 0
         make_due(store, look)
         assert store.promote(launch.holder, QUEUE, 9).moved == 1
@@ -78,11 +78,11 @@ def test_one_that_has_a_row_keeps_it(store: RedisStore, look: Looking, options: 
     while store.promote(launch.holder, QUEUE, 9).moved == 0:
         pass
     row = look.hash("rows")["newer"]
-    assert launch.step(claim=1).newer == [QUEUE]
+    assert launch.step(wanted=1).newer == [QUEUE]
     assert look.hash("rows")["newer"] == row
     make_due(store, look)
     assert store.promote(launch.holder, QUEUE, 9).moved == 1
-    assert launch.step(claim=1).newer == [QUEUE]
+    assert launch.step(wanted=1).newer == [QUEUE]
 
 
 def test_many_of_them_do_not_keep_others_waiting(store: RedisStore, look: Looking) -> None:
@@ -92,7 +92,7 @@ def test_many_of_them_do_not_keep_others_waiting(store: RedisStore, look: Lookin
     launch = Launch(store)
     reserved: list[str] = []
     while not reserved:
-        stepped = launch.step(claim=10)
+        stepped = launch.step(wanted=10)
         reserved = names(stepped.reserved)
         assert reserved or stepped.more_in == 0
     assert reserved == ["plain"]

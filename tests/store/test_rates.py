@@ -62,7 +62,7 @@ def test_so_many_are_handed_out_and_the_others_go_into_the_schedule_a_period_aft
     store: RedisStore, look: Looking, inspector: Inspector
 ) -> None:
     store.enqueue([*rated("a", "b", "c", "d", "e"), message("x")])
-    stepped = Launch(store).step(claim=9)
+    stepped = Launch(store).step(wanted=9)
     assert names(stepped.reserved) == ["a", "b", "x"]
     assert not stepped.held_back
     assert look.ranked("schedule") == ["c", "d", "e"]
@@ -177,11 +177,11 @@ def test_each_key_and_each_rate_counts_by_itself(store: RedisStore) -> None:
 def test_a_key_without_a_rate_has_that_of_the_queue_or_none(store: RedisStore) -> None:
     store.enqueue([*rated("a", "b", "c", rate=""), message("x")])
     launch = Launch(store)
-    assert names(launch.step(claim=2).reserved) == ["a", "b"]
-    assert names(launch.step(claim=9, limits=Limits(rate=1, rate_period_ms=HOUR)).reserved) == ["c", "x"]
+    assert names(launch.step(wanted=2).reserved) == ["a", "b"]
+    assert names(launch.step(wanted=9, limits=Limits(rate=1, rate_period_ms=HOUR)).reserved) == ["c", "x"]
     store.enqueue([*rated("d", rate=""), *rated("e", rate="1/1h")])
     limits = Limits(max_in_flight=99, rate=1, rate_period_ms=HOUR)
-    assert names(launch.step(claim=9, limits=limits).reserved) == ["e"]
+    assert names(launch.step(wanted=9, limits=limits).reserved) == ["e"]
 
 
 @pytest.mark.parametrize("settle", [release, park, expire])
@@ -250,7 +250,7 @@ def test_the_place_of_one_that_waits_for_its_rate_goes_to_the_next_in_line(store
     launch = Launch(store)
     (first,) = launch.reserve(9)
     assert look.lined() == ["x"]
-    assert names(launch.step(completed=[first], claim=9).reserved) == ["x"]
+    assert names(launch.step(completed=[first], wanted=9).reserved) == ["x"]
     assert look.lined() == []
     assert look.ranked("schedule") == ["b"]
 

@@ -63,7 +63,7 @@ def test_what_a_key_that_changed_its_type_cuts_short_is_handled_by_the_next_laun
     reserved = first.reserve(1)
     store.wire.command("SET", look.key(name), "another program's")
     with pytest.raises(StoreRefused):
-        first.step(completed=reserved, claim=9)
+        first.step(completed=reserved, wanted=9)
     store.wire.command("DEL", look.key(name))
     second = Launch(store, 2)
     while store.upkeep.repair(QUEUE):

@@ -103,9 +103,9 @@ class History:
             command("HSET", key("records"), ids[0], b"A\0\x80\0 no line feed")
 
     def _reserve(self) -> None:
-        stepped = self.launch.step(claim=1, plain=self.plainly)
+        stepped = self.launch.step(wanted=1, plain=self.plainly)
         if stepped.unusual:
-            stepped = self.launch.step(claim=1)
+            stepped = self.launch.step(wanted=1)
         self.held += stepped.reserved
         reserved = [
             (each.id, each.row, each.payload, each.handler, each.options, each.expires, each.reserved_at)
@@ -186,7 +186,7 @@ def test_while_a_successor_waits_nothing_is_reserved_by_the_short_way(store: Red
     before = snapshot(store.wire)
     assert launch.step(plain=True).unusual == [QUEUE]
     assert snapshot(store.wire) == before
-    assert launch.step(claim=1).successor
+    assert launch.step(wanted=1).successor
 
 
 def test_a_stale_launch_reserves_nothing_by_the_short_way_and_wakes_another(store: RedisStore) -> None:

@@ -42,7 +42,7 @@ def test_one_step_settles_and_reserves(store: RedisStore, look: Looking) -> None
     store.enqueue([message("a"), message("b")])
     launch = Launch(store)
     first = launch.reserve()
-    stepped = launch.step(completed=first, claim=1)
+    stepped = launch.step(completed=first, wanted=1)
     assert names(stepped.reserved) == ["b"]
     assert look.listed("completed") == ["a"]
     assert look.ranked("in_flight") == ["b"]
@@ -52,7 +52,7 @@ def test_a_step_reserves_no_more_than_asked_for(store: RedisStore, look: Looking
     store.enqueue([message(f"m{n}", priority=n % 3 - 1) for n in range(9)])
     launch = Launch(store)
     assert len(launch.reserve(4)) == 4
-    assert launch.step(claim=0).reserved == []
+    assert launch.step(wanted=0).reserved == []
     assert len(look.ranked("in_flight")) == 4
 
 
@@ -324,7 +324,7 @@ def test_messages_released_last_to_first_keep_their_order(store: RedisStore, pri
 def test_a_message_may_be_released_and_reserved_again_in_one_step(store: RedisStore, priority: int) -> None:
     store.enqueue([message("a", priority=priority)])
     launch = Launch(store)
-    assert names(launch.step(settled=map(release, launch.reserve()), claim=1).reserved) == ["a"]
+    assert names(launch.step(settled=map(release, launch.reserve()), wanted=1).reserved) == ["a"]
 
 
 def test_a_release_wakes_whoever_idles_at_the_queue(store: RedisStore, look: Looking) -> None:
@@ -350,7 +350,7 @@ def test_what_a_step_leaves_ready_keeps_the_marker_up_for_the_next(store: RedisS
 def test_a_waiting_step_takes_the_marker_and_the_message_at_once(store: RedisStore, look: Looking) -> None:
     store.enqueue([message("a")])
     launch = Launch(store)
-    assert names(launch.step(claim=1, wait=30.0).reserved) == ["a"]
+    assert names(launch.step(wanted=1, wait=30.0).reserved) == ["a"]
     assert look.marker() == 0
 
 
@@ -358,7 +358,7 @@ def test_a_waiting_step_that_nothing_wakes_looks_all_the_same(store: RedisStore,
     store.enqueue([message("a")])
     launch = Launch(store)
     look.take_marker()
-    assert names(launch.step(claim=1, wait=0.01).reserved) == ["a"]
+    assert names(launch.step(wanted=1, wait=0.01).reserved) == ["a"]
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
@@ -471,7 +471,7 @@ def test_an_overtaken_holder_changes_nothing_and_puts_the_marker_back(store: Red
     before = snapshot(store.wire)
     assert look.marker() == 1
     with pytest.raises(LeaseLost):
-        old.step(completed=reserved[:1], settled=[retry(reserved[1]), die(reserved[2])], claim=1, wait=30.0)
+        old.step(completed=reserved[:1], settled=[retry(reserved[1]), die(reserved[2])], wanted=1, wait=30.0)
     assert snapshot(store.wire) == before
 
 
@@ -537,11 +537,11 @@ def test_the_step_tells_of_the_dead_letters_that_it_makes(store: RedisStore, loo
     launch = Launch(store)
     launch.settle(release(launch.reserve()[0]))  # so that it has a row
     store.wire.command("HDEL", look.key("records"), "lost")
-    stepped = launch.step(claim=9)
+    stepped = launch.step(wanted=9)
     assert names(stepped.reserved) == ["behind"]
     told = [(dead.message.name, dead.message.handler, dead.problem) for dead in stepped.dead_letters]
     assert told == [
         ("lost", "send", "malformed: its record is missing"),
         ("ghost", "", "malformed: its record is missing"),
     ]
-    assert launch.step(claim=9).dead_letters == []
+    assert launch.step(wanted=9).dead_letters == []

@@ -42,7 +42,7 @@ def test_a_step_that_trims_forgets_what_was_finished_before_it(
     a, b, c = launch.reserve(3)
     launch.complete(a, b)
     store.upkeep.trim("other")  # loads the script: one that is loaded within a write runs after the others
-    shares = [Share(QUEUE, claim=1), Share(QUEUE, claim=1)]
+    shares = [Share(QUEUE, wanted=1), Share(QUEUE, wanted=1)]
     shares[0].trims = Retention()
     shares[0].complete([(c, 0.0, 0.0, None)])
     stepped = store.step(launch.holder, shares, lasts_ms=HOUR, now=lambda: 0.0)

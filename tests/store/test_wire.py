@@ -222,7 +222,7 @@ def test_a_forgotten_script_behind_a_wait_is_loaded_again(store: RedisStore) -> 
     launch = Launch(store)
     launch.reserve()
     store.wire.command("SCRIPT", "FLUSH")
-    assert names(launch.step(claim=1, wait=30.0).reserved) == ["b"]
+    assert names(launch.step(wanted=1, wait=30.0).reserved) == ["b"]
 
 
 def test_several_forgotten_scripts_in_one_write_are_answered_each_in_its_place(store: RedisStore) -> None:
@@ -347,7 +347,7 @@ def test_a_step_whose_reply_is_lost_settles_once_and_reserves_uncharged(
     launch = Launch(distant)
     first = launch.reserve()
     relay.lose_reply_to(first[0].row)
-    stepped = launch.step(completed=first, claim=1)
+    stepped = launch.step(completed=first, wanted=1)
     assert relay.lost == 1
     assert (names(stepped.reserved), stepped.stale) == (["b"], [])
     assert stepped.reserved[0].attempt == 1
@@ -363,7 +363,7 @@ def test_a_step_whose_reply_is_lost_twice_reserves_once_all_the_same(
     launch = Launch(distant)
     first = launch.reserve()
     relay.lose_reply_to(first[0].row, times=2)
-    stepped = launch.step(completed=first, claim=1)
+    stepped = launch.step(completed=first, wanted=1)
     assert relay.lost == 2
     assert (names(stepped.reserved), stepped.stale) == (["b"], [])
     look = Looking(near)

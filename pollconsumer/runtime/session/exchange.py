@@ -80,9 +80,9 @@ class Exchange:
         """When the next launch was first heard to call for the lease, on the launch's clock; infinity until then, and
         without the baton."""
         self.more_in: float | None = None
-        """Seconds from the last claim until limits allow more; None if unknown."""
+        """Seconds from the last reserving until limits allow more; None if unknown."""
         self.held_back = False
-        """Whether the last claim left ready messages."""
+        """Whether the last reserving left ready messages."""
         self.brought = 0
         """Messages that repairs, outboxes and recurrences have made ready."""
         self._due_at = inf
@@ -131,7 +131,7 @@ class Exchange:
             if queue in self.lost:
                 continue
             share = shares.pop(queue, None) or Share(queue)
-            share.claim = self._pace.page_size(len(self.reserved), wanted)
+            share.wanted = self._pace.page_size(len(self.reserved), wanted)
             stepped = self._send([share, *shares.values()], promoting=self._turns.queues if promotes else ())
             self._flight.settled()
             shares, promotes = {}, False
@@ -153,7 +153,7 @@ class Exchange:
         shares = [Share(queue) for queue in self.queues()]
         now = self._launch.clock()
         for share in shares:
-            share.claim = self._pace.page_size(len(self.reserved))
+            share.wanted = self._pace.page_size(len(self.reserved))
             share.plain = share.queue not in self._limits and now >= self._unusual_until.get(share.queue, -inf)
         stepped = self._send(shares, wait)
         if stepped.unusual:
@@ -256,7 +256,7 @@ class Exchange:
             if not shares and not promoting:
                 return Stepped()
         for share in shares:
-            share.limits = self._limits.get(share.queue, "")  # without a claim, too: what is settled makes room
+            share.limits = self._limits.get(share.queue, "")  # where none is wanted, too: what is settled makes room
             if share.queue in self._to_trim and not wait:
                 self._to_trim.remove(share.queue)
                 share.trims = self._keeping.get(share.queue, Retention())

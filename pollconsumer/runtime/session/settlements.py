@@ -317,7 +317,7 @@ class Settlements:
 
     def keep(self, share: Share) -> None:
         """Have a share that was taken, and that could not be settled, be taken again."""
-        share.claim, share.plain = 0, False
+        share.wanted, share.plain = 0, False
         if share.ids():
             self._shares[share.queue] = share
 

@@ -162,7 +162,7 @@ class RedisStore:
         script = self.wire.scripts["reserve_one" if share.plain else "step"]
         args = [holder.lineage, holder.fence, rows.pack6(int(holder.fence)), b"%d" % lasts_ms]
         if not share.plain:
-            args += [b"%d" % share.claim, share.limits, *share.packed()]
+            args += [b"%d" % share.wanted, share.limits, *share.packed()]
         keys = self.keys.of_script(script, share.queue)
         keys[-1] += f":{holder.group}"  # successor_waits
         return self.wire.script(script, keys, args)
@@ -185,7 +185,7 @@ class RedisStore:
     ) -> None:
         """Release what an unanswered step may have reserved: all but what is to ``keep``, and what it settles."""
         for share in shares:
-            if share.claim:
+            if share.wanted:
                 self.unreserve(holder, share.queue, [*keep(share.queue), *share.ids()])
 
     def release(self, holder: Claim, shares: Sequence[Share]) -> bool:

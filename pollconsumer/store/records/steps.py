@@ -99,7 +99,6 @@ class Share:
     """One queue's part of a step: settlements, and how many messages to reserve within which limits."""
 
     __slots__ = (
-        "claim",
         "completed",
         "left",
         "limits",
@@ -110,10 +109,11 @@ class Share:
         "settlements",
         "tells_ends",
         "trims",
+        "wanted",
     )
 
-    def __init__(self, queue: str, claim: int = 0, limits: str = "") -> None:
-        self.queue, self.claim, self.limits = queue, claim, limits
+    def __init__(self, queue: str, wanted: int = 0, limits: str = "") -> None:
+        self.queue, self.wanted, self.limits = queue, wanted, limits
         self.plain = False
         """Whether to reserve one message only, if it is plain: see `reserve_one.lua`."""
         self.trims: Retention | None = None

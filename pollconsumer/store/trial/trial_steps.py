@@ -59,7 +59,7 @@ class TriedQueue:
 
     def step(self, *ended: Reservation | Settlement, told: bytes = b"", wait: float = 0.0) -> list[Reservation]:
         """Complete or settle what has ``ended``, and reserve what is ready."""
-        share, now = Share(self.name, claim=9), time.monotonic()
+        share, now = Share(self.name, wanted=9), time.monotonic()
         done: list[Done] = [(r, now, now, (HOUR, b"7", b"", told)) for r in ended if isinstance(r, Reservation)]
         share.complete(done)
         share.settlements += [each for each in ended if isinstance(each, Settlement)]

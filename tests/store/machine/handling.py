@@ -59,20 +59,20 @@ class Handling(Producing):
     @rule(most=FEW)
     def reserve(self, most: int) -> None:
         self.model.script()
-        self.reserved(most, self.step(claim=most))
+        self.reserved(most, self.step(wanted=most))
 
     @precondition(lambda self: self.look.marker() == 1)
     @rule(most=FEW)
     def reserve_when_woken(self, most: int) -> None:
         self.model.script()
-        self.reserved(most, self.step(claim=most, wait=30.0))
+        self.reserved(most, self.step(wanted=most, wait=30.0))
 
     @precondition(lambda self: self.limits is None)
     @rule()
     def reserve_when_idle(self) -> None:
         self.model.script()
         stepped = self.step(plain=True)
-        self.reserved(1, self.step(claim=1) if stepped.unusual else stepped)
+        self.reserved(1, self.step(wanted=1) if stepped.unusual else stepped)
 
     @precondition(lambda self: self.in_hand())
     @rule(data=st.data(), most=st.integers(0, 2))
@@ -85,7 +85,7 @@ class Handling(Producing):
         others = [(name, way, r) for name, way, r in pairs if way != "complete"]
         before = server_ms(self.wire)
         stepped = self.step(
-            completed=[r for _, _, r in completed], settled=[SETTLE[way](r) for _, way, r in others], claim=most
+            completed=[r for _, _, r in completed], settled=[SETTLE[way](r) for _, way, r in others], wanted=most
         )
         assert stepped.stale == []
         after = server_ms(self.wire)
@@ -193,7 +193,7 @@ class Handling(Producing):
             self.wire.command("DEL", self.look.key("handed_out"))
             self.model.spent = 0
         self.model.script()
-        self.reserved(most, self.step(claim=most))
+        self.reserved(most, self.step(wanted=most))
 
     # Ends of launches
 
@@ -258,7 +258,7 @@ class Handling(Producing):
         completed = reservations if way == "complete" else []
         settled = [SETTLE[way](r) for r in reservations if way != "complete"]
         with pytest.raises(LeaseLost):
-            launch.step(completed=completed, settled=settled, claim=1)
+            launch.step(completed=completed, settled=settled, wanted=1)
         with pytest.raises(LeaseLost):
             self.store.upkeep.announce(launch.holder, QUEUE)
         with pytest.raises(LeaseLost):
