@@ -59,12 +59,12 @@ def _ways() -> dict[str, tuple[str, ...]]:
 def _complete(wire: Wire, count: int) -> None:
     """Complete messages as launches do, which would forget all but 10,000 of them."""
     plain, store = handler("plain"), RedisStore(wire, "pollconsumer")
-    holder = Claim("consumer:default:0", "1", "consumer:default")
-    store.upkeep.announce(holder, "default")
+    claim = Claim("consumer:default:0", "1", "consumer:default")
+    store.upkeep.announce(claim, "default")
     for first in range(0, count, BULK):
         plain.enqueue_many([{"n": n + 1} for n in range(min(BULK, count - first))])
         share = Share("default", 500)
-        while reserved := store.step(holder, [share], lasts_ms=60_000, now=time.monotonic).reserved:
+        while reserved := store.step(claim, [share], lasts_ms=60_000, now=time.monotonic).reserved:
             share = Share("default", 500)
             now = time.monotonic()
             share.complete([(reservation, now, now, None) for reservation in reserved])

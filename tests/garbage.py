@@ -201,9 +201,9 @@ def fill(wire: Wire, namespace: str) -> None:
     launch.settle(
         die(found["dead"]), retry(found["failed"], HOUR), finish(found["left"], '{"a":1}', outgoing=pack([ok("on")], 1))
     )
-    store.checkpoint(launch.holder, found["orphan"], b'{"a":1}')
-    store.record(launch.holder, found["orphan"], StepEntry(1, 1, as_recorded(Step("charge", 1, "x")), "go"))
-    store.report(launch.holder, {QUEUE: {b"orphan": Progress(1, 2, "half")}})
+    store.checkpoint(launch.claim, found["orphan"], b'{"a":1}')
+    store.record(launch.claim, found["orphan"], StepEntry(1, 1, as_recorded(Step("charge", 1, "x")), "go"))
+    store.report(launch.claim, {QUEUE: {b"orphan": Progress(1, 2, "half")}})
     launch.begin(found["begun"])
     store.enqueue([ok("counted"), ok("begun-2")])
     counted, begun = launch.reserve(2)

@@ -49,16 +49,16 @@ def consume(
         if aliases:
             store.upkeep.rename(aliases)
         store.part(options.queues)
-        learned = launch.leases.learned(launch.holder.group, handlers, aliases)
+        learned = launch.leases.learned(launch.claim.group, handlers, aliases)
         durations = Durations(learned, launch.window.length, options.loop)
         offered = {name for name, each in handlers.items() if each.name not in launch.leases.paused_handlers}
         options = options._replace(queues=_announce(launch, options.queues, lost, offered))
         left_out = wanted.difference(options.queues) | lost
         try:
-            define(store, launch.holder.group, recurrences, launch.emit, left_out)
+            define(store, launch.claim.group, recurrences, launch.emit, left_out)
         except NodeLost:
             left_out |= store.lost(store.queues())
-            define(store, launch.holder.group, recurrences, launch.emit, left_out)
+            define(store, launch.claim.group, recurrences, launch.emit, left_out)
 
         def markers() -> list[str]:
             here = [queue for queue in options.queues if queue not in lost]
@@ -72,7 +72,7 @@ def consume(
             end_expired(launch, report_unserved(store, wanted, handlers, launch.emit))
             return reason
         finally:
-            launch.leases.learn(launch.holder.group, durations.measured)
+            launch.leases.learn(launch.claim.group, durations.measured)
 
 
 def report_unknown(store: RedisStore, queues: Sequence[str], emit: Callable[[Event], None]) -> None:

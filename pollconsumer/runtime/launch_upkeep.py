@@ -51,7 +51,7 @@ def announce(
     # A message that lasts keeps this launch from announcing the queue again, and the next ones from the lease.
     seconds = served_for(launch.plan) + launch.end.farthest() - launch.end.stop_before if served else 0.0
     recovered = launch.store.upkeep.announce(
-        launch.holder, queue, served_for=seconds, on_dead_letter=on_dead_letter, handlers=handlers
+        launch.claim, queue, served_for=seconds, on_dead_letter=on_dead_letter, handlers=handlers
     )
     found = launch.store.upkeep.repair(queue)
     begin_anew(launch, queue)
@@ -69,12 +69,12 @@ def announce(
 
 def begin_anew(launch: Launch, queue: str) -> None:
     """Have recurrences and rates of a queue go on at once, if the server's clock was set back."""
-    reached_ms = int(launch.holder.fence)  # a fence is not below what the clock has shown
+    reached_ms = int(launch.claim.fence)  # a fence is not below what the clock has shown
     if set_back_by(reached_ms, launch.attendance.seen_ms):
         # Imported lazily: hardly any clock is ever set back.
         from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 
-        LaunchRecurrences(launch.store.wire, launch.store.keys.namespace).begin_anew(launch.holder, queue)
+        LaunchRecurrences(launch.store.wire, launch.store.keys.namespace).begin_anew(launch.claim, queue)
         launch.store.upkeep.book_anew(queue, reached_ms)
 
 
@@ -88,7 +88,7 @@ def tick(launch: Launch, queue: str) -> int:
     def attended_since(now_ms: int) -> int:
         return launch.attendance.since(now_ms, asked, launch.clock())
 
-    return recurring.tick(launch.holder, queue, attended_since, launch.emit)
+    return recurring.tick(launch.claim, queue, attended_since, launch.emit)
 
 
 def send_on(launch: Launch, queue: str) -> int:
@@ -128,7 +128,7 @@ def end_expired(launch: Launch, queues: Sequence[str]) -> None:
     """End what has expired in ``queues`` that nobody serves, and send what their outboxes have: some of it, beginning
     with another queue in each launch. Errors of the store are ignored: rights to these queues may be missing."""
     until = min(launch.clock() + EXPIRING_FOR, launch.window.stop_before - launch.min_margin / 2)
-    first = int(launch.holder.fence) % len(queues) if queues else 0
+    first = int(launch.claim.fence) % len(queues) if queues else 0
     for queue in (*queues[first:], *queues[:first]):
         if launch.clock() >= until:
             return

@@ -39,7 +39,7 @@ class Mover:
     def __init__(self, launch: Launch, options: MoverOptions) -> None:
         self.options, self.window, self.clock = options, launch.window, launch.clock
         self._launch, self._wake = launch, Wake(launch.bare_wire(), self._markers, launch.clock)
-        self._store, self._holder, self._emit = launch.store, launch.holder, launch.emit
+        self._store, self._claim, self._emit = launch.store, launch.claim, launch.emit
         self._announced: set[str] = set()
         self._left_out: dict[str, PollConsumerError] = {}
         self._lost: set[str] = set()
@@ -57,7 +57,7 @@ class Mover:
             self._launch.check_lease()
             if self._launch.interrupted():
                 return StopReason.INTERRUPTED
-            if self._launch.plan.handoff.on_call and self._launch.leases.take_call(self._holder):
+            if self._launch.plan.handoff.on_call and self._launch.leases.take_call(self._claim):
                 return StopReason.HANDED_OVER
             moved, next_due = self.promote()
             self.maintain()
@@ -73,7 +73,7 @@ class Mover:
         self._to_repair = []
         for queue in self.queues():
             with self._leaving_out(queue):
-                promoted = self._store.promote(self._holder, queue, self.options.page_size)
+                promoted = self._store.promote(self._claim, queue, self.options.page_size)
                 moved += promoted.moved
                 if promoted.next_due is not None and (soonest is None or promoted.next_due < soonest):
                     soonest = promoted.next_due

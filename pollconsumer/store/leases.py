@@ -161,11 +161,11 @@ class Leases:
         for sign, marker in calls or [(self._keys.control("successor_waits"), self._keys.control("queues_marker"))]:
             self._wire.call("nudge", [f"{sign}:{group.name}", marker], [max(1, int(seconds * 1000)), fence])
 
-    def take_call(self, holder: Claim) -> bool:
+    def take_call(self, claim: Claim) -> bool:
         """Whether a mover's successor has called since the last time. A consumer learns it from its steps."""
-        key = f"{self._keys.control('successor_waits')}:{holder.group}"
+        key = f"{self._keys.control('successor_waits')}:{claim.group}"
         called, _ = self._wire.all([("GET", key), ("DEL", key)])
-        return (called or b"").isdigit() and int(called) >= int(holder.fence)
+        return (called or b"").isdigit() and int(called) >= int(claim.fence)
 
     def live_fences(self) -> list[bytes]:
         """The fences of all current leases."""

@@ -272,7 +272,7 @@ def test_the_page_of_a_message_shows_its_steps_and_signals(wire: Wire) -> None:
         StepEntry(1, 1, as_recorded(Step("charge", 1, {"receipt": "<7>"}))),
         StepEntry(2, 2, as_recorded(Step("approved", 1, None, HOUR)), "approved"),
     ):
-        store.record(launch.holder, reservation, entry)
+        store.record(launch.claim, reservation, entry)
     SignalSender(wire, NAMESPACE).send(reservation.queue, "a", "other", "value")
     text = Document(browser(wire).get("/message?id=a").text).text
     for shown in ('{"receipt": "<7>"}', "until 1970-01-01 01:00:00", "waits for signal", "signal other"):

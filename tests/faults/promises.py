@@ -49,8 +49,8 @@ STALE: dict[str, Callable[[Launch, Reservation], object]] = {
     "parks": lambda launch, reservation: launch.settle(park(reservation)),
     "releases": lambda launch, reservation: launch.settle(release(reservation)),
     "begins": lambda launch, reservation: launch.begin(reservation),
-    "checkpoints": lambda launch, reservation: launch.store.checkpoint(launch.holder, reservation, b"1"),
-    "gives back": lambda launch, _: launch.store.unreserve(launch.holder, QUEUE, []),
+    "checkpoints": lambda launch, reservation: launch.store.checkpoint(launch.claim, reservation, b"1"),
+    "gives back": lambda launch, _: launch.store.unreserve(launch.claim, QUEUE, []),
 }
 
 
@@ -122,7 +122,7 @@ def _what_is_promoted_is_handed_out_once(store: RedisStore) -> bool:
     store.wire.command("ZADD", store.keys.queue(QUEUE, "schedule"), 1, "a")
     launch = Launch(store)
     for _ in range(2):
-        store.promote(launch.holder, QUEUE, 9)
+        store.promote(launch.claim, QUEUE, 9)
     return _handed_out(store) == ["a"]
 
 
@@ -130,7 +130,7 @@ def _what_is_promoted_after_its_end_is_not_handed_out_again(store: RedisStore) -
     store.enqueue([message("a")])
     _handed_out(store)
     store.wire.command("ZADD", store.keys.queue(QUEUE, "schedule"), 1, "a")
-    store.promote(Launch(store).holder, QUEUE, 9)
+    store.promote(Launch(store).claim, QUEUE, 9)
     return _handed_out(store) == []
 
 
@@ -167,7 +167,7 @@ def _what_is_given_back_twice_is_handed_out_once(store: RedisStore) -> bool:
     launch = Launch(store)
     launch.reserve()
     for _ in range(2):
-        store.unreserve(launch.holder, QUEUE, [])
+        store.unreserve(launch.claim, QUEUE, [])
     return _handed_out(store) == ["a"]
 
 
@@ -175,7 +175,7 @@ def _what_was_begun_for_the_only_time_is_not_handed_out_again(store: RedisStore)
     store.enqueue([message("a")])
     launch = Launch(store)
     launch.begin(launch.reserve()[0])
-    store.give_up(launch.holder, QUEUE, [])
+    store.give_up(launch.claim, QUEUE, [])
     return _handed_out(store, fence=2) == []
 
 
@@ -331,8 +331,8 @@ def _lapse(store: RedisStore) -> None:
     store.wire.command("DEL", store.keys.control(f"lease:{GROUP.name}:0"))
 
 
-def _renewed(leases: Leases, holder: Claim | None) -> bool:
-    return holder is not None and bool(leases.renew(holder, "{}"))
+def _renewed(leases: Leases, claim: Claim | None) -> bool:
+    return claim is not None and bool(leases.renew(claim, "{}"))
 
 
 def _a_lease_has_one_holder(store: RedisStore) -> bool:
@@ -360,10 +360,10 @@ def _what_another_took_stays_with_it(does: Callable[[Leases, Claim], object]) ->
 
 def _what_is_given_back_is_not_revived(store: RedisStore) -> bool:
     leases = Leases(store.wire, NAMESPACE)
-    holder = _take(leases, "one")
-    assert holder
-    leases.release(holder, "{}")
-    return not _renewed(leases, holder)
+    claim = _take(leases, "one")
+    assert claim
+    leases.release(claim, "{}")
+    return not _renewed(leases, claim)
 
 
 PROMISES: dict[str, Promise] = {
@@ -402,12 +402,12 @@ PROMISES: dict[str, Promise] = {
         )
     },
     "a stale launch that releases takes no lease": _what_another_took_stays_with_it(
-        lambda leases, holder: leases.release(holder, "{}")
+        lambda leases, claim: leases.release(claim, "{}")
     ),
     "a stale fence breaks no lease": _what_another_took_stays_with_it(
-        lambda leases, holder: leases.break_(holder.lineage, holder.fence)
+        lambda leases, claim: leases.break_(claim.lineage, claim.fence)
     ),
     "a stale launch that renews takes no lease": _what_another_took_stays_with_it(
-        lambda leases, holder: _renewed(leases, holder)
+        lambda leases, claim: _renewed(leases, claim)
     ),
 }

@@ -452,13 +452,13 @@ def test_a_message_whose_reservation_was_lost_is_not_in_a_call_at_most_once(
     def index(messages: list[Item]) -> None:
         calls.append([each.payload["n"] for each in messages])
 
-    def lose_the_second(store: RedisStore, holder: Claim, reservations: list[Reservation], *runs: Any) -> object:
+    def lose_the_second(store: RedisStore, claim: Claim, reservations: list[Reservation], *runs: Any) -> object:
         monkeypatch.setattr(RedisStore, "begin", begin)
         key, (_, lost, _) = store.keys.queue("default", "rows"), reservations
         row = store.wire.command("HGET", key, lost.id)
         of_another = row[: rows.FENCE] + rows.pack6(9) + row[rows.RESERVED :]
         store.wire.command("HSET", key, lost.id, of_another)
-        return begin(store, holder, reservations, *runs)
+        return begin(store, claim, reservations, *runs)
 
     index.enqueue_many([{"n": n} for n in range(3)])
     monkeypatch.setattr(RedisStore, "begin", lose_the_second)

@@ -64,7 +64,7 @@ class Exchanging:
         pace.durations = SimpleNamespace(mean=None, longer_than_window=0)
         self.exchange = Exchange(launch, self.settling, turns, limits or {}, pace, self.reporting, reserved, keeping)
         for queue in QUEUES:
-            launch.store.upkeep.announce(launch.holder, queue)
+            launch.store.upkeep.announce(launch.claim, queue)
 
     def reserve(self, name: str, queue: str = "mail", *, key: str = "") -> Reservation:
         self.launch.store.enqueue([message(name, queue=queue, key=key)])

@@ -280,10 +280,10 @@ def test_finished_messages_are_trimmed_with_a_step_once_so_many_are_completed(mo
     launch = VirtualLaunch(Settings(60.0, 5.0, 0.5, 1.0, until_empty=True), [Arrival(0.0, 0.0)] * 1200)
     step, completed, trimmed = launch.store.step, [0], list[int]()
 
-    def seen(holder: Claim, shares: Sequence[Share], **options: Any) -> Stepped:
+    def seen(claim: Claim, shares: Sequence[Share], **options: Any) -> Stepped:
         trimmed.extend(sum(completed) for share in shares if share.trims)
         completed.extend(share.completed for share in shares)
-        return step(holder, shares, **options)
+        return step(claim, shares, **options)
 
     monkeypatch.setattr(launch.store, "step", seen)
     monkeypatch.setattr(launch.store.upkeep, "trim", None)  # not a round trip of its own
@@ -304,11 +304,11 @@ def test_as_many_are_reserved_as_have_a_megabyte_of_payload_if_they_are_as_large
     class Enough(Exception):
         pass
 
-    def seen(holder: Claim, shares: Sequence[Share], **options: Any) -> Stepped:
+    def seen(claim: Claim, shares: Sequence[Share], **options: Any) -> Stepped:
         claims.extend(share.wanted for share in shares)
         if len(claims) > 1:
             raise Enough
-        stepped = step(holder, shares, **options)
+        stepped = step(claim, shares, **options)
         for first in stepped.reserved[:1]:
             first.payload = first.payload.ljust(size)
         return stepped

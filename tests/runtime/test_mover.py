@@ -53,7 +53,7 @@ def test_no_wait_is_negative_or_outlasts_idle_time_due_time_or_window(
     now: float, stop_before: float, idle_time: float, next_due: float | None
 ) -> None:
     waits = Waits()
-    launch = SimpleNamespace(window=Window(0.0, stop_before), clock=lambda: now, store=None, holder=None, emit=None)
+    launch = SimpleNamespace(window=Window(0.0, stop_before), clock=lambda: now, store=None, claim=None, emit=None)
     mover = mover_of(launch, waits, idle_time)
     mover.idle(next_due)
     (seconds,) = waits.seconds
@@ -79,7 +79,7 @@ def test_the_set_of_queues_is_read_once_a_second_and_when_woken() -> None:
     clock, store, woken = SimpleNamespace(now=0.0), Queues(), SimpleNamespace(wait=lambda _: True)
     progress = SimpleNamespace(count=lambda _: None)
     launch = SimpleNamespace(
-        window=Window(0.0, 60.0), clock=lambda: clock.now, store=store, holder=None, emit=None, progress=progress
+        window=Window(0.0, 60.0), clock=lambda: clock.now, store=store, claim=None, emit=None, progress=progress
     )
     mover = mover_of(launch, woken)
     for _ in range(3):
@@ -97,13 +97,13 @@ def test_the_first_look_at_a_queue_tells_of_the_orphans_that_it_recovers(store: 
     dead = acting.Launch(store)
     store.enqueue([acting.message("orphan")])
     dead.reserve()
-    store.wire.command("HSET", store.keys.queue(acting.QUEUE, "announced"), dead.holder.lineage, 2)  # and died, too
+    store.wire.command("HSET", store.keys.queue(acting.QUEUE, "announced"), dead.claim.lineage, 2)  # and died, too
     told: list[Event] = []
     launch = SimpleNamespace(
         window=Window(0.0, 60.0),
         clock=lambda: 0.0,
         store=store,
-        holder=Claim("mover:0", "3", "mover"),
+        claim=Claim("mover:0", "3", "mover"),
         emit=told.append,
         attendance=SimpleNamespace(seen_ms=4),
     )
@@ -119,7 +119,7 @@ def test_of_two_queues_the_one_whose_keys_cannot_be_used_is_left_out_not_the_sen
         window=Window(0.0, 60.0),
         clock=lambda: 0.0,
         store=store,
-        holder=Claim("mover:0", "3", "mover"),
+        claim=Claim("mover:0", "3", "mover"),
         emit=told.append,
         attendance=SimpleNamespace(seen_ms=4),
         progress=SimpleNamespace(count=lambda _: None),

@@ -119,11 +119,11 @@ def test_a_queue_counts_as_served_for_as_long_as_its_launch_said(store: RedisSto
     store.enqueue([message("a")])
     assert service_of(wire, store.keys, [QUEUE]) == {QUEUE: QueueService(lately=False, paused=False, ready=1)}
     assert [event.messages for event in told(store)] == [1]  # type: ignore[attr-defined]  # of the one kind
-    store.upkeep.announce(launch.holder, QUEUE, served_for=1200.0)
+    store.upkeep.announce(launch.claim, QUEUE, served_for=1200.0)
     assert service_of(wire, store.keys, [QUEUE])[QUEUE].lately
     assert 1_190_000 < wire.command("PTTL", store.keys.queue(QUEUE, "served")) <= 1_200_000
     assert told(store) == []
-    store.upkeep.announce(launch.holder, QUEUE)  # as a mover does: it says nothing of service
+    store.upkeep.announce(launch.claim, QUEUE)  # as a mover does: it says nothing of service
     assert service_of(wire, store.keys, [QUEUE])[QUEUE].lately
 
 
@@ -201,7 +201,7 @@ class AtItsEnd:
     """A launch that has handled all."""
 
     def __init__(self, store: RedisStore, *, fence: int = 0, left: float = 60.0) -> None:
-        self.store, self.holder = store, Claim("consumer:x:0", str(fence), "consumer:x")
+        self.store, self.claim = store, Claim("consumer:x:0", str(fence), "consumer:x")
         self.window, self.min_margin, self.now = Window(0.0, left), 10.0, 0.0
 
     def emit(self, event: Event) -> None:
@@ -247,6 +247,6 @@ def test_a_queue_in_which_only_what_is_scheduled_waits_is_looked_at_and_one_that
 ) -> None:
     store.enqueue([message("a", queue="scheduled", delay=HOUR), message("b", queue="served", delay=HOUR)])
     Launch(store, queue="empty")
-    store.upkeep.announce(Launch(store, queue="served").holder, "served", served_for=60.0)
+    store.upkeep.announce(Launch(store, queue="served").claim, "served", served_for=60.0)
     assert report_unserved(store, set(), {}, lambda _: None) == ["scheduled"]
     assert report_unserved(store, {"scheduled"}, {}, lambda _: None) == []

@@ -32,7 +32,7 @@ class Store:
         self.tried = threading.Event()
         self.away = False
 
-    def report(self, _holder: object, reports: Reports) -> None:
+    def report(self, _claim: object, reports: Reports) -> None:
         if not self.away:
             self.reports.append(reports)
         self.tried.set()
@@ -49,7 +49,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 def reporting_every(seconds: float) -> ProgressReporter:
-    launch: Any = SimpleNamespace(bare_wire=lambda: None, holder=None, store=SimpleNamespace(keys=SimpleNamespace()))
+    launch: Any = SimpleNamespace(bare_wire=lambda: None, claim=None, store=SimpleNamespace(keys=SimpleNamespace()))
     launch.store.keys.namespace = "tests"
     return ProgressReporter(launch, seconds)
 

@@ -127,8 +127,8 @@ def test_where_the_store_is_away_it_is_returned_later(monkeypatch: pytest.Monkey
 def test_it_tells_the_launch_that_the_next_one_waits_for_the_lease() -> None:
     place = Place(*["handler"] * 2)
     place.launch.plan = place.launch.plan._replace(handoff=HandOff.BATON)
-    holder = place.launch.holder
-    place.launch.store.wire.command("SET", f"{place.look().key('successor_waits')}:{holder.group}", holder.fence)
+    claim = place.launch.claim
+    place.launch.store.wire.command("SET", f"{place.look().key('successor_waits')}:{claim.group}", claim.fence)
     for _ in range(2):
         place.returning.look()
     assert place.exchange.called < inf
@@ -139,9 +139,9 @@ def test_it_is_returned_once_though_the_answer_was_lost_and_another_launch_has_i
     store, released = place.launch.store, [Settlement.released(each) for each in place.exchange.reserved]
     share = Share("mail")
     share.settlements += released
-    store.release(place.launch.holder, [share])
+    store.release(place.launch.claim, [share])
     place.clock.wait(1.0, lambda: False)
-    (other,) = store.step(place.launch.holder, [Share("mail", 1)], lasts_ms=9, now=lambda: 0.0).reserved
-    store.release(place.launch.holder, [share])
+    (other,) = store.step(place.launch.claim, [Share("mail", 1)], lasts_ms=9, now=lambda: 0.0).reserved
+    store.release(place.launch.claim, [share])
     assert place.ready() == []
     assert store.wire.command("HGET", place.look().key("rows"), "m1") == other.row

@@ -232,9 +232,9 @@ def test_the_end_waits_for_a_node_that_outcomes_wait_for_unless_a_successor_wait
     store, asked = parted.launch.store, list[str]()
     announce = store.upkeep.announce
 
-    def noting(holder: Claim, queue: str, **options: Any) -> int:
+    def noting(claim: Claim, queue: str, **options: Any) -> int:
         asked.append(queue)
-        return announce(holder, queue, **options)
+        return announce(claim, queue, **options)
 
     monkeypatch.setattr(store.upkeep, "announce", noting)
     monkeypatch.setattr(store.wire, "patience", Impatient)

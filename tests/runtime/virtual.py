@@ -124,7 +124,7 @@ class VirtualStore:
 
     def step(
         self,
-        _holder: Claim,
+        _claim: Claim,
         shares: Sequence[Share],
         *,
         lasts_ms: int,
@@ -289,7 +289,7 @@ class VirtualLaunch:
         self.clock, self.window, self.plan = Clock(start), Window(start, settings.stop_before), LaunchPlan(60.0, 10.0)
         self.progress = LaunchProgress()
         self.end = LaunchEnd(self.progress.flight, settings.stop_before, self.plan.grace, self.plan.handler_limit)
-        self.holder = Claim("consumer:mail:0", "1", "consumer:mail")
+        self.claim = Claim("consumer:mail:0", "1", "consumer:mail")
         self.decisions: list[tuple[str | int | float, ...]] = []
         self.started: list[tuple[int, float, float]] = []
         """Messages started, when, and the margin at that moment."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def two_launches_and_one_message(stage: Stage, handler: str = "plain") -> Judge:
     scene = Scene(stage)
-    first, second = scene.announced(1), scene.holder(2)
+    first, second = scene.announced(1), scene.claim(2)
     scene.there_is(message("m", handler=handler))
     stage.actor("launch A", scene.launch(first), mortal=True)
     stage.actor("launch B", scene.launch(second, announces=True))

@@ -329,7 +329,7 @@ def an_unreadable_recurrence(stage: Stage) -> Judge:
     readable = look.hash("recurrences")["hourly"]
     wire.command("HSET", look.key("recurrences"), "hourly", b'{"of": "tomorrow"}')
     scene.at(10, 1)
-    successor = scene.holder(3, MOVERS)
+    successor = scene.claim(3, MOVERS)
 
     def older(actor: Actor) -> None:
         AllRecurrences(actor.wire(), NAMESPACE).tick(scene.movers, QUEUE, unattended, lambda _: None)

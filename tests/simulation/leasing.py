@@ -33,11 +33,11 @@ class LeasingScene(Reserving):
         self.history.leases.append(Lease(called.lineage, int(called.fence), 0))
         return called
 
-    def renews(self, holder: Claim) -> bool | None:
-        return self.leases.renew(holder, "{}")
+    def renews(self, claim: Claim) -> bool | None:
+        return self.leases.renew(claim, "{}")
 
-    def expect_still_held(self, holder: Claim) -> None:
-        self.expect("who took the lease renews it", self.renews(holder), True)
+    def expect_still_held(self, claim: Claim) -> None:
+        self.expect("who took the lease renews it", self.renews(claim), True)
         self.expect("who calls is held back", isinstance(self.call("third"), Claim), False)
 
 

@@ -82,7 +82,7 @@ class Operator:
         self._insist(f"resumes the handler {handler}", lambda: self._pauses.resume(handler))
         for _, launch in self.installation.working:
             launch.progress.stops.pause([])
-        fences = frozenset(int(launch.holder.fence) for launch in told)
+        fences = frozenset(int(launch.claim.fence) for launch in told)
         self.installation.history.handler_pauses.append(HandlerPause(handler, since, until, fences))
 
     def _break_lease(self, _: Process) -> None:

@@ -64,47 +64,47 @@ class Scene:
 
     # What stands before
 
-    def holder(self, fence: int, lineage: str = LINEAGE) -> Claim:
+    def claim(self, fence: int, lineage: str = LINEAGE) -> Claim:
         self.history.leases.append(Lease(lineage, fence, 0))
         return Claim(lineage, str(fence), lineage.rpartition(":")[0])
 
     def announced(self, fence: int, lineage: str = LINEAGE) -> Claim:
-        holder = self.holder(fence, lineage)
-        self.announce(holder, self.store)
-        return holder
+        claim = self.claim(fence, lineage)
+        self.announce(claim, self.store)
+        return claim
 
     def there_is(self, *messages: NewMessage) -> None:
         for each in messages:
             self._enqueue(self.store, each)
 
-    def handle_all(self, holder: Claim) -> None:
-        self._handle_all(self.store, holder)
+    def handle_all(self, claim: Claim) -> None:
+        self._handle_all(self.store, claim)
 
     # Parts
 
-    def launch(self, holder: Claim, *, announces: bool = False) -> Callable[[Actor], None]:
+    def launch(self, claim: Claim, *, announces: bool = False) -> Callable[[Actor], None]:
         """Handles what is ready; ``announces`` its fence first."""
 
         def act(actor: Actor) -> None:
             store = RedisStore(actor.wire(), NAMESPACE, clocks=self.stage.clock)
             try:
                 if announces:
-                    self.announce(holder, store)
-                self._handle_all(store, holder, actor)
+                    self.announce(claim, store)
+                self._handle_all(store, claim, actor)
             except LeaseLost:
                 self.stage.happens(actor.name, "lost its lease")
-                if not self._has_successor(holder):
+                if not self._has_successor(claim):
                     self.problems.append(f"{actor.name} lost its lease, and nobody took it")
 
         return act
 
-    def mover(self, holder: Claim) -> Callable[[Actor], None]:
+    def mover(self, claim: Claim) -> Callable[[Actor], None]:
         def act(actor: Actor) -> None:
             store = RedisStore(actor.wire(), NAMESPACE, clocks=self.stage.clock)
             try:
-                store.promote(holder, QUEUE, 10)
+                store.promote(claim, QUEUE, 10)
                 outbox.send(store, QUEUE, lambda *_: None)
-                LaunchRecurrences(store.wire, NAMESPACE).tick(holder, QUEUE, unattended, lambda _: None)
+                LaunchRecurrences(store.wire, NAMESPACE).tick(claim, QUEUE, unattended, lambda _: None)
             except LeaseLost:
                 self.stage.happens(actor.name, "lost its lease")
 
@@ -127,22 +127,22 @@ class Scene:
 
         return act
 
-    def heartbeat(self, holder: Claim, in_hand: Sequence[bytes]) -> Callable[[Actor], None]:
+    def heartbeat(self, claim: Claim, in_hand: Sequence[bytes]) -> Callable[[Actor], None]:
         """Of a launch that has died: gives up what it had reserved."""
 
         def act(actor: Actor) -> None:
             store = RedisStore(actor.wire(), NAMESPACE, clocks=self.stage.clock)
             with suppress(LeaseLost):
-                store.give_up(holder, QUEUE, in_hand)
+                store.give_up(claim, QUEUE, in_hand)
 
         return act
 
-    def hands_over(self, holder: Claim) -> Callable[[Actor], None]:
+    def hands_over(self, claim: Claim) -> Callable[[Actor], None]:
         """A launch that releases its lease once a step tells it of a successor."""
 
         def act(actor: Actor) -> None:
-            self.launch(holder)(actor)
-            Leases(RedisStore(actor.wire(), NAMESPACE, clocks=self.stage.clock).wire, NAMESPACE).release(holder, "{}")
+            self.launch(claim)(actor)
+            Leases(RedisStore(actor.wire(), NAMESPACE, clocks=self.stage.clock).wire, NAMESPACE).release(claim, "{}")
 
         return act
 
@@ -201,17 +201,17 @@ class Scene:
 
     # Acts
 
-    def announce(self, holder: Claim, store: RedisStore) -> None:
-        store.upkeep.announce(holder, QUEUE)
-        self._announced[holder.lineage] = max(int(holder.fence), self._announced.get(holder.lineage, 0))
-        self.stage.happens("announced", *holder[:3])
+    def announce(self, claim: Claim, store: RedisStore) -> None:
+        store.upkeep.announce(claim, QUEUE)
+        self._announced[claim.lineage] = max(int(claim.fence), self._announced.get(claim.lineage, 0))
+        self.stage.happens("announced", *claim[:3])
 
-    def _has_successor(self, holder: Claim) -> bool:
+    def _has_successor(self, claim: Claim) -> bool:
         """Whether another launch was given the lease, or will be."""
-        return any(each.lineage == holder.lineage and each.fence > int(holder.fence) for each in self.history.leases)
+        return any(each.lineage == claim.lineage and each.fence > int(claim.fence) for each in self.history.leases)
 
-    def _check_stale(self, holder: Claim, stale: list[bytes]) -> None:
-        if stale and not self._has_successor(holder):
+    def _check_stale(self, claim: Claim, stale: list[bytes]) -> None:
+        if stale and not self._has_successor(claim):
             self.problems.append(f"{stale} were said to be offered to another launch, and there is none")
 
     def _check_places(self) -> None:
@@ -246,35 +246,35 @@ class Scene:
         holder = "" if outcome == "ok" else entry.id
         operations[at] = operations[at]._replace(answered=answered, outcome=outcome, holder=holder)
 
-    def _handle_all(self, store: RedisStore, holder: Claim, actor: Actor | None = None) -> None:
+    def _handle_all(self, store: RedisStore, claim: Claim, actor: Actor | None = None) -> None:
         share, promoting = Share(QUEUE, self.wanted), (QUEUE,) * self.promotes
         share.plain = self.idles
         while share.completed or share.settlements or share.wanted:
-            stepped = store.step(holder, [share], lasts_ms=HOUR, now=lambda: 0.0, promoting=promoting)
-            self._check_stale(holder, stepped.stale)
+            stepped = store.step(claim, [share], lasts_ms=HOUR, now=lambda: 0.0, promoting=promoting)
+            self._check_stale(claim, stepped.stale)
             wanted = 0 if stepped.successor or not (stepped.reserved or stepped.unusual) else self.wanted
             share = Share(QUEUE, wanted)
             for each in stepped.reserved:
-                self._handle(store, holder, each, share, actor)
+                self._handle(store, claim, each, share, actor)
                 if each.handler == "once":  # settled before the next one begins
-                    share.claim = 0
-                    self._check_stale(holder, store.step(holder, [share], lasts_ms=HOUR, now=lambda: 0.0).stale)
-                    share = Share(QUEUE, claim)
+                    share.wanted = 0
+                    self._check_stale(claim, store.step(claim, [share], lasts_ms=HOUR, now=lambda: 0.0).stale)
+                    share = Share(QUEUE, wanted)
 
     def _handle(
-        self, store: RedisStore, holder: Claim, reservation: Reservation, share: Share, actor: Actor | None
+        self, store: RedisStore, claim: Claim, reservation: Reservation, share: Share, actor: Actor | None
     ) -> None:
         who, name, at = actor.name if actor else "drain", reservation.name, reservation.reserved_at
-        if int(holder.fence) < self._announced.get(holder.lineage, 0):
-            self.problems.append(f"{name} was handed to fence {holder.fence}, after a newer one had announced itself")
+        if int(claim.fence) < self._announced.get(claim.lineage, 0):
+            self.problems.append(f"{name} was handed to fence {claim.fence}, after a newer one had announced itself")
         self._check_places()
         executions = self.history.executions
         if reservation.handler == "once":
             if reservation.crashes:  # begun by a launch that died
                 share.settlements.append(Settlement.dead(reservation, at, at, error="crashed", counted=False))
                 return
-            stale = store.begin(holder, [reservation])
-            self._check_stale(holder, stale)
+            stale = store.begin(claim, [reservation])
+            self._check_stale(claim, stale)
             if reservation.id in stale:
                 return
         index = len(executions)
@@ -301,7 +301,7 @@ class Scene:
             actor.wait()
         if reservation.handler == "steps" and found < 2:
             for number in range(found + 1, 3):
-                store.checkpoint(holder, reservation, b"%d" % number)
+                store.checkpoint(claim, reservation, b"%d" % number)
                 executions[index] = executions[index]._replace(kept=number)
             outcome, settlement = "Yield", Settlement.released(reservation)
         elif reservation.handler == "hopeless":
@@ -317,7 +317,7 @@ class Scene:
             follow_ups = ({"id": child.id, "queue": QUEUE, "handler": "plain", "digest": PAYLOAD},)
             extra = 0, b"", pack([child], at), b""
         elif self.flow is not None:
-            outcome, settlement = self.flow(store, holder, reservation)
+            outcome, settlement = self.flow(store, claim, reservation)
         elif reservation.handler == "answers":
             extra = RESULT_LASTS_MS, b'"an answer"', b"", b""
         ended = self.stage.happens(who, "ends", name, outcome)

@@ -34,12 +34,12 @@ class SleepingScene(Scene):
         """By step, what attempts were given as its result."""
         self._approved = False
 
-    def _take_steps(self, store: RedisStore, holder: Claim, reservation: Reservation) -> tuple[str, Settlement | None]:
+    def _take_steps(self, store: RedisStore, claim: Claim, reservation: Reservation) -> tuple[str, Settlement | None]:
         found = store.recorded(reservation)[1] if reservation.has_checkpoint else None
         known = {step.name: step for step in found.steps} if found else {}
         if "charge" not in known:
             known["charge"] = Step("charge", 0, next(self._bodies))
-            store.record(holder, reservation, StepEntry(1, 1, as_recorded(known["charge"])))
+            store.record(claim, reservation, StepEntry(1, 1, as_recorded(known["charge"])))
         self._results.setdefault("charge", []).append(known["charge"].result)
         now_ms = int(self.stage.clock.now * 1000)
         wait = known.get("approved")
@@ -49,10 +49,10 @@ class SleepingScene(Scene):
                 until = now_ms + WAITS_MS if wait is None or wait.until is None else wait.until
                 asleep = as_recorded(Step("approved", 0, None, until))
                 if wait is None:
-                    store.record(holder, reservation, StepEntry(2, 2, asleep, "approved"))
+                    store.record(claim, reservation, StepEntry(2, 2, asleep, "approved"))
                 return "Yield", Settlement.asleep(reservation, wakes_in_ms=until - now_ms, took=0)
             wait = Step("approved", 0, values[0] if values else None)
-            store.record(holder, reservation, StepEntry(2, 2, as_recorded(wait)))
+            store.record(claim, reservation, StepEntry(2, 2, as_recorded(wait)))
         self._results.setdefault("approved", []).append(wait.result)
         return "ok", None
 
@@ -85,7 +85,7 @@ class SleepingScene(Scene):
 
 def a_signal_to_a_message_that_takes_steps(stage: Stage) -> Judge:
     scene = SleepingScene(stage)
-    first, second = scene.announced(1), scene.holder(2)
+    first, second = scene.announced(1), scene.claim(2)
     scene.there_is(message("m", handler="flow"))
     stage.actor("launch A", scene.launch(first), mortal=True)
     stage.actor("launch B", scene.launch(second, announces=True))

@@ -27,13 +27,13 @@ OF_TOMORROW = b"Cof a form that is not known here"
 class Reserving(Scene):
     """With launches that reserve, and end there."""
 
-    def reserve(self, holder: Claim, wanted: int = 1, *, lasts_ms: int = HOUR, limits: str = "") -> list[Reservation]:
-        return self.store.step(holder, [Share(QUEUE, wanted, limits)], lasts_ms=lasts_ms, now=lambda: 0.0).reserved
+    def reserve(self, claim: Claim, wanted: int = 1, *, lasts_ms: int = HOUR, limits: str = "") -> list[Reservation]:
+        return self.store.step(claim, [Share(QUEUE, wanted, limits)], lasts_ms=lasts_ms, now=lambda: 0.0).reserved
 
-    def taken_by_an_idle_one(self, holder: Claim) -> list[str]:
+    def taken_by_an_idle_one(self, claim: Claim) -> list[str]:
         share = Share(QUEUE, 1)
         share.plain = True
-        return [each.name for each in self.store.step(holder, [share], lasts_ms=HOUR, now=lambda: 0.0).reserved]
+        return [each.name for each in self.store.step(claim, [share], lasts_ms=HOUR, now=lambda: 0.0).reserved]
 
     def expect(self, what: str, found: object, expected: object) -> None:
         if found != expected:
@@ -44,7 +44,7 @@ def two_launches_that_promote_nothing(stage: Stage, *, idle: bool = False) -> Ju
     """Since a mover is there."""
     scene = Scene(stage)
     scene.promotes, scene.idles = False, idle
-    first, second = scene.announced(1), scene.holder(2)
+    first, second = scene.announced(1), scene.claim(2)
     scene.there_is(message("m"))
     stage.actor("launch A", scene.launch(first))
     stage.actor("launch B", scene.launch(second, announces=True))
@@ -58,27 +58,27 @@ def two_launches_that_idle(stage: Stage) -> Judge:
 def what_an_idle_launch_leaves_to_a_step(stage: Stage) -> Judge:
     """What a pause, a successor or a priority may hold back; and it wakes another for what it does not take."""
     scene = Reserving(stage)
-    holder, person, look = scene.announced(1), Interventions(scene.store.wire, NAMESPACE), Looking(scene.store)
+    claim, person, look = scene.announced(1), Interventions(scene.store.wire, NAMESPACE), Looking(scene.store)
     scene.there_is(message("m"), message("n"))
     person.pause(QUEUE, paused=True)
-    scene.expect("taken in a pause", scene.taken_by_an_idle_one(holder), [])
+    scene.expect("taken in a pause", scene.taken_by_an_idle_one(claim), [])
     person.pause(QUEUE, paused=False)
-    Leases(scene.store.wire, NAMESPACE).call_for_hand_over(GROUP, int(holder.fence), 1.0)
-    scene.expect("taken while a successor waits", scene.taken_by_an_idle_one(holder), [])
+    Leases(scene.store.wire, NAMESPACE).call_for_hand_over(GROUP, int(claim.fence), 1.0)
+    scene.expect("taken while a successor waits", scene.taken_by_an_idle_one(claim), [])
     stage.clock.sleep(2.0)
     scene.store.wire.command("DEL", look.key("ready_marker"))
-    scene.expect("taken", scene.taken_by_an_idle_one(holder), ["m"])
+    scene.expect("taken", scene.taken_by_an_idle_one(claim), ["m"])
     scene.expect("markers for the other", scene.store.wire.command("EXISTS", look.key("ready_marker")), 1)
     scene.there_is(message("o", priority=-5))
-    scene.expect("taken before what is more urgent", scene.taken_by_an_idle_one(holder), [])
-    stage.actor("launch", scene.launch(holder))
+    scene.expect("taken before what is more urgent", scene.taken_by_an_idle_one(claim), [])
+    stage.actor("launch", scene.launch(claim))
     return scene.judge
 
 
 def a_launch_that_announces_itself_late(stage: Stage) -> Judge:
     scene = Scene(stage)
     scene.promotes = False
-    first, second = scene.holder(1), scene.holder(2)
+    first, second = scene.claim(1), scene.claim(2)
     scene.there_is(message("m"))
     stage.actor("launch A", scene.launch(first, announces=True))
     stage.actor("launch B", scene.launch(second, announces=True))
@@ -88,7 +88,7 @@ def a_launch_that_announces_itself_late(stage: Stage) -> Judge:
 def a_heartbeat_that_gives_up(stage: Stage) -> Judge:
     """For a launch that has died, while the next one begins."""
     scene = Reserving(stage)
-    first, second = scene.announced(1), scene.holder(2)
+    first, second = scene.announced(1), scene.claim(2)
     scene.there_is(message("m"))
     scene.reserve(first)
     stage.actor("heartbeat", scene.heartbeat(first, [b"m"]))
@@ -99,7 +99,7 @@ def a_heartbeat_that_gives_up(stage: Stage) -> Judge:
 def what_was_begun_for_the_only_time(stage: Stage) -> Judge:
     """By a launch that has died, and whose heartbeat gives up."""
     scene = Reserving(stage)
-    first, second = scene.announced(1), scene.holder(2)
+    first, second = scene.announced(1), scene.claim(2)
     scene.there_is(message("m", handler="once"))
     [reservation] = scene.reserve(first)
     scene.store.begin(first, [reservation])
@@ -181,14 +181,14 @@ def a_message_that_kills(stage: Stage) -> Judge:
 
 def a_queue_with_limits(stage: Stage) -> Judge:
     scene = Reserving(stage)
-    holder = scene.announced(1)
+    claim = scene.announced(1)
     scene.there_is(*(message(f"m{number}") for number in range(9)))
     one_in_flight, two_a_minute = Limits(1).packed(), Limits(None, 2, 60_000).packed()
-    scene.expect("in flight", len(scene.reserve(holder, 5, limits=one_in_flight)), 1)
-    scene.expect("in flight", len(scene.reserve(holder, 5, limits=one_in_flight)), 0)
+    scene.expect("in flight", len(scene.reserve(claim, 5, limits=one_in_flight)), 1)
+    scene.expect("in flight", len(scene.reserve(claim, 5, limits=one_in_flight)), 0)
     handed_out = 0
     for _ in range(6):
-        handed_out += len(scene.reserve(holder, 1, limits=two_a_minute))
+        handed_out += len(scene.reserve(claim, 1, limits=two_a_minute))
         stage.clock.sleep(5.0)
     scene.expect("handed out in half a minute", handed_out, 2)
     return scene.judge
@@ -196,19 +196,19 @@ def a_queue_with_limits(stage: Stage) -> Judge:
 
 def a_paused_queue(stage: Stage) -> Judge:
     scene = Reserving(stage)
-    holder, person = scene.announced(1), Interventions(scene.store.wire, NAMESPACE)
+    claim, person = scene.announced(1), Interventions(scene.store.wire, NAMESPACE)
     scene.there_is(message("m"), message("n", priority=5))
     person.pause(QUEUE, paused=True)
-    scene.expect("handed out", len(scene.reserve(holder, 5)), 0)
+    scene.expect("handed out", len(scene.reserve(claim, 5)), 0)
     person.pause(QUEUE, paused=False)
-    stage.actor("launch", scene.launch(holder))
+    stage.actor("launch", scene.launch(claim))
     return scene.judge
 
 
 def a_message_of_a_newer_version(stage: Stage) -> Judge:
     """Stays as it is, and is handled once by a launch that can read it."""
     scene = Reserving(stage)
-    holder, person, look = scene.announced(1), Interventions(scene.store.wire, NAMESPACE), Looking(scene.store)
+    claim, person, look = scene.announced(1), Interventions(scene.store.wire, NAMESPACE), Looking(scene.store)
     scene.there_is(message("m"), message("n"))
     records = look.hash("records")
     for name in records:
@@ -223,13 +223,13 @@ def a_message_of_a_newer_version(stage: Stage) -> Judge:
             scene.problems.append("a person could change what cannot be read")
         except BadData:
             pass
-    scene.expect("handed out", len(scene.reserve(holder)), 0)
+    scene.expect("handed out", len(scene.reserve(claim)), 0)
     for name, record in records.items():
         scene.store.wire.command("HSET", look.key("records"), name, record)
     scene.store.upkeep.repair(QUEUE)
     stage.clock.sleep(61.0)
     with suppress(LeaseLost):
-        scene.handle_all(holder)
+        scene.handle_all(claim)
     return scene.judge
 
 

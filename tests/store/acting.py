@@ -85,8 +85,8 @@ class Launch:
         self, store: RedisStore, fence: int = 1, *, slot: int = 0, queue: str = QUEUE, announced: bool = True
     ) -> None:
         self.store, self.queue = store, queue
-        self.holder = Claim(f"consumer:{queue}:{slot}", str(fence), f"consumer:{queue}")
-        self.recovered = store.upkeep.announce(self.holder, queue) if announced else 0
+        self.claim = Claim(f"consumer:{queue}:{slot}", str(fence), f"consumer:{queue}")
+        self.recovered = store.upkeep.announce(self.claim, queue) if announced else 0
 
     def step(
         self,
@@ -107,7 +107,7 @@ class Launch:
                 share.settlements.append(each)
             else:
                 share.complete([each])
-        return self.store.step(self.holder, [share], lasts_ms=lasts_ms, now=lambda: 0.0, wait=wait)
+        return self.store.step(self.claim, [share], lasts_ms=lasts_ms, now=lambda: 0.0, wait=wait)
 
     def reserve(self, most: int = 1, *, lasts_ms: int = HOUR) -> list[Reservation]:
         return self.step(wanted=most, lasts_ms=lasts_ms).reserved
@@ -120,7 +120,7 @@ class Launch:
 
     def begin(self, *reservations: Reservation) -> list[bytes]:
         """Returns ids of stale reservations."""
-        return self.store.begin(self.holder, reservations)
+        return self.store.begin(self.claim, reservations)
 
 
 release = Settlement.released

@@ -74,7 +74,7 @@ def test_under_an_older_fence_nothing_is_begun(store: RedisStore) -> None:
     store.enqueue([message("a"), message("b")])
     launch = Launch(store)
     a, b = launch.reserve(2)
-    store.upkeep.announce(Launch(store, fence=2).holder, QUEUE)
+    store.upkeep.announce(Launch(store, fence=2).claim, QUEUE)
     before = snapshot(store.wire)
     with pytest.raises(LeaseLost):
         launch.begin(b, a)
@@ -96,7 +96,7 @@ def test_what_was_begun_is_not_given_back(store: RedisStore, look: Looking) -> N
     store.enqueue([message("a")])
     launch = Launch(store)
     begun(launch)
-    assert store.unreserve(launch.holder, QUEUE, []) == 0
+    assert store.unreserve(launch.claim, QUEUE, []) == 0
     assert (look.ranked("in_flight"), look.listed("ready")) == (["a"], [])
 
 
@@ -105,7 +105,7 @@ def test_who_recovers_hears_of_each_that_is_skipped(store: RedisStore) -> None:
     begun(Launch(store))
     told: list[DeadLetter] = []
     successor = Launch(store, fence=2, announced=False)
-    assert store.upkeep.announce(successor.holder, QUEUE, on_dead_letter=told.append) == 1
+    assert store.upkeep.announce(successor.claim, QUEUE, on_dead_letter=told.append) == 1
     ((death, problem),) = told
     assert (death.name, death.handler, death.attempt) == ("a", "send", 1)
     assert problem.startswith("skipped: ")
@@ -153,10 +153,10 @@ def test_what_is_put_off_or_tried_again_has_not_begun(store: RedisStore) -> None
     launch.reserve()
     successor = Launch(store, fence=2)
     successor.settle(retry(begun(successor)))
-    store.promote(successor.holder, QUEUE, 1)
+    store.promote(successor.claim, QUEUE, 1)
     successor.reserve()
     last = Launch(store, fence=3)
     last.settle(park(begun(last)))
-    store.promote(last.holder, QUEUE, 1)
+    store.promote(last.claim, QUEUE, 1)
     last.reserve()
     assert names(Launch(store, fence=4).reserve()) == ["a"]

@@ -85,7 +85,7 @@ class BatchMachine(RuleBasedStateMachine):
                 self.ended(name, how)
             elif how == "retry":
                 launch.settle(retry(each))
-                self.store.promote(launch.holder, queue, 99)
+                self.store.promote(launch.claim, queue, 99)
             else:
                 launch.settle(die(each) if how == "dead" else expire(each))
                 self.ended(name, how)

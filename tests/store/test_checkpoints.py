@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def at_page(store: RedisStore, launch: Launch, page: bytes = b"7") -> Reservation:
     (reservation,) = launch.reserve()
-    store.checkpoint(launch.holder, reservation, page)
+    store.checkpoint(launch.claim, reservation, page)
     return reservation
 
 
@@ -32,7 +32,7 @@ def launch(store: RedisStore) -> Launch:
 def test_the_next_attempt_finds_the_last_one(store: RedisStore, launch: Launch) -> None:
     reservation = at_page(store, launch)
     assert reservation.has_checkpoint
-    store.checkpoint(launch.holder, reservation, b"8")
+    store.checkpoint(launch.claim, reservation, b"8")
     launch.settle(release(reservation))
     (again,) = launch.reserve()
     assert again.has_checkpoint
@@ -52,7 +52,7 @@ def test_it_outlives_an_attempt_that_fails(store: RedisStore, launch: Launch, pe
         launch = Launch(store, fence=2)
     elif way == "retry":
         launch.settle(retry(reservation))
-        store.promote(launch.holder, QUEUE, 1)
+        store.promote(launch.claim, QUEUE, 1)
     else:
         launch.settle(die(reservation))
         assert person.redrive(QUEUE, ["a"]) == ["a"]
@@ -95,7 +95,7 @@ def test_an_overtaken_launch_writes_none(store: RedisStore, launch: Launch) -> N
     Launch(store, fence=2)
     before = snapshot(store.wire)
     with pytest.raises(LeaseLost):
-        store.checkpoint(launch.holder, reservation, b"7")
+        store.checkpoint(launch.claim, reservation, b"7")
     assert snapshot(store.wire) == before
     assert not reservation.has_checkpoint
 
@@ -105,10 +105,10 @@ def test_nor_does_one_whose_message_was_not_offered_to_another_yet(
 ) -> None:
     """A launch announces itself before it recovers: in between the row is as it was, and the fence alone tells."""
     (reservation,) = launch.reserve()
-    store.wire.command("HSET", look.key("announced"), launch.holder.lineage, "2")
+    store.wire.command("HSET", look.key("announced"), launch.claim.lineage, "2")
     before = snapshot(store.wire)
     with pytest.raises(LeaseLost):
-        store.checkpoint(launch.holder, reservation, b"7")
+        store.checkpoint(launch.claim, reservation, b"7")
     assert snapshot(store.wire) == before
 
 
@@ -118,7 +118,7 @@ def test_nor_does_one_whose_message_was_offered_to_another(store: RedisStore, la
     launch.reserve()
     before = snapshot(store.wire)
     with pytest.raises(LeaseLost, match="a"):
-        store.checkpoint(launch.holder, reservation, b"7")
+        store.checkpoint(launch.claim, reservation, b"7")
     assert snapshot(store.wire) == before
 
 
@@ -126,6 +126,6 @@ def test_writing_it_again_after_a_lost_reply_is_no_loss(store: RedisStore, launc
     reservation = at_page(store, launch)
     reserved = bytes([reservation.row[0] & ~rows.CHECKPOINT]) + reservation.row[1:]
     reservation.row = reserved
-    store.checkpoint(launch.holder, reservation, b"7")
+    store.checkpoint(launch.claim, reservation, b"7")
     assert store.recorded(reservation)[0] == b"7"
     assert launch.complete(reservation).stale == []

@@ -131,7 +131,7 @@ def test_what_was_reserved_unknown_to_its_holder_leaves_its_place(store: RedisSt
     store.enqueue(keyed("a", "b"))
     launch = Launch(store)
     launch.reserve(9)
-    assert store.unreserve(launch.holder, QUEUE, []) == 1
+    assert store.unreserve(launch.claim, QUEUE, []) == 1
     assert look.hash("places_taken") == {}
     assert names(launch.reserve(9)) == ["a"]
 
@@ -338,7 +338,7 @@ def test_a_parked_message_that_finds_its_places_taken_is_parked_no_more(
     launch = Launch(store)
     launch.settle(*map(park, launch.reserve(1)))
     assert names(launch.reserve(1)) == ["b"]
-    store.promote(launch.holder, QUEUE, 9)
+    store.promote(launch.claim, QUEUE, 9)
     assert launch.reserve(1) == []
     assert not inspector.message("a").row.parked
     assert inspector.overview().queues[0].parked == 0

@@ -76,7 +76,7 @@ def test_each_of_its_messages_is_shown_in_its_state(inspector: Inspector) -> Non
 def test_it_is_drained_and_nothing_in_it_is_early(earlier: RedisStore, look: Looking, inspector: Inspector) -> None:
     launch = Launch(earlier, fence=2)
     assert launch.recovered == len(ORPHANS) + 1
-    assert earlier.promote(launch.holder, QUEUE, 99).moved == len(DUE)
+    assert earlier.promote(launch.claim, QUEUE, 99).moved == len(DUE)
     assert outbox.send(earlier, QUEUE, lambda *_: None) == 2
     handled = drain(launch)
     assert sorted(handled) == sorted([*READY, *DUE, *ORPHANS, "child"])
@@ -109,7 +109,7 @@ def test_its_recurrences_go_on_before_and_after_they_are_defined_again(earlier: 
     recurring, launch = AllRecurrences(earlier.wire, NAMESPACE), Launch(earlier, fence=2)
     standing = {each.name: each for each in recurring.standing(lambda _: None)}
     assert sorted(standing) == ["nightly", "often"]
-    assert recurring.tick(launch.holder, QUEUE, unattended, lambda _: None) == 1
+    assert recurring.tick(launch.claim, QUEUE, unattended, lambda _: None) == 1
     (occurrence,) = [name for name in drain(launch) if "@" in name]
     assert occurrence.startswith("nightly@")
     next_instant = look.score("next_instants", "nightly")

@@ -54,7 +54,7 @@ class Subject:
         self.store.enqueue([message("m", payload=LARGE, key="k", concurrency="c", expires=expires)])
         (reservation,) = self.launch.reserve()
         if checkpoint:
-            self.store.checkpoint(self.launch.holder, reservation, b"{}", {QUEUE: {b"m": Progress(1)}})
+            self.store.checkpoint(self.launch.claim, reservation, b"{}", {QUEUE: {b"m": Progress(1)}})
         return reservation
 
     def stopped(self) -> Reservation:
@@ -65,7 +65,7 @@ class Subject:
     def waiting(self, *, expires: int = 0) -> None:
         """Ready again, after an attempt."""
         self.launch.settle(retry(self.reserved(expires=expires)))
-        self.store.promote(self.launch.holder, QUEUE, 1)
+        self.store.promote(self.launch.claim, QUEUE, 1)
 
     def held(self) -> dict[str, bool]:
         """What of `FREED` it has, and whether its progress is known."""
@@ -124,7 +124,7 @@ class Subject:
     def given_back(self) -> None:
         self.stopped()
         self.is_about_to_end()
-        self.store.unreserve(self.launch.holder, QUEUE, [])
+        self.store.unreserve(self.launch.claim, QUEUE, [])
 
     def _settled(self, way: Callable[[Reservation], Settlement], *, stopped: bool = False) -> None:
         reservation = self.stopped() if stopped else self.reserved()

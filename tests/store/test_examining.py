@@ -75,7 +75,7 @@ def test_skipped_occurrences_are_counted_with_when_one_was_last(store: RedisStor
     now = server_ms(store.wire)
     store.wire.command("ZADD", look.key("next_instants"), now - 150_000, "tick")
     told: list[Event] = []
-    recurring.tick(mover.holder, QUEUE, lambda _: now, told.append)
+    recurring.tick(mover.claim, QUEUE, lambda _: now, told.append)
     (skipped,) = [each.messages for each in told if isinstance(each, OccurrencesSkipped)]
     (queue,) = examined(store.wire).queues
     assert queue.skipped == skipped > 0

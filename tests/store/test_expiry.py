@@ -41,7 +41,7 @@ def test_it_counts_from_a_due_time_that_is_later(store: RedisStore, look: Lookin
     launch = Launch(store)
     assert expiry(launch) > due - HOUR  # of the one that was due at once
     store.wire.command("ZADD", look.key("schedule"), 5, "a")
-    store.promote(launch.holder, QUEUE, 1)
+    store.promote(launch.claim, QUEUE, 1)
     assert expiry(launch) == due + 5000
 
 
@@ -52,7 +52,7 @@ def test_it_stays_through_retries_beside_other_options(store: RedisStore, more: 
     (reservation,) = launch.reserve()
     first = reservation.expires
     launch.settle(retry(reservation))
-    while not store.promote(launch.holder, QUEUE, 1).moved:
+    while not store.promote(launch.claim, QUEUE, 1).moved:
         pass
     (again,) = launch.reserve()
     assert (again.expires, again.handler, again.payload) == (first, "handler", b"{}")
@@ -74,7 +74,7 @@ def test_one_that_has_expired_has_ended_and_holds_nothing(
     store.enqueue([message("a", payload=payload, key="k", concurrency="c"), message("b", concurrency="c")])
     launch = Launch(store)
     (reservation,) = launch.reserve()
-    store.checkpoint(launch.holder, reservation, b"{}")
+    store.checkpoint(launch.claim, reservation, b"{}")
     stepped = launch.step(settled=[expire(reservation)], wanted=1)
     assert (stepped.stale, names(stepped.reserved)) == ([], ["b"])  # its place is free
     found = inspector.message("a")
@@ -177,7 +177,7 @@ def test_what_is_due_after_its_expiry_or_never_promoted_or_parked_ends_too(
     person.reschedule(QUEUE, "put off", delay=HOUR)
     reserved = launch.reserve(2)
     for reservation in reserved:
-        store.checkpoint(launch.holder, reservation, b"{}")
+        store.checkpoint(launch.claim, reservation, b"{}")
     parked, retried = reserved
     launch.settle(park(parked, HOUR), retry(retried, HOUR))
     end = server_ms(store.wire) + 30
@@ -203,7 +203,7 @@ def test_what_is_in_flight_or_was_redriven_or_has_ended_or_is_served_does_not_en
     assert store.upkeep.expire(QUEUE) == 0
     store.enqueue([message("served", expires=1)])
     past(store)
-    store.upkeep.announce(launch.holder, QUEUE, served_for=60.0)
+    store.upkeep.announce(launch.claim, QUEUE, served_for=60.0)
     assert store.upkeep.expire(QUEUE) == 0
     assert names(launch.reserve(9)) == ["dead", "served"]
     store.wire.command("DEL", look.key("served"))
@@ -214,8 +214,8 @@ def test_what_has_taken_a_step_does_not_expire(store: RedisStore, look: Looking)
     store.enqueue([message(name, expires=1) for name in ("a", "b")])
     launch = Launch(store)
     stepped, merely = launch.reserve(2)
-    store.record(launch.holder, stepped, StepEntry(1, 1, as_recorded(Step("charge", 1000, 7)), ""))
-    store.checkpoint(launch.holder, merely, b"{}")
+    store.record(launch.claim, stepped, StepEntry(1, 1, as_recorded(Step("charge", 1000, 7)), ""))
+    store.checkpoint(launch.claim, merely, b"{}")
     launch.settle(retry(stepped, HOUR), retry(merely, HOUR))
     past(store)
     assert store.upkeep.expire(QUEUE) == 1

@@ -117,7 +117,7 @@ def test_what_somebody_else_scheduled_leaves_a_reservation_as_it_is(
         launch.complete(reservation)
     store.wire.command("ZADD", look.key("schedule"), 5, "a")
     row = store.wire.command("HGET", look.key("rows"), "a")
-    store.promote(launch.holder, QUEUE, 9)
+    store.promote(launch.claim, QUEUE, 9)
     assert look.ranked("schedule") == []
     assert look.listed("ready") == []
     assert store.wire.command("HGET", look.key("rows"), "a") == row

@@ -53,6 +53,6 @@ def test_everything_of_a_consumer_and_a_mover_works(store: RedisStore) -> None:
     completed, dead, retried, released, _ = launch.reserve(5)
     launch.step(completed=[completed], settled=[die(dead), retry(retried), release(released)])
     assert Launch(store, fence=2).recovered == 1
-    assert store.promote(Launch(store, fence=3).holder, QUEUE, 9)[0] == 1
+    assert store.promote(Launch(store, fence=3).claim, QUEUE, 9)[0] == 1
     assert (look.listed("completed"), look.ranked("dead_letters")) == (["completed"], ["dead"])
     assert look.listed("ready") == ["orphan", "released", "retried"]

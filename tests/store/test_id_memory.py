@@ -122,7 +122,7 @@ def test_scheduled_messages_are_remembered_from_their_end(store: RedisStore, loo
     assert store.enqueue([message("a", delay=HOUR)]) == [Enqueued("a", duplicate=True)]
     store.wire.command("ZADD", look.key("schedule"), 1, "a")
     launch = Launch(store)
-    store.promote(launch.holder, QUEUE, 9)
+    store.promote(launch.claim, QUEUE, 9)
     launch.complete(*launch.reserve())
     others_complete(store)
     assert store.enqueue([message("a")]) == [Enqueued("a", duplicate=True)]
@@ -206,8 +206,8 @@ def test_an_occurrence_is_enqueued_once_though_nobody_remembers_its_id(store: Re
     script = store.wire.scripts["recur"]
     occurrence = id_of(recurrence.name, due), due, record_of(recurrence, due)
     arguments = [
-        launch.holder.lineage,
-        launch.holder.fence,
+        launch.claim.lineage,
+        launch.claim.fence,
         "tick",
         due,
         due + 60_000,
@@ -242,7 +242,7 @@ def test_an_occurrence_whose_id_is_remembered_is_not_enqueued_when_its_instant_c
         store.wire.command("ZADD", look.key("next_instants"), server_ms(store.wire) // 60_000 * 60_000, "tick")
         store.wire.command("DEL", look.key("recurrence_counters"))
         instant = look.score("next_instants", "tick")
-        assert recurring.tick(launch.holder, QUEUE, unattended, print) == expected
+        assert recurring.tick(launch.claim, QUEUE, unattended, print) == expected
         complete(store, expected)
         others_complete(store)
         assert instant is not None

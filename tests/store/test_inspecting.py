@@ -140,7 +140,7 @@ def test_a_completed_message_has_an_error_only_if_it_failed(
     launch = Launch(store)
     launch.settle(before(*launch.reserve()))
     assert inspector.message("a").last_error
-    store.promote(launch.holder, QUEUE, 1)
+    store.promote(launch.claim, QUEUE, 1)
     person.redrive(QUEUE, ["a"])
     launch.complete(*launch.reserve())
     found = inspector.message("a")
@@ -174,16 +174,16 @@ def test_the_rate_of_a_quick_queue_is_of_its_last_messages(
 
 
 def take(leases: Leases, launch: str, group: Group) -> Claim:
-    holder = {"role": group.role, "queues": group.queues, "host": "h", "pid": 7}
+    description = {"role": group.role, "queues": group.queues, "host": "h", "pid": 7}
     entry = {"launch_id": launch, "role": group.role, "stop_reason": None}
-    acquired = leases.acquire(group, launch, json.dumps(holder), json.dumps(entry))
+    acquired = leases.acquire(group, launch, json.dumps(description), json.dumps(entry))
     assert isinstance(acquired, Claim)
     return acquired
 
 
 def entry_of(acquired: Claim, launch: str, at: int, **fields: Any) -> str:
-    holder = acquired
-    known = {"launch_id": launch, "lineage": holder.lineage, "fence": int(holder.fence), "acquired_ms": at}
+    claim = acquired
+    known = {"launch_id": launch, "lineage": claim.lineage, "fence": int(claim.fence), "acquired_ms": at}
     return json.dumps(known | {"ended_ms": at + 1000, "exit_code": 0, "stop_reason": "no_time_to_idle"} | fields)
 
 

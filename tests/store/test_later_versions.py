@@ -123,7 +123,7 @@ def test_what_it_adds_stays_and_neither_ends_nor_holds_up_anything(
         store.upkeep.trim(QUEUE)
         store.upkeep.recover(QUEUE, [])
         outbox.send(store, QUEUE, lambda *conflict: conflicts.append(*conflict))
-    assert LaunchRecurrences(store.wire, NAMESPACE).tick(launch.holder, QUEUE, unattended, print) == 0
+    assert LaunchRecurrences(store.wire, NAMESPACE).tick(launch.claim, QUEUE, unattended, print) == 0
     person.reschedule(QUEUE, "later", delay=1)
     assert look.ranked("dead_letters") == []
     assert conflicts == []
@@ -214,7 +214,7 @@ def test_what_is_written_as_letter_c_is_handled_as_any_other(
     assert (shown.headers, shown.row.priority) == ({"a": "b"}, given.priority)
     launch = Launch(store)
     while not (reserved := launch.step(wanted=1).reserved):
-        store.promote(launch.holder, QUEUE, 9)
+        store.promote(launch.claim, QUEUE, 9)
     assert reserved[0].payload == given.payload
     assert decoded(reserved[0].options)[0].headers == {"a": "b"}
     assert (reserved[0].unique_key, reserved[0].concurrency_key) == (

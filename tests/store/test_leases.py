@@ -35,21 +35,21 @@ def take(leases: Leases, launch: str, group: Group = GROUP) -> Claim:
     return acquired
 
 
-def renew(leases: Leases, holder: Claim) -> bool | None:
-    return leases.renew(holder, "{}")
+def renew(leases: Leases, claim: Claim) -> bool | None:
+    return leases.renew(claim, "{}")
 
 
-def give_back(leases: Leases, holder: Claim) -> bool:
-    return leases.release(holder, "{}")
+def give_back(leases: Leases, claim: Claim) -> bool:
+    return leases.release(claim, "{}")
 
 
-def lapse(wire: Wire, holder: Claim) -> None:
+def lapse(wire: Wire, claim: Claim) -> None:
     """What the server does when a lease is not renewed in time."""
-    wire.command("DEL", key(holder))
+    wire.command("DEL", key(claim))
 
 
-def key(holder: Claim) -> str:
-    return f"{{{NAMESPACE}}}:lease:{holder.lineage}"
+def key(claim: Claim) -> str:
+    return f"{{{NAMESPACE}}}:lease:{claim.lineage}"
 
 
 def baton(group: Group = GROUP) -> str:
@@ -69,10 +69,10 @@ def test_a_free_lease_is_taken_with_a_fence_not_below_the_clock_of_the_server(le
 
 
 def test_a_lease_expires_unless_it_is_renewed(leases: Leases, wire: Wire) -> None:
-    holder = take(leases, "one")
-    wire.command("PERSIST", key(holder))
-    assert renew(leases, holder)
-    assert 0 < wire.command("PTTL", key(holder)) <= TTL * 1000
+    claim = take(leases, "one")
+    wire.command("PERSIST", key(claim))
+    assert renew(leases, claim)
+    assert 0 < wire.command("PTTL", key(claim)) <= TTL * 1000
 
 
 def test_the_same_launch_asking_again_is_given_the_same_fence(leases: Leases, wire: Wire) -> None:
@@ -88,9 +88,9 @@ def test_the_same_launch_asking_again_is_given_the_same_fence(leases: Leases, wi
 def test_every_acquisition_takes_a_higher_fence(leases: Leases) -> None:
     taken = []
     for n in range(20):
-        holder = take(leases, f"launch-{n}")
-        taken.append(int(holder.fence))
-        give_back(leases, holder)
+        claim = take(leases, f"launch-{n}")
+        taken.append(int(claim.fence))
+        give_back(leases, claim)
     assert taken == sorted(set(taken))
 
 
@@ -106,23 +106,23 @@ def test_the_fence_rises_though_the_clock_of_the_server_was_set_back(leases: Lea
 def test_leases_of_different_groups_share_one_line_of_fences(leases: Leases, wire: Wire) -> None:
     wire.command("HSET", FENCES, "last", 10**14)
     holders = [take(leases, role, Group(role, (), 1)) for role in ("consumer", "mover")]
-    assert [int(holder.fence) for holder in holders] == [10**14 + 1, 10**14 + 2]
+    assert [int(claim.fence) for claim in holders] == [10**14 + 1, 10**14 + 2]
 
 
 # Successors
 
 
 def test_a_launch_that_does_not_wait_claims_nothing(leases: Leases, wire: Wire) -> None:
-    holder = take(leases, "one")
+    claim = take(leases, "one")
     before = snapshot(wire)
     found = leases.acquire(GROUP, "two", "{}", "{}", waits=False)
     assert isinstance(found, LeasesOfOthers)
-    assert found.signs == (f"{holder.fence}:0",)
+    assert found.signs == (f"{claim.fence}:0",)
     assert wire.command("HDEL", f"{{{NAMESPACE}}}:ledger", "skipped:one", "left") == 2
     assert snapshot(wire) == before
     assert isinstance(acquire(leases, "three"), LeasesOfOthers)
     assert isinstance(leases.acquire(GROUP, "two", "{}", "{}", waits=False), LeasesOfOthers)
-    give_back(leases, holder)
+    give_back(leases, claim)
     assert isinstance(leases.acquire(GROUP, "two", "{}", "{}", waits=False), Claim)
 
 
@@ -133,10 +133,10 @@ def test_a_launch_that_does_not_wait_takes_the_one_slot_that_is_free(leases: Lea
 
 
 def test_a_second_launch_waits_as_the_successor_and_a_third_is_sent_away(leases: Leases) -> None:
-    holder = take(leases, "one")
+    claim = take(leases, "one")
     held = acquire(leases, "two")
     assert isinstance(held, LeasesOfOthers)
-    assert held.signs == (f"{holder.fence}:0",)
+    assert held.signs == (f"{claim.fence}:0",)
     assert len(held.holders) == 1
     assert 0 < held.lapses_in <= TTL
     assert isinstance(acquire(leases, "three"), TurnedAway)
@@ -173,17 +173,17 @@ def test_a_successor_that_withdraws_makes_room_for_another(leases: Leases) -> No
 
 
 def test_a_successor_that_became_the_holder_waits_no_longer(leases: Leases) -> None:
-    holder = take(leases, "one")
+    claim = take(leases, "one")
     acquire(leases, "two")
-    give_back(leases, holder)
+    give_back(leases, claim)
     take(leases, "two")
     assert isinstance(acquire(leases, "three"), LeasesOfOthers)
 
 
 def test_releasing_leaves_one_signal_for_the_successor(leases: Leases, wire: Wire) -> None:
-    holder = take(leases, "one")
+    claim = take(leases, "one")
     acquire(leases, "two")
-    assert give_back(leases, holder)
+    assert give_back(leases, claim)
     assert wire.command("LLEN", baton()) == 1
     leases.wait(GROUP, 30)
     assert wire.command("LLEN", baton()) == 0
@@ -199,13 +199,13 @@ def test_a_signal_left_over_does_not_wake_the_successor_of_the_next_holder(lease
 def test_a_waiting_successor_is_woken_by_the_release(valkey: Server) -> None:
     wire = valkey.wire()
     leases, waiting = Leases(wire, NAMESPACE), Leases(valkey.wire(), NAMESPACE)
-    holder = take(leases, "one")
+    claim = take(leases, "one")
     acquire(waiting, "two")
     successor = threading.Thread(target=waiting.wait, args=(GROUP, 60.0), daemon=True)
     successor.start()
     while b"blocked_clients:1" not in wire.command("INFO", "clients"):
         pass
-    give_back(leases, holder)
+    give_back(leases, claim)
     successor.join(90)
     assert not successor.is_alive()
 
@@ -241,12 +241,12 @@ def test_a_holder_that_renewed_after_the_last_look_is_not_taken_over(leases: Lea
 
 
 def test_a_lapsed_lease_that_nobody_took_is_revived_under_its_fence(leases: Leases, wire: Wire) -> None:
-    holder = take(leases, "one")
-    lapse(wire, holder)
-    assert renew(leases, holder)
-    (lease,) = (wire.command("HMGET", key(holder), "fence", "launch"),)
-    assert lease == [holder.fence.encode(), b"one"]
-    assert 0 < wire.command("PTTL", key(holder)) <= TTL * 1000
+    claim = take(leases, "one")
+    lapse(wire, claim)
+    assert renew(leases, claim)
+    (lease,) = (wire.command("HMGET", key(claim), "fence", "launch"),)
+    assert lease == [claim.fence.encode(), b"one"]
+    assert 0 < wire.command("PTTL", key(claim)) <= TTL * 1000
     assert isinstance(acquire(leases, "two"), LeasesOfOthers)
 
 
@@ -262,18 +262,18 @@ def test_a_lapsed_lease_that_another_took_is_not_revived(leases: Leases, wire: W
 
 
 def test_a_broken_lease_is_not_revived_and_the_successor_is_woken(leases: Leases, wire: Wire) -> None:
-    holder = take(leases, "one")
-    assert leases.break_(holder.lineage, holder.fence)
+    claim = take(leases, "one")
+    assert leases.break_(claim.lineage, claim.fence)
     assert wire.command("LLEN", baton()) == 1
-    assert not renew(leases, holder)
-    assert int(take(leases, "two").fence) > int(holder.fence)
+    assert not renew(leases, claim)
+    assert int(take(leases, "two").fence) > int(claim.fence)
 
 
 def test_a_lease_that_was_given_back_is_not_revived(leases: Leases) -> None:
-    holder = take(leases, "one")
-    assert give_back(leases, holder)
-    assert not renew(leases, holder)
-    assert int(take(leases, "two").fence) > int(holder.fence)
+    claim = take(leases, "one")
+    assert give_back(leases, claim)
+    assert not renew(leases, claim)
+    assert int(take(leases, "two").fence) > int(claim.fence)
 
 
 def test_a_launch_whose_lease_was_broken_before_it_asked_again_is_listed_once(leases: Leases, wire: Wire) -> None:
@@ -284,9 +284,9 @@ def test_a_launch_whose_lease_was_broken_before_it_asked_again_is_listed_once(le
 
 
 def test_a_store_that_was_emptied_has_forgotten_the_lease(leases: Leases, wire: Wire) -> None:
-    holder = take(leases, "one")
+    claim = take(leases, "one")
     wire.command("FLUSHALL")
-    assert renew(leases, holder) is None
+    assert renew(leases, claim) is None
     assert wire.command("DBSIZE") == 0
 
 
@@ -319,8 +319,8 @@ def test_releasing_what_another_holds_by_now_leaves_it_its_right_to_revive(lease
 
 
 def test_releasing_twice_is_harmless(leases: Leases) -> None:
-    holder = take(leases, "one")
-    assert [give_back(leases, holder), give_back(leases, holder)] == [True, False]
+    claim = take(leases, "one")
+    assert [give_back(leases, claim), give_back(leases, claim)] == [True, False]
 
 
 # Several slots
@@ -364,11 +364,11 @@ def test_calling_for_the_hand_over_wakes_the_holder_wherever_it_idles(leases: Le
 
 def test_one_mover_sees_that_its_successor_waits(leases: Leases) -> None:
     group = Group("mover", (), 1)
-    holder = take(leases, "one", group)
-    assert not leases.take_call(holder)
-    leases.call_for_hand_over(group, int(holder.fence), 7)
-    assert leases.take_call(holder)
-    assert not leases.take_call(holder)
+    claim = take(leases, "one", group)
+    assert not leases.take_call(claim)
+    leases.call_for_hand_over(group, int(claim.fence), 7)
+    assert leases.take_call(claim)
+    assert not leases.take_call(claim)
 
 
 def test_a_mover_drops_the_call_by_which_it_got_the_lease(leases: Leases) -> None:

@@ -48,14 +48,14 @@ def signals(store: RedisStore) -> SignalSender:
 def charged(store: RedisStore, launch: Launch) -> Reservation:
     """A message in hand that has a step."""
     (reservation,) = launch.reserve()
-    store.record(launch.holder, reservation, entry(1, "charge", {"id": 7}))
+    store.record(launch.claim, reservation, entry(1, "charge", {"id": 7}))
     return reservation
 
 
 def awaiting(store: RedisStore, launch: Launch, name: str = "approved") -> Reservation:
     """A message in hand that is about to wait for a signal."""
     (reservation,) = launch.reserve()
-    store.record(launch.holder, reservation, entry(1, name, until=HOUR, awaited=name))
+    store.record(launch.claim, reservation, entry(1, name, until=HOUR, awaited=name))
     return reservation
 
 
@@ -72,7 +72,7 @@ def found(store: RedisStore, reservation: Reservation) -> Recorded:
 
 def test_the_next_attempt_finds_what_the_ones_before_recorded(store: RedisStore, launch: Launch) -> None:
     reservation = charged(store, launch)
-    store.record(launch.holder, reservation, entry(2, "mail#2", [1, "two"]))
+    store.record(launch.claim, reservation, entry(2, "mail#2", [1, "two"]))
     launch.settle(release(reservation))
     (again,) = launch.reserve()
     assert again.has_checkpoint
@@ -81,7 +81,7 @@ def test_the_next_attempt_finds_what_the_ones_before_recorded(store: RedisStore,
 
 def test_a_checkpoint_stands_beside_the_steps(store: RedisStore, launch: Launch) -> None:
     reservation = charged(store, launch)
-    store.checkpoint(launch.holder, reservation, b'{"page":7}')
+    store.checkpoint(launch.claim, reservation, b'{"page":7}')
     state, recorded = store.recorded(reservation)
     assert (state, recorded and len(recorded.steps)) == (b'{"page":7}', 1)
 
@@ -95,7 +95,7 @@ def test_a_stale_launch_records_nothing(store: RedisStore, launch: Launch, look:
     (reservation,) = launch.reserve()
     Launch(store, fence=2)
     with pytest.raises(LeaseLost):
-        store.record(launch.holder, reservation, entry(1, "charge"))
+        store.record(launch.claim, reservation, entry(1, "charge"))
     assert look.hash("checkpoints") == {}
 
 
@@ -103,19 +103,19 @@ def test_an_attempt_that_has_ended_records_nothing(store: RedisStore, launch: La
     (reservation,) = launch.reserve()
     launch.settle(retry(reservation))
     with pytest.raises(LeaseLost):
-        store.record(launch.holder, reservation, entry(1, "charge"))
+        store.record(launch.claim, reservation, entry(1, "charge"))
     assert look.hash("checkpoints") == {}
 
 
 def test_a_repeated_record_is_one(store: RedisStore, launch: Launch) -> None:
     reservation = charged(store, launch)
-    store.record(launch.holder, reservation, entry(1, "charge", {"id": 7}))
+    store.record(launch.claim, reservation, entry(1, "charge", {"id": 7}))
     assert found(store, reservation).steps == [Step("charge", 1000, {"id": 7})]
 
 
 def test_what_is_corrupt_is_as_if_it_were_not_recorded(store: RedisStore, launch: Launch, look: Looking) -> None:
     reservation = charged(store, launch)
-    store.record(launch.holder, reservation, entry(2, "mail"))
+    store.record(launch.claim, reservation, entry(2, "mail"))
     store.wire.command("HSET", look.key("checkpoints"), "a\n1", "[no json", "a\n0", "\nno\tx y\nz")
     steps = [Step("", 0), Step("mail", 1000)]  # numbers stay
     assert found(store, reservation) == Recorded(steps, len('["mail",1000,null]') + len("[no json"), "", [])
@@ -126,7 +126,7 @@ def test_steps_and_signals_are_dropped_with(
     way: str, store: RedisStore, launch: Launch, look: Looking, person: Interventions, signals: SignalSender
 ) -> None:
     reservation = charged(store, launch)
-    store.record(launch.holder, reservation, entry(2, "mail"))
+    store.record(launch.claim, reservation, entry(2, "mail"))
     signals.send(QUEUE, "a", "approved", True)
     store.wire.command("HSET", look.key("checkpoints"), "ab\n", "1 ", "ab\n1", "[]")  # of another message
     if way == "completed":
@@ -165,7 +165,7 @@ def test_steps_outlive(
 ) -> None:
     launch.settle(way(charged(store, launch)))
     person.redrive(QUEUE, ["a"])
-    store.promote(launch.holder, QUEUE, 1)
+    store.promote(launch.claim, QUEUE, 1)
     (again,) = launch.reserve()
     assert [step.name for step in found(store, again).steps] == ["charge"]
 
@@ -182,16 +182,16 @@ def test_a_sleep_is_not_charged_and_holds_nothing(store: RedisStore, inspector: 
 
 def test_it_goes_on_after_its_sleep(store: RedisStore, launch: Launch) -> None:
     launch.settle(asleep(charged(store, launch), 0))
-    store.promote(launch.holder, QUEUE, 1)
+    store.promote(launch.claim, QUEUE, 1)
     (again,) = launch.reserve()
     assert (again.attempt, len(found(store, again).steps)) == (1, 1)
 
 
 def test_a_signal_wakes_the_message_that_awaits_it(store: RedisStore, launch: Launch, signals: SignalSender) -> None:
     launch.settle(asleep(awaiting(store, launch)))
-    assert store.promote(launch.holder, QUEUE, 1).moved == 0
+    assert store.promote(launch.claim, QUEUE, 1).moved == 0
     assert signals.send(QUEUE, "a", "approved", {"by": "admin"})
-    assert store.promote(launch.holder, QUEUE, 1).moved == 1
+    assert store.promote(launch.claim, QUEUE, 1).moved == 1
     (again,) = launch.reserve()
     assert [(sent.name, sent.value) for sent in found(store, again).signals] == [("approved", {"by": "admin"})]
 
@@ -203,7 +203,7 @@ def test_a_repeated_settlement_is_not_stale_though_a_signal_came_between(
     assert launch.settle(settlement).stale == []
     signals.send(QUEUE, "a", "approved", 1)
     await_next_ms(store.wire)  # the instant of its promotion tells what happened to it since
-    store.promote(launch.holder, QUEUE, 1)
+    store.promote(launch.claim, QUEUE, 1)
     assert launch.settle(settlement).stale == []
     launch.reserve()
     assert launch.settle(settlement).stale == [b"a"]
@@ -213,7 +213,7 @@ def test_days_of_sleep_are_not_lateness(store: RedisStore, inspector: Inspector)
     launch = Launch(store)
     store.enqueue([message("a", due=1000)])
     for _ in range(2):
-        store.promote(launch.holder, QUEUE, 1)
+        store.promote(launch.claim, QUEUE, 1)
         launch.settle(asleep(charged(store, launch), 0))
     totals = inspector.totals()
     assert totals.settled[QUEUE, "handler", "asleep"] == 2
@@ -224,19 +224,19 @@ def test_days_of_sleep_are_not_lateness(store: RedisStore, inspector: Inspector)
 def test_another_signal_does_not(store: RedisStore, launch: Launch, signals: SignalSender, name: str) -> None:
     launch.settle(asleep(awaiting(store, launch)))
     assert signals.send(QUEUE, "a", name, 1)
-    assert store.promote(launch.holder, QUEUE, 1).moved == 0
+    assert store.promote(launch.claim, QUEUE, 1).moved == 0
 
 
 def test_one_does_not_shorten_a_sleep(store: RedisStore, launch: Launch, signals: SignalSender) -> None:
     launch.settle(asleep(charged(store, launch)))
     assert signals.send(QUEUE, "a", "charge", 1)
-    assert store.promote(launch.holder, QUEUE, 1).moved == 0
+    assert store.promote(launch.claim, QUEUE, 1).moved == 0
 
 
 def test_one_that_comes_before_the_wait_is_kept(store: RedisStore, launch: Launch, signals: SignalSender) -> None:
     assert signals.send(QUEUE, "a", "approved", 1)
     launch.settle(asleep(awaiting(store, launch)))
-    assert store.promote(launch.holder, QUEUE, 1).moved == 1
+    assert store.promote(launch.claim, QUEUE, 1).moved == 1
 
 
 def test_the_first_of_a_name_holds(store: RedisStore, launch: Launch, signals: SignalSender) -> None:
@@ -249,10 +249,10 @@ def test_a_message_that_waits_for_its_rate_is_not_woken(store: RedisStore, signa
     launch = Launch(store)
     store.enqueue([message("a", rate_key="r", rate="1/1h")])
     launch.settle(asleep(awaiting(store, launch), 0))
-    store.promote(launch.holder, QUEUE, 1)
+    store.promote(launch.claim, QUEUE, 1)
     assert launch.reserve() == []  # the rate is used up
     assert signals.send(QUEUE, "a", "approved", 1)
-    assert store.promote(launch.holder, QUEUE, 1).moved == 0
+    assert store.promote(launch.claim, QUEUE, 1).moved == 0
 
 
 def test_what_has_ended_takes_none(launch: Launch, signals: SignalSender) -> None:

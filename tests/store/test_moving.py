@@ -194,11 +194,11 @@ def call_each(store: RedisStore, person: Interventions, launch: Launch) -> list[
         lambda: store.enqueue([message("new", queue="another")]),
         lambda: store.producer.enqueue_one(message("new")),
         lambda: launch.step(wanted=1),
-        lambda: store.promote(launch.holder, QUEUE, 1),
+        lambda: store.promote(launch.claim, QUEUE, 1),
         lambda: person.cancel(QUEUE, "a"),
         lambda: person.redrive(QUEUE, ["a"]),
         lambda: leases.acquire(GROUP, "two", "{}", "{}"),
-        lambda: leases.renew(launch.holder, "{}"),
+        lambda: leases.renew(launch.claim, "{}"),
         lambda: store.upkeep.trim(QUEUE),
         lambda: store.upkeep.repair(QUEUE),
     ]

@@ -55,7 +55,7 @@ def test_a_newer_consumer_handles_what_was_set_aside(store: RedisStore, look: Lo
     assert launch.reserve() == []
     make_due(store, look)
     store.wire.command("HSET", look.key("records"), "newer", newer)  # readable, as to a newer version it is
-    store.promote(launch.holder, QUEUE, 9)
+    store.promote(launch.claim, QUEUE, 9)
     assert names(launch.reserve()) == ["newer"]
 
 
@@ -65,9 +65,9 @@ def test_what_was_set_aside_is_looked_at_once_a_minute(store: RedisStore, look: 
     for _ in range(2):
         assert launch.step(wanted=1).newer == [QUEUE]
         assert launch.step(wanted=1).newer == []
-        assert store.promote(launch.holder, QUEUE, 9).moved == 0
+        assert store.promote(launch.claim, QUEUE, 9).moved == 0
         make_due(store, look)
-        assert store.promote(launch.holder, QUEUE, 9).moved == 1
+        assert store.promote(launch.claim, QUEUE, 9).moved == 1
 
 
 @pytest.mark.parametrize("options", [{"delay": 1}, {"priority": 7, "delay": 1}])
@@ -75,13 +75,13 @@ def test_one_that_has_a_row_keeps_it(store: RedisStore, look: Looking, options: 
     store.enqueue([message("newer", **options)])
     store.wire.command("HSET", look.key("records"), "newer", RECORD)
     launch = Launch(store)
-    while store.promote(launch.holder, QUEUE, 9).moved == 0:
+    while store.promote(launch.claim, QUEUE, 9).moved == 0:
         pass
     row = look.hash("rows")["newer"]
     assert launch.step(wanted=1).newer == [QUEUE]
     assert look.hash("rows")["newer"] == row
     make_due(store, look)
-    assert store.promote(launch.holder, QUEUE, 9).moved == 1
+    assert store.promote(launch.claim, QUEUE, 9).moved == 1
     assert launch.step(wanted=1).newer == [QUEUE]
 
 

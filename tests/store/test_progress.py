@@ -33,7 +33,7 @@ def seen(store: RedisStore, name: str = "a") -> Progress | None:
 
 
 def report(launch: Launch, **progress: Progress) -> None:
-    launch.store.report(launch.holder, {QUEUE: {name.encode(): each for name, each in progress.items()}})
+    launch.store.report(launch.claim, {QUEUE: {name.encode(): each for name, each in progress.items()}})
 
 
 def test_people_see_the_last_report_and_when_the_server_had_it(store: RedisStore, launch: Launch) -> None:
@@ -54,17 +54,17 @@ def test_people_see_the_last_report_and_when_the_server_had_it(store: RedisStore
 def test_a_step_takes_a_report_along_before_it_settles(store: RedisStore, launch: Launch) -> None:
     (reservation,) = launch.reserve()
     launch.settle(retry(reservation))
-    store.promote(launch.holder, QUEUE, 1)
+    store.promote(launch.claim, QUEUE, 1)
     first, second = launch.reserve(2)
     launch.store.step(
-        launch.holder, [], lasts_ms=HOUR, now=lambda: 0.0, reports={QUEUE: {first.id: HALF, second.id: HALF}}
+        launch.claim, [], lasts_ms=HOUR, now=lambda: 0.0, reports={QUEUE: {first.id: HALF, second.id: HALF}}
     )
     assert (seen(store, first.name) or HALF)[:3] == (seen(store, second.name) or ())[:3] == HALF[:3]
 
 
 def test_a_checkpoint_takes_a_report_along(store: RedisStore, launch: Launch) -> None:
     (reservation,) = launch.reserve()
-    store.checkpoint(launch.holder, reservation, b"{}", {QUEUE: {b"a": HALF}})
+    store.checkpoint(launch.claim, reservation, b"{}", {QUEUE: {b"a": HALF}})
     assert (seen(store) or ())[:3] == HALF[:3]
 
 
@@ -83,7 +83,7 @@ def test_the_last_report_counts_even_if_the_server_knows_the_script_only_after_t
     store.wire.command("SCRIPT", "FLUSH")
     share = Share(QUEUE)
     share.complete([finish(reservation)])
-    launch.store.step(launch.holder, [share], lasts_ms=HOUR, now=lambda: 0.0, reports={QUEUE: {b"a": HALF}})
+    launch.store.step(launch.claim, [share], lasts_ms=HOUR, now=lambda: 0.0, reports={QUEUE: {b"a": HALF}})
     assert (seen(store) or ())[:3] == HALF[:3]
 
 

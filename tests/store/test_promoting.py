@@ -20,9 +20,9 @@ def look(store: RedisStore) -> Looking:
 
 @pytest.fixture
 def mover(store: RedisStore) -> Claim:
-    holder = Claim("mover::0", "5", "mover:")
-    store.upkeep.announce(holder, QUEUE)
-    return holder
+    claim = Claim("mover::0", "5", "mover:")
+    store.upkeep.announce(claim, QUEUE)
+    return claim
 
 
 def schedule(store: RedisStore, look: Looking, due: dict[str, int], priority: int = 0) -> None:

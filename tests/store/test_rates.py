@@ -50,7 +50,7 @@ def age(store: RedisStore, ms: int) -> None:
 
 
 def promoted(store: RedisStore, launch: Launch) -> int:
-    return store.promote(launch.holder, QUEUE, 99).moved
+    return store.promote(launch.claim, QUEUE, 99).moved
 
 
 def handed(look: Looking, store: RedisStore) -> list[int]:
@@ -200,7 +200,7 @@ def test_what_a_launch_gives_back_is_not_charged_but_what_it_had_begun_is(store:
     store.enqueue(rated("a", "b"))
     launch = Launch(store)
     assert len(launch.reserve(9)) == 2
-    assert store.unreserve(launch.holder, QUEUE, keep=[], ended=[b"a"]) == 2
+    assert store.unreserve(launch.claim, QUEUE, keep=[], ended=[b"a"]) == 2
     assert handed(look, store) == [1]
 
 
@@ -216,7 +216,7 @@ def test_one_that_was_not_begun_is_not_charged_if_its_end_drops_its_record(
         launch.settle(expire(reservation))
     else:
         person.stop(QUEUE, "large")
-        store.unreserve(launch.holder, QUEUE, keep=[])
+        store.unreserve(launch.claim, QUEUE, keep=[])
     assert look.hash("records") == {}
     assert handed(look, store) == [0]
 

@@ -38,7 +38,7 @@ def test_headers_come_with_the_message_beside_its_payload(
     assert look.hash("records")["a"].startswith(b"B")
     assert inspector.message("a").headers == HEADERS
     launch = Launch(store)
-    while more.get("delay") and not store.promote(launch.holder, QUEUE, 1).moved:
+    while more.get("delay") and not store.promote(launch.claim, QUEUE, 1).moved:
         pass
     (reservation,) = launch.reserve()
     assert (reservation.handler, reservation.payload) == ("handler", payload)

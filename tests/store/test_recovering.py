@@ -54,7 +54,7 @@ def test_what_a_lost_reply_had_reserved_comes_back_in_its_order(store: RedisStor
     store.enqueue([message(name, priority=priority) for name in ids])
     launch = Launch(store)
     launch.reserve(4)
-    assert store.unreserve(launch.holder, QUEUE, []) == 4
+    assert store.unreserve(launch.claim, QUEUE, []) == 4
     assert names(launch.reserve(9)) == ids
 
 
@@ -75,7 +75,7 @@ def test_why_a_message_died_is_kept_as_its_error_where_it_is_known(store: RedisS
     launch.begin(once)
     launch.begin(other)
     known = {each.id: f"killed: {each.name} did not stop" for each in (hung, once)}
-    store.give_up(launch.holder, QUEUE, [each.id for each in (hung, beside)], known=known)
+    store.give_up(launch.claim, QUEUE, [each.id for each in (hung, beside)], known=known)
     found = {each: inspector.message(each) for each in ("hung", "beside", "once", "other")}
     assert {name: (each.state, each.last_error, each.row.attempts) for name, each in found.items()} == {
         "hung": (State.READY, "killed: hung did not stop", 1),
@@ -100,7 +100,7 @@ def test_announcing_again_with_the_same_fence_recovers_nothing(store: RedisStore
     store.enqueue([message("a")])
     launch = Launch(store)
     launch.reserve()
-    assert store.upkeep.announce(launch.holder, QUEUE) == 0
+    assert store.upkeep.announce(launch.claim, QUEUE) == 0
 
 
 def test_another_slot_keeps_what_it_has_reserved(store: RedisStore) -> None:
@@ -211,7 +211,7 @@ def test_what_was_reserved_unknown_to_its_holder_is_given_back_first_and_uncharg
     launch = Launch(store)
     launch.reserve(3)
     look.take_marker()
-    assert store.unreserve(launch.holder, QUEUE, [b"b"]) == 2
+    assert store.unreserve(launch.claim, QUEUE, [b"b"]) == 2
     assert look.ranked("in_flight") == ["b"]
     assert look.marker() == 1
     again = launch.reserve(9)
@@ -224,7 +224,7 @@ def test_only_ones_own_reservations_are_given_back(store: RedisStore, look: Look
     first, second = Launch(store, fence=1, slot=0), Launch(store, fence=2, slot=1)
     first.reserve()
     second.reserve()
-    assert store.unreserve(first.holder, QUEUE, []) == 1
+    assert store.unreserve(first.claim, QUEUE, []) == 1
     assert look.ranked("in_flight") == ["b"]
 
 
@@ -232,10 +232,10 @@ def test_an_overtaken_holder_gives_nothing_back(store: RedisStore) -> None:
     store.enqueue([message("a")])
     old = Launch(store, fence=1)
     old.reserve()
-    store.wire.command("HSET", store.keys.queue(QUEUE, "announced"), old.holder.lineage, "2")
+    store.wire.command("HSET", store.keys.queue(QUEUE, "announced"), old.claim.lineage, "2")
     before = snapshot(store.wire)
     with pytest.raises(LeaseLost):
-        store.unreserve(old.holder, QUEUE, [])
+        store.unreserve(old.claim, QUEUE, [])
     assert snapshot(store.wire) == before
 
 
@@ -243,7 +243,7 @@ def test_who_gives_up_does_not_take_its_successors_word_out_of_the_queue(store: 
     store.enqueue([message("a")])
     old, new = Launch(store, fence=1), Launch(store, fence=2)
     reserved = new.reserve()
-    store.wire.call("retire", [store.keys.queue(QUEUE, "announced")], [old.holder.lineage, old.holder.fence])
+    store.wire.call("retire", [store.keys.queue(QUEUE, "announced")], [old.claim.lineage, old.claim.fence])
     assert store.upkeep.recover(QUEUE) == 0
     assert new.complete(*reserved).stale == []
 
@@ -252,7 +252,7 @@ def test_a_successor_whose_announcement_is_lost_with_the_servers_last_second_has
     store: RedisStore,
 ) -> None:
     store.enqueue([message("a")])
-    store.give_up(Launch(store).holder, QUEUE, [])
+    store.give_up(Launch(store).claim, QUEUE, [])
     with pytest.raises(LeaseLost):
         Launch(store, fence=2, announced=False).reserve()
 
@@ -268,7 +268,7 @@ def test_what_a_dead_holder_had_ended_is_charged_with_the_attempt_and_not_with_t
     store.enqueue([message(name) for name in ("ended", "hand", "last", "ahead")])
     launch = Launch(store)
     launch.reserve(9)
-    store.give_up(launch.holder, QUEUE, [b"hand"], [b"ended"], [b"last"])
+    store.give_up(launch.claim, QUEUE, [b"hand"], [b"ended"], [b"last"])
     found = {r.name: (r.attempt, r.crashes, r.spent) for r in Launch(store, fence=2).reserve(9)}
     assert found == {
         "ended": (2, 0, False),
@@ -282,7 +282,7 @@ def test_a_redriven_message_has_all_its_attempts_before_it(store: RedisStore, pe
     store.enqueue([message("last")])
     launch = Launch(store)
     launch.reserve()
-    store.give_up(launch.holder, QUEUE, [], [], [b"last"])
+    store.give_up(launch.claim, QUEUE, [], [], [b"last"])
     successor = Launch(store, fence=2)
     successor.settle(die(successor.reserve()[0]))
     person.redrive(QUEUE, ["last"])

@@ -143,7 +143,7 @@ def test_one_that_waits_to_be_retried_begins_anew(store: RedisStore, look: Looki
     put(store, replacing("a", b'{"n":1}'))
     launch = Launch(store)
     (a,) = launch.reserve()
-    store.checkpoint(launch.holder, a, b'{"at":5}')
+    store.checkpoint(launch.claim, a, b'{"at":5}')
     launch.settle(retry(a, HOUR))
     put(store, replacing("b", b'{"n":2}'))
     (again,) = launch.reserve()

@@ -300,7 +300,7 @@ def test_a_step_is_not_recorded_and_a_signal_not_sent_before_the_replica_has_it(
     (reservation,) = launch.reserve()
     recorded = StepEntry(1, 1, as_recorded(Step("charge", 1000, 7)))
     changes: Sequence[Callable[[RedisStore], object]] = (
-        lambda store: store.record(launch.holder, reservation, recorded),
+        lambda store: store.record(launch.claim, reservation, recorded),
         lambda store: SignalSender(store.wire, NAMESPACE).send(QUEUE, "a", "approved", "yes"),
     )
     for change in changes:

@@ -79,9 +79,9 @@ class History:
             Interventions(self.store.wire, NAMESPACE).pause(QUEUE, paused=name == "pause")
         elif name == "promote":
             self.clock.now_ms += HOUR
-            self.store.promote(self.launch.holder, QUEUE, 100)
+            self.store.promote(self.launch.claim, QUEUE, 100)
         elif name == "call":
-            command("SET", f"{key('successor_waits')}:{self.launch.holder.group}", 1)
+            command("SET", f"{key('successor_waits')}:{self.launch.claim.group}", 1)
         elif name == "marker":
             command("DEL", key("ready_marker"))
         elif name == "cancel":
@@ -182,7 +182,7 @@ def test_a_paused_queue_gives_nothing_by_the_short_way(store: RedisStore) -> Non
 def test_while_a_successor_waits_nothing_is_reserved_by_the_short_way(store: RedisStore) -> None:
     launch = Launch(store)
     store.enqueue([message("a")])
-    store.wire.command("SET", f"{Looking(store).key('successor_waits')}:{launch.holder.group}", 1)
+    store.wire.command("SET", f"{Looking(store).key('successor_waits')}:{launch.claim.group}", 1)
     before = snapshot(store.wire)
     assert launch.step(plain=True).unusual == [QUEUE]
     assert snapshot(store.wire) == before

@@ -375,7 +375,7 @@ def put_to_sleep(wire: Wire) -> None:
     launch = Launch(store)
     (reservation,) = launch.reserve()
     waits = StepEntry(1, 1, as_recorded(Step("approved", 1, None, HOUR)), "approved")
-    store.record(launch.holder, reservation, waits)
+    store.record(launch.claim, reservation, waits)
     launch.settle(Settlement.asleep(reservation, wakes_in_ms=HOUR, took=0))
 
 
@@ -383,7 +383,7 @@ def test_a_producer_with_its_rights_alone_wakes_a_message_by_a_signal(users: Use
     launching = users.wire("launch")
     put_to_sleep(launching)
     assert SignalSender(users.wire("producer"), NAMESPACE).send(QUEUE, "a", "approved", 1)
-    assert RedisStore(launching, NAMESPACE).promote(Launch(RedisStore(launching, NAMESPACE)).holder, QUEUE, 1).moved
+    assert RedisStore(launching, NAMESPACE).promote(Launch(RedisStore(launching, NAMESPACE)).claim, QUEUE, 1).moved
 
 
 def test_a_producer_with_its_rights_alone_sees_that_what_is_in_hand_is_a_member(users: Users) -> None:
@@ -424,7 +424,7 @@ def test_the_three_roles_with_their_rights_alone_bring_messages_to_their_ends(us
     leases = Leases(launching.wire, NAMESPACE)
     assert leases.acquire(Group("consumer", (QUEUE,), 1), "launch", "{}", "{}")
     consumer = Launch(launching)
-    while not launching.promote(consumer.holder, QUEUE, 9).moved:
+    while not launching.promote(consumer.claim, QUEUE, 9).moved:
         pass
     reserved = consumer.reserve(9)
     assert sorted(names(reserved)) == ["a", "b", "c", "d"]

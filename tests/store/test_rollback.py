@@ -88,8 +88,8 @@ def take(leases: Leases, launch: str = "one") -> Claim:
     return acquired
 
 
-def renew(leases: Leases, holder: Claim) -> bool | None:
-    return leases.renew(holder, "{}")
+def renew(leases: Leases, claim: Claim) -> bool | None:
+    return leases.renew(claim, "{}")
 
 
 # The mark
@@ -102,11 +102,11 @@ def test_the_mark_rises_with_each_acquisition_renewal_and_release(valkey: Server
     def mark() -> int:
         return int(wire.command("HGET", FENCES, "mark"))
 
-    holder = take(leases)
+    claim = take(leases)
     marks = [mark()]
-    renew(leases, holder)
+    renew(leases, claim)
     marks.append(mark())
-    leases.release(holder, "{}")
+    leases.release(claim, "{}")
     marks.append(mark())
     marks.append(int(take(leases, "two").fence))
     assert before <= marks[0]
@@ -117,15 +117,15 @@ def test_a_renewal_finds_that_the_store_went_back_once(
     valkey: Server, going_back: Callable[[], Callable[[], None]]
 ) -> None:
     leases = Leases(valkey.wire(), NAMESPACE)
-    holder = take(leases)
+    claim = take(leases)
     bring_back = going_back()
-    assert renew(leases, holder)
+    assert renew(leases, claim)
     seen = leases._wire.evidence.marks.seen  # noqa: SLF001  that of the store
     assert leases.rollback is None
     bring_back()
-    assert renew(leases, holder)
-    assert leases.rollback == (seen, int(holder.fence))
-    assert renew(leases, holder)
+    assert renew(leases, claim)
+    assert leases.rollback == (seen, int(claim.fence))
+    assert renew(leases, claim)
     assert leases.rollback is None
 
 
@@ -135,10 +135,10 @@ def test_a_renewal_that_finds_its_lease_lost_says_why(
     leases = Leases(valkey.wire(), NAMESPACE)
     valkey.wire().command("HSET", FENCES, "last", 1)
     bring_back = going_back()
-    holder = take(leases)
+    claim = take(leases)
     bring_back()
-    assert renew(leases, holder) is False
-    assert leases.rollback == (int(holder.fence), 0)
+    assert renew(leases, claim) is False
+    assert leases.rollback == (int(claim.fence), 0)
 
 
 def test_a_later_process_says_so_once_with_both_instants(
@@ -238,11 +238,11 @@ def test_a_store_that_is_to_be_refused_stays_so_until_it_is_accepted(
 def test_a_mark_that_is_no_number_counts_as_none(valkey: Server, garbage: str) -> None:
     host, wire = Host(valkey), valkey.wire()
     leases = Leases(wire, NAMESPACE)
-    holder = take(leases)
+    claim = take(leases)
     wire.command("HSET", FENCES, "mark", garbage)
     host.wire().command("PING")
-    assert renew(leases, holder)
-    assert leases.rollback == (int(holder.fence), 0)
+    assert renew(leases, claim)
+    assert leases.rollback == (int(claim.fence), 0)
 
 
 @pytest.mark.parametrize("garbage", ["", "1", "x y", "1 2 3", f"{1 << 48} {1 << 48}", "9" * 5000])

@@ -130,7 +130,7 @@ def test_what_a_far_server_hands_out_is_reckoned_by_its_clock(store: RedisStore,
     def step(waiting: float) -> list[Reservation]:
         share = Share(QUEUE, 1)
         share.plain = plain
-        return store.step(launch.holder, [share], lasts_ms=HOUR, now=now, wait=waiting).reserved
+        return store.step(launch.claim, [share], lasts_ms=HOUR, now=now, wait=waiting).reserved
 
     assert [step(0.0), step(0.0)] == [[], []]  # the server knows the script by then
     store.enqueue([message("a"), message("b")])
@@ -144,6 +144,6 @@ def test_a_first_step_for_which_scripts_are_loaded_is_not_reckoned_too_late(stor
     store.enqueue([message("a")])
     launch, now = Launch(store), far_away(store, 100.0)
     store.wire.command("SCRIPT", "FLUSH")
-    (reserved,) = store.step(launch.holder, [Share(QUEUE, 1)], lasts_ms=HOUR, now=now).reserved
+    (reserved,) = store.step(launch.claim, [Share(QUEUE, 1)], lasts_ms=HOUR, now=now).reserved
     at = server_ms(store.wire)
     assert reserved.server_ms(at / 1000 - BEGAN) == pytest.approx(at - 100_000, abs=20_000)

@@ -106,7 +106,7 @@ def having(store: RedisStore, kinds: list[dict[str, Any] | str]) -> tuple[Launch
             store.wire.command("LREM", look.key("ready"), 0, each.id)
             store.wire.command("LPUSH", look.key("ready"), each.id)
             launch.settle(*(retry(first) for first in launch.reserve()))
-            store.promote(launch.holder, QUEUE, 9)
+            store.promote(launch.claim, QUEUE, 9)
     return launch, every
 
 
@@ -214,7 +214,7 @@ def test_a_completed_message_is_shown_whole_and_is_no_other_scripts_corrupt_row(
     for key, score in (("schedule", 1), ("in_flight", 1), ("ready_by_priority", 1)):
         store.wire.command("ZADD", look.key(key), score, "a")
     store.wire.command("RPUSH", look.key("ready"), "a")
-    store.promote(launch.holder, QUEUE, 9)
+    store.promote(launch.claim, QUEUE, 9)
     store.upkeep.recover(QUEUE, [])
     store.upkeep.repair(QUEUE)
     with pytest.raises(BadData, match="completed"):
@@ -230,7 +230,7 @@ def test_completing_drops_a_large_record(
     store.enqueue([message("a", payload=b'{"x":"%b"}' % (b"x" * 2000), delay=delay)])
     store.wire.command("ZADD", look.key("schedule"), "XX", 1, "a")
     launch = Launch(store)
-    store.promote(launch.holder, QUEUE, 1)
+    store.promote(launch.claim, QUEUE, 1)
     launch.complete(*launch.reserve())
     assert look.hash("records") == {}
     assert (inspector.message("a").state, inspector.message("a").payload) == (State.COMPLETED, None)
@@ -272,7 +272,7 @@ def test_the_attempts_of_a_retried_message_go_on_counting(store: RedisStore) -> 
         (reservation,) = launch.reserve()
         attempts.append(reservation.attempt)
         launch.settle(retry(reservation))
-        store.promote(launch.holder, QUEUE, 1)
+        store.promote(launch.claim, QUEUE, 1)
     assert attempts == [1, 2, 3, 4]
 
 
@@ -296,7 +296,7 @@ def test_a_parked_message_waits_uncharged_and_is_marked_until_it_is_reserved_aga
     row = look.row("a")
     assert (row.parked, row.attempts, inspector.overview().queues[0].parked) == (True, 0, 1)
     assert look.ranked("schedule") == ["a"]
-    store.promote(launch.holder, QUEUE, 1)
+    store.promote(launch.claim, QUEUE, 1)
     (reservation,) = launch.reserve()
     assert (reservation.attempt, look.row("a").parked) == (1, False)
     assert inspector.overview().queues[0].parked == 0
@@ -445,7 +445,7 @@ def test_a_retried_message_whose_record_is_missing_keeps_what_its_row_says(
     store.enqueue([message("a", priority=3, handler="mail.send")])
     launch = Launch(store)
     launch.settle(*map(retry, launch.reserve()))
-    store.promote(launch.holder, QUEUE, 1)
+    store.promote(launch.claim, QUEUE, 1)
     store.wire.command("HDEL", look.key("records"), "a")
     assert launch.reserve() == []
     row = inspector.message("a").row
@@ -459,7 +459,7 @@ def test_attempts_are_counted_no_further_than_the_row_has_room_for(store: RedisS
     launch.settle(*map(retry, launch.reserve()))
     row = store.wire.command("HGET", look.key("rows"), "a")
     store.wire.command("HSET", look.key("rows"), "a", row[:4] + b"\xff\xff" + row[6:])
-    store.promote(launch.holder, QUEUE, 1)
+    store.promote(launch.claim, QUEUE, 1)
     assert launch.reserve()[0].attempt == 65535
 
 
@@ -479,7 +479,7 @@ def test_a_step_tells_of_a_successor_of_its_own_group_only(store: RedisStore) ->
     launch = Launch(store)
     store.wire.command("SET", f"{store.keys.queue(QUEUE, 'successor_waits')}:consumer:{QUEUE},other", 1)
     assert not launch.step().successor
-    store.wire.command("SET", f"{store.keys.queue(QUEUE, 'successor_waits')}:{launch.holder.group}", 1)
+    store.wire.command("SET", f"{store.keys.queue(QUEUE, 'successor_waits')}:{launch.claim.group}", 1)
     assert launch.step().successor
 
 
@@ -487,7 +487,7 @@ def test_a_call_made_between_lease_and_announcement_reaches_the_new_holder(store
     leases, group = Leases(store.wire, store.keys.namespace), Group("consumer", (QUEUE,), 1)
     launch = Launch(store, fence=7, announced=False)
     leases.call_for_hand_over(group, 7, 30)
-    store.upkeep.announce(launch.holder, QUEUE)
+    store.upkeep.announce(launch.claim, QUEUE)
     assert launch.step().successor
 
 
@@ -503,10 +503,10 @@ def test_a_step_goes_through_several_queues_in_one_round_trip(store: RedisStore)
     from pollconsumer.store.records.steps import Share
 
     store.enqueue([message("a", queue="one"), message("b", queue="two")])
-    holder = Claim("consumer:one,two:0", "1", "consumer:one,two")
+    claim = Claim("consumer:one,two:0", "1", "consumer:one,two")
     for queue in ("one", "two"):
-        store.upkeep.announce(holder, queue)
-    stepped = store.step(holder, [Share("one", 5), Share("two", 5)], lasts_ms=HOUR, now=lambda: 0.0)
+        store.upkeep.announce(claim, queue)
+    stepped = store.step(claim, [Share("one", 5), Share("two", 5)], lasts_ms=HOUR, now=lambda: 0.0)
     assert [(r.queue, r.id) for r in stepped.reserved] == [("one", b"a"), ("two", b"b")]
 
 
@@ -525,7 +525,7 @@ def test_a_completed_row_tells_when_its_handler_started_and_ended(store: RedisSt
     (r,) = launch.reserve()
     share = Share(QUEUE)
     share.complete([(r, 0.003, 0.009, None)])
-    store.step(launch.holder, [share], lasts_ms=HOUR, now=lambda: 0.0)
+    store.step(launch.claim, [share], lasts_ms=HOUR, now=lambda: 0.0)
     timestamps = look.row("a").timestamps
     assert timestamps.started_at == r.reserved_at + 3
     assert timestamps.completed_at == r.reserved_at + 9

@@ -65,7 +65,7 @@ def test_the_death_of_its_launch_cancels_it(store: RedisStore, launch: Launch, p
         launch.begin(reservation)
     person.stop(QUEUE, "a")
     if way == "its heartbeat gives up":
-        store.give_up(launch.holder, QUEUE, [b"a"])
+        store.give_up(launch.claim, QUEUE, [b"a"])
     launch = Launch(store, fence=2)
     assert shown(store)[0] == "cancelled"
     assert Looking(store).hash("stops") == {}

@@ -104,7 +104,7 @@ def test_an_id_that_somebody_else_scheduled_is_promoted_only_while_its_message_w
     brought_to(store, become)
     row = look.hash("rows")["a"]
     store.wire.command("ZADD", look.key("schedule"), 1, "a")
-    assert store.promote(Launch(store).holder, QUEUE, 9).moved == 1
+    assert store.promote(Launch(store).claim, QUEUE, 9).moved == 1
     assert (look.hash("rows")["a"], look.listed("ready"), look.ranked("schedule")) == (row, [], [])
 
 

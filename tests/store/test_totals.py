@@ -73,7 +73,7 @@ def test_what_is_stale_is_not_counted(store: RedisStore, inspector: Inspector) -
     store.enqueue([message("a"), message("b")])
     launch = Launch(store)
     a, b = launch.reserve(2)
-    store.unreserve(launch.holder, QUEUE, [b.id])
+    store.unreserve(launch.claim, QUEUE, [b.id])
     assert launch.step(completed=[a, b]).stale == [b"a"]
     assert inspector.totals().settled == {(QUEUE, "handler", "completed"): 1}
 
@@ -188,7 +188,7 @@ def test_corrupt_totals_are_passed_over_and_begin_again(store: RedisStore, inspe
 
 def promote_all(launch: Launch) -> None:
     while launch.store.wire.command("ZCARD", launch.store.keys.queue(QUEUE, "schedule")):
-        launch.store.promote(launch.holder, QUEUE, 9)
+        launch.store.promote(launch.claim, QUEUE, 9)
 
 
 # How launches ended
@@ -206,15 +206,15 @@ def take(leases: Leases, launch: str = "a") -> Claim:
 
 def test_a_launch_is_counted_once_by_its_role_and_stop_reason(leases: Leases, inspector: Inspector) -> None:
     for launch, reason in (("a", "empty"), ("b", "empty"), ("c", "memory")):
-        holder = take(leases, launch)
+        claim = take(leases, launch)
         for exit_seconds in (None, 0.2):  # at its end, and at its exit
-            leases.release(holder, entry(reason, exit_seconds=exit_seconds))
+            leases.release(claim, entry(reason, exit_seconds=exit_seconds))
     assert inspector.totals().launches == {("consumer", "empty"): 2, ("consumer", "memory"): 1}
 
 
 def test_a_launch_whose_lease_another_has_is_counted_too(leases: Leases, inspector: Inspector) -> None:
-    holder = take(leases)
-    leases.break_(holder.lineage, holder.fence)
+    claim = take(leases)
+    leases.break_(claim.lineage, claim.fence)
     take(leases, "b")
-    leases.release(holder, entry("lease_lost", run_id='"stop_reason": "empty"'))
+    leases.release(claim, entry("lease_lost", run_id='"stop_reason": "empty"'))
     assert inspector.totals().launches == {("consumer", "lease_lost"): 1}

@@ -45,7 +45,7 @@ def test_a_step_that_trims_forgets_what_was_finished_before_it(
     shares = [Share(QUEUE, wanted=1), Share(QUEUE, wanted=1)]
     shares[0].trims = Retention()
     shares[0].complete([(c, 0.0, 0.0, None)])
-    stepped = store.step(launch.holder, shares, lasts_ms=HOUR, now=lambda: 0.0)
+    stepped = store.step(launch.claim, shares, lasts_ms=HOUR, now=lambda: 0.0)
     assert [each.id for each in stepped.reserved] == [b"d", b"e"]
     assert look.listed("completed") == ["b", "c"]
 
@@ -96,7 +96,7 @@ def test_a_forgotten_message_leaves_no_trace_and_its_neighbours_theirs(
     launch = Launch(store)
     tried, dead = launch.reserve(2)
     launch.settle(retry(tried), die(dead, "Fatal: kept"))
-    store.promote(launch.holder, QUEUE, 9)
+    store.promote(launch.claim, QUEUE, 9)
     launch.complete(*launch.reserve())
     assert store.upkeep.trim(QUEUE) == 1
     with pytest.raises(NotFound):

@@ -209,7 +209,7 @@ def test_a_key_that_a_message_of_an_earlier_version_holds_is_held_for_its_handle
     launch = Launch(store)
     if due:
         store.wire.command("ZADD", look.key("schedule"), 5, "old")
-        store.promote(launch.holder, QUEUE, 9)
+        store.promote(launch.claim, QUEUE, 9)
     launch.complete(*launch.reserve(9))
     assert [each.id for each in store.enqueue([of_handler("mail", MAIL)])] == ["mail"]
 

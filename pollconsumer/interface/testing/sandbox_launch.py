@@ -68,7 +68,7 @@ class SandboxLaunch(Launch):
         self.progress.facts = self._facts(group, 0)
         claim = self.leases.acquire(group, self.id, self.progress.description(), self.progress.entry(None, 0.0))
         assert isinstance(claim, Claim), "one launch at a time"
-        self.holder, self.attendance = claim, Attendance(claim.at, clock())
+        self.claim, self.attendance = claim, Attendance(claim.at, clock())
         self.progress.trust_until(inf)
 
     def stop(self) -> None:
@@ -80,8 +80,8 @@ class SandboxLaunch(Launch):
         try:
             reason = work(self)
         finally:
-            self.leases.release(self.holder, self.progress.entry(None, 0.0))
-            self._tell_end(self.holder.role, reason, self.clock() - self.window.start, 0)
+            self.leases.release(self.claim, self.progress.entry(None, 0.0))
+            self._tell_end(self.claim.role, reason, self.clock() - self.window.start, 0)
             self.store.wire.close()
         return reason
 

@@ -108,7 +108,7 @@ class Launch:
 
     store: RedisStore
     leases: Leases
-    holder: Claim
+    claim: Claim
     attendance: Attendance
 
     def __init__(
@@ -276,7 +276,7 @@ class Launch:
             rule = seen.decides
             facts |= {"launcher": rule, "observed": seen}
         self._learn(learned(past, rule, self._offset), rule)
-        self.holder, self.attendance = claim, Attendance(claim.at, asked_at)
+        self.claim, self.attendance = claim, Attendance(claim.at, asked_at)
         self.progress.hold(began - self.window.start, boot_now - (now - began))
         self._asked = asked
         self.waited = self.waited or self._patience.waited >= LONG_WAIT
@@ -315,8 +315,8 @@ class Launch:
         reason, code = StopReason.FAILED, 1
         try:
             self.progress.trust_until(self._asked + TRUSTED_FOR)
-            self._heartbeat.hold(self.holder, self.end)
-            self.emit(LaunchBegan(self.holder.role, self.progress.facts["queues"], self.window.left(self.clock())))
+            self._heartbeat.hold(self.claim, self.end)
+            self.emit(LaunchBegan(self.claim.role, self.progress.facts["queues"], self.window.left(self.clock())))
             if self._pinger is not None:
                 self._pinger.begin()
             reason, code = work(self), 0
@@ -331,12 +331,12 @@ class Launch:
         ended, progress = self._boot_time(), self.progress
         progress.end(reason, code)
         with suppress(StoreUnreachable):  # the lease then lapses by itself
-            self.leases.release(self.holder, progress.entry(self.holder, ended))
+            self.leases.release(self.claim, progress.entry(self.claim, ended))
             self.released = True
             self._opener.note(self.store.wire)
             self._host.at_exit(partial(self._note_exit, ended))
         self._host.leave_by(self.exit_by())
-        self._tell_end(self.holder.role, reason, progress.ran(ended), code)
+        self._tell_end(self.claim.role, reason, progress.ran(ended), code)
 
     def leave(self, role: str) -> None:
         """Tell that the lease was held by others to the end."""
@@ -364,7 +364,7 @@ class Launch:
         """Add to the ledger how long it took from the end to the exit, which is now."""
         leaving = self._boot_time() - ended
         # The lease is released already.
-        self.leases.release(self.holder, self.progress.entry(self.holder, ended, leaving))
+        self.leases.release(self.claim, self.progress.entry(self.claim, ended, leaving))
 
 
 _REASONS = {LeaseLost: StopReason.LEASE_LOST, StoreUnreachable: StopReason.STORE_UNREACHABLE}

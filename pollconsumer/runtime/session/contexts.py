@@ -105,11 +105,11 @@ class Deliveries:
 
     def _save(self, reservation: Reservation, state: bytes) -> None:
         with self._store_of_handlers() as store, self._reporting.carried() as reports:
-            store.checkpoint(self._launch.holder, reservation, state, reports)
+            store.checkpoint(self._launch.claim, reservation, state, reports)
 
     def _record(self, reservation: Reservation, entry: StepEntry) -> None:
         with self._store_of_handlers() as store, self._reporting.carried() as reports:
-            store.record(self._launch.holder, reservation, entry, reports)
+            store.record(self._launch.claim, reservation, entry, reports)
 
     def _send(self, message: NewMessage) -> str:
         with self._store_of_handlers() as store:

@@ -187,7 +187,7 @@ class Exchange:
         queue = reservations[0].queue
         while queue not in self.lost:
             try:
-                if stale := self._store.begin(self._launch.holder, reservations):
+                if stale := self._store.begin(self._launch.claim, reservations):
                     self._tell_stale(stale)
             except NodeLost:
                 self._skip_lost()
@@ -267,7 +267,7 @@ class Exchange:
         try:
             with self._reporter.carried(self.lost | self._left_out) if carries else nullcontext() as reports:
                 stepped = self._store.step(
-                    launch.holder,
+                    launch.claim,
                     shares,
                     lasts_ms=int((max(sent, launch.end.farthest()) - sent + launch.end.grace) * 1000),
                     now=launch.clock,
@@ -373,7 +373,7 @@ class Exchange:
         self._leave_out(error)
         shares = self._served(shares)
         try:
-            self._store.give_back(self._launch.holder, shares, self.held)  # GUARD what was reserved beside a refusal
+            self._store.give_back(self._launch.claim, shares, self.held)  # GUARD what was reserved beside a refusal
         except NodeLost as lost:
             return self._send_without(lost, shares, promoting)
         return self._send(shares, promoting=promoting)
@@ -407,7 +407,7 @@ class Exchange:
         """Announce ``queue`` again, since a replica may not know of the announcement. Release what an unanswered step
         may have reserved there."""
         announce(self._launch, queue, self._add_dead_letter)
-        self._store.unreserve(self._launch.holder, queue, self.held(queue))
+        self._store.unreserve(self._launch.claim, queue, self.held(queue))
         self.lost.discard(queue)
         with self.passing:
             self.reserved += [each for each in self._unbegun if each.queue == queue]

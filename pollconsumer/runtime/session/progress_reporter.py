@@ -101,7 +101,7 @@ class ProgressReporter:
             if self._store is None:
                 self._store = RedisStore(self._launch.bare_wire(), self._launch.store.keys.namespace)
             try:
-                self._store.report(self._launch.holder, reports)
+                self._store.report(self._launch.claim, reports)
             except (StoreUnreachable, Unanswered):
                 self._keep(reports)  # GUARD the last report of a message
                 self._reported.set()

@@ -98,7 +98,7 @@ class ReservedReturner:
         if self._store is None:
             self._store = RedisStore(self._launch.bare_wire(), self._launch.store.keys.namespace)
         try:
-            if self._store.release(self._launch.holder, [*self._shares.values()]):
+            if self._store.release(self._launch.claim, [*self._shares.values()]):
                 self._exchange.hear_call()
             self._shares.clear()
         except PollConsumerError:

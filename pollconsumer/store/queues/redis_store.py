@@ -47,7 +47,7 @@ class RedisStore:
 
     def give_up(
         self,
-        holder: Claim,
+        claim: Claim,
         queue: str,
         in_hand: Iterable[bytes],
         ended: Sequence[bytes] = (),
@@ -62,13 +62,13 @@ class RedisStore:
         has no attempt left then is ``spent``. What is recorded as begun at most once becomes a dead letter.
         ``known``: see `Upkeep.recover`.
         """
-        self.unreserve(holder, queue, in_hand, ended, spent)
-        self.wire.call("retire", [self.keys.queue(queue, "announced")], [holder.lineage, holder.fence])
+        self.unreserve(claim, queue, in_hand, ended, spent)
+        self.wire.call("retire", [self.keys.queue(queue, "announced")], [claim.lineage, claim.fence])
         self.upkeep.recover(queue, on_dead_letter=on_dead_letter, known=known)
 
     def step(
         self,
-        holder: Claim,
+        claim: Claim,
         shares: Sequence[Share],
         *,
         lasts_ms: int,
@@ -87,15 +87,15 @@ class RedisStore:
         repeated: a row that already has its new value counts as settled. LeaseLost if a newer launch has announced
         itself. After NodeLost each share may have been carried out: call `give_back` before sending it again.
         """
-        commands = self._reporting(holder, reports) if reports else []
+        commands = self._reporting(claim, reports) if reports else []
         for share in shares:
             if share.trims:
                 commands.append(self.wire.script(*self.upkeep.trimming(share.queue, share.trims)))
         before, loads = len(commands), self.wire.scripts.loads
         for queue in promoting:
-            commands.append(self._promotion_of(holder, queue, PROMOTE_PAGE))
+            commands.append(self._promotion_of(claim, queue, PROMOTE_PAGE))
         for share in shares:
-            commands.append(self._step_of(holder, share, lasts_ms))
+            commands.append(self._step_of(claim, share, lasts_ms))
         sent = now()
         try:
             if wait > 0:
@@ -105,7 +105,7 @@ class RedisStore:
         except Unanswered:
             self.wire.close()
             self.wire.part(commands)
-            answers, sent = self._step_again(holder, shares, commands, keep), -inf
+            answers, sent = self._step_again(claim, shares, commands, keep), -inf
         if self.wire.scripts.loads != loads:
             sent = -inf
         read, stepped, at = now(), Stepped(), before + len(promoting)
@@ -147,9 +147,9 @@ class RedisStore:
         if ids:
             stepped.reserved += reservations_of(queue, ids, records, changes, at, shown_at)
 
-    def _promotion_of(self, holder: Claim, queue: str, most: int) -> tuple[Any, ...]:
+    def _promotion_of(self, claim: Claim, queue: str, most: int) -> tuple[Any, ...]:
         """The command that promotes ``most`` due messages at most."""
-        script, args = self.wire.scripts["promote"], [holder.lineage, holder.fence, b"%d" % most]
+        script, args = self.wire.scripts["promote"], [claim.lineage, claim.fence, b"%d" % most]
         return self.wire.script(script, self.keys.of_script(script, queue), args)
 
     def _blocking(self, shares: Iterable[Share], wait: float) -> tuple[Any, ...]:
@@ -158,40 +158,40 @@ class RedisStore:
         markers = [self.keys.queue(share.queue, name) for name in names for share in shares]
         return "BLPOP", *markers, f"{max(0.001, wait):.3f}"
 
-    def _step_of(self, holder: Claim, share: Share, lasts_ms: int) -> tuple[Any, ...]:
+    def _step_of(self, claim: Claim, share: Share, lasts_ms: int) -> tuple[Any, ...]:
         script = self.wire.scripts["reserve_one" if share.plain else "step"]
-        args = [holder.lineage, holder.fence, rows.pack6(int(holder.fence)), b"%d" % lasts_ms]
+        args = [claim.lineage, claim.fence, rows.pack6(int(claim.fence)), b"%d" % lasts_ms]
         if not share.plain:
             args += [b"%d" % share.wanted, share.limits, *share.packed()]
         keys = self.keys.of_script(script, share.queue)
-        keys[-1] += f":{holder.group}"  # successor_waits
+        keys[-1] += f":{claim.group}"  # successor_waits
         return self.wire.script(script, keys, args)
 
     def _step_again(
         self,
-        holder: Claim,
+        claim: Claim,
         shares: Sequence[Share],
         commands: list[tuple[Any, ...]],
         keep: Callable[[str], Iterable[bytes]],
     ) -> list[Any]:
         def give_back() -> None:
-            self.give_back(holder, shares, keep)
+            self.give_back(claim, shares, keep)
 
         give_back()  # GUARD what a lost reply reserved is given back
         return self.wire.all(commands, mend=give_back)  # GUARD what the next lost reply reserved is given back
 
     def give_back(
-        self, holder: Claim, shares: Sequence[Share], keep: Callable[[str], Iterable[bytes]] = lambda _: ()
+        self, claim: Claim, shares: Sequence[Share], keep: Callable[[str], Iterable[bytes]] = lambda _: ()
     ) -> None:
         """Release what an unanswered step may have reserved: all but what is to ``keep``, and what it settles."""
         for share in shares:
             if share.wanted:
-                self.unreserve(holder, share.queue, [*keep(share.queue), *share.ids()])
+                self.unreserve(claim, share.queue, [*keep(share.queue), *share.ids()])
 
-    def release(self, holder: Claim, shares: Sequence[Share]) -> bool:
+    def release(self, claim: Claim, shares: Sequence[Share]) -> bool:
         """Settle ``shares`` without reserving, as often as it takes. Returns whether the next launch waits for the
         lease, which only one caller is told."""
-        return any(answer[2] for answer in self.wire.all([self._step_of(holder, share, 0) for share in shares]))
+        return any(answer[2] for answer in self.wire.all([self._step_of(claim, share, 0) for share in shares]))
 
     def part(self, queues: Iterable[str]) -> None:
         """Raise NodeLost, from now on, where some of ``queues``, and not the leases, have lost their node of a cluster:
@@ -204,7 +204,7 @@ class RedisStore:
 
     def unreserve(
         self,
-        holder: Claim,
+        claim: Claim,
         queue: str,
         keep: Iterable[bytes],
         ended: Sequence[bytes] = (),
@@ -212,16 +212,16 @@ class RedisStore:
     ) -> int:
         """Release this holder's reservations in ``queue``, but for what is to ``keep``, and for messages recorded as
         begun at most once. They are not charged an attempt, unless they are ``ended`` or ``spent``."""
-        args: list[Any] = [holder.lineage, holder.fence, rows.pack6(int(holder.fence))]
+        args: list[Any] = [claim.lineage, claim.fence, rows.pack6(int(claim.fence))]
         for listed in (ended, spent):
             args += [len(listed), *listed]
         args += keep
         return int(self.wire.run("unreserve", self.keys, queue, args))
 
-    def begin(self, holder: Claim, reservations: Sequence[Reservation]) -> list[bytes]:
+    def begin(self, claim: Claim, reservations: Sequence[Reservation]) -> list[bytes]:
         """Record, before they are handled, that ``reservations``, all of one queue, are handled at most once. Returns
         ids of stale reservations. LeaseLost if a newer launch has announced itself."""
-        args: list[Any] = [holder.lineage, holder.fence]
+        args: list[Any] = [claim.lineage, claim.fence]
         for each in reservations:
             args += (each.id, each.row, rows.begun(each.row))
         stale: list[bytes] = self.wire.run("begin", self.keys, reservations[0].queue, args)
@@ -230,33 +230,33 @@ class RedisStore:
                 each.row = rows.begun(each.row)
         return stale
 
-    def checkpoint(self, holder: Claim, reservation: Reservation, state: bytes, reports: Reports | None = None) -> None:
+    def checkpoint(self, claim: Claim, reservation: Reservation, state: bytes, reports: Reports | None = None) -> None:
         """Store a message's checkpoint, and ``reports`` with it. LeaseLost if it is no longer this holder's."""
-        self._keep(holder, reservation, (reservation.id, state), reports)
+        self._keep(claim, reservation, (reservation.id, state), reports)
 
-    def record(self, holder: Claim, reservation: Reservation, entry: StepEntry, reports: Reports | None = None) -> None:
+    def record(self, claim: Claim, reservation: Reservation, entry: StepEntry, reports: Reports | None = None) -> None:
         """Record a step of a message, and ``reports`` with it. LeaseLost if it is no longer this holder's."""
-        self._keep(holder, reservation, entry.fields(reservation.id), reports)
+        self._keep(claim, reservation, entry.fields(reservation.id), reports)
 
-    def _keep(self, holder: Claim, reservation: Reservation, fields: Sequence[bytes], reports: Reports | None) -> None:
+    def _keep(self, claim: Claim, reservation: Reservation, fields: Sequence[bytes], reports: Reports | None) -> None:
         row = rows.checkpointed(reservation.row)
-        args = [holder.lineage, holder.fence, reservation.id, reservation.row, row, *fields]
+        args = [claim.lineage, claim.fence, reservation.id, reservation.row, row, *fields]
         script = self.wire.scripts["checkpoint"]
         command = self.wire.script(script, self.keys.of_script(script, reservation.queue), args)
-        before = self._reporting(holder, reports) if reports else []
+        before = self._reporting(claim, reports) if reports else []
         if not self.wire.all([*before, command])[-1]:
             raise LeaseLost("message", reservation.name, "it was offered to another launch; stop here")
         reservation.row = row
 
-    def report(self, holder: Claim, reports: Reports) -> None:
+    def report(self, claim: Claim, reports: Reports) -> None:
         """Store progress; tries once. Unanswered if the server does not answer, LeaseLost if a newer launch has
         announced itself."""
-        self.wire.once(self._reporting(holder, reports))
+        self.wire.once(self._reporting(claim, reports))
 
-    def _reporting(self, holder: Claim, reports: Reports) -> list[tuple[Any, ...]]:
+    def _reporting(self, claim: Claim, reports: Reports) -> list[tuple[Any, ...]]:
         from pollconsumer.store.records.reports import report_commands  # few handlers report
 
-        return report_commands(self.wire, self.keys, holder, reports)
+        return report_commands(self.wire, self.keys, claim, reports)
 
     def recorded(self, reservation: Reservation) -> tuple[bytes | None, Recorded | None]:
         """The last checkpoint of a message; its steps and signals, None if it has none."""
@@ -270,9 +270,9 @@ class RedisStore:
         (found,) = self.wire.all([("HMGET", self.keys.queue(queue, "recurrence_counters"), *fields)], parting=False)
         return [read_previous(each) for each in found]
 
-    def promote(self, holder: Claim, queue: str, most: int) -> Promoted:
+    def promote(self, claim: Claim, queue: str, most: int) -> Promoted:
         """Move at most ``most`` due messages to ``queue``."""
-        return Promoted.of(self.wire.all([self._promotion_of(holder, queue, most)])[0])
+        return Promoted.of(self.wire.all([self._promotion_of(claim, queue, most)])[0])
 
     def enqueue(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> list[Enqueued]:
         """Enqueue messages: see `Producer.enqueue`."""

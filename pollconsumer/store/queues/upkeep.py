@@ -44,7 +44,7 @@ class Upkeep:
 
     def announce(
         self,
-        holder: Claim,
+        claim: Claim,
         queue: str,
         *,
         served_for: float = 0.0,
@@ -60,13 +60,13 @@ class Upkeep:
         """
         there = self._check_types(queue)  # GUARD types of a queue's keys
         self._register(queue, LAUNCH)  # GUARD rights of a launch in a queue
-        call = f"{self._keys.queue(queue, 'successor_waits')}:{holder.group}"
+        call = f"{self._keys.queue(queue, 'successor_waits')}:{claim.group}"
         keys = [
             self._keys.queue(queue, "announced"),
             call,
             *(self._keys.queue(queue, name) for name in ("served", "schedule", *_OF_RECURRENCES)),
         ]
-        args = [holder.lineage, holder.fence, int(served_for * 1000), CONVERT_PAGE]
+        args = [claim.lineage, claim.fence, int(served_for * 1000), CONVERT_PAGE]
         while self._wire.call("announce", keys, args) == CONVERT_PAGE:
             pass
         if "parked" in there and handlers:

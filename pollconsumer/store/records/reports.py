@@ -21,11 +21,11 @@ Reports = Mapping[str, Mapping[bytes, Progress]]
 _INSTANT = 6
 
 
-def report_commands(wire: Wire, keys: Keys, holder: Claim, reports: Reports) -> list[tuple[Any, ...]]:
+def report_commands(wire: Wire, keys: Keys, claim: Claim, reports: Reports) -> list[tuple[Any, ...]]:
     """The commands that store ``reports``. A message that another launch has reserved since, or that is forgotten,
     keeps the progress that it has."""
     script = wire.scripts["progress"]
-    head = [holder.lineage, holder.fence, rows.pack6(int(holder.fence))]
+    head = [claim.lineage, claim.fence, rows.pack6(int(claim.fence))]
     return [
         wire.script(
             script,

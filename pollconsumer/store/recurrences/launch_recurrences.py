@@ -106,7 +106,7 @@ class LaunchRecurrences:
         yield from zip(queues, answers, strict=True)
 
     def tick(
-        self, holder: Claim, queue: str, attended_since: Callable[[int], int], emit: Callable[[Event], None]
+        self, claim: Claim, queue: str, attended_since: Callable[[int], int], emit: Callable[[Event], None]
     ) -> int:
         """Enqueue the due occurrences of ``queue``. Returns how many.
 
@@ -135,11 +135,11 @@ class LaunchRecurrences:
                 unreadable += (name, instant)
                 emit(events.RecurrenceUnreadable(id_text(name), queue, str(error)))
                 continue
-            commands.append(self._recur(holder, recurrence, (name, instant, definition), plan))
+            commands.append(self._recur(claim, recurrence, (name, instant, definition), plan))
             if plan.skipped:
                 emit(events.OccurrencesSkipped(recurrence.name, plan.skipped))
         if unreadable:
-            self._wire.run("set_aside", self._keys, queue, [holder.lineage, holder.fence, *unreadable])
+            self._wire.run("set_aside", self._keys, queue, [claim.lineage, claim.fence, *unreadable])
         return sum(max(0, enqueued) for enqueued in self._wire.all(commands)) if commands else 0
 
     def _last_ends(self, queue: str, names: Sequence[bytes]) -> dict[bytes, int | None]:
@@ -158,7 +158,7 @@ class LaunchRecurrences:
             ends[name] = None if unfinished else ended_at(row or b"")
         return ends
 
-    def begin_anew(self, holder: Claim, queue: str) -> None:
+    def begin_anew(self, claim: Claim, queue: str) -> None:
         """Go on with the first instants from now on, after the server's clock was set back: a recurrence that has
         had a later instant would stand still until then. One that has not begun keeps its first instant."""
         now, key = now_ms(self._wire), partial(self._keys.queue, queue)
@@ -181,19 +181,19 @@ class LaunchRecurrences:
                     begun = not recurrence.at_run_time or any(map(count_of, before))
                     if begun and following is not None and following < due:
                         plan = Tick((), 0, following)
-                        commands.append(self._recur(holder, recurrence, (name, instant, definition), plan))
+                        commands.append(self._recur(claim, recurrence, (name, instant, definition), plan))
             if commands:
                 self._wire.all(commands)
 
     def _recur(
-        self, holder: Claim, recurrence: Recurrence, found: tuple[bytes, bytes, bytes], plan: Tick
+        self, claim: Claim, recurrence: Recurrence, found: tuple[bytes, bytes, bytes], plan: Tick
     ) -> tuple[Any, ...]:
         """The command that carries out ``plan``, if due instant and definition are still as they were ``found``."""
         name, instant, definition = found
         # GUARD none beside an unfinished one
         alone = recurrence.overlap is Overlap.SKIP or recurrence.after is After.END
         args: list[Any] = [
-            holder.lineage, holder.fence, name, instant, "" if plan.next is None else plan.next, plan.skipped,
+            claim.lineage, claim.fence, name, instant, "" if plan.next is None else plan.next, plan.skipped,
             int(alone), "" if recurrence.times is None else recurrence.times, definition,
         ]  # fmt: skip
         for each in plan.enqueue:

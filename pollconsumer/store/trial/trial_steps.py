@@ -48,8 +48,8 @@ class TriedQueue:
         self.store, self.person = RedisStore(wire, namespace), Interventions(wire, namespace)
         self.inspector = Inspector(wire, namespace)
         self.group = Group("consumer", (name,), 1)
-        self.holder = Claim(f"{self.group.name}:0", str(fence), self.group.name)
-        self.recovered = self.store.upkeep.announce(self.holder, name)
+        self.claim = Claim(f"{self.group.name}:0", str(fence), self.group.name)
+        self.recovered = self.store.upkeep.announce(self.claim, name)
 
     def message(self, message_id: str = "", **options: Any) -> NewMessage:
         return NewMessage(message_id, self.name, "trial", b"{}", **options)
@@ -63,7 +63,7 @@ class TriedQueue:
         done: list[Done] = [(r, now, now, (HOUR, b"7", b"", told)) for r in ended if isinstance(r, Reservation)]
         share.complete(done)
         share.settlements += [each for each in ended if isinstance(each, Settlement)]
-        return self.store.step(self.holder, [share], lasts_ms=HOUR, now=time.monotonic, wait=wait).reserved
+        return self.store.step(self.claim, [share], lasts_ms=HOUR, now=time.monotonic, wait=wait).reserved
 
     def take(self, *ids: str) -> list[Reservation]:
         """Reserve what is ready, which must be ``ids``."""
@@ -82,7 +82,7 @@ class TriedQueue:
     def promote(self) -> None:
         """Promote a message as soon as it is due."""
         until = time.monotonic() + WITHIN
-        while not (moved := self.store.promote(self.holder, self.name, 9).moved) and time.monotonic() < until:
+        while not (moved := self.store.promote(self.claim, self.name, 9).moved) and time.monotonic() < until:
             pass
         expect(moved, 1)
 
@@ -121,7 +121,7 @@ def complete_message(queue: TriedQueue) -> None:
 
 
 def begin_at_most_once(queue: TriedQueue) -> None:
-    expect(queue.store.begin(queue.holder, [queue.take_new()]), [])
+    expect(queue.store.begin(queue.claim, [queue.take_new()]), [])
 
 
 def try_again(queue: TriedQueue) -> None:
@@ -172,7 +172,7 @@ def enqueue_occurrence(queue: TriedQueue) -> None:
     launch, people = LaunchRecurrences(queue.wire, queue.namespace), Recurrences(queue.wire, queue.namespace)
     launch.define("trial", [queue.name], [], ignore)
     people.put([(recurrence, "now")])
-    expect(launch.tick(queue.holder, queue.name, lambda now: now, ignore), 1)
+    expect(launch.tick(queue.claim, queue.name, lambda now: now, ignore), 1)
     queue.step(*queue.step())
     expect([str(each.message.state) for each in people.history(people.find("hourly"), 2)], ["completed"])
 
@@ -192,7 +192,7 @@ def call_back_after_batch(queue: TriedQueue) -> None:
 def wait_for_signal(queue: TriedQueue) -> None:
     first = queue.take_new()
     step = as_recorded(Step("approved", 1, None, HOUR))
-    queue.store.record(queue.holder, first, StepEntry(1, 1, step, "approved"))
+    queue.store.record(queue.claim, first, StepEntry(1, 1, step, "approved"))
     queue.step(Settlement.asleep(first, wakes_in_ms=HOUR, took=0))
     expect(SignalSender(queue.wire, queue.namespace).send(queue.name, "a", "approved", 7), True)
     queue.promote()

@@ -161,7 +161,7 @@ class Handling(Producing):
     @rule(data=st.data(), state=st.sampled_from([b"1", b"2"]))
     def keep_how_far_one_has_come(self, data: st.DataObject, state: bytes) -> None:
         name = data.draw(st.sampled_from(sorted(self.in_hand())))
-        self.store.checkpoint(self.launch.holder, self.reservation(name), state)
+        self.store.checkpoint(self.launch.claim, self.reservation(name), state)
         self.model.messages[name].checkpoint, self.model.messages[name].has_kept = state, True
         assert self.store.recorded(self.reservation(name))[0] == state
 
@@ -171,12 +171,12 @@ class Handling(Producing):
         told = data.draw(st.lists(st.sampled_from(sorted(self.in_hand())), min_size=1, unique=True))
         reports = {QUEUE: {name.encode(): Progress(done, 9) for name in told}}
         if way == "alone":
-            self.store.report(self.launch.holder, reports)
+            self.store.report(self.launch.claim, reports)
         elif way == "step":
-            self.store.step(self.launch.holder, [], lasts_ms=HOUR, now=lambda: 0.0, reports=reports)
+            self.store.step(self.launch.claim, [], lasts_ms=HOUR, now=lambda: 0.0, reports=reports)
         else:
             name = sorted(self.in_hand())[0]
-            self.store.checkpoint(self.launch.holder, self.reservation(name), b"3", reports)
+            self.store.checkpoint(self.launch.claim, self.reservation(name), b"3", reports)
             self.model.messages[name].checkpoint, self.model.messages[name].has_kept = b"3", True
         for name in told:
             self.model.messages[name].progress = Progress(done, 9)
@@ -238,7 +238,7 @@ class Handling(Producing):
     def the_reply_to_a_step_is_lost(self) -> None:
         reserved, messages = self.model.reserved(), self.model.messages
         unknown = [name for name in reversed(reserved) if not messages[name].begun]
-        assert self.store.unreserve(self.launch.holder, QUEUE, []) == len(unknown)
+        assert self.store.unreserve(self.launch.claim, QUEUE, []) == len(unknown)
         left, returned = [], []
         for held in map(messages.__getitem__, unknown):
             held.attempts -= 1
@@ -260,13 +260,13 @@ class Handling(Producing):
         with pytest.raises(LeaseLost):
             launch.step(completed=completed, settled=settled, wanted=1)
         with pytest.raises(LeaseLost):
-            self.store.upkeep.announce(launch.holder, QUEUE)
+            self.store.upkeep.announce(launch.claim, QUEUE)
         with pytest.raises(LeaseLost):
-            self.store.unreserve(launch.holder, QUEUE, [])
+            self.store.unreserve(launch.claim, QUEUE, [])
         with pytest.raises(LeaseLost):
-            self.store.checkpoint(launch.holder, reservations[0], b"late")
+            self.store.checkpoint(launch.claim, reservations[0], b"late")
         with pytest.raises(LeaseLost):
-            self.store.report(launch.holder, {QUEUE: {reservations[0].id: Progress(1)}})
+            self.store.report(launch.claim, {QUEUE: {reservations[0].id: Progress(1)}})
 
     @precondition(lambda self: self.overtaken)
     @rule(data=st.data(), way=st.sampled_from([*WAYS, "begin"]))
@@ -281,4 +281,4 @@ class Handling(Producing):
             stale = self.launch.step(completed=completed, settled=settled).stale
         assert set(stale) == {r.id for r in reservations}
         with pytest.raises(LeaseLost):
-            self.store.checkpoint(self.launch.holder, reservations[0], b"late")
+            self.store.checkpoint(self.launch.claim, reservations[0], b"late")

@@ -37,7 +37,7 @@ class Stepping(Intervening):
         before = reservation.row
         for _ in range(1 + twice):
             reservation.row = before
-            self.store.record(self.launch.holder, reservation, StepEntry(number, number, text, awaited))
+            self.store.record(self.launch.claim, reservation, StepEntry(number, number, text, awaited))
         held.steps.append(text.encode())
         held.awaited, held.has_kept = awaited, True
         recorded = self.store.recorded(reservation)[1]
