@@ -1,10 +1,11 @@
 """The same value gets the same answer at every entrance of a message: Python, the command line, lines of --ndjson, a
-posted message, an entry of a spool or an outbox, recurrences, Django. An option of a message that is new is tried
-without a line here."""
+posted message, an entry of a spool or an outbox, recurrences, a handler's context. An option of a message that is new
+is tried without a line here."""
 
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +19,8 @@ from pollconsumer.interface.api.recurrences.put_options import new_put
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults
 from pollconsumer.interface.cli.messages import enqueue as command
 from pollconsumer.interface.cli.messages.message_lines import line_message
+from pollconsumer.runtime.handling.context import LaunchContext
+from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.new_messages import Defaults, SendOptions
 from pollconsumer.store.queues.outbox_entry import read_entry
 from pollconsumer.store.queues.producer import Enqueued
@@ -61,6 +64,7 @@ DIFFERING = {
     ("handler", "post"): "a request may name handlers of this process alone",
     ("handler", "line"): "without a queue of its own, a line names a handler of this configuration",
     ("retry", "entry"): "policies have names where the handler is registered: the launch looks there",
+    ("retry", "context"): "a launch looks at the handler's policies once it has the message",
     ("retry", "command"): "with --queue no module is imported, and no handler known",
     ("concurrency_key", "entry"): "the empty text of an entry stands for no key",
 }
@@ -99,6 +103,14 @@ class Entrances:
     def by_args(self, name: str, value: Any) -> NewMessage:
         args = self.handler.args().using(**BESIDE.get(name, {}), **{name: value})
         return args.__message__()
+
+    def by_context(self, name: str, value: Any) -> NewMessage:
+        situation = Situation(lambda now: now, lambda: False, lambda *_: None, lambda _: Defaults("default"), time.time)
+        context = LaunchContext(Delivery("tests", "default", "i", "f", 1, 0, 1), situation)
+        given = {"handler": "f", "payload": {}} | BESIDE.get(name, {}) | {name: value}
+        context.enqueue(given.pop("handler"), given.pop("payload"), **given)
+        [message] = context.enqueued
+        return message
 
     def by_line(self, name: str, value: Any) -> NewMessage:
         return line_message(self._json(name, value), self.own)
@@ -160,7 +172,7 @@ def entrances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Entrances:
 
 def ways_of(entrances: Entrances, name: str, kind: str, value: Any) -> dict[str, Callable[[str, Any], Any]]:
     """The entrances that can be given the value."""
-    ways: dict[str, Callable[[str, Any], Any]] = {"by name": entrances.by_name}
+    ways: dict[str, Callable[[str, Any], Any]] = {"by name": entrances.by_name, "context": entrances.by_context}
     if name not in ("handler", "payload"):
         ways |= {"using": entrances.by_using, "args": entrances.by_args}
     written = kind != "thousand digits"  # no text of JSON has it
