@@ -89,11 +89,11 @@ def export_(file: str, yes: bool) -> None:
 def backup(file: str) -> None:
     """Write a copy of the store to FILE, while launches go on.
 
-    '-' writes to standard output. The embedded server is backed up with all its namespaces, another server with the
+    '-' writes to standard output. Of the embedded server, all namespaces are backed up; of any other server, the
     namespace of the settings. --namespace chooses one.
 
-    'store import' restores FILE. The user of the store needs the right to replicate: the server sends the contents of
-    all its databases, which are kept in the directory of FILE until the backup is done.
+    'store import' restores FILE. The login to the store needs the rights of a replica: +sync, +replconf, +client|info.
+    The server sends all its databases; the directory of FILE needs room for them until the backup is done.
     """
     if wants_json() and file == "-":
         raise UsageError("--json", "-", "the last line of a backup has its totals")

@@ -140,8 +140,8 @@ class Handle(Generic[R]):
         self._act(partial(changing, priority=priority, payload=encoded))
 
     def redrive(self, *, from_start: bool = False) -> None:
-        """Return a dead letter to its queue with all attempts again; ``from_start``: without its checkpoint, steps and
-        signals. BadData if the message is none, or if another message has its unique key by now; NotFound,
+        """Return a dead letter to its queue, with attempts reset to zero; ``from_start``: without its checkpoint, steps
+        and signals. BadData if the message is none, or if another message has its unique key by now; NotFound,
         StoreUnreachable."""
         self._act(partial(redriving, from_start=from_start))
 

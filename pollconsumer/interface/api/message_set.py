@@ -58,9 +58,9 @@ class Messages:
         return self._act(chosen, lambda each, queue, ids: each.cancel_all(queue, ids))
 
     def redrive_all(self, *, from_start: bool = False) -> int:
-        """Return the dead letters among them to their queues, with all attempts again; ``from_start``: without their
-        checkpoints, steps and signals. Returns how many were returned: one is left if another message has its unique
-        key by now."""
+        """Return the dead letters among them to their queues, with attempts reset to zero; ``from_start``: without
+        their checkpoints, steps and signals. Returns how many were returned: one is left if another message has its
+        unique key by now."""
         chosen = self._app.ask(lambda store: dead_letters(store.selector, self._selection))
         return self._act(chosen, lambda each, queue, ids: each.redrive(queue, ids, from_start=from_start))
 

@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "run": ("interface.cli.launch_commands:run", "Handle messages until just before the next launch."),
-    "move": ("interface.cli.launch_commands:move", "Move due messages to their queues; run does so, too."),
+    "move": (
+        "interface.cli.launch_commands:move",
+        "Move due messages from the schedule to their queues, as run does.",
+    ),
     "enqueue": ("interface.cli.messages.enqueue:enqueue", "Enqueue a message, or one for each line of a file."),
     "status": ("interface.cli.installation.status:status", "Show one message, or an overview of queues and launches."),
     "list": ("interface.cli.messages.list:list_", "List messages, by state."),
@@ -102,18 +105,18 @@ END_WITHIN = 60.0
 TAB = "_POLLCONSUMER_COMPLETE"
 """The variable with which a shell runs the program at each TAB."""
 EXIT_CODES = {
-    "0": "success; every normal end of a launch",
-    "1": "a bug in pollconsumer; of doctor: it found a problem",
+    "0": "success; a launch that ended as planned, even if messages failed",
+    "1": "bug in pollconsumer; handler held the GIL; doctor found a problem",
     "2": "wrong usage",
     "65": "invalid data",
-    "66": "no such message, queue, recurrence or batch",
+    "66": "no such message, queue, recurrence, batch or lease",
     "69": "the store cannot be reached",
     "73": "a file, directory or socket cannot be created",
-    "75": "the lease was lost while running",
+    "75": "the launch lost its lease",
     "77": "authentication failed, or permission denied",
     "78": "wrong configuration, failed import of handlers, or unsafe store",
     "124": "killed by the watchdog",
-    "130, 143": "interrupted by SIGINT or SIGTERM; a launch: by the second one",
+    "130, 143": "interrupted by SIGINT or SIGTERM; a launch: by a second signal",
 }
 OF_PROGRAM = "\n".join(["\b", "Exit codes:", *(f"  {code:8}  {meaning}" for code, meaning in EXIT_CODES.items())])
 

@@ -62,10 +62,10 @@ def run(if_free: bool, until_empty: bool, max_messages: int | None, linger: floa
 @click.command(epilog="pollconsumer move")
 @settings_of_section("mover")
 def move(**flags: Any) -> None:
-    """Move due messages to their queues until just before the next launch.
+    """Move due messages from the schedule to their queues, until just before the next launch.
 
-    'run' does this too for its own queues; a mover is for setups with many consumers. An option overrides the variable
-    and the setting of the same name.
+    'run' does this too, for the queues that it serves. 'move' does it for all queues: it is for setups with many
+    consumers. An option overrides the variable and the setting of the same name.
     """
     from pollconsumer.interface.assembly.launch_roles import launch_mover
 

@@ -117,7 +117,7 @@ class Batch:
         return sum_cancelled(self._pages("cancel"))
 
     def redrive(self) -> int:
-        """Return the members that are dead letters to their queues, with all attempts again. Returns how many."""
+        """Return the members that are dead letters to their queues, with attempts reset to zero. Returns how many."""
         return sum(redriven for redriven, _ in self._pages("redrive"))
 
     def add(self, member: Sendable) -> str:  # noqa: ARG002  of others

@@ -27,8 +27,8 @@ SHOWN = 3
 def audit(limit: int) -> None:
     """Show what people did, newest first: who cancelled, paused, redrove or removed what.
 
-    The last 10,000 entries are kept. "(unverified)" marks entries of an earlier version: a producer's login to the
-    store could have written these."""
+    The last 10,000 entries are kept. "(unverified)" marks entries that an earlier version of pollconsumer wrote:
+    anybody with a producer's login to the store could have forged them."""
     found = opened().audit(limit)
     if not printed_as_json([each._asdict() | {"at": iso(each.at)} for each in found]):
         rows = [

@@ -102,7 +102,7 @@ def launches(
     offset     how long after the full minute (the tick) it began
     exit       how long its process took to exit
     skipped    launches that did no work, since this one had the lease
-    queues     queues that it served, where launches serve different ones
+    queues     queues that it served; shown only if launches serve different ones
     """
     reading = opened().inspector
     now = reading.now()

@@ -42,7 +42,14 @@ def show() -> None:
 
 
 @lease.command(name="break", epilog="pollconsumer lease break --role mover --yes")
-@click.option("--role", cls=Once, type=WordType(["consumer", "mover"]), default="consumer", show_default=True)
+@click.option(
+    "--role",
+    cls=Once,
+    type=WordType(["consumer", "mover"]),
+    default="consumer",
+    show_default=True,
+    help="Whose lease: consumer is 'run', mover is 'move'.",
+)
 @click.option("--slot", cls=Once, type=click.IntRange(0, 63), help="Only this slot: the number of an instance, from 0.")
 @click.option("--yes", is_flag=True, help="Break it. Without --yes, only show it.")
 def break_(role: str, slot: int | None, yes: bool) -> None:

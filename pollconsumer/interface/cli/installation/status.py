@@ -59,7 +59,7 @@ MOVER_MISSING_AFTER = 5.0
 )
 @json_option("Print one JSON object, with --watch one per line.")
 def status(message_id: str | None, queue: str | None, watch: bool) -> None:
-    """Show the message ID; without an ID, the queues, their schedule, leases and the last launches.
+    """Show the message with this ID. Without an ID, show the queues, the leases and the last launches.
 
     \b
     reserved      messages that a launch has taken

@@ -35,17 +35,26 @@ LOOK_EVERY = 0.5
 
 @click.group()
 def batch() -> None:
-    """Batches: messages with a common count and callbacks. A batch is kept for two days after its end."""
+    """Batches: messages that are counted together, with callbacks. A batch is kept for two days after its end."""
 
 
 @batch.command(name="list", epilog="pollconsumer batch list --state closed")
-@click.option("--state", cls=Once, type=WordType(STATES), help="Show batches in this state.")
+@click.option("--state", cls=Once, type=WordType(STATES), help="Only batches in this state.")
 @click.option(
     "--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Show at most this many."
 )
 @JSON_ARRAY
 def list_(state: str | None, limit: int) -> None:
-    """List batches with their progress, those without an expiry last."""
+    """List batches with progress, next to expire or be deleted first.
+
+    \b
+    open       members can be added
+    closed     all members have been added, and some have not ended
+    ended      all members have ended
+    abandoned  it was not closed: nothing was heard of its producer for an hour
+    expired    its expiry came before all members had ended
+    malformed  what the store has of it cannot be read
+    """
     wanted = (each for each in opened().batches.batches() if state in (None, each.state))
     found = map(_describe, islice(wanted, limit))
     if not printed_as_json(found):
@@ -89,7 +98,7 @@ def show(batch_id: str, watch: bool) -> None:
 )
 @JSON_ARRAY
 def members(batch_id: str, state: State | None, limit: int) -> None:
-    """List the members of a batch that are kept, in their order.
+    """List the kept members of a batch, in the order they were added.
 
     With --json each has its payload and its last error.
     """
@@ -129,7 +138,7 @@ def cancel(batch_id: str, yes: bool) -> None:
 @ID
 @JSON_OBJECT
 def redrive(batch_id: str) -> None:
-    """Return dead members to their queues, with all attempts again."""
+    """Return dead members to their queues, with attempts reset to zero."""
     done = RedrivenMembers(0, [])
     with telling_when_interrupted(lambda: f"{done.redriven} redriven, and perhaps some more", lost=True):
         store = opened()

@@ -33,11 +33,13 @@ from pollconsumer.store.reading.message_selector import Selection, unreserved
     "--queue", cls=Once, type=QUEUE_NAME, help="Messages of this queue. With an id: the queue of that message."
 )
 @click.option("--handler", cls=Once, help="Messages of this handler.")
-@click.option("--key", cls=Once, help="Messages with this unique key. Each handler may have one.")
+@click.option("--key", cls=Once, help="Messages with this unique key: one of each handler and queue at most.")
 @click.option("--recurrence", cls=Once, help="Occurrences of this recurrence.")
-@header_option("Messages with this header. Repeatable: with all of them.")
+@header_option("Messages with this header. Repeatable: all must match.")
 @click.option("--running", is_flag=True, help="Also stop running handlers: ask them, and interrupt them 5s later.")
-@click.option("--yes", is_flag=True, help="Cancel them. Without ids and --yes, only count them.")
+@click.option(
+    "--yes", is_flag=True, help="Cancel what options select; without --yes they only count. Ids need no --yes."
+)
 @json_option("Without ids: print one JSON object.")
 def cancel(
     ids: tuple[str, ...],
@@ -51,8 +53,8 @@ def cancel(
 ) -> None:
     """Cancel messages that are scheduled or ready.
 
-    Give ids, or options: then all messages that fit every option are cancelled. With options but without --yes, only
-    count them. --running also stops running handlers; 'status ID' shows how these messages end.
+    Give ids, or options. Options select the messages that match all of them; without --yes these are only counted. With
+    ids, --running also stops running handlers; 'status ID' shows how such a message ended.
     """
     if ids:
         if handler or key or recurrence or headers:

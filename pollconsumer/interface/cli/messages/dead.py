@@ -43,7 +43,7 @@ def chosen(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only dead letters of this queue."),
         click.option("--handler", cls=Once, help="Only dead letters of this handler."),
-        header_option("Only dead letters with this header. Repeatable: with all of them."),
+        header_option("Only dead letters with this header. Repeatable: all must match."),
         click.option("--all", "every", is_flag=True, help="All dead letters."),
         click.argument("ids", metavar="ID...", nargs=-1),
     ):
@@ -52,7 +52,9 @@ def chosen(command: Callable[..., None]) -> Callable[..., None]:
 
 
 UNREADABLE = click.option(
-    "--unreadable", is_flag=True, help="Unreadable messages in outboxes and in this host's spool."
+    "--unreadable",
+    is_flag=True,
+    help="Instead of dead letters: unreadable messages in outboxes (sent from queue to queue) and this host's spool.",
 )
 
 
@@ -64,7 +66,7 @@ def dead() -> None:
 @dead.command(name="list", epilog="pollconsumer dead list --handler mail.send")
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only dead letters of this queue.")
 @click.option("--handler", cls=Once, help="Only dead letters of this handler.")
-@header_option("Only dead letters with this header. Repeatable: with all of them.")
+@header_option("Only dead letters with this header. Repeatable: all must match.")
 @click.option(
     "--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Show at most this many."
 )
@@ -103,7 +105,7 @@ def show(message_id: str, queue: str | None) -> None:
 @click.option("--from-start", is_flag=True, help="Delete their checkpoints, steps and signals first.")
 @JSON_OBJECT
 def redrive(letters: Chosen, from_start: bool) -> None:
-    """Return dead letters to their queue, with all attempts again."""
+    """Return dead letters to their queue, with attempts reset to zero."""
     act = partial(opened().interventions.redrive, from_start=from_start)
     returned = each_queue("redriven", (letters, act))
     report("redriven", returned, letters, WHY_LEFT)

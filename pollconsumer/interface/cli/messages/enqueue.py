@@ -62,7 +62,9 @@ pollconsumer enqueue --ndjson rows.ndjson --batch import-42 --then report.send""
 @click.option("--in", "in_", cls=Once, type=Duration(most=LONGEST_DELAY), help="Handle it after this time, as 5m.")
 @click.option("--at", cls=Once, type=DUE_TIME, help="Handle it at this time, ISO 8601 with an offset or Z.")
 @click.option(
-    "--key", cls=Once, help="Unique key: while an unfinished message has it, enqueue nothing, and print that one's id."
+    "--key",
+    cls=Once,
+    help="Unique key: if an unfinished message has the same key, enqueue nothing, and print that message's id.",
 )
 @click.option(
     "--key-lifetime",
@@ -74,7 +76,7 @@ pollconsumer enqueue --ndjson rows.ndjson --batch import-42 --then report.send""
     "--key-scope",
     cls=Once,
     type=WordType(["handler", "queue"]),
-    help="The unique key counts per handler, or in the whole queue. Default: handler.",
+    help="The key is unique among the handler's messages, or in the whole queue. Default: handler.",
 )
 @click.option(
     "--key-until",
@@ -87,21 +89,21 @@ pollconsumer enqueue --ndjson rows.ndjson --batch import-42 --then report.send""
     "--at-most",
     cls=Once,
     type=Duration(most=LONGEST_DELAY),
-    help="With --replace: it is due after this time, however often it is replaced.",
+    help="With --replace: due at the latest this long after it was first enqueued, however often it is replaced.",
 )
 @click.option("--concurrency-key", cls=Once, help="Handle messages with this key one at a time.")
 @click.option(
     "--concurrency-limit",
     cls=Once,
     type=click.IntRange(1, 255),
-    help="With --concurrency-key: handle so many at a time. Default: 1.",
+    help="With --concurrency-key: handle this many at a time. Default: 1.",
 )
 @click.option("--rate-key", cls=Once, help="Limit the rate of messages with this key.")
 @click.option(
     "--rate",
     cls=Once,
     metavar="N/PERIOD",
-    help="With --rate-key: at most so many, as 60/1h. Default: the queue's rate.",
+    help="With --rate-key: at most this many per period, as 60/1h. Default: the queue's rate.",
 )
 @click.option("--id", cls=Once, help="Id of the message. If there is a message with it, enqueue nothing.")
 @click.option(
@@ -140,7 +142,7 @@ pollconsumer enqueue --ndjson rows.ndjson --batch import-42 --then report.send""
     "--failed",
     cls=Once,
     metavar=CALLBACK,
-    help="With --batch: enqueue this when the first member is dead, cancelled or expired.",
+    help="With --batch: enqueue this once, as soon as any member is dead, cancelled or expired.",
 )
 @click.option(
     "--ended",
@@ -148,7 +150,7 @@ pollconsumer enqueue --ndjson rows.ndjson --batch import-42 --then report.send""
     metavar=CALLBACK,
     help="With --batch: enqueue this when all members have ended, in whatever state.",
 )
-@json_option("Print a JSON object with id and duplicate for each message.")
+@json_option("Print a JSON object for each message, with the keys id and duplicate.")
 def enqueue(
     handler: str | None,
     payload: str | None,
@@ -162,8 +164,8 @@ def enqueue(
 ) -> None:
     """Enqueue a message for HANDLER and print its id.
 
-    PAYLOAD is a JSON object; - reads it from standard input. With --batch, print the id of the batch. Running the same
-    command again adds no member twice.
+    PAYLOAD is a JSON object; - reads it from standard input. With --batch, print the id of the batch; running the same
+    command again then adds no member twice.
     """
     callbacks = {"then": then, "failed": failed, "ended": ended}
     _refuse_without_batch(ndjson, skip, batch, callbacks)

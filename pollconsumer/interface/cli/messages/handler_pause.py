@@ -21,7 +21,7 @@ def handler() -> None:
 def pause(name: str) -> None:
     """Pause a handler: its messages are kept until it is resumed.
 
-    This holds for all queues and for the handler's aliases, within a second. Messages that are running are finished.
+    This holds for all queues and for the handler's aliases, within a second. Running handlers go on.
     """
     opened().handler_pauses.pause(name)
     try:

@@ -27,7 +27,7 @@ LEAST = ("attempts", "queue", "started", "at")
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only messages of this queue.")
 @click.option("--handler", cls=Once, help="Only messages of this handler.")
 @click.option("--recurrence", cls=Once, help="Only occurrences of this recurrence.")
-@header_option("Only messages with this header. Repeatable: with all of them.")
+@header_option("Only messages with this header. Repeatable: all must match.")
 @click.option(
     "--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Show at most this many."
 )
@@ -40,7 +40,10 @@ def list_(
     headers: dict[str, str] | None,
     limit: int,
 ) -> None:
-    """List messages by state, those longest in it first."""
+    """List messages by queue and state.
+
+    Those next to be handled come first; of those that have ended, the oldest.
+    """
     found = opened().selector.messages(Selection(state, queue, handler, recurrence, headers=headers))
     print_messages(islice(found, limit))
     note_more(found, limit)

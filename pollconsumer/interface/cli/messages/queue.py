@@ -36,7 +36,7 @@ def list_() -> None:
 def pause(name: str, lasts: float | None) -> None:
     """Pause a queue: its messages wait until it is resumed.
 
-    Messages that are running are finished. For a queue that is paused already, --for changes when the pause ends.
+    Running handlers go on. For a queue that is paused already, --for changes when the pause ends.
     """
     store = opened()
     known = known_queues(store.wire, store.keys)
@@ -60,7 +60,7 @@ def resume(name: str) -> None:
 def purge(name: str, yes: bool) -> None:
     """Empty a queue: cancel waiting messages, delete dead letters.
 
-    Scheduled and ready messages are cancelled. Messages that are running are finished.
+    Scheduled and ready messages are cancelled. Running handlers go on.
     """
     store = opened()
     asked = unreserved(store.selector, Selection(queue=name))

@@ -80,9 +80,19 @@ def _print_recurrences(entries: Sequence[dict[str, Any]]) -> None:
 
 @recurrences.command(name="next", epilog="pollconsumer recurrences next nightly -n 10")
 @NAME
-@click.option("-n", "count", type=click.IntRange(1, 1000), default=5, show_default=True, help="Show this many times.")
-@click.option("--from", "start", cls=Once, type=Value("DAY", _day), help="Begin at this day or time, in its time zone.")
-@click.option("--dst", is_flag=True, help="Show the days of the next year on which the clock changes.")
+@click.option(
+    "-n", "count", type=click.IntRange(1, 1000), default=5, show_default=True, help="Number of due times to show."
+)
+@click.option(
+    "--from",
+    "start",
+    cls=Once,
+    type=Value("DAY", _day),
+    help="Begin at this day, in the recurrence's time zone, or at this time.",
+)
+@click.option(
+    "--dst", is_flag=True, help="Show the due times of days on which the clock changes, in the next 12 months."
+)
 @AS_JSON
 def next_(name: str, count: int, start: date | int | None, dst: bool) -> None:
     """Preview when a recurrence is due next."""

@@ -69,7 +69,11 @@ def _until(text: str) -> datetime:
 @header_option("Add a header to its messages. Repeatable.")
 @click.option("--created-by", cls=Once, help="Who added it, as shown by 'recurrences list'.")
 @click.option("--ping", cls=Once, metavar="URL", help="Monitor URL to call when an occurrence starts and ends.")
-@click.option("--disabled", is_flag=True, help="Add it switched off: nothing is enqueued.")
+@click.option(
+    "--disabled",
+    is_flag=True,
+    help="Add it switched off: it enqueues nothing until it is added again without --disabled.",
+)
 def add(name: str, handler: str, payload: str | None, disabled: bool, **options: Any) -> None:
     """Add a recurrence, or change the one of that name.
 

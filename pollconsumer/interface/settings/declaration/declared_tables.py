@@ -24,11 +24,11 @@ class QueueSettings(Section):
     """A queue's limits, per period and in flight; its weight among other queues; what is kept of it."""
 
     quota: kinds.Quota | None = Field(
-        default=None, description="How many messages launches may take from the queue in any such period, as `100/1m`."
+        default=None, description="How many messages launches may take from the queue, as `100/1m`: 100 in any minute."
     )
     rate: kinds.Rate | None = Field(
         default=None,
-        description="How many messages of each rate key launches may take in any such period, as `60/1h`, at most "
+        description="How many messages with the same rate key launches may take, as `60/1h`: 60 in any hour; at most "
         f"{MOST_IN_A_PERIOD}. For messages without a rate of their own.",
     )
     max_in_flight: kinds.Whole | None = Field(
@@ -91,7 +91,10 @@ class RecurrenceSettings(Section):
 class CommandSettings(Section):
     """A handler that is a program."""
 
-    command: kinds.Argv = Field(default=(), description="The program and its arguments, a list; no shell.")
+    command: kinds.Argv = Field(
+        default=(),
+        description="Program and arguments, a list; no shell. The program reads the payload from standard input.",
+    )
     timeout: kinds.Duration | None = Field(
         default=None,
         gt=0,
@@ -105,7 +108,7 @@ class CommandSettings(Section):
     queue: kinds.Name = Field(default="default", description="Queue of its messages, if the producer names none.")
     rate: kinds.Rate | None = Field(
         default=None,
-        description="How many of its messages launches may take in any such period, as `60/1h`, at most "
+        description="How many of its messages launches may take, as `60/1h`: 60 in any hour; at most "
         f"{MOST_IN_A_PERIOD}.",
     )
     rate_key: kinds.MemberName | None = Field(
@@ -118,11 +121,15 @@ class CommandSettings(Section):
         description="After this many failed attempts a message is a dead letter.",
     )
     retry: dict[str, Any] = Field(
-        default={}, description="Table with the delays between attempts: `first`, `factor`, `most`, `jitter`."
+        default={},
+        description="Delays between attempts, a table: `first`, then times `factor`, at most `most`; each shortened at "
+        'random by the share `jitter` at most. Default: `{ first = "1s", factor = 2, most = "10m", jitter = 0.5 }`.',
     )
     fatal: kinds.ExitCodes = Field(default=(), description="Exit codes that make the message a dead letter at once.")
     environment: tuple[kinds.VariableName, ...] = Field(
-        default=(), description="Names of environment variables that the program gets, besides the usual ones."
+        default=(),
+        description="Names of environment variables that the program gets, besides PATH, HOME, USER, LOGNAME, SHELL, "
+        "LANG, LANGUAGE, LC_*, TZ, TMPDIR and XDG_*.",
     )
     directory: str | None = Field(
         default=None,
