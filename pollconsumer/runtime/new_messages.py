@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypedDict, Unpack
 
 from pollconsumer.core.errors import BadData, UsageError, unknown_options
-from pollconsumer.core.messages.message import NewMessage, check_concurrency, checked
+from pollconsumer.core.messages.message import TRAVELLING, NewMessage, check_concurrency, checked
 from pollconsumer.core.messages.payloads import digest_of, encode_payload
 from pollconsumer.core.notation.instants import ceil_ms, due_of, exact_epoch_ms
 from pollconsumer.core.notation.timespan import YEAR, Span
@@ -128,7 +128,7 @@ class Defaults(NamedTuple):
 
 
 _OPTIONS = SendOptions.__annotations__.keys()
-_TRAVELLING = {"expires", "headers", "timeout", "max_attempts", "retry"}
+_TRAVELLING = {"expires", *TRAVELLING} & _OPTIONS
 
 
 def refuse_unknown(options: SendOptions) -> None:

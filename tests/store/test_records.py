@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pollconsumer.core.messages.message import TRAVELLING, NewMessage
 from pollconsumer.core.messages.message_options import Options, decoded
 from pollconsumer.core.messages.payloads import Malformed
 from pollconsumer.store.queues import outbox
@@ -26,6 +27,26 @@ def test_a_message_without_options_has_the_form_that_earlier_versions_read() -> 
     plain, with_keys = message("a", payload=b'{"n":1}'), message("b", priority=-3, key="k", concurrency="c", limit=2)
     assert rows.new_record(plain) == b"A\0\x80\0\0handler\n" + b'{"n":1}'
     assert rows.new_record(with_keys) == b"A\n\x7f\xfd\1k\2\1chandler\n{}"
+
+
+OF_EACH_OPTION: dict[str, Any] = {
+    "headers": HEADERS, "timeout": 1.5, "max_attempts": 7, "retry": "patient", "ping": "https://monitor/a",
+    "encoded": True,
+}  # fmt: skip
+
+
+def test_there_is_an_example_of_each_option_and_the_fields_of_a_message_have_its_name() -> None:
+    assert (*OF_EACH_OPTION,) == Options._fields == TRAVELLING
+    assert NewMessage.__annotations__.keys() >= {*TRAVELLING}
+
+
+@pytest.mark.parametrize("option", Options._fields)
+def test_an_option_comes_back_from_the_record_of_a_message_that_has_no_other(option: str) -> None:
+    sent = rows.new_record(message("a")._replace(**{option: OF_EACH_OPTION[option]}))
+    _, _, options, _, _ = rows.content(sent[:4] + rows.NEVER + sent[4:])  # with the server's instant
+    found, is_newer = decoded(options)
+    assert found == Options(**{option: OF_EACH_OPTION[option]})
+    assert not is_newer
 
 
 @pytest.mark.parametrize("payload", [b'{"n":1}', LARGE])

@@ -76,6 +76,8 @@ OPTIONS, EXTENSION = slice(4, None), slice(12, None)
 """The fields that have defaults, `NO_OPTIONS`; among them the fields for which records of version 1 have no place."""
 NO_OPTIONS = NewMessage("", "", "", b"")[OPTIONS]
 NO_EXTENSION = NewMessage("", "", "", b"")[EXTENSION]
+TRAVELLING = ("headers", "timeout", "max_attempts", "retry", "ping", "encoded")
+"""The fields that a record has as options, those of `Options`."""
 
 
 UNTIL_START, REPLACES = "s", "r"

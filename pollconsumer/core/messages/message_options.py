@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from pollconsumer.core.errors import BadData
-from pollconsumer.core.messages.message import MOST_ATTEMPTS, NewMessage
+from pollconsumer.core.messages.message import MOST_ATTEMPTS, TRAVELLING, NewMessage
 from pollconsumer.core.messages.payloads import Malformed
 from pollconsumer.core.notation import strict_json
 from pollconsumer.core.notation.addresses import check_address
@@ -21,8 +21,8 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class Options(NamedTuple):
-    """The options of a message. ``timeout`` in seconds, ``max_attempts`` and ``retry``, the name of a policy, take the
-    place of its handler's."""
+    """The options of a message, named and in the order of `TRAVELLING`. ``timeout`` in seconds, ``max_attempts`` and
+    ``retry``, the name of a policy, take the place of its handler's."""
 
     headers: Mapping[str, str] = MappingProxyType({})
     timeout: float | None = None
@@ -51,8 +51,8 @@ def options_of(message: NewMessage) -> Options:
 
 def given_options(message: NewMessage) -> Options:
     """The options of ``message``, as they are."""
-    travelling = message.timeout, message.max_attempts, message.retry, message.ping, message.encoded
-    return Options({} if message.headers is None else message.headers, *travelling)
+    options = Options(*[getattr(message, name) for name in TRAVELLING])
+    return options._replace(headers={}) if message.headers is None else options
 
 
 def encoded(options: Options) -> bytes:

@@ -8,7 +8,7 @@ import struct
 from typing import NamedTuple
 
 from pollconsumer.core.lifecycle import Timestamps
-from pollconsumer.core.messages.message import EXTENSION, NO_EXTENSION, NO_OPTIONS, OPTIONS, NewMessage
+from pollconsumer.core.messages.message import EXTENSION, NO_EXTENSION, NO_OPTIONS, OPTIONS, TRAVELLING, NewMessage
 
 NEVER = bytes(6)
 TRACE_FOLLOWS = "\0"
@@ -78,7 +78,7 @@ def _extension(message: NewMessage) -> tuple[bytes, int, bytes]:
     digest, options, sequel = bytes.fromhex(message.digest), b"", message.sequel.encode()
     flags = _RATE * bool(rate) | _DIGEST * bool(digest) | _EXPIRY * bool(message.lifetime)
     is_later = bool(sequel)
-    if message.headers or message.timeout or message.max_attempts or message.retry or message.ping or message.encoded:
+    if any(getattr(message, name) for name in TRAVELLING):
         from pollconsumer.core.messages.message_options import encoded, given_options, has_later
 
         given = given_options(message)
