@@ -34,7 +34,7 @@ from pollconsumer.runtime.system.process import resident_bytes
 from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
-    from pollconsumer.runtime.session.bulk import bulk_caller, bulk_calls
+    from pollconsumer.runtime.session import bulk_calls
 
 SERVER_LATE = 0.1
 NEVER_ANY_TIME_WITHIN = 0.5
@@ -97,14 +97,14 @@ class Consumer:
         """The calls of bulk handlers in hand, if there are such handlers."""
         if all(each.bulk is None for each in self._handlers.values()):
             return None
-        from pollconsumer.runtime.session.bulk.bulk_calls import BulkCalls  # few launches have any
+        from pollconsumer.runtime.session.bulk_calls import BulkCalls  # few launches have any
 
         return BulkCalls(self._launch, self._handlers, self.options, self.executor.slots, self._exchange, self._pace)
 
-    def _bulk_caller(self, deliveries: Deliveries, calls: bulk_calls.BulkCalls | None) -> bulk_caller.BulkCaller | None:
+    def _bulk_caller(self, deliveries: Deliveries, calls: bulk_calls.BulkCalls | None) -> bulk_calls.BulkCaller | None:
         if calls is None:
             return None
-        from pollconsumer.runtime.session.bulk.bulk_caller import BulkCaller
+        from pollconsumer.runtime.session.bulk_calls import BulkCaller
 
         parts = self._exchange, self._pace, self._opening, self._starter, calls, deliveries.context_of_call
         return BulkCaller(self.options, self._launch, self._handlers, self.executor, *parts)

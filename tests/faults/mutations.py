@@ -57,7 +57,6 @@ NEAREST = {
     "begin": ["at_most_once"],
     "break": ["leases"],
     "bulk_call": ["interface/test_bulk_handlers", "interface/test_skipping"],
-    "bulk_caller": ["interface/test_bulk_handlers", "system/test_bulk_calls"],
     "bulk_calls": ["runtime/test_bulk_stops", "interface/test_bulk_handlers", "system/test_bulk_calls"],
     "cancel": ["ends", "rates", "too_late", "newer_versions"],
     "checkpoint": ["checkpoints"],

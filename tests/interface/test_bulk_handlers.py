@@ -17,7 +17,7 @@ from pollconsumer import BulkContext, Context, Fatal, Item, Partial, PollConsume
 from pollconsumer.core.errors import BadData, ConfigurationError
 from pollconsumer.interface.api.known import check_arguments
 from pollconsumer.interface.api.registry import registry
-from pollconsumer.runtime.session.bulk import bulk_caller
+from pollconsumer.runtime.session import bulk_calls
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records import rows
 from pollconsumer.testing import Launched, Sandbox, StopReason
@@ -470,7 +470,7 @@ def test_payloads_of_a_call_have_so_many_bytes_at_most(
     app: PollConsumer, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is larger alone is called alone."""
-    monkeypatch.setattr(bulk_caller, "MOST_BYTES", 100)
+    monkeypatch.setattr(bulk_calls, "MOST_BYTES", 100)
     calls: list[list[int]] = []
 
     @app.handler("index", bulk=9)

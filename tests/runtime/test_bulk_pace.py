@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.durations import Durations
 from pollconsumer.core.window import Window
-from pollconsumer.runtime.session.bulk.bulk_pace import BulkPace
+from pollconsumer.runtime.session.bulk_calls import BulkPace
 from tests.runtime.virtual import Settings, histogram
 
 WINDOW = Window(0.0, 100.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from pollconsumer.runtime.session.bulk.bulk_calls import BulkAttempt, BulkCalls
+from pollconsumer.runtime.session.bulk_calls import BulkAttempt, BulkCalls
 
 
 class Stops:

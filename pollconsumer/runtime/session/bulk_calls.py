@@ -7,21 +7,25 @@ handles other messages. A message whose process died is called alone, so that no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.choices import Loop
+from pollconsumer.core.durations import Durations, MarginRule, margin_in
+from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.messages.payloads import Malformed
+from pollconsumer.core.retry import CallDied, HandlerTimeout, NotBegun, ProcessDied, Yield
+from pollconsumer.core.window import Window
 from pollconsumer.runtime.handling.bulk.bulk_call import MESSAGES
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery
-from pollconsumer.runtime.handling.executors.executor import Attempt, Executor
+from pollconsumer.runtime.handling.executors.executor import Attempt, Executor, Handled
 from pollconsumer.runtime.handling.handler import Bulk, Handler
+from pollconsumer.runtime.handling.outcome import CallOutcomes, Outcome
 from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.session.attempt_opener import AttemptOpener
-from pollconsumer.runtime.session.bulk.bulk_calls import BulkAttempt, BulkCalls
 from pollconsumer.runtime.session.call_starter import CallStarter
 from pollconsumer.runtime.session.consumer_options import ConsumerOptions
 from pollconsumer.runtime.session.exchange import Exchange
@@ -36,6 +40,115 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 8 * 1024**2
 """Bytes of the payloads of a call, at most, unless its first one is larger."""
+
+
+class BulkPace:
+    """The durations of a launch's calls: those of sizes 2 to 3, 4 to 7, 8 to 15 … are measured together."""
+
+    def __init__(self, window: Window, rule: MarginRule, slots: int, every: Durations, most: Mapping[str, int]) -> None:
+        """``every``: the durations of all calls in this launch and earlier ones, whatever their size. ``most``: how
+        many messages a call of each handler has at most."""
+        self._window, self._rule, self._slots, self._every, self._most = window, rule, slots, every, most
+        self._measured: dict[tuple[str, int], Durations] = {}
+
+    def add(self, handler: str, size: int, seconds: float) -> None:
+        """Add the duration of a call with ``size`` messages."""
+        of_size = self._measured.setdefault((handler, size.bit_length()), Durations({}))
+        of_size.add(handler, seconds)
+
+    def margin(self, handler: str, size: int) -> float:
+        """Seconds that must remain for a call with ``size`` messages to begin."""
+        of_size = self._measured.get((handler, size.bit_length()))
+        if of_size is None:
+            expected = self._expected(handler, size.bit_length())
+            of_size = Durations({} if expected is None else {handler: _histogram(expected)})
+        return margin_in(self._window, of_size, self._rule, self._slots)
+
+    def fitting(self, handler: str, most: int, left: float) -> int:
+        """How many messages a call may have, ``most`` at most, that is to end within ``left`` seconds. At least 1: a
+        call with one message begins where any message does."""
+        size = most
+        while size > 1 and self.margin(handler, size) >= left:
+            size //= 2
+        return size
+
+    def _expected(self, handler: str, of_size: int) -> float | None:
+        """Seconds of a call of a size that this launch has not measured: in proportion to the next smaller size that it
+        has, else to the next larger one, else to the longest call of earlier launches, as if that was a full one."""
+        means = {size: each.own_mean or 0.0 for (name, size), each in self._measured.items() if name == handler}
+        if not means:
+            longest = self._every.longest_of(handler)
+            if longest is None:
+                return None
+            means = {self._most[handler].bit_length(): longest}
+        known = max((size for size in means if size < of_size), default=min(means))
+        return means[known] * 2.0 ** (of_size - known)
+
+
+def _histogram(duration: float) -> Histogram:
+    one = Histogram()
+    one.add(duration)
+    return one
+
+
+class BulkAttempt(Attempt):
+    """A call with several messages. ``reservation`` and ``handler`` are those of the first of its ``attempts``."""
+
+    attempts: Sequence[Attempt]
+
+
+class BulkCalls:
+    def __init__(
+        self,
+        launch: Launch,
+        handlers: Mapping[str, Handler],
+        options: ConsumerOptions,
+        slots: int,
+        exchange: Exchange,
+        pace: Pace,
+    ) -> None:
+        self._flight, self._stops = launch.progress.flight, launch.progress.stops
+        self._exchange, self._pace = exchange, pace
+        most = {name: each.bulk.most for name, each in handlers.items() if each.bulk is not None}
+        self.sized = BulkPace(launch.window, options, slots, pace.durations, most)
+        """How long calls take, by their size."""
+        self._in_hand: dict[Reservation, BulkAttempt] = {}
+        """The call in hand of each message that is not called alone."""
+
+    def add(self, call: BulkAttempt) -> None:
+        """Add a call that begins with several messages."""
+        self._in_hand |= dict.fromkeys((each.reservation for each in call.attempts), call)
+
+    def each_of(self, handled: Handled) -> Iterable[Handled]:
+        """What became of each message of a call that has ended."""
+        call, outcome = handled.attempt, handled.outcome
+        assert isinstance(call, BulkAttempt)
+        for each in call.attempts:
+            self._in_hand.pop(each.reservation, None)
+        if not isinstance(outcome.error, Yield | NotBegun | ProcessDied):
+            self.sized.add(call.handler.name, len(call.attempts), handled.ended - handled.started)
+        died = isinstance(outcome.error, ProcessDied | HandlerTimeout) and len(call.attempts) > 1
+        if died and not call.handler.at_most_once:  # GUARD called alone after a death; at most once is not called again
+            self._pace.begun -= len(call.attempts)
+            outcome = Outcome(CallDied())
+        outcomes = outcome.result if outcome.error is None else [outcome] * len(call.attempts)
+        assert outcome.error is not None or isinstance(outcomes, CallOutcomes)
+        ended = [handled._replace(attempt=each, outcome=of) for each, of in zip(call.attempts, outcomes, strict=True)]
+        return ended[::-1] if isinstance(outcome.error, CallDied) else ended  # each goes to the head of the queue
+
+    def known(self, reservation: Reservation) -> Reservation | None:
+        """``reservation``, if the executor knows a call by it; None for the other messages of the call."""
+        call = self._in_hand.get(reservation)
+        return reservation if call is None or call.reservation is reservation else None
+
+    def stoppable(self, reservation: Reservation) -> Reservation | None:
+        """The message by which the executor knows the call of ``reservation``; None while the call has messages that
+        are not to stop."""
+        call = self._in_hand.get(reservation)
+        if call is None:
+            return reservation
+        # GUARD a call with others goes on
+        return call.reservation if all(self._stops.asked(each.reservation) for each in call.attempts) else None
 
 
 class BulkCaller:

@@ -1,1 +1,0 @@
-"""Bulk handlers in a launch: which messages go with one call, and when that begins."""
