@@ -99,7 +99,7 @@ class Consumer:
             return None
         from pollconsumer.runtime.session.bulk_calls import BulkCalls  # few launches have any
 
-        return BulkCalls(self._launch, self._handlers, self.options, self.executor.slots, self._exchange, self._pace)
+        return BulkCalls(self._launch, self._handlers, self.options, self.executor.slots, self._pace)
 
     def _bulk_caller(self, deliveries: Deliveries, calls: bulk_calls.BulkCalls | None) -> bulk_calls.BulkCaller | None:
         if calls is None:
@@ -107,7 +107,7 @@ class Consumer:
         from pollconsumer.runtime.session.bulk_calls import BulkCaller
 
         parts = self._exchange, self._pace, self._opening, self._starter, calls, deliveries.context_of_call
-        return BulkCaller(self.options, self._launch, self._handlers, self.executor, *parts)
+        return BulkCaller(self.options, self._launch, *parts)
 
     def run(self) -> StopReason:
         """Handle messages until the window closes. Raises LeaseLost, StoreUnreachable."""

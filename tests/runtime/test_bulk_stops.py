@@ -20,7 +20,7 @@ def test_a_call_stops_once_all_of_its_messages_are_to() -> None:
     stops, nothing = Stops(), SimpleNamespace(durations=None)
     launch: Any = SimpleNamespace(progress=SimpleNamespace(flight=None, stops=stops), window=None)
     options: Any = None
-    calls = BulkCalls(launch, {}, options, 1, options, nothing)  # type: ignore[arg-type]  # nothing of it is measured
+    calls = BulkCalls(launch, {}, options, 1, nothing)  # type: ignore[arg-type]  # nothing of it is measured
     messages: Any = ["first", "second"]
     call = BulkAttempt(messages[0], *[options] * 3)
     call.attempts = [call._replace(reservation=each) for each in messages]

@@ -21,7 +21,7 @@ from pollconsumer.core.window import Window
 from pollconsumer.runtime.handling.bulk.bulk_call import MESSAGES
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery
-from pollconsumer.runtime.handling.executors.executor import Attempt, Executor, Handled
+from pollconsumer.runtime.handling.executors.executor import Attempt, Handled
 from pollconsumer.runtime.handling.handler import Bulk, Handler
 from pollconsumer.runtime.handling.outcome import CallOutcomes, Outcome
 from pollconsumer.runtime.launch.launch import Launch
@@ -104,16 +104,19 @@ class BulkCalls:
         handlers: Mapping[str, Handler],
         options: ConsumerOptions,
         slots: int,
-        exchange: Exchange,
         pace: Pace,
     ) -> None:
-        self._flight, self._stops = launch.progress.flight, launch.progress.stops
-        self._exchange, self._pace = exchange, pace
-        most = {name: each.bulk.most for name, each in handlers.items() if each.bulk is not None}
+        self._flight, self._stops, self._slots, self._pace = launch.progress.flight, launch.progress.stops, slots, pace
+        self.bulks = {name: each.bulk for name, each in handlers.items() if each.bulk is not None}
+        most = {name: bulk.most for name, bulk in self.bulks.items()}
         self.sized = BulkPace(launch.window, options, slots, pace.durations, most)
         """How long calls take, by their size."""
         self._in_hand: dict[Reservation, BulkAttempt] = {}
         """The call in hand of each message that is not called alone."""
+
+    def room(self) -> int:
+        """How many messages may begin, so that each other slot has a place for one."""
+        return self._flight.free() - self._slots
 
     def add(self, call: BulkAttempt) -> None:
         """Add a call that begins with several messages."""
@@ -156,8 +159,6 @@ class BulkCaller:
         self,
         options: ConsumerOptions,
         launch: Launch,
-        handlers: Mapping[str, Handler],
-        executor: Executor,
         exchange: Exchange,
         pace: Pace,
         opening: AttemptOpener,
@@ -165,11 +166,9 @@ class BulkCaller:
         calls: BulkCalls,
         context_of_call: Callable[[Sequence[Reservation]], tuple[LaunchContext, list[Delivery]]],
     ) -> None:
-        self._options, self._launch, self._executor = options, launch, executor
+        self._options, self._launch, self._calls, self._sized = options, launch, calls, calls.sized
         self._exchange, self._pace, self._opening, self._starter = exchange, pace, opening, starter
-        self._flight, self._calls, self._sized = launch.progress.flight, calls, calls.sized
-        self._context_of_call = context_of_call
-        self._bulks = {name: each.bulk for name, each in handlers.items() if each.bulk is not None}
+        self._bulks, self._context_of_call = calls.bulks, context_of_call
         self._due: dict[Kind, float] = {}
         """When the next call of each kind begins, on the launch's clock, if messages are gathered for it."""
 
@@ -181,7 +180,7 @@ class BulkCaller:
         """Seconds until a call is to begin; infinity if no messages are gathered, or none more may be in hand."""
         gathered = {_kind_of(each) for each in self._gathered()}
         self._due = {kind: at for kind, at in self._due.items() if kind in gathered}
-        if not self._due or self._room() <= 0:
+        if not self._due or self._calls.room() <= 0:
             return inf
         return max(0.0, min(self._due.values()) - self._launch.clock())
 
@@ -281,14 +280,10 @@ class BulkCaller:
             margin = max(margin, options.idle_time)
         return wait > 0 and self._launch.window.has_time(now + wait, margin)
 
-    def _room(self) -> int:
-        """How many messages may begin, so that each other slot has a place for one."""
-        return self._flight.free() - self._executor.slots
-
     def _take(self, kind: Kind) -> list[Reservation]:
         """Take the messages of the next call from those gathered: as many as fit into what is left of the window."""
         left, length = self._launch.window.left(self._launch.clock()), 0
-        most = min(self._most(self._bulks[kind[0]]), self._count(kind), self._room())
+        most = min(self._most(self._bulks[kind[0]]), self._count(kind), self._calls.room())
         size = self._sized.fitting(kind[0], most, left)
 
         def fits(each: Reservation, taken: int) -> bool:
