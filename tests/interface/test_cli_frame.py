@@ -20,6 +20,7 @@ import pytest
 from pollconsumer.core.choices import HandOff, Missed, Overlap
 from pollconsumer.core.errors import BadData, StoreUnreachable
 from pollconsumer.core.notation.instants import ago, iso
+from pollconsumer.interface import cli
 from pollconsumer.interface.cli import group
 from pollconsumer.interface.cli.messages.recurrences_add import add
 from pollconsumer.interface.cli.output import print_json, print_table
@@ -140,6 +141,15 @@ def test_a_usage_that_cannot_be_meant_is_one_line_and_code_2(
     assert err.count("\n") == 1
     assert message in err
     assert "; " in err
+
+
+@pytest.mark.parametrize("arguments", [["run", "slow"], ["run", "-q", "slow"], ["list", "slow"]])
+def test_a_queue_that_is_given_as_an_argument_is_refused_with_its_option(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == 2
+    said = "pollconsumer: error: unexpected argument: slow; a queue is given as --queue slow; "
+    assert capsys.readouterr().err == f"{said}see 'pollconsumer {arguments[0]} --help'\n"
 
 
 @pytest.mark.parametrize("arguments", [[], *([name] for name in GROUPS)], ids=str)

@@ -358,6 +358,8 @@ def _line(error: click.ClickException) -> str:
         see = _similar(found[1], context, see)
     elif found := re.match(r"Got unexpected extra arguments? \((.*)\)", text, re.DOTALL):
         text = f"unexpected argument: {shown(found[1])}"
+        if context and "--queue" in _options(context) and not any(map(_is_argument, context.command.params)):
+            see = f"a queue is given as --queue {shown(found[1])}; {see}"
     elif text == "Missing command":
         text = "missing argument: COMMAND"
     return text if "; " in text else f"{text}; {see}"
@@ -384,6 +386,10 @@ def _similar(name: str, context: click.Context | None, see: str) -> str:
 def _options(context: click.Context | None) -> list[str]:
     parameters = context.command.params if context else []
     return [name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)]
+
+
+def _is_argument(parameter: click.Parameter) -> bool:
+    return isinstance(parameter, click.Argument)
 
 
 def _name(parameter: click.Parameter) -> str:
