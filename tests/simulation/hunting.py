@@ -72,8 +72,9 @@ class Hunt:
         return Found("", self._virtual / 60, self._runs, time.process_time() - began, "")
 
     def _trials(self) -> Iterator[Trial]:
+        yield from self._stories(range(1, 2))  # one finds half of what is found, in a sixth of the catalogue's time
         yield from _catalogue(0)
-        yield from self._stories(range(1, FEW_SEEDS + 1))
+        yield from self._stories(range(2, FEW_SEEDS + 1))
         if self._faults:
             yield from _catalogue(self._faults)
         yield from self._stories(count(FEW_SEEDS + 1))
