@@ -25,17 +25,20 @@ class _Identifiers:
     """Ids that sort by time: 48 bits of milliseconds, 64 random bits, incremented within a millisecond."""
 
     def __init__(self) -> None:
-        self._millisecond = self._number = 0
-        self._pid = 0
+        self._begin_anew()
+        os.register_at_fork(after_in_child=self._begin_anew)
+
+    def _begin_anew(self) -> None:
+        self._millisecond, self._begun, self._number = 0, "", 0
 
     def next(self) -> str:
         millisecond = time.time_ns() // 1_000_000
-        if millisecond == self._millisecond and self._pid == os.getpid():
+        if millisecond == self._millisecond:
             self._number += 1
         else:
-            self._millisecond, self._pid = millisecond, os.getpid()
+            self._millisecond, self._begun = millisecond, f"{millisecond:012x}"
             self._number = int.from_bytes(os.urandom(8), "big") >> 1
-        return f"{millisecond:012x}{self._number:016x}"
+        return f"{self._begun}{self._number:016x}"
 
 
 new_id = _Identifiers().next

@@ -52,10 +52,10 @@ class MessageMaker:
 
     def _checked(self, given: Args[...] | Mapping[str, Any]) -> bytes:
         arguments = self._arguments
+        if isinstance(given, (dict, Mapping)):  # of a dict, it is known sooner
+            return arguments.encode(arguments.of_call((), given))
         if isinstance(given, Args) and given._maker.registered is self.registered:  # noqa: SLF001  of this module
             return given._encoded  # noqa: SLF001
-        if isinstance(given, Mapping):
-            return arguments.encode(arguments.of_call((), given))
         name, kind = self._first.handler, "args of another handler" if isinstance(given, Args) else type(given).__name__
         raise TypeError(f"a message of {name} needs its arguments as a mapping or from its args(), not {kind}")
 

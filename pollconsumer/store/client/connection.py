@@ -210,7 +210,7 @@ def as_text(parts: Sequence[Any]) -> Sequence[Any]:
     makes text of a number."""
     if _TEXT.issuperset(map(type, parts)):
         return parts
-    return [part if isinstance(part, bytes | str) else str(part) for part in parts]
+    return [part if isinstance(part, (bytes, str)) else str(part) for part in parts]
 
 
 def packed(command: Command) -> bytes:

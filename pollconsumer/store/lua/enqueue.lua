@@ -5,10 +5,10 @@
 --   (`received` only with an outbox; `last_answer` where the answer is kept; the last ones where the one that waits may be replaced)
 -- ARGV count; for a repetition '@' and the last instant at which it is accepted; then, where the answer is kept, '#' and the
 --   number of the call; or for an outbox: its queue, the number of the entry, the position in it of the first message; else '';
---   for each: id, when ('' now, '+n' in n ms, '=n' at epoch ms n, both with a fraction or without), unique key's lifetime
---   in ms (0 for none), a colon and the key ('' for none), priority, record without its instant; before the colon an 's' if
---   a holder in hand is none; or an 'r' and how many ms, from its enqueueing (0 for no end), the one that waits may wait if
---   this one replaces it: its payload, its due time; then this one is alone
+--   for each: id, record without its instant; for each that has options: its position, when ('' now, '+n' in n ms, '=n' at
+--   epoch ms n, both with a fraction or without), unique key's lifetime in ms (0 for none), a colon and the key ('' for none),
+--   priority; before the colon an 's' if a holder in hand is none; or an 'r' and how many ms, from its enqueueing (0 for no
+--   end), the one that waits may wait if this one replaces it: its payload, its due time; then this one is alone
 -- Returns for each '' if it is new, else the id of the existing message: its own, or that of its unique key's holder, replaced or not. Or,
 --   with no message accepted: the position of one whose id has another digest, which counts as received from its outbox
 --   where it is the first; 0 when it is too late
@@ -33,7 +33,7 @@ if last and last ~= '' then
 end
 local stamp = be6(now)
 local ids = {}
-for i = 1, count do ids[i] = ARGV[5 * i - 2] end
+for i = 1, count do ids[i] = ARGV[2 * i + 1] end
 
 local found_rows = redis.call('HMGET', rows, unpack(ids))
 local found_records = redis.call('HMGET', records, unpack(ids))
@@ -63,15 +63,16 @@ if sender then
 end
 
 local replaced = nil  -- the message that waits, and has what this one brings
-if count == 1 and find(ARGV[5], '^%d+r') then
+if count == 1 and find(ARGV[7] or '', '^%d+r') then
 -- PART replace
 end
 
-local held, seen, keys = {}, {}, {}
+local held, seen, keys, options = {}, {}, {}, {}
+for at = 2 * count + 3, #ARGV, 4 do options[tonumber(ARGV[at])] = at end
 local new_records, new_rows, new_ready, new_ranked, scheduled, unique, any_chosen = {}, {}, {}, {}, {}, {}, false
 for i = 1, count do
-  local at = 5 * i - 2
-  local id, when, key, body = ids[i], ARGV[at + 1], ARGV[at + 2], ARGV[at + 4]
+  local id, body, at, when, key, priority = ids[i], ARGV[2 * i + 2], options[i], '', '', 0
+  if at then when, key, priority = ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3]) end
   local record = sub(body, 1, RECORD_SCHEDULED - 1) .. stamp .. sub(body, RECORD_SCHEDULED)
   local chosen = byte(body, RECORD_FLAGS) >= RECORD_ALONE and digest_of(nil, record)  -- that of an id that the user chose
   local earlier = seen[id]  -- GUARD id in the page
@@ -106,7 +107,6 @@ for i = 1, count do
     held[i] = ''
     seen[id] = chosen or ''
     any_chosen = any_chosen or chosen
-    local priority = tonumber(ARGV[at + 3])
     local due = 0
     if when ~= '' then
       due = tonumber(sub(when, 2))

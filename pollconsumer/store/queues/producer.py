@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, compress, repeat
+from itertools import chain, compress, groupby, islice, repeat
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import CannotCreate, Conflict, NodeLost, OutcomeUnknown, StoreUnreachable
-from pollconsumer.core.messages.message import NO_OPTIONS, OPTIONS, NewMessage, replaces
+from pollconsumer.core.messages.message import NO_OPTIONS, OPTIONS, REPLACES, NewMessage, replaces
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Clocks
 from pollconsumer.store.client.replies import refuse_without
@@ -220,13 +221,14 @@ class Producer:
         for number, page in enumerate(trip):
             source = f"{origin.queue} {origin.number} {origin.place + done}" if origin else bound
             names = self.keys.of_script(script, page[0].queue)
-            keeps_answer = not origin and any(map(_may_be_of_another, page))
+            arguments, options = _as_arguments(page)
+            keeps_answer = options and not origin and any(map(_may_be_of_another, page))
             if keeps_answer:
                 source = f"{bound}#{self._calls}"
                 names[_WITH_ANSWER - 1] += f":{self._own_number()}:{number}"
             if not replaces(page[0]):
                 del names[_WITH_OUTBOX if origin else _WITH_ANSWER if keeps_answer else _WITHOUT :]
-            commands.append(self.wire.script(script, names, _as_arguments(page, source)))
+            commands.append(self.wire.script(script, names, [b"%d" % len(page), source, *arguments, *options]))
             done += len(page)
         return commands
 
@@ -275,17 +277,18 @@ def _of_first_attempt(message: NewMessage, held: bytes) -> bytes:
     return b"" if held.decode() == message.id and not _may_be_of_another(message) else held
 
 
-def _as_arguments(page: Sequence[NewMessage], origin: str) -> list[Any]:
-    """The messages of a page as `enqueue.lua` takes them."""
-    arguments: list[Any] = [len(page), origin]
-    for message in page:
+def _as_arguments(page: Sequence[NewMessage]) -> tuple[list[Any], list[Any]]:
+    """The messages of a page as `enqueue.lua` takes them, and their options."""
+    arguments, options = list[Any](), list[Any]()
+    for place, message in enumerate(page, 1):
         if message[OPTIONS] == NO_OPTIONS:
-            arguments += (message.id, "", "", 0, rows.new_record(message))
+            arguments += (message.id, rows.plain_record(message))
             continue
         when = f"+{message.delay}" if message.delay is not None else f"={message.due}" if message.due else ""
         key = f"{message.key_lifetime}{message.key_rule}:{message.key}" if message.key else ""
-        arguments += (message.id, when, key, message.priority, rows.new_record(message))
-    return arguments
+        arguments += (message.id, rows.new_record(message))
+        options += (place, when, key, message.priority)
+    return arguments, options
 
 
 def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Trip]:
@@ -302,19 +305,17 @@ def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Trip]:
 
 def pages_of(messages: Sequence[NewMessage]) -> Iterator[list[NewMessage]]:
     """``messages`` in pages: runs for one queue, of bounded number and size."""
-    page: list[NewMessage] = []
-    size = 0
-    for message in messages:
-        if page and (
-            message.queue != page[0].queue
-            or len(page) == ENQUEUE_PAGE
-            or size + len(message.payload) > ENQUEUE_BYTES
-            or message.key_rule != page[0].key_rule  # GUARD none behind one that replaces
-            or replaces(message)  # GUARD what replaces is alone in its page
-        ):
-            yield page
-            page, size = [], 0
-        page.append(message)
-        size += len(message.payload)
-    if page:
+    for (_, rule), run in groupby(messages, attrgetter("queue", "key_rule")):  # GUARD none behind one that replaces
+        most = 1 if rule.startswith(REPLACES) else ENQUEUE_PAGE  # GUARD what replaces is alone in its page
+        while page := list(islice(run, most)):
+            yield from _within_bounds(page)
+
+
+def _within_bounds(page: list[NewMessage]) -> Iterator[list[NewMessage]]:
+    """``page``, or halves of one whose payloads are too large together."""
+    if len(page) == 1 or sum(len(message.payload) for message in page) <= ENQUEUE_BYTES:
         yield page
+    else:
+        half = len(page) // 2
+        yield from _within_bounds(page[:half])
+        yield from _within_bounds(page[half:])

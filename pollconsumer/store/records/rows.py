@@ -8,7 +8,7 @@ import struct
 from typing import NamedTuple
 
 from pollconsumer.core.lifecycle import Timestamps
-from pollconsumer.core.messages.message import EXTENSION, NO_EXTENSION, NO_OPTIONS, OPTIONS, TRAVELLING, NewMessage
+from pollconsumer.core.messages.message import EXTENSION, NO_EXTENSION, TRAVELLING, NewMessage
 
 NEVER = bytes(6)
 TRACE_FOLLOWS = "\0"
@@ -57,8 +57,6 @@ def plain_record(message: NewMessage) -> bytes:
 
 def new_record(message: NewMessage) -> bytes:
     """A record for `enqueue.lua`, which adds the server's instant."""
-    if message[OPTIONS] == NO_OPTIONS:
-        return plain_record(message)
     key, flags = message.key.encode(), UNIQUE_KEY if message.key else 0
     if message.concurrency_key:
         concurrency_key = message.concurrency_key.encode()

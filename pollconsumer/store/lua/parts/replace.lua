@@ -1,9 +1,9 @@
 -- Of a message that is to replace the one that waits with its unique key, and is alone in its page.
 
-local lifetime, longest, key = string.match(ARGV[5], '^(%d+)r(%d+):(.*)$')
+local lifetime, longest, key = string.match(ARGV[7], '^(%d+)r(%d+):(.*)$')
 local waiting = holder_of(key, now)
-if longest ~= '0' and sub(ARGV[4], 1, 1) == '=' and tonumber(sub(ARGV[4], 2)) > now + longest then
-  ARGV[4] = '=' .. decimal(now + longest)  -- GUARD the first one waits no longer, either
+if longest ~= '0' and sub(ARGV[6], 1, 1) == '=' and tonumber(sub(ARGV[6], 2)) > now + longest then
+  ARGV[6] = '=' .. decimal(now + longest)  -- GUARD the first one waits no longer, either
 end
 -- GUARD one that was accepted replaces nothing
 if waiting and not (found_rows[1] or found_records[1]) and known == 0 then
@@ -14,9 +14,9 @@ if waiting and not (found_rows[1] or found_records[1]) and known == 0 then
     expect('LLEN', ready, ready_marker, schedule_marker)
     expect('ZCARD', schedule, ready_by_priority, waiting_for_place)
     expect('HLEN', counters, checkpoints)
-    local new = sub(ARGV[7], 1, RECORD_SCHEDULED - 1) .. stamp .. sub(ARGV[7], RECORD_SCHEDULED)
-    local due = ARGV[4] == '' and exactly or tonumber(sub(ARGV[4], 2))
-    if sub(ARGV[4], 1, 1) == '+' then due = exactly + due end
+    local new = sub(ARGV[4], 1, RECORD_SCHEDULED - 1) .. stamp .. sub(ARGV[4], RECORD_SCHEDULED)
+    local due = ARGV[6] == '' and exactly or tonumber(sub(ARGV[6], 2))
+    if sub(ARGV[6], 1, 1) == '+' then due = exactly + due end
     -- GUARD it waits no longer than it may
     if longest ~= '0' then due = math.min(due, number6(record, RECORD_SCHEDULED) + longest) end
     local at, from = expiry_at(record), expiry_at(new)
