@@ -120,7 +120,7 @@ def _of_queues(queues: Sequence[QueueCounts]) -> list[Metric]:
         of_each("overdue_messages", "Scheduled messages whose due time has passed.", [each.overdue for each in queues]),
         of_each(
             "parked_messages",
-            "Scheduled messages whose handler is unknown to all launches, or paused.",
+            "Scheduled messages whose handler is paused, or unknown to all launches.",
             [each.parked for each in queues],
         ),
         of_each("oldest_ready_seconds", "Time that the oldest ready message has waited; 0 if none is ready.", oldest),
@@ -166,7 +166,7 @@ def _of_launches(launches: Sequence[Mapping[str, Any]]) -> list[Metric]:
         Metric(
             "launch_margin_seconds",
             "gauge",
-            "How long before its end the last launch stopped taking messages.",
+            "How long before the end of its window the last launch stopped taking messages.",
             [Sample(labels, each["margin_seconds"]) for labels, each in by_group],
         ),
     ]
