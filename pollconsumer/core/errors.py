@@ -6,7 +6,7 @@
     │   ├── PayloadTooLarge         65
     │   ├── Refused                 65   for the hooks of a producer
     │   └── Conflict                65   its id belongs to a message with another handler or payload
-    ├── NotFound                    66   no such message, queue, recurrence, batch
+    ├── NotFound                    66   no such message, queue, recurrence, batch, lease
     ├── NotCompleted                1    waited for a message that became a dead letter, was cancelled, or expired
     ├── WaitRefused                 1    a handler waited for a message that its launch could not handle meanwhile
     ├── StoreUnreachable            69   for the whole budget of the call
@@ -62,7 +62,8 @@ def unknown_options(unknown: Collection[str], known: Collection[str]) -> TypeErr
 
 
 class PollConsumerError(Exception):
-    """What went wrong, with which value, and how to fix it. ``exit_code``: of a command that it ends."""
+    """The base of all errors. Its text says what went wrong, with which value, and how to fix it. ``exit_code``: that
+    of a command which ends with the error."""
 
     exit_code: int = 1
     key = ""
@@ -78,7 +79,7 @@ class PollConsumerError(Exception):
 
 
 class UsageError(PollConsumerError):
-    """A call, or a flag of a command, does not fit where it is made or what else is given."""
+    """A call, or a flag of a command, is not allowed here, or not together with others that are given."""
 
     exit_code = 2
 
@@ -109,7 +110,7 @@ class Conflict(BadData):
 
 
 class NotFound(PollConsumerError, LookupError):
-    """There is no such message, queue, recurrence or batch."""
+    """There is no such message, queue, recurrence, batch or lease."""
 
     exit_code = 66
 
@@ -127,8 +128,8 @@ class NotCompleted(PollConsumerError):
 
 
 class WaitRefused(PollConsumerError, TimeoutError):
-    """A handler waited for a message that cannot end while it waits, or until its launch's window was over. Unless the
-    handler catches it, the attempt fails."""
+    """A handler waited for a message that cannot end before the handler does, or was still waiting when the window of
+    its launch ended. Unless the handler catches this error, the attempt fails."""
 
     def __init__(self, id: str, queue: str, state: str, fix: str) -> None:  # noqa: A002  its name in messages
         super().__init__("cannot wait for message", f"{id} of queue {queue}, which is {state}", fix)
@@ -154,7 +155,7 @@ class OutcomeUnknown(StoreUnreachable):
 
 
 class NodeLost(StoreUnreachable):
-    """A node of a cluster does not answer, and the caller has work on others: see `ClusterWire.part`."""
+    """A node of a cluster does not answer. Queues on other nodes go on."""
 
 
 class NotReplicated(OutcomeUnknown):
@@ -174,10 +175,15 @@ class CannotCreate(PollConsumerError):
 
 
 class LeaseLost(PollConsumerError):
+    """The launch no longer holds its lease, or a message that it had reserved. What it writes is refused from then on,
+    and another launch handles its messages again."""
+
     exit_code = 75
 
 
 class PermissionDenied(PollConsumerError):
+    """The store refused the login or a command, or the system refused a file or directory."""
+
     exit_code = 77
 
 
@@ -188,11 +194,13 @@ class ConfigurationError(PollConsumerError):
 
 
 class StoreRefused(ConfigurationError):
-    """The store must not be used in its state."""
+    """The store must not be used: for example, it evicts keys, was replaced or emptied, is too old, or has keys of
+    another program. Or the embedded server cannot be started. The text says which."""
 
 
 class WentBack(StoreRefused):
-    """The store has lost what it had acknowledged: while a batch was open, or ``strict.on_rollback`` is ``refuse``."""
+    """The store has lost writes that it had acknowledged. Raised if that happened while a batch was open, or if
+    ``strict.on_rollback`` is ``refuse``."""
 
 
 OF_ANY_QUEUE = (LeaseLost, PermissionDenied, StoreUnreachable)

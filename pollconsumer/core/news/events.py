@@ -7,10 +7,9 @@ from typing import Any, dataclass_transform
 
 @dataclass_transform(frozen_default=True)
 class Event:
-    """The base of events, whose fields are the annotations of their classes. Two events with equal fields are equal.
+    """The base of events, whose fields are the annotations of their classes. Two events with equal fields are equal."""
 
-    They are no named tuples, since every launch imports two dozen of these classes: that took a twentieth of its start.
-    """
+    # No named tuples: every launch imports two dozen of these classes, which took a twentieth of its start.
 
     def __init__(self, *values: Any, **named: Any) -> None:
         vars(self).update(zip(self.__annotations__, values, strict=False), **named)
@@ -29,7 +28,7 @@ class Event:
 
 
 class LaunchBegan(Event):
-    """The launch has the lease. ``queues``: none if it serves all. ``left``: seconds until its window's end."""
+    """The launch has the lease. ``queues``: empty if it serves all. ``left``: seconds until its window ends."""
 
     role: str
     queues: tuple[str, ...]
@@ -46,15 +45,15 @@ class LaunchWaits(Event):
 
 
 class NamespaceShared(Event):
-    """A launch of another project on this host holds the lease: its configuration is ``config``, and its handlers are
-    others."""
+    """A launch of another project on this host holds the lease. ``config``: its configuration. Its handlers differ from
+    this launch's."""
 
     config: str
 
 
 class MessageCompleted(Event):
-    """A message is completed. ``took``: seconds. Only launches whose log shows it report this: others complete tens of
-    thousands of messages a second."""
+    """A message is completed. ``took``: seconds. A launch reports this only if its log shows it (``-v``), since it may
+    complete tens of thousands of messages a second: count none by it."""
 
     id: str
     handler: str
@@ -76,7 +75,7 @@ class AttemptFailed(Event):
 
 
 class MessageParked(Event):
-    """This consumer has no such handler; the message is offered again after ``delay`` seconds."""
+    """This launch has no handler of the message's name. The message is ready again after ``delay`` seconds."""
 
     id: str
     handler: str
@@ -84,7 +83,7 @@ class MessageParked(Event):
 
 
 class HandlerPaused(Event):
-    """A person has paused the message's handler; the message is offered again after ``delay`` seconds."""
+    """A person has paused the message's handler. The message is ready again after ``delay`` seconds."""
 
     id: str
     handler: str
@@ -92,7 +91,8 @@ class HandlerPaused(Event):
 
 
 class MessageNotBegun(Event):
-    """The system refused what its handler runs in; the message is offered again, uncharged, after ``delay`` seconds."""
+    """The handler could not be started, for ``reason``: the system refused a thread or a process, the launch is too
+    short, or there is no codec. The message is ready again after ``delay`` seconds, and no attempt is counted."""
 
     id: str
     handler: str
@@ -101,6 +101,8 @@ class MessageNotBegun(Event):
 
 
 class OrphansRecovered(Event):
+    """Messages of a launch that was killed are ready again in ``queue``. ``messages``: how many."""
+
     queue: str
     messages: int
 
@@ -113,7 +115,7 @@ class MessagesFound(Event):
 
 
 class MessageStopped(Event):
-    """A message was cancelled while it was in hand or reserved, since a person asked for that."""
+    """A person stopped a message that was running, or reserved and not started. It is cancelled."""
 
     id: str
     handler: str
@@ -134,7 +136,8 @@ class NewerMessagesFound(Event):
 
 
 class RetryPolicyFailed(Event):
-    """The handler's own policy said no delay; the message is tried again after the default one."""
+    """The handler's retry policy raised, or returned no duration, for ``reason``. The message is tried again after the
+    default delay."""
 
     handler: str
     reason: str
@@ -195,14 +198,15 @@ class DescriptorsUsedUp(Event):
 
 
 class WindowTooShort(Event):
-    """The launch never had time to handle a message. Its margin and what was left of its window, in seconds."""
+    """The launch never had time to handle a message: its ``margin`` was longer than what was ``left`` of its window, in
+    seconds."""
 
     margin: float
     left: float
 
 
 class StoreAwaited(Event):
-    """The store at ``address`` has not answered for so many ``seconds``, and is asked for as many as are ``left``."""
+    """The store at ``address`` has not answered for ``seconds``. The launch goes on asking for the seconds ``left``."""
 
     address: str
     reason: str
@@ -211,7 +215,7 @@ class StoreAwaited(Event):
 
 
 class OccurrencesSkipped(Event):
-    """Occurrences were missed while no launch promoted them, and are skipped by the recurrence's policy."""
+    """Occurrences came due while no launch ran, and are skipped: the recurrence's ``missed`` says so."""
 
     recurrence: str
     messages: int
@@ -232,14 +236,15 @@ class RecurrenceUnreadable(Event):
 
 
 class RecurrenceTaken(Event):
-    """A recurrence of the configuration is left out, since another one of its name was put at run time."""
+    """A recurrence of the configuration is left out, since one of the same name was added at run time (``recurrences
+    add``, or by a program)."""
 
     recurrence: str
     queue: str
 
 
 class RecurrenceContested(Event):
-    """Launches define the recurrence differently, in turn."""
+    """Launches with different configurations keep overwriting each other's definition of the recurrence."""
 
     recurrence: str
     queue: str
@@ -253,21 +258,21 @@ class QueueLeftOut(Event):
 
 
 class OutboxEntryRefused(Event):
-    """An entry in the outbox of ``queue`` cannot be read, for ``reason``: it is kept, for a person."""
+    """A message in the outbox of ``queue`` cannot be read, for ``reason``. It is kept: ``dead list --unreadable``."""
 
     queue: str
     reason: str
 
 
 class SpoolFileRefused(Event):
-    """Spooled messages in this file cannot be enqueued, for ``reason``: it is kept, for a person."""
+    """Spooled messages in ``file`` cannot be enqueued, for ``reason``. It is kept: ``dead list --unreadable``."""
 
     file: str
     reason: str
 
 
 class SpoolUnusable(Event):
-    """What is spooled in ``directory``, or a part of it, cannot be taken in now, for ``reason``."""
+    """Some or all messages spooled in ``directory`` cannot be enqueued now, for ``reason``. A launch tries again."""
 
     directory: str
     reason: str

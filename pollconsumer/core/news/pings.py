@@ -13,7 +13,7 @@ from pollconsumer.core.window import why_stopped
 
 
 class Ping(NamedTuple):
-    """An HTTP request: a POST if it has a body. ``token``: what its authorization bears, if any."""
+    """An HTTP request: a POST if it has a body, else a GET. ``token``: its bearer token, if any."""
 
     url: str
     body: bytes | None = None
@@ -21,7 +21,8 @@ class Ping(NamedTuple):
 
 
 class RunEnd(NamedTuple):
-    """How a run ended: well, if ``code`` is 0. ``counts``: what it did, by name."""
+    """How a run, of a launch or of an occurrence, ended. ``code``: 0 is success. ``line``: the result in words.
+    ``counts``: numbers of what it did, by name."""
 
     code: int
     line: str

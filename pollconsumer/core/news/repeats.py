@@ -36,8 +36,10 @@ LATEST = 1e12
 
 
 class Streak(NamedTuple):
-    """What is known of a streak; instants in epoch seconds. ``told``: a line was printed since the streak was last
-    over. ``launch``: the last launch that met the problem, and that printed the line if ``met`` equals ``printed``."""
+    """The launches that met the same problem: how many ``launches``. In epoch seconds, ``began``: when the first one
+    met it; ``met``: when the last one did; ``printed``: when its line was last printed. ``told``: a line was printed
+    since the streak was last over. ``launch``: the last launch that met it; this one printed the line if ``met`` equals
+    ``printed``."""
 
     kind: str
     launches: int
