@@ -9,14 +9,14 @@ import pytest
 from tests import house
 
 AT_MOST = {
-    "modules under 60 lines": 106,
-    "modules under 60 lines that fewer than three import": 58,
+    "modules under 60 lines": 100,
+    "modules under 60 lines that fewer than three import": 52,
     "packages with fewer than three modules": 6,
-    "modules at the top of runtime/": 9,
+    "modules at the top of runtime/": 8,
     "modules at the top of interface/": 8,
-    "imports in functions": 263,
-    "public names of several files": 46,
-    "constructors with more than eight parameters": 3,
+    "imports in functions": 258,
+    "public names of several files": 45,
+    "constructors with more than eight parameters": 2,
 }
 """What each count is today: a change may lower it, and lowers it here."""
 DEFENDED = {

@@ -50,7 +50,6 @@ NEAREST = {
     "arrive": ["batches"],
     "attempt_opener": ["interface/test_codec", "interface/test_handler_pauses"],
     "repair": ["newer_versions", "repairing"],
-    "batch_answers": ["interface/test_batch_api"],
     "batches": ["batches", GARBAGE],
     "batch_in_hand": ["interface/test_batch_api"],
     "batches_due": ["batches"],

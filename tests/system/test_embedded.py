@@ -31,9 +31,8 @@ from pollconsumer.core.errors import (
     StoreRefused,
     StoreUnreachable,
 )
-from pollconsumer.runtime.embedded.ask import ask
 from pollconsumer.runtime.embedded.directory import LOCK, PID, process_without_socket, take_lock
-from pollconsumer.runtime.embedded.server import EmbeddedServer, ServerStatus
+from pollconsumer.runtime.embedded.server import EmbeddedServer, ServerStatus, ask
 from pollconsumer.runtime.embedded.server_program import find_program
 from pollconsumer.runtime.embedded.start import why_ended
 from pollconsumer.runtime.system.own_files import data_directory
@@ -249,7 +248,7 @@ def answering(server: EmbeddedServer, answers: list[str]) -> Iterator[None]:
 @pytest.fixture
 def unhurried_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last one may come long after the budget: silence would be reported in place of what it says."""
-    monkeypatch.setattr("pollconsumer.runtime.embedded.ask.SHORTEST_WAIT", 90.0)
+    monkeypatch.setattr("pollconsumer.runtime.embedded.server.SHORTEST_WAIT", 90.0)
 
 
 def test_a_server_that_is_loading_is_waited_for(server: EmbeddedServer) -> None:

@@ -27,6 +27,7 @@ from pollconsumer.interface.settings.names import OUTCOME_VARIABLE
 from pollconsumer.interface.settings.owners import warn_of_another_store
 from pollconsumer.interface.settings.values import parse_keep
 from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.handling.hooks import begin_launch
 from pollconsumer.runtime.launch.launch import Launch, LaunchPlan, Work, run_launch
 from pollconsumer.runtime.system.process import ancestors
 from pollconsumer.runtime.system.process_exit import before_exit
@@ -199,8 +200,6 @@ def begin_hooks() -> None:
 
     hooks = [app.hooks for app in registry.apps if app.hooks.on_launch or app.hooks.on_launch_end]
     if hooks:
-        from pollconsumer.runtime.handling.launch_hooks import begin_launch
-
         before_exit(begin_launch(hooks))
 
 

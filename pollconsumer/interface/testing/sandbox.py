@@ -37,8 +37,7 @@ from pollconsumer.interface.testing.sandbox_mover import SandboxMover
 from pollconsumer.runtime.children.notes import Programs
 from pollconsumer.runtime.consumer_role import consume, define
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.handling.hooks import hook_timeout
-from pollconsumer.runtime.handling.launch_hooks import begin_launch
+from pollconsumer.runtime.handling.hooks import begin_launch, hook_timeout
 from pollconsumer.runtime.launch.launch import LaunchPlan
 from pollconsumer.runtime.new_messages import due_ms
 from pollconsumer.store.leases import Group

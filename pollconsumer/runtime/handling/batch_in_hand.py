@@ -9,15 +9,18 @@ from typing import Any
 
 from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.messages import sequel as sequels
 from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.core.messages.sequel import MOST_ADDED_AT_ONCE
-from pollconsumer.core.notation.instants import datetime_of, moment_of
+from pollconsumer.core.notation.instants import datetime_of, epoch_ms, moment_of
 from pollconsumer.core.notation.timespan import Span
 from pollconsumer.runtime.new_batches import member_of
 from pollconsumer.runtime.new_messages import Sendable
 from pollconsumer.store.batch_interventions import CancelledMembers
-from pollconsumer.store.queues.batches import NewBatch
+from pollconsumer.store.queues.batches import Batches, NewBatch
+from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.reading.batch_reader import BatchCallback, BatchStatus
+from pollconsumer.store.reading.messages import Message
+from pollconsumer.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +183,7 @@ class BatchInHand(Batch):
             if number is None:
                 raise NotFound("no such batch", self.id, "it has ended and was deleted")
             self._numbers = iter(range(number + 1, number + size))
-            self._next_size = min(2 * size, MOST_ADDED_AT_ONCE)
+            self._next_size = min(2 * size, sequels.MOST_ADDED_AT_ONCE)
         message = member_of(member, self._home, self.id, number)
         self._add(message, 1)  # GUARD the batch grows
         return message.id
@@ -211,3 +214,42 @@ class StartedBatch(Batch):
 
     def _closed(self) -> NewBatch:
         return self._batch._replace(total=self._members)
+
+
+def first_number(producer: Producer, sequel: bytes, home: str, batch_id: str, count: int) -> int | None:
+    """The first of ``count`` numbers for members to be added by a message that has this ``sequel``; None if there is no
+    such batch. UsageError if the message does not end a member."""
+    if sequels.decoded(sequel)[0].links:  # GUARD a batch grows with the end of a chain
+        raise UsageError("batch.add", "before the last link of a chain", "add members in the last link")
+    return Batches(producer).number_members(home, batch_id, count)
+
+
+def answer_about(
+    store: Store,
+    what: str,
+    home: str,
+    batch_id: str,
+    *more: Any,
+    readable: Callable[[Message], Message] = lambda message: message,
+) -> Any:
+    """The answer to a question about a batch, which `Batch` asks: its ``status``; or, with the number of a chunk, a
+    page of its ``members``, of which ones, or what was done to ``cancel`` or to ``redrive`` those of the chunk, and the
+    number of the next chunk, None if there is none. NotFound if there is no such batch."""
+    reader = store.batches
+    batch = reader.status(batch_id, home) if what == "status" else reader.batch(batch_id, home)
+    if what == "status":
+        instants = (None if each is None else epoch_ms(each) for each in batch[8:11])
+        return [*batch[:8], *instants, batch.callbacks]
+    if what == "members":
+        found, following = reader.page(batch, *more)
+        return [outcome_of(readable(each)) for each in found], following
+    acting = store.batch_interventions
+    return (acting.cancel_chunk if what == "cancel" else acting.redrive_chunk)(batch, *more)
+
+
+def outcome_of(message: Message) -> tuple[Any, ...]:
+    """How a member ended, as a `MemberOutcome` in values of JSON."""
+    member = sequels.member_of(message.id)
+    number = member[1] if member else None
+    ended = message.id, number, message.handler, str(message.state), message.result, message.last_error
+    return *ended, message.payload, dict(message.headers)

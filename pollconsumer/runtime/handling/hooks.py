@@ -7,10 +7,11 @@ again in this process, so that not every message waits for it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.retry import Skip
 from pollconsumer.core.users_code import called
 from pollconsumer.runtime.handling.context import LaunchContext
@@ -143,3 +144,34 @@ def hooked_coroutine(run: RunAsync, hooks: Hooks, timeout: float | None) -> RunA
         return result
 
     return run_hooked
+
+
+def begin_launch(applications: Iterable[Hooks]) -> Callable[[Callable[[], float]], None]:
+    """Call their ``on_launch`` hooks. Returns what calls their ``on_launch_end`` hooks; it is given a function: how
+    many seconds the next one has.
+
+    ConfigurationError if one fails: later ones are not called, and the applications before it are ended.
+    """
+    begun: list[Hooks] = []
+
+    def end(left: Callable[[], float]) -> None:
+        while begun:
+            begun.pop().call("on_launch_end", within=left)
+
+    pid = os.getpid()
+    for hooks in applications:
+        for hook in hooks.on_launch:
+            failure: BaseException | None = None
+            try:
+                called(hook)
+            except BaseException as error:
+                failure = error
+            end_stray(pid, failure)
+            if failure is not None:
+                end(hook_timeout)
+                problem = f"it raised {described_with_place(failure, MOST_CHARACTERS)}"
+                refusal = ConfigurationError("on_launch", name_of(hook), problem)
+                refusal.traced = trace(failure)
+                raise refusal from failure
+        begun.append(hooks)
+    return end

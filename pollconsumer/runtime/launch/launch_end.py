@@ -13,8 +13,7 @@ from pollconsumer.core.errors import shown
 from pollconsumer.core.notation.text import printable
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.retry import HandlerTimeout
-from pollconsumer.runtime.launch.shared_memory.entries import MessageInHand
-from pollconsumer.runtime.launch.shared_memory.flight import Flight
+from pollconsumer.runtime.launch.shared_memory.flight import Flight, MessageInHand
 
 MOST_NAMED = 3
 KILLED = "killed: "

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from pollconsumer.core.messages.message_options import Options, decoded
 from pollconsumer.core.messages.payloads import Malformed, decode_payload
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.retry import MOST_CRASHES, NotBegun
@@ -120,9 +121,6 @@ class AttemptOpener:
     def _with_options(self, handler: Handler, reservation: Reservation) -> Handler | None:
         """``handler`` with the message's options; None if a newer version wrote any of them. NotBegun if its payload is
         encoded, and there is no codec."""
-        from pollconsumer.core.messages.message_options import decoded  # few messages have options
-        from pollconsumer.runtime.handling.overrides import overridden
-
         options, newer = decoded(reservation.options)
         if newer:
             return None
@@ -152,3 +150,29 @@ def refuse_crashed(reservation: Reservation, why: str) -> None:
         raise Crashed(f"{why}launch killed while running it, in its last attempt")
     if reservation.crashes >= MOST_CRASHES:
         raise Crashed(f"{why}launch killed {reservation.crashes} times while running it")
+
+
+def overridden(handler: Handler, options: Options) -> Handler:
+    """``handler`` with the ``options`` of a message.
+
+    A message that is handled at most once has one attempt: an option for more is ignored.
+    """
+    changes: dict[str, Any] = {}
+    if options.max_attempts is not None and not handler.at_most_once:
+        changes["max_attempts"] = options.max_attempts
+    if options.retry is not None:
+        changes["retry"] = handler.policies.get(options.retry) or _Unknown(options.retry)
+    if options.timeout is not None:
+        handler = handler.with_timeout(options.timeout)
+    return handler._replace(**changes)
+
+
+class _Unknown:
+    """Stands for a policy that no application here has registered: its failure is reported, and the default delay
+    applies."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def delay(self, attempt: int, chance: float) -> NoReturn:  # noqa: ARG002  as of every policy
+        raise LookupError(f"no retry policy named {self._name} here")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.choices import Loop
 from pollconsumer.core.durations import Durations, MarginRule, margin_in
 from pollconsumer.core.histogram import Histogram
+from pollconsumer.core.messages.message_options import decoded
 from pollconsumer.core.messages.payloads import Malformed
 from pollconsumer.core.retry import CallDied, HandlerTimeout, NotBegun, ProcessDied, Yield
 from pollconsumer.core.window import Window
@@ -332,10 +333,6 @@ def _kind_of(reservation: Reservation) -> Kind:
 @lru_cache
 def _shares_call(options: bytes) -> bool:
     """Whether a message with these options may share a call: it has no timeout of its own."""
-    if not options:
-        return True
-    from pollconsumer.core.messages.message_options import decoded
-
     try:
         own, newer = decoded(options)
     except Malformed:

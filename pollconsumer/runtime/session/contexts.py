@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
+from pollconsumer.core.messages import message_options
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.message_steps import StepEntry
 from pollconsumer.core.messages.payloads import Malformed, decode_payload
@@ -68,10 +69,8 @@ class Deliveries:
     def _shared_by(self, lot: Lot) -> _Shared:
         headers = None
         if lot.options:
-            from pollconsumer.core.messages.message_options import decoded
-
             with suppress(Malformed):
-                headers = dict(decoded(lot.options)[0].headers)
+                headers = dict(message_options.decoded(lot.options)[0].headers)
         launch, handler = self._launch, self._handlers.get(lot.handler)
         limit = launch.end.limit(None if handler is None else handler.timeout)
         situation = Situation(
@@ -95,7 +94,7 @@ class Deliveries:
         return _Shared(lot, delivery, situation)
 
     def _ask_batch(self, sequel: bytes, what: str, *of_batch: Any) -> Any:
-        from pollconsumer.runtime.session.batch_answers import answer_about, first_number  # few handlers ask
+        from pollconsumer.runtime.handling.batch_in_hand import answer_about, first_number  # few handlers ask
         from pollconsumer.store.store import Store
 
         with self._store_of_handlers() as store:

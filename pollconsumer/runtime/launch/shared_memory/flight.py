@@ -2,13 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import struct
+from typing import TYPE_CHECKING, NamedTuple
 
-from pollconsumer.runtime.launch.shared_memory import entries
 from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
     import mmap
+
+_HEAD = struct.Struct("BBBB")
+"""What an entry begins with: whether it is the last attempt, and the lengths of handler, queue and id; these follow."""
+LONGEST = 255
+"""Maximum bytes of an id, or a name; valid ones are shorter."""
+
+
+class MessageInHand(NamedTuple):
+    """A message that is handled or not settled yet. ``ended``: its handler has. ``last``: its last attempt.
+    ``began`` and ``ends_by``: when its handler began, and must have ended, on the monotonic clock."""
+
+    queue: str
+    id: bytes
+    handler: str
+    ended: bool
+    last: bool
+    began: float = 0.0
+    ends_by: float = 0.0
+
+
+def _read(memory: mmap.mmap, at: int, *, ended: bool) -> MessageInHand:
+    """The entry that begins ``at``."""
+    last, *lengths = _HEAD.unpack_from(memory, at)
+    at, parts = at + _HEAD.size, []
+    for length in lengths:
+        parts.append(memory[at : at + length])
+        at += length
+    handler, queue, message_id = parts
+    return MessageInHand(
+        queue.decode("utf-8", "replace"), message_id, handler.decode("utf-8", "replace"), ended, bool(last)
+    )
 
 
 class Flight:
@@ -31,12 +62,14 @@ class Flight:
         self._times = memoryview(memory)[self._TIMES_AT : self._TIMES_AT + 8 * (self._LAST + 1)].cast("d")
         """Two instants for each place: when its handling began, and when the handling must have ended."""
 
-    def head(self, handler: str, queue: str, id_length: int, *, last: bool) -> bytes:
-        """The same as `entries.head`, but made once."""
+    def _head_of(self, handler: str, queue: str, id_length: int, *, last: bool) -> bytes:
+        """An entry but for the first `LONGEST` bytes of the id, which follow; made once."""
         of = handler, queue, id_length, last
         head = self._heads.get(of)
         if head is None:
-            head = self._heads[of] = entries.head(handler, queue, id_length, last=last)
+            name, place = handler.encode("utf-8", "replace")[:LONGEST], queue.encode("utf-8", "replace")[:LONGEST]
+            head = _HEAD.pack(last, len(name), len(place), min(id_length, LONGEST)) + name + place
+            self._heads[of] = head
         return head
 
     def enter(self, reservation: Reservation, *, last: bool, began: float = 0.0, ends_by: float = 0.0) -> None:
@@ -45,8 +78,8 @@ class Flight:
         message_id, memory, at = reservation.id, self._memory, self._free.pop()
         times, number = self._times, (at - self._FROM) // self._PLACE
         times[2 * number], times[2 * number + 1] = began, ends_by
-        text = self.head(reservation.handler, reservation.queue, len(message_id), last=last)
-        text += message_id[: entries.LONGEST]
+        text = self._head_of(reservation.handler, reservation.queue, len(message_id), last=last)
+        text += message_id[:LONGEST]
         self._places[reservation] = at
         memory[at + 1 : at + 1 + len(text)] = text
         memory[at] = self._IN_HAND
@@ -121,13 +154,13 @@ class Flight:
         in_hand = self.in_hand()
         return in_hand[0] if len(in_hand) == 1 else None
 
-    def left_behind(self) -> list[entries.MessageInHand]:
+    def left_behind(self) -> list[MessageInHand]:
         """Messages that are in hand or unsettled, read from the shared memory, in any process."""
         held, states = [], self._memory[self._FROM : self._TIMES_AT : self._PLACE]
         for number, state in enumerate(states.rstrip(b"\0") and states):
             if state != self._FREE:
                 at, ended = self._FROM + number * self._PLACE, state == self._ENDED
-                message = entries.read(self._memory, at + 1, ended=ended)
+                message = _read(self._memory, at + 1, ended=ended)
                 if not ended:
                     began, ends_by = self._times[2 * number], self._times[2 * number + 1]
                     message = message._replace(began=began, ends_by=ends_by)
