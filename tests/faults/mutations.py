@@ -78,7 +78,7 @@ NEAREST = {
         "repeated_answers",
     ],
     "expire": ["expiry"],
-    "ended_messages": ["interface/test_batch_api"],
+    "result_encoder": ["interface/test_batch_api"],
     "enqueue_new": ["enqueue_new"],
     "fill": ["moving"],
     "handler_pauses": ["interface/test_handler_pauses"],

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.errors import BadData, LeaseLost, NotFound, StoreRefused
 from pollconsumer.core.messages.packed_message import packed
 from pollconsumer.core.messages.sequel import Sequel, encoded, identified
-from pollconsumer.runtime.session.ended_messages import Completion
+from pollconsumer.runtime.session.result_encoder import full_extra
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.batches import Batches
 from pollconsumer.store.queues.interventions import Interventions
@@ -105,7 +105,7 @@ class BatchScene(Scene):
         if self._dying and even and not reserved.generation:
             launch.settle(die(reserved))
         elif self._chains:
-            launch.settle((reserved, 0.0, 0.0, Completion(reserved, None, b"1", 0).extra(HOUR)))
+            launch.settle((reserved, 0.0, 0.0, full_extra(reserved, None, b"1", 0, HOUR)))
         else:
             added = [member(ADDED, OTHER)] if self._growing and number == 0 else []
             launch.settle(complete_member(reserved, added=added))

@@ -109,7 +109,7 @@ UNSEEN: dict[str, str] = {
     "batches_due: what has ended is forgotten": _NOT_FORGOTTEN,
     "interface/api/batches/open_batch: a batch that is closed": _NOT_FORGOTTEN,
     "interface/api/batches/open_batch: what has ended": _NOT_FORGOTTEN,
-    "runtime/session/ended_messages: results of members are kept": _NO_END,
+    "runtime/session/result_encoder: results of members are kept": _NO_END,
     "runtime/handling/batch_in_hand: a batch grows with the end of a chain": _WHERE_TAKEN,
     "runtime/handling/journal: nothing that is lost goes with a step": _WHERE_TAKEN,
     "runtime/handling/journal: a recorded step, awaited": _NO_COROUTINE,

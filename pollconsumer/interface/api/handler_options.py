@@ -1,6 +1,7 @@
 """Options of handlers, their validation, and the handler made from them."""
 
 from collections.abc import Callable, Sequence
+from dis import get_instructions
 from functools import partial
 from inspect import isasyncgenfunction, isclass, iscoroutinefunction, isgeneratorfunction, isroutine, signature, unwrap
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Required, TypedDict, cast
@@ -20,7 +21,7 @@ from pollconsumer.runtime.handling.validation.arguments import Arguments
 if TYPE_CHECKING:
     from pollconsumer.runtime.handling.bulk.bulk_arguments import BulkArguments
 
-
+_STEPPING = frozenset({"step", "step_async", "sleep", "wait_for"})
 Retrying = RetryPolicy | ErrorPolicy | Sequence[Span]
 """What the delays between attempts are given as."""
 
@@ -258,12 +259,9 @@ def handler_of(name: str, function: Callable[..., Any], arguments: Arguments, ch
     """The handler ``name`` that calls ``function``, with the fields ``checked``."""
     if (argument := checked["rate_key"]) is not None and not arguments.takes(argument):
         raise ConfigurationError("rate_key", repr(argument), f"the handler {name} has no parameter of that name")
-    if checked["at_most_once"] and arguments.takes_context:
-        from pollconsumer.runtime.handling.steps_seen import step_seen  # few handlers are called at most once
-
-        if (seen := step_seen(function)) is not None:
-            fix = f"{seen} needs a second attempt, which at_most_once rules out: leave out delivery"
-            raise UsageError("delivery", f"at_most_once of {name}", fix)
+    if checked["at_most_once"] and arguments.takes_context and (seen := _step_seen(function)) is not None:
+        fix = f"{seen} needs a second attempt, which at_most_once rules out: leave out delivery"
+        raise UsageError("delivery", f"at_most_once of {name}", fix)
     asynchronous = is_asynchronous(f"handler {name}", function)
     if checked["bulk"] is None:
         run = calling(function, arguments)
@@ -304,3 +302,14 @@ def recurrence_of(handler: Handler, missed: str, overlap: str, after: str, **giv
     except ValueError as error:
         raise ConfigurationError(f"recurrences.{name}: {error}") from None
     return recurrence
+
+
+def _step_seen(function: Callable[..., Any]) -> str | None:
+    """The first action of its ``context`` by which the function takes a step, as far as its own code shows."""
+    code, loaded = getattr(unwrap(function), "__code__", None), False
+    for instruction in get_instructions(code) if code is not None else ():
+        if loaded and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD") and instruction.argval in _STEPPING:
+            return f"context.{instruction.argval}"
+        names = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
+        loaded = instruction.opname.startswith("LOAD_") and names[-1] == "context"
+    return None
