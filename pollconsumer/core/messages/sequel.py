@@ -42,11 +42,6 @@ class Sequel(NamedTuple):
     links: list[Packed] = []  # noqa: RUF012  it is never changed
     previous: Packed | None = None
 
-    @property
-    def wants_result(self) -> bool:
-        """Whether what is enqueued next is told the result."""
-        return bool(self.links or self.then)
-
     def following(self, message_id: str, queue: str, state: State, at: int, result: Any = None) -> list[NewMessage]:
         """The messages to enqueue at the end, at an instant in epoch ms, of the message that has this sequel."""
         previous = {"id": message_id, "queue": queue, "state": str(state), "at": at, "result": result}

@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
 from typing import Any, NamedTuple
@@ -45,8 +44,6 @@ def failed(error: BaseException) -> Outcome:
 
 DONE = Outcome()
 """The outcome of a handler that returned None, as most do."""
-made: Callable[[tuple[BaseException | None, Any]], Outcome] = partial(tuple.__new__, Outcome)
-"""What makes an `Outcome` of its fields, in a quarter of the time that `Outcome` itself takes."""
 
 
 _LAZY = frozenset({GeneratorType, map, filter})
@@ -56,9 +53,9 @@ _OF_JSON = frozenset({str, int, float, bool, dict, list, tuple})
 def returned(result: Any) -> Outcome:
     """The outcome of a handler that returned ``result``, which is not None."""
     if type(result) in _OF_JSON:
-        return made((None, result))
+        return Outcome(None, result)
     try:
-        return made((None, done_result(result)))
+        return Outcome(None, done_result(result))
     except BaseException as error:
         return failed(error)
 

@@ -82,7 +82,7 @@ class Settlements:
         return reserved
 
     def settle(self, handled: Handled) -> None:
-        (reservation, handler, _, context), started, ended, outcome, *_ = handled
+        (reservation, handler, _, context), started, ended, outcome = handled
         error = outcome.error
         if error is None:
             extra = self.extra_of(reservation, handler.result_ms, context, outcome.result, ended)

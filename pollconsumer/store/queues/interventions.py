@@ -93,7 +93,10 @@ class Interventions:
         if priority is not None:
             demand(self._wire, CHANGING, self._keys.queue(queue, "rows"))  # GUARD rights to change
         when = f"={due}" if due is not None else "" if delay is None else f"+{delay}"
-        self._settle_with("change", queue, message_id, when, "" if priority is None else priority, payload)
+        self._demand(queue)
+        args = [id_bytes(message_id), when, "" if priority is None else priority, payload]
+        self._refuse("change", message_id, self._wire.run("change", self._keys, queue, args))
+        note(self._wire, self._keys, "change", queue, [message_id])
 
     def redrive(
         self, queue: str, ids: Sequence[str], each: EachPage = nobody, *, from_start: bool = False
@@ -141,12 +144,6 @@ class Interventions:
         if queue not in self._allowed:
             demand_operator(self._wire, self._keys, self._keys.queue(queue, "rows"))  # GUARD rights
             self._allowed.add(queue)
-
-    def _settle_with(self, name: str, queue: str, message_id: str, *args: str | int | bytes) -> None:
-        self._demand(queue)
-        state = self._wire.run(name, self._keys, queue, [id_bytes(message_id), *args])
-        self._refuse(name, message_id, state)
-        note(self._wire, self._keys, name, queue, [message_id])
 
     @staticmethod
     def _refuse(name: str, message_id: str, state: bytes | None) -> None:
