@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.durations import Durations
 from pollconsumer.core.news.events import DescriptorsUsedUp
-from pollconsumer.core.retry import Asleep, CallDied, NotBegun, Stopped, Yield
+from pollconsumer.core.retry import Stopped
 from pollconsumer.core.users_code import TimeIsUp
 from pollconsumer.runtime.handling.executors.executor import Executor, Handled
 from pollconsumer.runtime.handling.outcome import Outcome
@@ -90,22 +90,12 @@ class Collector:
         return handled._replace(outcome=Outcome(error))
 
     def _end(self, handled: Handled) -> bool:
-        """Have a message settled. Returns whether its duration counts: its attempt was not put off."""
-        reservation, error, progress = handled.attempt.reservation, handled.outcome.error, self._launch.progress
-        if isinstance(error, Yield | NotBegun | Asleep) and not progress.stops.asked(reservation):
-            progress.flight.leave(reservation)
-            if isinstance(error, Asleep):
-                self._settling.sleep(handled, error)
-                return True
-            if isinstance(error, Yield):
-                self._exchange.put_off(reservation)
-            elif isinstance(error, CallDied):
-                self._settling.release_suspect(reservation)
-                return True
-            else:
-                self._settling.postpone(reservation, error)
-            return False
-        progress.flight.end(reservation, handled.ended)
+        """Have a message settled. Returns whether its duration counts: its handler ran, and did not yield."""
+        reservation, flight = handled.attempt.reservation, self._launch.progress.flight
+        if self._settling.is_unfinished(handled):
+            flight.leave(reservation)  # a death of the launch charges nothing any more
+            return self._settling.settle_unfinished(handled)
+        flight.end(reservation, handled.ended)
         self._settling.settle(handled)
         return True
 

@@ -68,7 +68,6 @@ class Exchange:
         """Queues of ours that are skipped now, since a cluster has lost their node."""
         self._look_at = -inf
         """When to ask whether their nodes are there again."""
-        self._put_off: list[Reservation] = []
         self._unbegun: list[Reservation] = []
         """Messages of lost queues that are handled at most once, and could not be recorded as begun."""
         self._untrimmed = 0
@@ -197,10 +196,6 @@ class Exchange:
             return
         self._unbegun += reservations
 
-    def put_off(self, reservation: Reservation) -> None:
-        """Keep the message reserved for the next launch: if it were released now, this one would get it again."""
-        self._put_off.append(reservation)
-
     def repair(self) -> None:
         """Repair the queues in which the last promotion found anything to repair."""
         launch, queues = self._launch, [queue for queue in self.to_repair if queue not in self.lost]
@@ -223,11 +218,10 @@ class Exchange:
         self.settle()
 
     def give_back(self) -> None:
-        """Release reservations that were not started, then the ones put off; settle all, and forget what may be.
+        """Release reservations that were not started, then those that yielded; settle all, and forget what may be.
         StoreUnreachable if a queue's node is lost to the end."""
         self._release_reserved()
-        while self._put_off:
-            self._settling.put_back(self._put_off.pop())
+        self._settling.release_held_over()
         self.settle()
         if self.lost:
             self._await_lost()
@@ -362,7 +356,7 @@ class Exchange:
         self._left_out.add(queue)
         self._turns.leave_out(queue)
         with self.passing:
-            for waiting in (self.reserved, self.gathered, self._put_off):
+            for waiting in (self.reserved, self.gathered, self._settling.held_over):
                 kept = [each for each in waiting if each.queue != queue]
                 waiting.clear()
                 waiting.extend(kept)
@@ -430,4 +424,4 @@ class Exchange:
             return held.union(self._flight.ids(queue), self._settling.ids(queue))
 
     def _unstarted(self) -> Iterable[Reservation]:
-        return *self.gathered, *self.reserved, *self._put_off, *self._unbegun
+        return *self.gathered, *self.reserved, *self._settling.held_over, *self._unbegun

@@ -19,7 +19,16 @@ from pollconsumer.core.news.events import (
     StepsUnasked,
 )
 from pollconsumer.core.notation.timespan import YEAR, format_duration
-from pollconsumer.core.retry import LONGEST_PUT_OFF, Asleep, NotBegun, Stopped, after_failure, is_put_off
+from pollconsumer.core.retry import (
+    LONGEST_PUT_OFF,
+    Asleep,
+    CallDied,
+    NotBegun,
+    Stopped,
+    Yield,
+    after_failure,
+    is_put_off,
+)
 from pollconsumer.core.users_code import TimeIsUp, text_of
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.executors.executor import Handled
@@ -72,6 +81,9 @@ class Settlements:
         """Calls of hooks, by message, for after the store has accepted the settlement."""
         self.monitors: Monitors | None = None
         """Tells the monitors of occurrences; None until one is begun that has a monitor."""
+        self.held_over: list[Reservation] = []
+        """Messages whose handlers yielded, reserved until the launch ends: were they released before, this launch would
+        get them again."""
         self.handled = self.failed = self.released = self.yielded = 0
 
     def named(self, reserved: Sequence[Reservation]) -> Sequence[Reservation]:
@@ -94,6 +106,28 @@ class Settlements:
                 self.since = ended
             self._fail(handled, error, reservation.server_ms(started), reservation.server_ms(ended))
         self.urgent = self.urgent or handler.at_most_once
+
+    def is_unfinished(self, handled: Handled) -> bool:
+        """Whether the attempt ended without a result or a failure, and is uncharged. One that a person asked to stop
+        is settled as a failure is."""
+        unfinished = isinstance(handled.outcome.error, Yield | NotBegun | Asleep)
+        return unfinished and not self._stops.asked(handled.attempt.reservation)
+
+    def settle_unfinished(self, handled: Handled) -> bool:
+        """Settle a message that `is_unfinished`. Returns whether its duration counts: its handler ran, and did not
+        yield."""
+        reservation, error = handled.attempt.reservation, handled.outcome.error
+        if isinstance(error, Asleep):
+            self.sleep(handled, error)
+        elif isinstance(error, CallDied):
+            self.release_suspect(reservation)
+        elif isinstance(error, NotBegun):
+            self.postpone(reservation, error)
+            return False
+        else:
+            self.held_over.append(reservation)
+            return False
+        return True
 
     def complete(self, done: Done) -> None:
         """Settle a message that returned. Those of a step are put into its shares together: what they have in common is
@@ -272,10 +306,12 @@ class Settlements:
         """Release a message, uncharged, that may have ended the call that it shared: it is called alone."""
         self._add(reservation, Settlement.released(reservation, deaths=1))
 
-    def put_back(self, reservation: Reservation) -> None:
-        """Release a message, uncharged, whose handler yielded."""
-        self.yielded += 1
-        self._add(reservation, Settlement.released(reservation))
+    def release_held_over(self) -> None:
+        """Release, uncharged, the messages whose handlers yielded, the last first: each goes to the head."""
+        while self.held_over:
+            self.yielded += 1
+            reservation = self.held_over.pop()
+            self._add(reservation, Settlement.released(reservation))
 
     def sleep(self, handled: Handled, error: Asleep) -> None:
         """Give the place of a message back, uncharged, until its sleep is over or the signal that it awaits comes."""
