@@ -20,13 +20,13 @@ class Fatal(Exception):
     """Raised by a handler: no further attempt can help; the message becomes a dead letter at once."""
 
 
-LONGEST_PUT_OFF, SHORTEST_PUT_OFF = 7 * DAY, 1.0
-"""Seconds after its due time for which a message may be put off uncharged, and the shortest delay of that."""
+LONGEST_DEFERRAL, SHORTEST_DEFERRAL = 7 * DAY, 1.0
+"""Seconds after its due time for which a message may be deferred uncharged, and the shortest delay of that."""
 
 
 class RetryIn(Exception):
     """Raised by a handler: try again after ``delay``, in seconds, as text such as ``5m`` or as a timedelta. If it is
-    not ``charged``, this was no attempt, and no failure. A message is put off like this until a week after it was due,
+    not ``charged``, this was no attempt, and no failure. A message is deferred like this until a week after it was due,
     and is a dead letter then."""
 
     seconds: float
@@ -37,7 +37,7 @@ class RetryIn(Exception):
         super().__init__(f"retry in {delay}" if charged else f"deferred by {delay}")
 
 
-def is_put_off(error: BaseException) -> TypeGuard[RetryIn]:
+def is_deferred(error: BaseException) -> TypeGuard[RetryIn]:
     """Whether the handler asks not to be charged."""
     return isinstance(error, RetryIn) and not error.charged
 
@@ -192,10 +192,10 @@ def after_failure(
     left, or none can help. ``since_due``: seconds since it was due; None if every attempt is charged."""
     if is_fatal(error, fatal):
         return None
-    if since_due is not None and is_put_off(error):  # GUARD what is put off costs no attempt
-        delay = max(SHORTEST_PUT_OFF, error.seconds)  # GUARD the shortest put-off
-        # GUARD put off for a week at most
-        return Retry(delay, charged=False) if since_due + delay <= LONGEST_PUT_OFF else None
+    if since_due is not None and is_deferred(error):  # GUARD what is deferred costs no attempt
+        delay = max(SHORTEST_DEFERRAL, error.seconds)  # GUARD the shortest deferral
+        # GUARD deferred for a week at most
+        return Retry(delay, charged=False) if since_due + delay <= LONGEST_DEFERRAL else None
     if attempt >= max_attempts:
         return None
     if isinstance(error, RetryIn):

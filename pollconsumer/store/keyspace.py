@@ -31,7 +31,7 @@ QUEUE_KEYS = {
     "cancelled": Key("dx", "list", "ids of cancelled messages, oldest first"),
     "expired": Key("de", "list", "ids of expired messages, oldest first"),
     "dead_letters": Key("x", "zset", "ids by time of death"),
-    "errors": Key("e", "hash", "id → error of its last failed attempt, or why it was parked or put off since"),
+    "errors": Key("e", "hash", "id → error of its last failed attempt, or why it was parked or deferred since"),
     "unique_keys": Key(
         "u",
         "hash",

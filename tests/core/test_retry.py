@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pollconsumer.core.retry import LONGEST_PUT_OFF, Backoff, Fatal, Retry, RetryIn, after_failure
+from pollconsumer.core.retry import LONGEST_DEFERRAL, Backoff, Fatal, Retry, RetryIn, after_failure
 
 BACKOFFS = st.builds(
     lambda first, factor, more, jitter: Backoff(first, factor, first + more, jitter),
@@ -83,29 +83,29 @@ def test_a_negative_delay_is_refused_where_it_is_named(delay: float) -> None:
         RetryIn(delay)
 
 
-def put_off(error: BaseException, since_due: float | None, attempt: int = 1) -> Retry | None:
+def deferred(error: BaseException, since_due: float | None, attempt: int = 1) -> Retry | None:
     limits = {"max_attempts": 5, "policy": Backoff(), "chance": 0.5, "fatal": ()}
     return after_failure(error, attempt, since_due=since_due, **limits)  # type: ignore[arg-type]  # several types
 
 
 @pytest.mark.parametrize("attempt", [1, 5, 60_000])
-def test_what_is_put_off_uncharged_needs_no_attempt(attempt: int) -> None:
-    assert put_off(RetryIn("1m", charged=False), 0, attempt) == Retry(60, charged=False)
+def test_what_is_deferred_uncharged_needs_no_attempt(attempt: int) -> None:
+    assert deferred(RetryIn("1m", charged=False), 0, attempt) == Retry(60, charged=False)
 
 
-def test_what_is_put_off_uncharged_waits_a_second_at_least() -> None:
-    assert put_off(RetryIn(0, charged=False), 0) == Retry(1, charged=False)
+def test_what_is_deferred_uncharged_waits_a_second_at_least() -> None:
+    assert deferred(RetryIn(0, charged=False), 0) == Retry(1, charged=False)
 
 
-def test_nothing_is_put_off_uncharged_beyond_a_week_after_it_was_due() -> None:
-    assert put_off(RetryIn("1m", charged=False), LONGEST_PUT_OFF - 60) == Retry(60, charged=False)
-    assert put_off(RetryIn("1m", charged=False), LONGEST_PUT_OFF - 59) is None
-    assert put_off(RetryIn("8d", charged=False), 0) is None
+def test_nothing_is_deferred_uncharged_beyond_a_week_after_it_was_due() -> None:
+    assert deferred(RetryIn("1m", charged=False), LONGEST_DEFERRAL - 60) == Retry(60, charged=False)
+    assert deferred(RetryIn("1m", charged=False), LONGEST_DEFERRAL - 59) is None
+    assert deferred(RetryIn("8d", charged=False), 0) is None
 
 
-def test_where_every_attempt_is_charged_that_of_one_that_is_put_off_is_too() -> None:
-    assert put_off(RetryIn("1m", charged=False), None, 4) == Retry(60)
-    assert put_off(RetryIn("1m", charged=False), None, 5) is None
+def test_where_every_attempt_is_charged_that_of_one_that_is_deferred_is_too() -> None:
+    assert deferred(RetryIn("1m", charged=False), None, 4) == Retry(60)
+    assert deferred(RetryIn("1m", charged=False), None, 5) is None
 
 
 class Seeing:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pollconsumer.testing import Sandbox
 
 
-def test_a_message_is_put_off_as_often_as_its_handler_says(app: PollConsumer, sandbox: Sandbox) -> None:
+def test_a_message_is_deferred_as_often_as_its_handler_says(app: PollConsumer, sandbox: Sandbox) -> None:
     attempts: list[int] = []
 
     @app.handler("poll", max_attempts=2)
@@ -60,7 +60,7 @@ def test_hooks_are_told_of_failures_alone(app: PollConsumer, sandbox: Sandbox) -
 
 
 @pytest.mark.parametrize("isolation", ["none", "process"])
-def test_one_that_is_put_off_for_a_week_is_a_dead_letter_that_says_so(
+def test_one_that_is_deferred_for_a_week_is_a_dead_letter_that_says_so(
     app: PollConsumer, sandbox: Sandbox, isolation: Any
 ) -> None:
     calls: list[int] = []
@@ -104,7 +104,7 @@ def test_some_of_a_bulk_call_are_put_off(app: PollConsumer, sandbox: Sandbox) ->
     assert handles[1].status().attempts == 0
 
 
-def test_a_message_that_expires_while_it_is_put_off_is_not_handled_again(app: PollConsumer, sandbox: Sandbox) -> None:
+def test_a_message_that_expires_while_it_is_deferred_is_not_handled_again(app: PollConsumer, sandbox: Sandbox) -> None:
     @app.handler("poll")
     def poll() -> None:
         raise RetryIn("1m", charged=False)

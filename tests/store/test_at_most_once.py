@@ -145,7 +145,7 @@ def test_what_was_skipped_may_be_redriven_and_is_handled_afresh(store: RedisStor
     assert names(Launch(store, fence=3).reserve()) == ["a"]  # it had not begun this time
 
 
-def test_what_is_put_off_or_tried_again_has_not_begun(store: RedisStore) -> None:
+def test_what_is_deferred_or_tried_again_has_not_begun(store: RedisStore) -> None:
     """A process that dies between reserving it and beginning must not lose it."""
     store.enqueue([message("a")])
     launch = Launch(store)

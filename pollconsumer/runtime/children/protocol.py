@@ -13,7 +13,7 @@ from pollconsumer.core import errors
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.payloads import quick
-from pollconsumer.core.retry import Asleep, Fatal, RetryIn, Yield, is_fatal, is_put_off
+from pollconsumer.core.retry import Asleep, Fatal, RetryIn, Yield, is_deferred, is_fatal
 from pollconsumer.core.users_code import text_of
 from pollconsumer.runtime.handling.outcome import CallOutcomes, Dropped, Outcome, place, trace, why_dropped
 from pollconsumer.runtime.handling.validation.argument_errors import BadArguments
@@ -60,7 +60,7 @@ def encode_error(error: BaseException, fatal: tuple[type[BaseException], ...] = 
         "trace": trace(error),
         "place": place(error),
         "seconds": error.seconds if isinstance(error, RetryIn) else None,
-        "charged": not is_put_off(error),
+        "charged": not is_deferred(error),
         "until": error.until if isinstance(error, Asleep) else None,
     }
 

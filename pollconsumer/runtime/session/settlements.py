@@ -20,14 +20,14 @@ from pollconsumer.core.news.events import (
 )
 from pollconsumer.core.notation.timespan import YEAR, format_duration
 from pollconsumer.core.retry import (
-    LONGEST_PUT_OFF,
+    LONGEST_DEFERRAL,
     Asleep,
     CallDied,
     NotBegun,
     Stopped,
     Yield,
     after_failure,
-    is_put_off,
+    is_deferred,
 )
 from pollconsumer.core.users_code import TimeIsUp, text_of
 from pollconsumer.runtime.handling.context import LaunchContext
@@ -158,13 +158,13 @@ class Settlements:
             policy=handler.retry,
             fatal=handler.fatal,
             chance=self._chance(),
-            # GUARD at most once is not put off
+            # GUARD at most once is not deferred
             since_due=None if handler.at_most_once else (ended - rows.due_at(reservation.row)) / 1000,
         )
         problem = describe(error)[:MAX_ERROR_CHARACTERS] + RESISTED_BEFORE * handler.limited
         if outcome is None:
-            if is_put_off(error) and not handler.at_most_once:
-                problem = f"deferred until {format_duration(LONGEST_PUT_OFF)} after it was due: {problem}"
+            if is_deferred(error) and not handler.at_most_once:
+                problem = f"deferred until {format_duration(LONGEST_DEFERRAL)} after it was due: {problem}"
             self._dead(reservation, problem, started, ended, error)
             self._tell_monitor(reservation, error)
             if handler.hooks is not None:
@@ -176,10 +176,10 @@ class Settlements:
         delay_ms, traced = int(min(outcome.delay, LONGEST_DELAY) * 1000), trace(error)
         about = reservation.name, reservation.handler, reservation.attempt
         self._emit(AttemptFailed(*about, problem, outcome.delay, place(error), traced))
-        if not outcome.charged:  # GUARD a put-off is settled uncharged
+        if not outcome.charged:  # GUARD a deferral is settled uncharged
             self.yielded += 1
             took = ended - started
-            self._add(reservation, Settlement.put_off(reservation, delay_ms=delay_ms, error=problem, took=took))
+            self._add(reservation, Settlement.deferred(reservation, delay_ms=delay_ms, error=problem, took=took))
             return
         self.failed += 1
         self._add(

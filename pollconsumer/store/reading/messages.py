@@ -138,7 +138,7 @@ def _message(queue: str, message_id: str, parts: _Parts, in_hand: Callable[[], I
     if sent.newer and not problem and not state_of(read.timestamps).has_ended:
         problem = rows.WRITTEN_BY_NEWER
     if read.timestamps.completed_at and not read.timestamps.failed_at and not read.generation:
-        problem = ""  # it never failed: this says why it was parked, or put off
+        problem = ""  # it never failed: this says why it was parked, or deferred
     if read.timestamps.completed_at and problem.startswith(rows.WHY_PARKED):
         problem = ""  # what it failed of before it was parked is not kept
     return Message(

@@ -46,8 +46,8 @@ class Settlement(NamedTuple):
         return cls(reservation.id, row, rows.retrying(row, failed), "retry", delay_ms, error, failed - started)
 
     @classmethod
-    def put_off(cls, reservation: Reservation, *, delay_ms: int, error: str, took: int) -> Self:
-        """The settlement of a message that its handler puts off, uncharged."""
+    def deferred(cls, reservation: Reservation, *, delay_ms: int, error: str, took: int) -> Self:
+        """The settlement of a message that its handler defers, uncharged."""
         row = rows.set_aside(reservation.row)
         return cls(reservation.id, reservation.row, row, "retry", delay_ms, error, took)
 

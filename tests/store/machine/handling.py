@@ -30,7 +30,7 @@ ALWAYS = 10_000 * HOUR
 SETTLE: dict[str, Callable[[Reservation], Settlement | Done]] = {
     "retry": retry,
     "retry later": lambda r: retry(r, HOUR),
-    "put off": lambda r: Settlement.put_off(r, delay_ms=HOUR, error="RetryIn: deferred by 1h", took=0),
+    "put off": lambda r: Settlement.deferred(r, delay_ms=HOUR, error="RetryIn: deferred by 1h", took=0),
     "die": die,
     "expire": expire,
     "release": release,
