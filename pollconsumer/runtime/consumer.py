@@ -311,5 +311,5 @@ class Consumer:
     def finish(self) -> None:
         """Wait for messages in hand, release the ones not started, settle all."""
         self._collecting.await_quiet()
-        self._exchange.give_back()
+        self._exchange.release_all()
         self._wake.close()

@@ -226,7 +226,7 @@ CHANGES: dict[str, tuple[str, str]] = {
     "queues/producer: none behind one that replaces": (', "key_rule"', ', "queue"'),
     "queues/producer: what replaces is alone in its page": ("1 if rule.startswith(REPLACES) else ", ""),
     "queues/producer: rights of a producer in a queue": (", *rights.split(), *self.wire.rights", ""),
-    "queues/redis_store: what the next lost reply reserved is given back": (", mend=give_back", ""),
+    "queues/redis_store: what the next lost reply reserved is given back": (", mend=release", ""),
     "records/reservations: a redriven message does not expire": (" and self.generation == 0", ""),
     "recurrences/launch_recurrences: none beside an unfinished one": (" or recurrence.after is After.END", ""),
     "safety/rollback: what was merely read": ("min(seen, mark) if self._confirmed else ", ""),

@@ -116,7 +116,7 @@ def test_each_queue_is_trimmed_to_what_it_keeps(monkeypatch: pytest.MonkeyPatch,
         exchanging.exchange.settle()
         left = {"mail": ["mail's next"], "other": ["other's", "other's next"]}
     else:
-        exchanging.exchange.give_back()
+        exchanging.exchange.release_all()
         left = {"mail": [], "other": ["other's"]}
     assert {queue: exchanging.look(queue).listed("completed") for queue in QUEUES} == left
     exchanging.opener.close()

@@ -208,7 +208,7 @@ def test_a_launch_ends_with_an_error_that_names_the_queues_of_a_node_that_stays_
     parted.enqueue("b", "other")
     parted.exchange.reserve()
     with pytest.raises(StoreUnreachable, match="queues unreachable: mail; their node of the cluster is lost"):
-        parted.exchange.give_back()
+        parted.exchange.release_all()
     assert parted.look("other").listed("ready") == ["b"]
 
 
@@ -217,7 +217,7 @@ def test_outcomes_that_wait_for_a_node_are_settled_at_the_end_if_it_is_there_aga
     parted.lose("mail")
     parted.exchange.settle()
     parted.nodes.lost = set()
-    parted.exchange.give_back()
+    parted.exchange.release_all()
     assert parted.look().listed("completed") == ["a"]
 
 
@@ -239,5 +239,5 @@ def test_the_end_waits_for_a_node_that_outcomes_wait_for_unless_a_successor_wait
     monkeypatch.setattr(store.upkeep, "announce", noting)
     monkeypatch.setattr(store.wire, "patience", Impatient)
     with pytest.raises(StoreUnreachable, match="queues unreachable"):
-        parted.exchange.give_back()
+        parted.exchange.release_all()
     assert asked == ([] if successor else ["mail"])

@@ -94,7 +94,7 @@ class Processes:
                 try:
                     self._check_lease()  # starting a process may take long, and the launch may be suspended
                 except PollConsumerError:
-                    self._give_back(process)
+                    self._return(process)
                     raise Yield from None  # it has not begun; the launch notices the lost lease, too
                 try:
                     outcome = process.handle(handler, payload, context)
@@ -105,7 +105,7 @@ class Processes:
                     if not process.used:
                         raise NotBegun(f"its process ended: {error}") from None
                     process = self._take(context)  # it died with nothing in hand: the message is not to blame
-            self._give_back(process)
+            self._return(process)
             if outcome.error is not None:
                 raise outcome.error
             return outcome.result
@@ -161,7 +161,7 @@ class Processes:
             raise NotBegun(why) from None
         return process
 
-    def _give_back(self, process: _HandlerProcess) -> None:
+    def _return(self, process: _HandlerProcess) -> None:
         with self._lock:
             self._idle.append(process)
             self._freed.notify()

@@ -217,7 +217,7 @@ class Exchange:
         self._release_reserved()
         self.settle()
 
-    def give_back(self) -> None:
+    def release_all(self) -> None:
         """Release reservations that were not started, then those that yielded; settle all, and forget what may be.
         StoreUnreachable if a queue's node is lost to the end."""
         self._release_reserved()
@@ -365,9 +365,9 @@ class Exchange:
     def _send_without(self, error: PollConsumerError, shares: Sequence[Share], promoting: Sequence[str]) -> Stepped:
         """Send what the store refused, or did not answer, again, but for the queues that this is due to."""
         self._leave_out(error)
-        shares = self._served(shares)
+        shares, claim = self._served(shares), self._launch.claim
         try:
-            self._store.give_back(self._launch.claim, shares, self.held)  # GUARD what was reserved beside a refusal
+            self._store.release_unanswered(claim, shares, self.held)  # GUARD what was reserved beside a refusal
         except NodeLost as lost:
             return self._send_without(lost, shares, promoting)
         return self._send(shares, promoting=promoting)

@@ -85,7 +85,7 @@ class RedisStore:
         blocking read is sent with the steps, so that a wake-up costs one round trip. A reservation lasts at most
         ``lasts_ms``. After a lost reply, all reservations but the ones to ``keep`` are released, and the step is
         repeated: a row that already has its new value counts as settled. LeaseLost if a newer launch has announced
-        itself. After NodeLost each share may have been carried out: call `give_back` before sending it again.
+        itself. After NodeLost each share may have been carried out: call `release_unanswered` before sending it again.
         """
         commands = self._reporting(claim, reports) if reports else []
         for share in shares:
@@ -174,13 +174,13 @@ class RedisStore:
         commands: list[tuple[Any, ...]],
         keep: Callable[[str], Iterable[bytes]],
     ) -> list[Any]:
-        def give_back() -> None:
-            self.give_back(claim, shares, keep)
+        def release() -> None:
+            self.release_unanswered(claim, shares, keep)
 
-        give_back()  # GUARD what a lost reply reserved is given back
-        return self.wire.all(commands, mend=give_back)  # GUARD what the next lost reply reserved is given back
+        release()  # GUARD what a lost reply reserved is given back
+        return self.wire.all(commands, mend=release)  # GUARD what the next lost reply reserved is given back
 
-    def give_back(
+    def release_unanswered(
         self, claim: Claim, shares: Sequence[Share], keep: Callable[[str], Iterable[bytes]] = lambda _: ()
     ) -> None:
         """Release what an unanswered step may have reserved: all but what is to ``keep``, and what it settles."""
