@@ -124,7 +124,7 @@ class Consumer:
             returner = ReservedReturner(self._launch, self._exchange, self._handlers, *gathered)
             returner.begin()
         try:
-            with self._collecting.reserve:
+            with self._collecting.spare_descriptors:
                 reason = self.handle_until_stopped()
         finally:
             if returner is not None:

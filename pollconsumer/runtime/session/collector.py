@@ -16,7 +16,7 @@ from pollconsumer.runtime.session.exchange import Exchange
 from pollconsumer.runtime.session.message_stopper import MessageStopper
 from pollconsumer.runtime.session.pace import HORIZON
 from pollconsumer.runtime.session.settlements import Settlements
-from pollconsumer.runtime.system.system_limits import Reserve
+from pollconsumer.runtime.system.system_limits import SpareDescriptors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -37,7 +37,7 @@ class Collector:
         self._launch, self._executor, self._durations = launch, executor, durations
         self._exchange, self._settling, self._stopping = exchange, settling, stopping
         self._each_of = each_of
-        self.reserve = Reserve()
+        self.spare_descriptors = SpareDescriptors()
         self.leaking = False
         """Whether handlers have left so few descriptors that the launch must end."""
 
@@ -67,7 +67,7 @@ class Collector:
         self._exchange.is_stuck = False
         if attempt.context is not None:
             attempt.context.end()
-        if self.reserve.freed():
+        if self.spare_descriptors.freed():
             launch.emit(DescriptorsUsedUp(attempt.reservation.name, attempt.reservation.handler))
             self.leaking = True
         if attempt.handler.bulk is None or self._each_of is None:

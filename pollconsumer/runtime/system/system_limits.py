@@ -1,5 +1,5 @@
-"""Limits that the system sets to a process or its user: told by their names where one is met, and a reserve of
-descriptors."""
+"""Limits that the system sets to a process or its user, told by their names where one is met; and spare descriptors for
+the end of a launch."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def limits() -> str:
     return ", ".join(held) or "no limit of this process"
 
 
-class Reserve:
+class SpareDescriptors:
     """Descriptors for the launch's end, which reads modules and scripts, in case handlers leak all others. They are
     reserved while a ``with`` statement lasts."""
 
