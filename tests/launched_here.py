@@ -12,7 +12,7 @@ from unittest import mock
 
 from pollconsumer.interface.assembly import launch_roles
 from pollconsumer.interface.cli import launch_commands
-from pollconsumer.runtime.handling.waits import serve_here
+from pollconsumer.runtime.handling.slot_waits import serve_here
 from pollconsumer.runtime.launch import launch
 from pollconsumer.runtime.launch.host import ThisProcess
 from pollconsumer.runtime.mover import Mover

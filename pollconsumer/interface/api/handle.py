@@ -35,7 +35,7 @@ from pollconsumer.interface.api.handle_actions import (
     stopping,
 )
 from pollconsumer.interface.api.registry import registry
-from pollconsumer.runtime.handling.waits import slot_waits
+from pollconsumer.runtime.handling.slot_waits import slot_waits
 
 if TYPE_CHECKING:
     from pollconsumer.core.news.progress import Progress

@@ -103,7 +103,7 @@ class ConsumerRole:
 
     def _begin(self, launch: Launch, queues: tuple[str, ...]) -> ConsumerOptions:
         """Tell the log and awaiting handlers of the launch, and the hooks that it begins."""
-        from pollconsumer.runtime.handling.waits import ServedQueues, SlotWaits, serve_here
+        from pollconsumer.runtime.handling.slot_waits import ServedQueues, SlotWaits, serve_here
 
         self.held = True
         chosen, flight = self._settings.consumer, launch.progress.flight

@@ -29,7 +29,7 @@ from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.in_hand import IN_SLOT, InHand
 from pollconsumer.runtime.handling.outcome import Outcome, signal_name
-from pollconsumer.runtime.handling.waits import slot_waits
+from pollconsumer.runtime.handling.slot_waits import slot_waits
 from pollconsumer.runtime.system.system_limits import limits, start_refused
 from pollconsumer.store.queues.batches import NewBatch
 

@@ -11,7 +11,7 @@ from pollconsumer.interface.api.handle import Handle, Looks
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.interface.settings.values import parse_word
 from pollconsumer.runtime.handling.batch_in_hand import Batch, answer_about, in_a_handler, sum_cancelled
-from pollconsumer.runtime.handling.waits import slot_waits
+from pollconsumer.runtime.handling.slot_waits import slot_waits
 from pollconsumer.store.batch_interventions import CancelledMembers
 from pollconsumer.store.reading.batch_reader import UNFINISHED, BatchStatus
 from pollconsumer.store.store import Store

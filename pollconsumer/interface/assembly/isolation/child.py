@@ -29,7 +29,7 @@ from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
 from pollconsumer.runtime.handling.in_hand import IN_SLOT
-from pollconsumer.runtime.handling.waits import ServedQueues, SlotWaits, serve_here
+from pollconsumer.runtime.handling.slot_waits import ServedQueues, SlotWaits, serve_here
 from pollconsumer.runtime.launch.handlers_output import outlast_readers
 from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.runtime.system import standard_error
