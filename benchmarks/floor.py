@@ -79,7 +79,7 @@ def _produce(bare: Bare, wire: Wire, messages: int, batch: int) -> list[Figure]:
     while several := list(itertools.islice(numbers, batch)):
         arguments: list[Any] = [len(several), ""]
         for n in several:
-            arguments += (f"{time.time_ns():028x}", "", "", 0, RECORD + json.dumps({"n": n}).encode())
+            arguments += (f"{time.time_ns():028x}", RECORD + json.dumps({"n": n}).encode())
         bare.call((*head, *arguments))
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     return _figures(seconds, cpu, server_seconds(wire) - server, messages)

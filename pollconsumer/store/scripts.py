@@ -2,7 +2,8 @@
 know that.
 
 A header binds KEYS to words, and names the parts that the script NEEDS: files of functions, which stand before it, each
-once, after the parts that it needs itself. A line ``-- PART name`` is replaced by the text of that part.
+once, after the parts that it needs itself. A line ``-- PART name`` is replaced by the text of that part, behind what
+that one needs beyond what stands above it.
 """
 
 from __future__ import annotations
@@ -66,14 +67,12 @@ class Scripts(dict[str, Script]):
 
 def linked(name: str, *, shebang: bool) -> tuple[tuple[str, ...], bytes]:
     """Words for the keys of the script ``name``, and its text with the parts that it needs."""
-    source = _read(name)
+    source = _whole(name, set())
     keys = tuple(_header(source, "KEYS"))
     flags = f"#!lua{_flags(name)}\n" if shebang else ""
     numbers = (f"KEYS[{number}]" for number in range(1, len(keys) + 1))
     binding = f"local {', '.join(keys)} = {', '.join(numbers)} " if keys else ""
-    parts = dict[str, str]()
-    _gather(source, parts)
-    return keys, (flags + binding + _inlined("\n".join([*parts.values(), source]))).encode()
+    return keys, (flags + binding + _inlined(source)).encode()
 
 
 def _flags(name: str) -> str:
@@ -82,22 +81,19 @@ def _flags(name: str) -> str:
     return "" if name in _MAY_GROW else " flags=allow-oom"
 
 
-def _read(name: str) -> str:
-    """A file with the parts that are inserted in it."""
-    return _PART.sub(lambda found: _read(f"parts/{found[1]}"), (_DIRECTORY / f"{name}.lua").read_text("utf-8"))
+def _whole(name: str, above: set[str]) -> str:
+    """A file behind the parts that it needs and that do not stand ``above`` it, and with those that are inserted in it.
+    Adds the former to ``above``."""
+    source, needed = (_DIRECTORY / f"{name}.lua").read_text("utf-8"), list[str]()
+    for part in _header(source, "NEEDS"):
+        if part not in above:
+            above.add(part)
+            needed.append(_whole(f"parts/{part}", above))
+    return "\n".join([*needed, _PART.sub(lambda found: _whole(f"parts/{found[1]}", {*above}), source)])
 
 
 def _header(source: str, what: str) -> list[str]:
     return [word for kind, words in _HEADER.findall(source) if kind == what for word in words.split()]
-
-
-def _gather(source: str, parts: dict[str, str]) -> None:
-    """Add the parts that ``source`` needs, each after those that it needs."""
-    for name in _header(source, "NEEDS"):
-        if name not in parts:
-            text = _read(f"parts/{name}")
-            _gather(text, parts)
-            parts[name] = text
 
 
 def _inlined(code: str) -> str:

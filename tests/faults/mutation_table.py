@@ -148,7 +148,7 @@ CHANGES: dict[str, tuple[str, str]] = {
     "reserve_one: priorities before others": ("ready_by_priority, ", ""),
     "results: runs in which a dropped result is left": (" + 1", ""),
     "retire: owner compare": TRUE,
-    "rows: flags of a newer version": ("> SEQUEL", "> 255"),
+    "records: flags of a newer version": ("> SEQUEL", "> 255"),
     "set_aside: instant compare": TRUE,
     "settle: a repeated completion is not stale": TRUE,
     "settle: places given back": ("(number or 0) - 1", "number or 0"),

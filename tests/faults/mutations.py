@@ -125,6 +125,7 @@ NEAREST = {
     "producer": ["wire", "id_memory", "rights", "replacing", "repeated_answers"],
     "redis_store": ["wire", "recovering"],
     "replace": ["replacing"],
+    "records": ["later_versions"],
     "redrive": ["too_late", "unique_keys"],
     "register": ["rights"],
     "release": ["leases", "totals"],

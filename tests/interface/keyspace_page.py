@@ -256,8 +256,8 @@ def _record() -> Iterator[str]:
 
 
 def constants_of_records() -> dict[str, int]:
-    """Those of the scripts' part on rows and records."""
-    text = (LUA / "parts" / "rows.lua").read_text("utf-8")
+    """Those of the scripts' part on records."""
+    text = (LUA / "parts" / "records.lua").read_text("utf-8")
     found: dict[str, int] = {}
     for names, values in re.findall(r"^local ([A-Z][A-Z_, ]*) = ([\d, ]+\d)", text, re.MULTILINE):
         found |= dict(zip(names.split(", "), map(int, values.split(", ")), strict=True))

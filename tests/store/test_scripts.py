@@ -65,7 +65,7 @@ def test_no_function_of_a_script_is_near_the_limits_of_the_language(name: str) -
 
 
 def test_scripts_and_python_agree_where_the_fields_of_a_row_begin() -> None:
-    text = (LUA / "parts" / "rows.lua").read_text("utf-8")
+    text = "".join((LUA / "parts" / name).read_text("utf-8") for name in ("rows.lua", "records.lua"))
     found: dict[str, int] = {}
     for names, numbers in re.findall(r"^local ([A-Z_, ]+) = ([\d, ]+)", text, re.MULTILINE):
         found.update(zip(names.split(", "), map(int, numbers.split(", ")), strict=True))

@@ -1,4 +1,4 @@
-"""Reading and rewriting of packed rows and records. `lua/parts/rows.lua` has the same layout.
+"""Reading and rewriting of packed rows and records. `lua/parts/rows.lua` and `records.lua` have the same layout.
 
 A settled row is computed here from the reserved row, and stored by comparing and swapping whole rows: any concurrent
 change of the message shows as a difference.

@@ -3,6 +3,13 @@
 -- docs/reference/internals.md has a table of what each end frees and keeps. A message enters its list first: if that
 -- fails, it has not ended.
 
+-- The sequel of a record, as JSON: what the message's end brings about. nil if it has none.
+local function sequel_of(record)
+  if not record or byte(record, RECORD_VERSION) ~= FLAGGED_VERSION then return nil end
+  local at, sequel_at = handler_at(record)
+  return sequel_at and sub(record, sequel_at, at - 1)
+end
+
 -- The record of a message with a key, which its end needs.
 local function keyed_record(id, row)
   local flags = byte(row, FLAGS)
@@ -21,7 +28,8 @@ local function ended(id, row, record, ending, now)
     row = set(row, FLAGS, char(still) .. ending, ENDED, instant)
   end
   local sequel = sequel_of(readable(record or redis.call('HGET', records, id)))
-  if sequel then tell_end(id, ending, sequel, now) end  -- GUARD an end is told
+  -- GUARD an end is told
+  if sequel then tell('"as":"' .. ending .. '","ids":"' .. id .. '","sequel":' .. sequel, now) end
   redis.call('HSET', rows, id, row)
   if record and has_flag(flags, UNIQUE) then free_keys({id}, {unique_key(record)}) end  -- GUARD the unique key is freed
   -- GUARD a large record is dropped; a dead letter keeps its record

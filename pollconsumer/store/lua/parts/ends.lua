@@ -7,8 +7,3 @@ local function tell(what, now)
     .. '"concurrency_key":"","concurrency_limit":0,"digest":"","headers":0,"timeout":0,"max_attempts":0,"retry":0,'
     .. '"lifetime":0,"ping":0,"rate_key":"","rate":"","ended":{' .. what .. '}}]', now)
 end
-
--- Of one message, which is not completed: its ending, as in its row, and its sequel.
-local function tell_end(id, ending, sequel, now)
-  tell('"as":"' .. ending .. '","ids":"' .. id .. '","sequel":' .. sequel, now)
-end

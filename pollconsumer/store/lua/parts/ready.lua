@@ -5,9 +5,6 @@
 -- prevents starvation. (All messages age at the same rate, so scores never change.)
 local TICKS, LEVEL = 1024, 3686400000
 
--- The number of ids in the ready list that are not ready, or repeated: counts subtract it.
-local DUPLICATES = 'left over'
-
 local function ready_score(priority, tick)
   return decimal(priority * LEVEL + tick)
 end

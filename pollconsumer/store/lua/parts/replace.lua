@@ -1,3 +1,4 @@
+-- NEEDS changed message_steps
 -- Of a message that is to replace the one that waits with its unique key, and is alone in its page.
 
 local lifetime, longest, key = string.match(ARGV[7], '^(%d+)r(%d+):(.*)$')
