@@ -50,9 +50,10 @@ class Trial(NamedTuple):
 
 
 class Hunt:
-    """``minutes``: of virtual time, for stories; the catalogue is gone through without faults, then with ``faults``."""
+    """``minutes``: of virtual time, for stories; the catalogue is gone through without faults, then with ``faults``, or
+    not at all where ``faults`` is None."""
 
-    def __init__(self, minutes: float, faults: int = 1, about: Callable[[Found], None] = lambda _: None) -> None:
+    def __init__(self, minutes: float, faults: int | None = 1, about: Callable[[Found], None] = lambda _: None) -> None:
         """``about`` is told what is tried next, as if that found something."""
         self._minutes, self._faults, self._about = minutes, faults, about
         self._virtual, self._told, self._runs = 0.0, 0.0, 0
@@ -73,7 +74,8 @@ class Hunt:
 
     def _trials(self) -> Iterator[Trial]:
         yield from self._stories(range(1, 2))  # one finds half of what is found, in a sixth of the catalogue's time
-        yield from _catalogue(0)
+        if self._faults is not None:
+            yield from _catalogue(0)
         yield from self._stories(range(2, FEW_SEEDS + 1))
         if self._faults:
             yield from _catalogue(self._faults)
@@ -110,8 +112,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.simulation.hunting", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=60.0, help="of stories, in virtual time")
     parser.add_argument("--faults", type=int, default=1, help="at most so many in a run of the catalogue")
+    parser.add_argument("--stories", action="store_true", help="tell stories alone, and leave out the catalogue")
     given = parser.parse_args()
-    print(json.dumps(Hunt(given.minutes, given.faults, _begin).found()._asdict()))
+    print(json.dumps(Hunt(given.minutes, None if given.stories else given.faults, _begin).found()._asdict()))
     return 0
 
 

@@ -1,7 +1,9 @@
 """Takes the store's guards out, one by one, and says what the simulation violates then.
 
 ``python -m tests.simulation.mutations``. The guards are those of `tests.faults.mutation_table`; each is taken out of a
-copy. Prints a line for each, or with ``--table`` a table of all. Ends with 1 if one was not caught that should be.
+copy. Where the catalogue does not load a guard's module, stories alone are told; where stories do not load it either,
+the guard is outside. Prints a line for each, or with ``--table`` a table of all. Ends with 1 if one was not caught that
+should be.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,6 +31,17 @@ from tests.simulation.unseen import UNSEEN
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+ROOT = Path(__file__).parents[2]
+STORE = ROOT / "pollconsumer/store"
+"""Files of mutations are relative to it."""
+CATALOGUE_RUNS = """
+from tests.simulation.catalogue import CATALOGUE
+from tests.simulation.exploring import explore
+for scenario in CATALOGUE: explore(scenario, faults=0)"""
+STORIES_RUN = """
+from tests.simulation.story import tell
+for seed in range(1, 6): tell(seed, messages=60, faults=6, minutes=3)"""
+OUTSIDE = "outside: no story loads its module"
 NICE = 10
 MOST_SAID = 110
 """Characters of a violation that are printed."""
@@ -58,11 +71,28 @@ class Trial(NamedTuple):
         return f"{name:{width}}  {by:36} {minutes:>6} min {runs:>6} runs {seconds:>5} s  {says}"
 
 
+@cache
+def loaded_by(runs: str) -> set[str]:
+    """The files of the product that are loaded after code ``runs`` in a process of its own."""
+    code = (
+        f"import sys\n{runs}\nprint(*(each.__file__ for each in sys.modules.values() if getattr(each, '__file__', 0)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def is_loaded(mutation: Mutation, runs: str) -> bool:
+    """Whether code ``runs`` with anything of what is changed. Scripts are loaded by all that has a store."""
+    files = (str((STORE / each.file).resolve()) for each in mutation.edits)
+    return any(file.endswith(".lua") or file in loaded_by(runs) for file in files)
+
+
 def caught(mutation: Mutation, minutes: float, faults: int = 1) -> Found:
     """By what, on a copy without its guard."""
     with tempfile.TemporaryDirectory(prefix="pc-mutant-") as place:
         copy_with(mutation, Path(place))
         command = [sys.executable, "-m", "tests.simulation.hunting", f"--minutes={minutes}", f"--faults={faults}"]
+        command += [] if is_loaded(mutation, CATALOGUE_RUNS) else ["--stories"]
         environment = os.environ | {"PYTHONPATH": place, "PYTHONDONTWRITEBYTECODE": "1"}
         nice = ["nice", "-n", str(NICE), *command]
         done = subprocess.run(nice, cwd=place, env=environment, capture_output=True, text=True, check=False)
@@ -85,6 +115,8 @@ def trial(mutation: Mutation, minutes: float) -> Trial:
     What is covered is tried alone in a shorter hunt: without faults in the catalogue.
     """
     reason, covered = UNSEEN.get(mutation.name), list(without_cover(mutation))
+    if reason is None and not is_loaded(mutation, STORIES_RUN):
+        reason = OUTSIDE
     if reason is None and (found := caught(mutation, minutes, 0 if covered else 1)).by:
         return Trial(mutation, found)
     for wider in covered:
@@ -101,6 +133,8 @@ def main() -> int:
     parser.add_argument("--table", action="store_true", help="print a table of all")
     given = parser.parse_args()
     chosen = [each for each in MUTATIONS if any(name in each.name for name in given.only)]
+    for runs in (CATALOGUE_RUNS, STORIES_RUN):
+        loaded_by(runs)  # once, before several ask at the same time
     if not chosen:
         print(f"no such mutation: {' '.join(given.only)}")
         return 2

@@ -1,4 +1,4 @@
-"""Guards that the simulation does not miss, and why."""
+"""Guards in what stories load, that the simulation does not miss, and why."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ _NO_COROUTINE = "outside: no handler is a coroutine function"
 
 _NOT_FOREIGN = "outside: no other program writes to the keys"
 _NO_COMMANDS = "outside: no command runs, and no configuration is looked for"
-_NO_SPOOL = "outside: nothing is spooled"
 _NO_AUDIT = "outside: nobody looks at the audit log"
 _SERVED = "outside: launches serve each queue"
 
@@ -43,15 +42,11 @@ UNSEEN: dict[str, str] = {
     "interface/settings/writable: no found configuration of another user's is read, but that of the owner of the "
     "module beside it": _NO_COMMANDS,
     "interface/api/batches/open_batch: members that the store has lost": "outside: producers are told of no loss",
-    "runtime/embedded/start: its directory is gone": "outside: no server is embedded",
     "runtime/launch/window_patience: the outcome of a long handling is settled": (
         "outside: the store is there when a handler ends that outlasts its window"
     ),
     "runtime/launch/window_patience: a launch that waits in silence": "outside: nobody reads what launches say",
     "runtime/session/progress_reporter: the last report of a message": "outside: no handler reports its progress",
-    "runtime/spool/intake: an odd directory ends no thread": _NO_SPOOL,
-    "runtime/spool/intake: a file that cannot be moved or removed holds up no other": _NO_SPOOL,
-    "runtime/spool/spool: what is no file does not keep others": _NO_SPOOL,
     "audit_log: rights to note": _NO_USERS,
     "queues/upkeep: rights to what another serves": _NO_USERS,
     "client/wire: whose word it is": "outside: the server in memory greets nobody",
@@ -73,7 +68,6 @@ UNSEEN: dict[str, str] = {
     "client/replies: refusal": _NO_USERS,
     "queues/upkeep: rights of a launch in a queue": _NO_USERS,
     "queues/producer: rights of a producer in a queue": _NO_USERS,
-    "safety/strict_producer: rights of one that waits for replicas": _NO_USERS,
     "leases: rights of a launch": _NO_USERS,
     "leases: rights to break": _NO_USERS,
     "queues/interventions: rights": _NO_USERS,
@@ -114,7 +108,6 @@ UNSEEN: dict[str, str] = {
     "runtime/handling/journal: nothing that is lost goes with a step": _WHERE_TAKEN,
     "runtime/handling/journal: a recorded step, awaited": _NO_COROUTINE,
     "runtime/handling/hooks: what is skipped, awaited": _NO_COROUTINE,
-    "runtime/launch/stop_listener: told of pauses": _NOT_HEARD,
     "handler_pauses: launches are woken": _NOT_HEARD,
     "runtime/handling/bulk/bulk_call: a result for each message": _AS_SAID,
     "runtime/handling/bulk/bulk_call: errors of the messages that there are": _AS_SAID,
