@@ -26,7 +26,6 @@ from pollconsumer.store.queues.batches import Batches, NewBatch
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.outbox_entry import pack
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.queues.signal_sender import SignalSender
 from pollconsumer.store.reading.ledger import _BLANK
 from pollconsumer.store.records.reservations import Claim
 from tests.interface.keyspace_page import CONTROL_KEYS
@@ -210,7 +209,7 @@ def fill(wire: Wire, namespace: str) -> None:
     launch.begin(begun)
     launch.complete(counted)
     wire.command("RPUSH", keys.queue(QUEUE, "uncounted"), bytes(12) + counted.row)  # as versions before left it
-    SignalSender(wire, namespace).send(QUEUE, "orphan", "go", {"by": "me"})
+    Interventions(wire, namespace).signal(QUEUE, "orphan", "go", {"by": "me"})
     person.stop(QUEUE, "stopped")
     limits = Limits(5, 100, HOUR, 10, HOUR)
     store.enqueue([ok("rated", rate_key="r"), ok("rated-2", rate_key="r", rate="1/1h"), ok("placed", concurrency="c")])

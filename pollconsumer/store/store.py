@@ -14,7 +14,6 @@ from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.producer import Producer
-from pollconsumer.store.queues.signal_sender import SignalSender
 from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.reading.message_selector import MessageSelector
@@ -37,7 +36,6 @@ class Store:
     selector = cached_property(_made(MessageSelector))
     batches = cached_property(_made(BatchReader))
     producer = cached_property(_made(Producer))
-    signals = cached_property(_made(SignalSender))
     interventions = cached_property(_made(Interventions))
     batch_interventions = cached_property(_made(BatchInterventions))
     recurrences = cached_property(_made(Recurrences))

@@ -22,7 +22,6 @@ from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.handler_pauses import HandlerPauses
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.queues.signal_sender import SignalSender
 from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.store import Store
 from tests.conftest import NAMESPACE
@@ -273,7 +272,7 @@ def test_the_page_of_a_message_shows_its_steps_and_signals(wire: Wire) -> None:
         StepEntry(2, 2, as_recorded(Step("approved", 1, None, HOUR)), "approved"),
     ):
         store.record(launch.claim, reservation, entry)
-    SignalSender(wire, NAMESPACE).send(reservation.queue, "a", "other", "value")
+    Interventions(wire, NAMESPACE).signal(reservation.queue, "a", "other", "value")
     text = Document(browser(wire).get("/message?id=a").text).text
     for shown in ('{"receipt": "<7>"}', "until 1970-01-01 01:00:00", "waits for signal", "signal other"):
         assert shown in text

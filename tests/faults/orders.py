@@ -23,8 +23,8 @@ from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.producer import Producer
-from pollconsumer.store.queues.signal_sender import SignalSender
 from tests.site import Launch, Site
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Orders:
         try:
             self._site.command("store", "start")
             wire = ServerWire(f"unix://{self._site.socket}", lambda: Budget(10.0))
-            producer, signals = Producer(wire, NAMESPACE), SignalSender(wire, NAMESPACE)
+            producer, signals = Producer(wire, NAMESPACE), Interventions(wire, NAMESPACE)
             until, launch = time.monotonic() + self._seconds, None
             while time.monotonic() < until:
                 if launch is None or launch.poll() is not None:
@@ -122,9 +122,9 @@ class Orders:
             self._ids.append(name)
 
     @staticmethod
-    def _signal(signals: SignalSender, name: str) -> None:
+    def _signal(signals: Interventions, name: str) -> None:
         with suppress(BadData):  # it is completed
-            signals.send("default", name, "approved", name)
+            signals.signal("default", name, "approved", name)
 
     def _ended(self) -> Iterator[str]:
         """Launches without faults, with dead letters redriven, until all orders are completed, or several launches have

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.store.queues.signal_sender import SignalSender
+from pollconsumer.store.queues.interventions import Interventions
 from tests.faults.handlers_known import SIGNAL
 from tests.simulation.hosts.process import Process
 from tests.simulation.installation import NAMESPACE, Opener
@@ -35,7 +35,9 @@ def _signaller(installation: Installation, queue: str, message_id: str, name: st
         wire = Opener(installation.server, process).wire()
 
         def call() -> dict[str, Any]:
-            return {"outcome": "ok" if SignalSender(wire, NAMESPACE).send(queue, message_id, SIGNAL, name) else "held"}
+            return {
+                "outcome": "ok" if Interventions(wire, NAMESPACE).signal(queue, message_id, SIGNAL, name) else "held"
+            }
 
         Recorder(installation, name, wire).record("signal", queue, message_id, call, {"digest": name})
         return 0

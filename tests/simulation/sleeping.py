@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import BadData, StoreUnreachable
 from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
-from pollconsumer.store.queues.signal_sender import SignalSender
+from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.records.steps import Settlement
 from tests.simulation.scene import MOVERS, NAMESPACE, QUEUE, Scene
 from tests.store.acting import message
@@ -60,9 +60,9 @@ class SleepingScene(Scene):
         """Who sends the signal."""
 
         def act(actor: Actor) -> None:
-            sender = SignalSender(actor.wire(), NAMESPACE)
+            sender = Interventions(actor.wire(), NAMESPACE)
             with suppress(BadData, StoreUnreachable):
-                self._approved = sender.send(QUEUE, "m", "approved", "yes")
+                self._approved = sender.signal(QUEUE, "m", "approved", "yes")
 
         return act
 

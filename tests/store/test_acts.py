@@ -20,7 +20,6 @@ from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues import interventions as module
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.queues.signal_sender import SignalSender
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.recurrences import recurrence_interventions
 from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
@@ -97,7 +96,7 @@ AGAIN: dict[str, Callable[[Wire], Any]] = {
     "queue pause for": lambda wire: person(wire).pause(QUEUE, paused=True, lasts_ms=HOUR),
     "trigger": lambda wire: recurrences(wire).trigger(recurrences(wire).find("tick")),
     "put": put,
-    "signal": lambda wire: SignalSender(wire, NAMESPACE).send(QUEUE, "w0", "approved", value=True),
+    "signal": lambda wire: Interventions(wire, NAMESPACE).signal(QUEUE, "w0", "approved", value=True),
 }
 ACTS = ONCE | AGAIN
 

@@ -11,9 +11,7 @@ from pollconsumer.core.errors import BadData, LeaseLost, NotFound
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message_steps import MOST_BYTES, Recorded, Step, StepEntry, as_recorded
 from pollconsumer.store.limits import Kept, Retention
-from pollconsumer.store.queues.signal_sender import SignalSender
 from pollconsumer.store.records.steps import Settlement
-from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, expire, message, release, retry
 from tests.store.servers import await_next_ms
 
@@ -38,11 +36,6 @@ def asleep(reservation: Reservation, ms: int = HOUR) -> Settlement:
 def launch(store: RedisStore) -> Launch:
     store.enqueue([message("a")])
     return Launch(store)
-
-
-@pytest.fixture
-def signals(store: RedisStore) -> SignalSender:
-    return SignalSender(store.wire, NAMESPACE)
 
 
 def charged(store: RedisStore, launch: Launch) -> Reservation:
@@ -123,11 +116,11 @@ def test_what_is_corrupt_is_as_if_it_were_not_recorded(store: RedisStore, launch
 
 @pytest.mark.parametrize("way", ["completed", "expired", "cancelled", "purged", "forgotten", "from the start"])
 def test_steps_and_signals_are_dropped_with(
-    way: str, store: RedisStore, launch: Launch, look: Looking, person: Interventions, signals: SignalSender
+    way: str, store: RedisStore, launch: Launch, look: Looking, person: Interventions
 ) -> None:
     reservation = charged(store, launch)
     store.record(launch.claim, reservation, entry(2, "mail"))
-    signals.send(QUEUE, "a", "approved", True)
+    person.signal(QUEUE, "a", "approved", True)
     store.wire.command("HSET", look.key("checkpoints"), "ab\n", "1 ", "ab\n1", "[]")  # of another message
     if way == "completed":
         launch.complete(reservation)
@@ -150,10 +143,10 @@ def test_steps_and_signals_are_dropped_with(
 
 
 def test_signals_of_a_message_that_never_asks_are_forgotten_with_it(
-    store: RedisStore, launch: Launch, look: Looking, signals: SignalSender
+    store: RedisStore, launch: Launch, look: Looking, person: Interventions
 ) -> None:
     (reservation,) = launch.reserve()
-    signals.send(QUEUE, "a", "approved", True)
+    person.signal(QUEUE, "a", "approved", True)
     launch.complete(reservation)
     forget(store)
     assert look.hash("checkpoints") == {}
@@ -187,21 +180,21 @@ def test_it_goes_on_after_its_sleep(store: RedisStore, launch: Launch) -> None:
     assert (again.attempt, len(found(store, again).steps)) == (1, 1)
 
 
-def test_a_signal_wakes_the_message_that_awaits_it(store: RedisStore, launch: Launch, signals: SignalSender) -> None:
+def test_a_signal_wakes_the_message_that_awaits_it(store: RedisStore, launch: Launch, person: Interventions) -> None:
     launch.settle(asleep(awaiting(store, launch)))
     assert store.promote(launch.claim, QUEUE, 1).moved == 0
-    assert signals.send(QUEUE, "a", "approved", {"by": "admin"})
+    assert person.signal(QUEUE, "a", "approved", {"by": "admin"})
     assert store.promote(launch.claim, QUEUE, 1).moved == 1
     (again,) = launch.reserve()
     assert [(sent.name, sent.value) for sent in found(store, again).signals] == [("approved", {"by": "admin"})]
 
 
 def test_a_repeated_settlement_is_not_stale_though_a_signal_came_between(
-    store: RedisStore, launch: Launch, signals: SignalSender
+    store: RedisStore, launch: Launch, person: Interventions
 ) -> None:
     settlement = asleep(awaiting(store, launch))
     assert launch.settle(settlement).stale == []
-    signals.send(QUEUE, "a", "approved", 1)
+    person.signal(QUEUE, "a", "approved", 1)
     await_next_ms(store.wire)  # the instant of its promotion tells what happened to it since
     store.promote(launch.claim, QUEUE, 1)
     assert launch.settle(settlement).stale == []
@@ -221,68 +214,68 @@ def test_days_of_sleep_are_not_lateness(store: RedisStore, inspector: Inspector)
 
 
 @pytest.mark.parametrize("name", ["other", "approve", "approved2"])
-def test_another_signal_does_not(store: RedisStore, launch: Launch, signals: SignalSender, name: str) -> None:
+def test_another_signal_does_not(store: RedisStore, launch: Launch, person: Interventions, name: str) -> None:
     launch.settle(asleep(awaiting(store, launch)))
-    assert signals.send(QUEUE, "a", name, 1)
+    assert person.signal(QUEUE, "a", name, 1)
     assert store.promote(launch.claim, QUEUE, 1).moved == 0
 
 
-def test_one_does_not_shorten_a_sleep(store: RedisStore, launch: Launch, signals: SignalSender) -> None:
+def test_one_does_not_shorten_a_sleep(store: RedisStore, launch: Launch, person: Interventions) -> None:
     launch.settle(asleep(charged(store, launch)))
-    assert signals.send(QUEUE, "a", "charge", 1)
+    assert person.signal(QUEUE, "a", "charge", 1)
     assert store.promote(launch.claim, QUEUE, 1).moved == 0
 
 
-def test_one_that_comes_before_the_wait_is_kept(store: RedisStore, launch: Launch, signals: SignalSender) -> None:
-    assert signals.send(QUEUE, "a", "approved", 1)
+def test_one_that_comes_before_the_wait_is_kept(store: RedisStore, launch: Launch, person: Interventions) -> None:
+    assert person.signal(QUEUE, "a", "approved", 1)
     launch.settle(asleep(awaiting(store, launch)))
     assert store.promote(launch.claim, QUEUE, 1).moved == 1
 
 
-def test_the_first_of_a_name_holds(store: RedisStore, launch: Launch, signals: SignalSender) -> None:
+def test_the_first_of_a_name_holds(store: RedisStore, launch: Launch, person: Interventions) -> None:
     reservation = awaiting(store, launch)
-    assert [signals.send(QUEUE, "a", "approved", n) for n in (1, 2, 1, 11)] == [True, False, True, False]
+    assert [person.signal(QUEUE, "a", "approved", n) for n in (1, 2, 1, 11)] == [True, False, True, False]
     assert [sent.value for sent in found(store, reservation).signals] == [1]
 
 
-def test_a_message_that_waits_for_its_rate_is_not_woken(store: RedisStore, signals: SignalSender) -> None:
+def test_a_message_that_waits_for_its_rate_is_not_woken(store: RedisStore, person: Interventions) -> None:
     launch = Launch(store)
     store.enqueue([message("a", rate_key="r", rate="1/1h")])
     launch.settle(asleep(awaiting(store, launch), 0))
     store.promote(launch.claim, QUEUE, 1)
     assert launch.reserve() == []  # the rate is used up
-    assert signals.send(QUEUE, "a", "approved", 1)
+    assert person.signal(QUEUE, "a", "approved", 1)
     assert store.promote(launch.claim, QUEUE, 1).moved == 0
 
 
-def test_what_has_ended_takes_none(launch: Launch, signals: SignalSender) -> None:
+def test_what_has_ended_takes_none(launch: Launch, person: Interventions) -> None:
     launch.complete(*launch.reserve())
     with pytest.raises(BadData, match="it is completed already"):
-        signals.send(QUEUE, "a", "approved", 1)
+        person.signal(QUEUE, "a", "approved", 1)
     with pytest.raises(NotFound):
-        signals.send(QUEUE, "nobody", "approved", 1)
+        person.signal(QUEUE, "nobody", "approved", 1)
 
 
 @pytest.mark.usefixtures("launch")
-def test_signals_have_a_limit(signals: SignalSender) -> None:
+def test_signals_have_a_limit(person: Interventions) -> None:
     with pytest.raises(BadData, match="65538 bytes of JSON"):
-        signals.send(QUEUE, "a", "large", "x" * 65_536)
+        person.signal(QUEUE, "a", "large", "x" * 65_536)
     for n in range(MOST_BYTES // 65_536):
-        signals.send(QUEUE, "a", f"s{n}", "x" * 65_500)
+        person.signal(QUEUE, "a", f"s{n}", "x" * 65_500)
     with pytest.raises(BadData, match="its signals have 1048576 bytes"):
-        signals.send(QUEUE, "a", "more", "x" * 65_500)
+        person.signal(QUEUE, "a", "more", "x" * 65_500)
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "a\tb", "a#2", "x" * 101, None])
-def test_a_name_is_checked(signals: SignalSender, name: Any) -> None:
+def test_a_name_is_checked(person: Interventions, name: Any) -> None:
     with pytest.raises(BadData, match="signal name"):
-        signals.send(QUEUE, "a", name, 1)
+        person.signal(QUEUE, "a", name, 1)
 
 
-def test_values_come_back_as_they_were(store: RedisStore, launch: Launch, signals: SignalSender) -> None:
+def test_values_come_back_as_they_were(store: RedisStore, launch: Launch, person: Interventions) -> None:
     values = [{"a": [1, 2.5, None, True]}, "line\nfeed\ttab", 12345678901234567890, []]
     for n, value in enumerate(values):
-        signals.send(QUEUE, "a", f"s {n}", value)
+        person.signal(QUEUE, "a", f"s {n}", value)
     (reservation,) = launch.reserve()
     assert [sent.value for sent in found(store, reservation).signals] == values
     assert json.dumps(found(store, reservation)._asdict())

@@ -20,8 +20,8 @@ from pollconsumer.store.client.wire import Wire, confirmed
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.batches import Batches
+from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.queues.signal_sender import SignalSender
 from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
@@ -301,7 +301,7 @@ def test_a_step_is_not_recorded_and_a_signal_not_sent_before_the_replica_has_it(
     recorded = StepEntry(1, 1, as_recorded(Step("charge", 1000, 7)))
     changes: Sequence[Callable[[RedisStore], object]] = (
         lambda store: store.record(launch.claim, reservation, recorded),
-        lambda store: SignalSender(store.wire, NAMESPACE).send(QUEUE, "a", "approved", "yes"),
+        lambda store: Interventions(store.wire, NAMESPACE).signal(QUEUE, "a", "approved", "yes"),
     )
     for change in changes:
         with pair.replica_stopped(store.wire), pytest.raises(StoreUnreachable, match="only 0 of 1 replicas"):

@@ -24,7 +24,6 @@ from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.queues.signal_sender import SignalSender
 from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.records.steps import Settlement
@@ -382,7 +381,7 @@ def put_to_sleep(wire: Wire) -> None:
 def test_a_producer_with_its_rights_alone_wakes_a_message_by_a_signal(users: Users) -> None:
     launching = users.wire("launch")
     put_to_sleep(launching)
-    assert SignalSender(users.wire("producer"), NAMESPACE).send(QUEUE, "a", "approved", 1)
+    assert Interventions(users.wire("producer"), NAMESPACE).signal(QUEUE, "a", "approved", 1)
     assert RedisStore(launching, NAMESPACE).promote(Launch(RedisStore(launching, NAMESPACE)).claim, QUEUE, 1).moved
 
 
@@ -400,7 +399,7 @@ def test_a_producer_without_a_right_to_the_last_write_of_a_signal_makes_none(use
     put_to_sleep(users.wire("launch"))
     before = users.seen()
     with pytest.raises(PermissionDenied, match="zadd"):
-        SignalSender(users.wire("producer", without="ZADD"), NAMESPACE).send(QUEUE, "a", "approved", 1)
+        Interventions(users.wire("producer", without="ZADD"), NAMESPACE).signal(QUEUE, "a", "approved", 1)
     assert users.seen() == before
 
 

@@ -62,7 +62,7 @@ def signalling(queue: str, message_id: str, name: str, value: Any, codec: Codec 
     if codec is not None:
         value = json.loads(encoded_json(as_json(value, f"signal {name}").encode(), codec))
 
-    return lambda store: store.signals.send(queue, message_id, name, value)
+    return lambda store: store.interventions.signal(queue, message_id, name, value)
 
 
 def redriving(queue: str, message_id: str, *, from_start: bool) -> Act:

@@ -1,19 +1,21 @@
-"""Operators' writes to messages and queues."""
+"""What people tell messages and queues: operators, and of signals producers, too."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import compress
+from typing import Any
 
 from pollconsumer.core.errors import BadData, NotFound, StoreUnreachable
+from pollconsumer.core.messages.message_steps import MOST_BYTES, signal_line
 from pollconsumer.store.audit_log import demand_operator, note
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.producer import ID_MEMORY_MS, MOST_REMEMBERED
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.id_text import id_bytes, id_text
-from pollconsumer.store.rights import CHANGING, demand
+from pollconsumer.store.rights import CHANGING, PRODUCER, demand
 
 MAX_PAGE_IDS = 100
 _NEXT = {b"scheduled": "cancel", b"ready": "cancel", b"reserved": "stop"}
@@ -97,6 +99,20 @@ class Interventions:
         args = [id_bytes(message_id), when, "" if priority is None else priority, payload]
         self._refuse("change", message_id, self._wire.run("change", self._keys, queue, args))
         note(self._wire, self._keys, "change", queue, [message_id])
+
+    def signal(self, queue: str, message_id: str, name: str, value: Any) -> bool:
+        """Send ``value``, of at most 64 KiB of JSON, to a message. False if another value was sent before by that
+        name: the first one holds. NotFound if there is no such message, BadData if it has ended, has signals of 1 MiB,
+        or for an invalid name or value."""
+        begins, encoded = signal_line(name, value)
+        demand(self._wire, PRODUCER, self._keys.queue(queue, "rows"))  # GUARD rights to signal
+        args = [id_bytes(message_id), begins, encoded, MOST_BYTES]
+        said: bytes | None = self._wire.run("signal", self._keys, queue, args)
+        if said == b"full":
+            raise BadData("cannot signal", message_id, f"its signals have {MOST_BYTES} bytes; store values elsewhere")
+        if said != b"sent":
+            self._refuse("signal", message_id, said)
+        return said == b""
 
     def redrive(
         self, queue: str, ids: Sequence[str], each: EachPage = nobody, *, from_start: bool = False

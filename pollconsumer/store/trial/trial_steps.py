@@ -25,7 +25,6 @@ from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.outbox_entry import told_of_member
 from pollconsumer.store.queues.producer import Enqueued
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.queues.signal_sender import SignalSender
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.records.reservations import Claim, Reservation
 from pollconsumer.store.records.steps import Done, Settlement, Share
@@ -194,7 +193,7 @@ def wait_for_signal(queue: TriedQueue) -> None:
     step = as_recorded(Step("approved", 1, None, HOUR))
     queue.store.record(queue.claim, first, StepEntry(1, 1, step, "approved"))
     queue.step(Settlement.asleep(first, wakes_in_ms=HOUR, took=0))
-    expect(SignalSender(queue.wire, queue.namespace).send(queue.name, "a", "approved", 7), True)
+    expect(Interventions(queue.wire, queue.namespace).signal(queue.name, "a", "approved", 7), True)
     queue.promote()
     _, recorded = queue.store.recorded(*queue.take("a"))
     expect(recorded and [each.value for each in recorded.signals], [7])

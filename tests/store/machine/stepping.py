@@ -12,7 +12,7 @@ from hypothesis.stateful import precondition, rule
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
-from pollconsumer.store.queues.signal_sender import SignalSender
+from pollconsumer.store.queues.interventions import Interventions
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE
 from tests.store.machine.intervening import Intervening
@@ -48,13 +48,13 @@ class Stepping(Intervening):
     @rule(data=st.data(), signal=SIGNALS, value=st.integers(0, 9))
     def send_a_signal(self, data: st.DataObject, signal: str, value: int) -> None:
         held = self.one_of(data, State.SCHEDULED, State.RESERVED, State.READY)
-        sender = SignalSender(self.wire, NAMESPACE)
+        sender = Interventions(self.wire, NAMESPACE)
         if held.state.has_ended:
             with pytest.raises(BadData, match=held.state.value):
-                sender.send(QUEUE, held.name, signal, value)
+                sender.signal(QUEUE, held.name, signal, value)
             return
         before = server_ms(self.wire)
-        assert sender.send(QUEUE, held.name, signal, value) == (held.signals.get(signal, value) == value)
+        assert sender.signal(QUEUE, held.name, signal, value) == (held.signals.get(signal, value) == value)
         if signal in held.signals:
             return
         held.signals[signal] = value

@@ -31,7 +31,7 @@ def signal(message_id: str, name: str, value: str, queue: str | None) -> None:
     store = opened()
     message = store.inspector.message(message_id, queue)
     awaited = store.inspector.recorded(message)[1].awaited
-    if not store.signals.send(message.queue, message_id, name, given):
+    if not store.interventions.signal(message.queue, message_id, name, given):
         raise BadData("signal sent before", name, "the first value counts; use another name")
     if awaited != name and is_terminal(sys.stderr):
         waits = f"waits for {awaited}" if awaited else "waits for no signal"
