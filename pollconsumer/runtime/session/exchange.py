@@ -22,7 +22,7 @@ from pollconsumer.runtime.session.progress_reporter import ProgressReporter
 from pollconsumer.runtime.session.settlements import Settlements
 from pollconsumer.store.limits import Limits, Retention
 from pollconsumer.store.records.id_text import id_text
-from pollconsumer.store.records.reservations import DeadLetter, Reservation
+from pollconsumer.store.records.reservations import Reservation
 from pollconsumer.store.records.steps import Promoted, Share, Stepped
 from pollconsumer.store.server import unreachable
 
@@ -33,8 +33,6 @@ PROMOTE_EVERY = 0.01
 UNUSUAL_FOR = 10.0
 """Seconds for which a queue's messages are expected not to be plain, after one that was not: to learn it costs a round
 trip."""
-
-
 SKIPPED_FOR = 1.0
 """Seconds for which the queues of a lost node are skipped, before it is asked again."""
 
@@ -210,7 +208,7 @@ class Exchange:
 
     def _repair(self, queue: str, live_fences: list[bytes]) -> None:
         with self._leaving_out():
-            self.brought += repair(self._launch, queue, live_fences, self._add_dead_letter)
+            self.brought += repair(self._launch, queue, live_fences, self._settling.add_dead_letter)
 
     def clear(self) -> None:
         """Release reservations that were not started; settle these releases, and outcomes."""
@@ -281,7 +279,7 @@ class Exchange:
         for queue in stepped.newer:
             self._emit(NewerMessagesFound(queue))
         for dead_letter in stepped.dead_letters:
-            self._add_dead_letter(dead_letter)
+            self._settling.add_dead_letter(dead_letter)
         if stepped.stale:
             self._tell_stale(stepped.stale)
         if not wait:
@@ -289,10 +287,6 @@ class Exchange:
         if promoting:
             self._look_after(promoting, stepped.promoted, sent)
         return stepped
-
-    def _add_dead_letter(self, dead_letter: DeadLetter) -> None:
-        message, problem = dead_letter
-        self._settling.add_dead_letter(message, problem)
 
     def _settled(self, shares: list[Share]) -> None:
         for share in shares:
@@ -400,7 +394,7 @@ class Exchange:
     def _go_on_with(self, queue: str) -> None:
         """Announce ``queue`` again, since a replica may not know of the announcement. Release what an unanswered step
         may have reserved there."""
-        announce(self._launch, queue, self._add_dead_letter)
+        announce(self._launch, queue, self._settling.add_dead_letter)
         self._store.unreserve(self._launch.claim, queue, self.held(queue))
         self.lost.discard(queue)
         with self.passing:

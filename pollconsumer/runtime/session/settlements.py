@@ -227,10 +227,11 @@ class Settlements:
         if self.monitors is not None:
             self.monitors.end(reservation, 1, f"dead letter, {type(error).__name__}")
 
-    def add_dead_letter(self, message: Reservation, problem: str) -> None:
+    def add_dead_letter(self, dead_letter: DeadLetter) -> None:
         """Add a dead letter that the store made."""
+        message, problem = dead_letter
         self.failed += 1
-        self._emit(death_of(DeadLetter(message, problem)))
+        self._emit(death_of(dead_letter))
         for hooks in self._concerned(message):
             self._watch_death(hooks, message, Malformed(problem))
 
