@@ -161,11 +161,6 @@ def progress_bar(length: int | None, *, shown: bool) -> AbstractContextManager[A
     return click.progressbar(length=length, file=sys.stderr, hidden=hidden)
 
 
-def clear_terminal() -> None:
-    """Clear the terminal; do nothing where standard output is none."""
-    click.clear()
-
-
 def json_text(value: object) -> str:
     """``value`` as JSON for a person to read and copy: only invisible characters are escaped, as in JSON."""
     text = json.dumps(value, ensure_ascii=False)

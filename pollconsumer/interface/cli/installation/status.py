@@ -21,7 +21,6 @@ from pollconsumer.interface.cli.installation.launches import launch_as_json, lau
 from pollconsumer.interface.cli.installation.lease import leases_as_json, leases_table
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import (
-    clear_terminal,
     given_row,
     is_terminal,
     json_text,
@@ -98,7 +97,7 @@ def _show_overview(reading: Inspector, *, again: bool = False) -> None:
     if printed_as_json(_as_json(overview) | {"launches": [launch_as_json(entry) for entry in launches]}):
         return
     if again:
-        clear_terminal()
+        click.clear()
     _print_overview(overview, launches)
 
 
