@@ -180,24 +180,38 @@ class Consumer:
         return self.options.loop is Loop.WOKEN or self.window.has_time(self.clock(), self.options.idle_time)
 
     def asked_to_stop(self) -> StopReason | None:
-        """The reason to stop, other than time: a permanent one; None to go on."""
+        """The reason to stop, other than time: a permanent one; None to go on. Before that the lease is checked, and
+        messages are interrupted that are to stop."""
+        self._await_trusted_lease()
+        self._interrupt_messages()
+        if self._asked is None:
+            self._asked = self._reason_to_stop()
+        return self._asked
+
+    def _await_trusted_lease(self) -> None:
+        """Raise LeaseLost, StoreRefused or StoreUnreachable if the lease is lost. If it was in doubt, release what was
+        not begun: others may have recovered it, and be handling it."""
         if self._launch.check_lease():
-            self._exchange.clear()  # others may have recovered these, and be handling them
+            self._exchange.clear()
+
+    def _interrupt_messages(self) -> None:
+        """Interrupt messages in flight that are to stop, or whose limits have passed."""
         if self._stops.any() or self.executor.busy:
             self._stopping.attend()
-        if self._asked is not None:
-            return self._asked
+
+    def _reason_to_stop(self) -> StopReason | None:
+        """The first reason to stop that holds now."""
         if self._collecting.leaking:
-            self._asked = StopReason.DESCRIPTORS
-        elif self._launch.interrupted():
-            self._asked = StopReason.INTERRUPTED
-        elif self._exchange.called < inf and not self.executor.busy:  # a message in flight may last: others then begin
-            self._asked = StopReason.HANDED_OVER
-        elif self._has_begun_all() and not self.executor.busy:  # a call in flight may take its messages back
-            self._asked = StopReason.MAX_MESSAGES
-        elif self.options.memory_limit and self._has_grown_beyond(self.options.memory_limit):
-            self._asked = StopReason.MEMORY
-        return self._asked
+            return StopReason.DESCRIPTORS
+        if self._launch.interrupted():
+            return StopReason.INTERRUPTED
+        if self._exchange.called < inf and not self.executor.busy:  # a message in flight may last: others then begin
+            return StopReason.HANDED_OVER
+        if self._has_begun_all() and not self.executor.busy:  # a call in flight may take its messages back
+            return StopReason.MAX_MESSAGES
+        if self.options.memory_limit and self._has_grown_beyond(self.options.memory_limit):
+            return StopReason.MEMORY
+        return None
 
     def _has_grown_beyond(self, memory_limit: int) -> bool:
         """Whether the process has more than ``memory_limit`` bytes. Looks once a second: False in between."""
