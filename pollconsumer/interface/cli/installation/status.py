@@ -14,18 +14,14 @@ from pollconsumer.core.errors import UsageError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.codec import shown_value
 from pollconsumer.core.messages.message_steps import Recorded
-from pollconsumer.core.news.progress import Progress
-from pollconsumer.core.notation.instants import iso
 from pollconsumer.core.notation.text import printable
 from pollconsumer.interface.cli.installation.launches import launch_as_json, launches_table
 from pollconsumer.interface.cli.installation.lease import leases_as_json, leases_table
+from pollconsumer.interface.cli.message_details import describe, print_message, recorded_as_json
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import (
-    given_row,
     is_terminal,
-    json_text,
     print_line,
-    print_quoted,
     print_table,
     printed_as_json,
     span,
@@ -36,7 +32,6 @@ from pollconsumer.runtime.system.watchdog import lift
 from pollconsumer.store.reading.inspector import Inspector, Overview, QueueCounts
 from pollconsumer.store.reading.messages import Message
 
-DURATIONS = {"waited_seconds": "waited", "handled_seconds": "duration"}
 LEAST = ("late", "waited", "skipped", "expired", "cancelled", "started", "per minute", "duration", "parked")
 """Columns that a narrow terminal does without, in this order."""
 LAUNCHES_SHOWN = 5
@@ -113,100 +108,6 @@ def _changes(inspector: Inspector, message_id: str, queue: str | None) -> Iterat
             return
         before = seen
         time.sleep(LOOK_EVERY)
-
-
-def describe(message: Message) -> dict[str, Any]:
-    """A message as ``--json`` shows it."""
-    row = message.row
-    return {
-        "id": message.id,
-        "queue": message.queue,
-        "handler": row.handler,
-        "state": message.state.value,
-        "priority": row.priority,
-        "attempts": row.attempts,
-        "generation": row.generation,
-        "payload": shown_value(message.payload),
-        "headers": dict(message.headers),
-        "expires_at": None if message.expires_at is None else iso(message.expires_at),
-        "last_error": message.last_error,
-        "traceback": message.traceback,
-        "waits_for_concurrency_key": row.waiting,
-        "waits_for_rate_key": row.booked,
-        "result": shown_value(message.result),
-        "stop_asked_at": message.stop_asked_at and iso(message.stop_asked_at),
-        "progress": message.progress and progress_as_json(message.progress),
-        "timestamps": {name: None if at is None else iso(at) for name, at in row.timestamps._asdict().items()},
-        "durations": message.durations,
-    }
-
-
-def recorded_as_json(recorded: Recorded) -> dict[str, Any]:
-    """The steps of a message, the signal that it awaits, and those sent to it, as ``--json`` shows them."""
-    return {
-        "steps": [
-            {"name": name, "at": iso(at), "result": shown_value(result), "until": until and iso(until)}
-            for name, at, result, until in recorded.steps
-        ],
-        "awaits": recorded.awaited or None,
-        "signals": [{"name": name, "at": iso(at), "value": shown_value(value)} for name, at, value in recorded.signals],
-    }
-
-
-def _shown_step(step: dict[str, Any]) -> str:
-    ends = f"until {step['until']}" if step["until"] else json_text(step["result"])
-    return f"{step['name']}: {ends}, at {step['at']}"
-
-
-def progress_as_json(progress: Progress) -> dict[str, Any]:
-    return progress._asdict() | {"at": iso(progress.at)}
-
-
-def _stop(details: dict[str, Any]) -> str:
-    """When the message was asked to stop, and what becomes of the request."""
-    if details["state"] != State.RESERVED:
-        return f"at {details['stop_asked_at']}, without effect: the handler ended by itself"
-    return f"at {details['stop_asked_at']}; the handler is interrupted 5s later, unless it blocks in a thread"
-
-
-def _shown(progress: dict[str, Any]) -> str:
-    return f"{Progress(progress['done'], progress['total'], progress['note'])}, at {progress['at']}"
-
-
-def print_message(details: dict[str, Any]) -> None:
-    """Print one message: one JSON object, or one property a line."""
-    if printed_as_json(details):
-        return
-    durations = details["durations"].items()
-    rows: list[tuple[str, object]] = [
-        *((name, details[name]) for name in ("queue", "handler", "state", "priority", "attempts")),
-        ("payload", _json(details["payload"])),
-        *(("header", f"{name}: {value}") for name, value in details["headers"].items()),
-        *given_row("expires", details["expires_at"]),
-        *given_row("last error", details["last_error"]),
-        *given_row("result", _json(details["result"])),
-        *given_row("progress", details["progress"] and _shown(details["progress"])),
-        *given_row("checkpoint", _json(details.get("checkpoint"))),
-        *(("step", _shown_step(each)) for each in details.get("steps", ())),
-        *given_row("waits for", details.get("awaits") and f"signal {details['awaits']}"),
-        *(
-            ("signal", f"{each['name']}: {json_text(each['value'])}, at {each['at']}")
-            for each in details.get("signals", ())
-        ),
-        *given_row("stop asked", details["stop_asked_at"] and _stop(details)),
-        *given_row("waits for", details["waits_for_concurrency_key"] and "messages with its concurrency key"),
-        *given_row("waits for", details["waits_for_rate_key"] and "the rate limit of its key, until its next attempt"),
-        *given_row("raw", details.get("raw")),
-        *((name, at) for name, at in details["timestamps"].items() if at),
-        *(row for name, seconds in durations for row in given_row(DURATIONS[name], span(seconds))),
-    ]
-    print_table(("id", details["id"]), rows)
-    if details["traceback"]:
-        print_quoted(details["traceback"])
-
-
-def _json(value: object) -> str | None:
-    return None if value is None else json_text(value)
 
 
 def _as_json(overview: Overview) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import click
 from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.text import counted
-from pollconsumer.interface.cli.installation.status import describe, print_message
+from pollconsumer.interface.cli.message_details import describe, print_message
 from pollconsumer.interface.cli.messages.chosen import each_queue, report
 from pollconsumer.interface.cli.messages.list import print_messages
 from pollconsumer.interface.cli.messages.unreadable import print_unreadable, purge_unreadable

@@ -9,7 +9,7 @@ import click
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.instants import iso
-from pollconsumer.interface.cli.installation.status import describe
+from pollconsumer.interface.cli.message_details import describe
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import note_more, print_table, printed_as_json
 from pollconsumer.interface.cli.types import JSON_ARRAY, QUEUE_NAME, Once, WordType, header_option
