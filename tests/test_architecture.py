@@ -107,7 +107,7 @@ def test_every_file_that_a_page_names_is_there(page: str) -> None:
     text, here = (ROOT / page).read_text("utf-8"), (ROOT / page).parent
     named = PATHS.findall(text)
     missing = [path for path in named if not any((at / path).exists() for at in (PACKAGE, ROOT))]
-    missing += [link for link in re.findall(r"\]\(([^):]+)\)", text) if not (here / link).exists()]
+    missing += [link for link in re.findall(r"\]\(([^):#]+)[)#]", text) if not (here / link).exists()]
     missing += [name for name in re.findall(r"\b(\w+)\.lua\b", text) if not _script(name)]
     modules = re.findall(r"python -m ([\w.]+)", text)
     for name in modules:

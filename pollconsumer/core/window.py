@@ -16,25 +16,40 @@ OUR_OWN = 1.0
 
 
 class StopReason(StrEnum):
-    """Why a launch ended. All but the last five are normal ends."""
+    """Why a launch ended. `LEASE_HELD` and those before it are normal ends, with exit code 0. Who decides each stands
+    in docs/reference/internals.md."""
 
     NO_TIME_TO_HANDLE = "no_time_to_handle"
+    """The margin does not fit into the window any more: the consumer's loop."""
     NO_TIME_TO_IDLE = "no_time_to_idle"
+    """The window is over for a mover, or for a consumer with ``loop="article"`` the idle time does not fit."""
     EMPTY = "empty"
+    """With ``until_empty``: nothing is left to handle."""
     HELD_BACK = "held_back"
-    """Nothing can be handed out, but messages are ready: a limit, a pause or a concurrency key holds them back."""
+    """With ``until_empty``: nothing can be handed out, but messages are ready. A limit, a pause or a concurrency key
+    holds them back."""
     MAX_MESSAGES = "max_messages"
+    """As many messages as ``max_messages`` have begun."""
     MEMORY = "memory"
+    """The process has more memory than ``memory_limit``."""
     DESCRIPTORS = "descriptors"
     """Handlers have leaked descriptors up to the limit: a later launch begins with none."""
     INTERRUPTED = "interrupted"
+    """A signal, or the platform's file, asked the launch to stop."""
     HANDED_OVER = "handed_over"
+    """With the baton: the next launch called for the lease."""
     LEASE_HELD = "lease_held"
+    """Another launch held the lease until this one's window was over. The ledger has no entry of such a launch."""
     LEASE_LOST = "lease_lost"
+    """The lease is another launch's, or the heartbeat is gone: exit code 75."""
     STORE_UNREACHABLE = "store_unreachable"
+    """The store did not answer for the whole patience of the launch: exit code 69."""
     FAILED = "failed"
+    """Another error ended the launch, with that error's exit code; a bug of ours with 1."""
     WATCHDOG = "watchdog"
+    """The launch was there at its hard end, and was killed: exit code 124, or 1 if it held the GIL."""
     DIED = "died"
+    """The process ended in no other way, as when it was killed: the ledger has -1 as its exit code."""
 
 
 def why_stopped(reason: str | None) -> str:
