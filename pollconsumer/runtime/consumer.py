@@ -172,11 +172,12 @@ class Consumer:
         return max(self._closes(), self._launch.end.lasts_until(now, self._exchange.called))
 
     def _has_begun_all(self) -> bool:
-        """Whether ``max_messages`` have begun."""
+        """Whether as many messages have begun as ``max_messages`` allows."""
         return self._pace.begun == self.options.max_messages
 
     def has_time_to_idle(self) -> bool:
-        """Whether the article's sleep fits, if that is the loop: a wait of the other one ends when it must."""
+        """Whether the loop may idle. That of the article may if its whole idle time fits into the window; the other
+        one always may, since `idle` ends its wait when the margin begins."""
         return self.options.loop is Loop.WOKEN or self.window.has_time(self.clock(), self.options.idle_time)
 
     def asked_to_stop(self) -> StopReason | None:
@@ -305,8 +306,8 @@ class Consumer:
             self._settling.call_hooks()
 
     def await_slot(self) -> None:
-        """Wait for a free slot, so that a reserved message can be started at once. Where a slot is free there was no
-        time: the window closes, however the margin shrinks."""
+        """Wait until a handler ends, and reserve the next messages meanwhile. If a slot is free already, there was no
+        time for another message: the window closes, even if the margin shrinks later."""
         if self.executor.busy < self.executor.slots and not self._has_begun_all():
             self._is_closed = True
         self._reserve_ahead()

@@ -73,9 +73,10 @@ class Codec(Protocol):
 
 
 OPTIONS, EXTENSION = slice(4, None), slice(12, None)
-"""The fields that have defaults, `NO_OPTIONS`; among them the fields for which records of version 1 have no place."""
+"""The fields that have defaults; and those of them for which a record of letter A has no place."""
 NO_OPTIONS = NewMessage("", "", "", b"")[OPTIONS]
 NO_EXTENSION = NewMessage("", "", "", b"")[EXTENSION]
+"""The defaults of these fields: one compare tells a message without options."""
 TRAVELLING = ("headers", "timeout", "max_attempts", "retry", "ping", "encoded")
 """The fields that a record has as options, those of `Options`."""
 

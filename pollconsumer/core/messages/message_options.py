@@ -35,8 +35,8 @@ class Options(NamedTuple):
 
 
 FIRST = frozenset(("headers", "timeout", "max_attempts", "retry", "ping"))
-"""Options of the first version. Old versions make a message with any other option a dead letter if its record has the
-letter B. So a message with another option has a record of letter C, which they leave as it is."""
+"""The options of the first version. That version makes a message with any other option a dead letter if the record has
+the letter B, and leaves a record of letter C as it is. So a record with a later option has the letter C."""
 
 
 def has_later(options: Options) -> bool:

@@ -15,8 +15,8 @@ FIRST = {
     *REQUIRED, "priority", "due", "delay", "key", "key_lifetime", "concurrency_key", "concurrency_limit", "digest",
     "headers", "timeout", "max_attempts", "retry", "lifetime", "ping", "rate_key", "rate",
 }  # fmt: skip
-"""Fields of the first versions. These leave an entry with any other field to a newer version if it has all of these
-fields, too, and drop it if it lacks one."""
+"""The fields of the first versions. Those versions leave an entry with a later field to a newer version, if the entry
+has all of these fields, too. They drop it if one is missing. So an entry with a later field has all of these."""
 DIGEST_DIGITS = (0, 16)
 UNPACKABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError, Malformed)
 

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class Delivery(NamedTuple):
-    """One delivery of a message; JSON values only, to be sent to another process.
+    """One delivery of a message. It has JSON values only, so that it can be sent to another process.
 
-    ``attempt`` counts from 1, ``generation`` counts redrives. ``state`` is the last checkpoint. ``occurrence``: the
-    instant of an occurrence, in epoch ms; ``previous``: of the last one that was completed the instant, when it was
-    completed, both in epoch ms, and its result; of a message that another brought about the same of that one, its id,
-    its state. ``batch``: home and id of the message's batch, and its number there, None for a callback. ``recorded``:
-    the message's steps and signals, None for none. ``shown``: when the server's clock showed an instant, in epoch ms,
-    on the monotonic clock of this host.
+    ``attempt`` counts from 1, ``generation`` counts redrives. ``state`` is the last checkpoint. ``occurrence`` is the
+    instant of an occurrence, in epoch ms. ``previous`` has three values for an occurrence: the instant of the last one
+    that was completed, when that was completed, both in epoch ms, and its result. For a message that another one
+    brought about it has the same of that other message, and its id and its state. ``batch``: home and id of the
+    message's batch, and its number there, None for a callback. ``recorded``: the message's steps and signals, None for
+    none. ``shown``: an instant that the server's clock showed, in epoch ms, and when, on this host's monotonic clock.
     """
 
     namespace: str

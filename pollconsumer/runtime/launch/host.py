@@ -61,7 +61,7 @@ class Host(Clocks, Protocol):
         """Let this process live until the farthest end, which is later than it was, where its GIL is held."""
 
     def expect_exit(self) -> None:
-        """End this process no more at the end of its launch: it is to exit."""
+        """Bound this process by the limit of an exit in place of its launch's hard end: the launch is over."""
 
 
 class ThisProcess(SystemClocks):

@@ -20,8 +20,9 @@ LEAST_FOR_ANSWER = 0.01
 
 
 class WindowPatience(Patience):
-    """Retry until the launch's end, while no signal has come; then for a short time in total, before its hard end. A
-    message that ends after that is settled all the same: its outcome may be the work of many minutes."""
+    """Until the launch's end, calls to the store are repeated, as long as no signal has come. After that they are
+    repeated for a short time in total, which is over before the hard end. A message that ends later still is settled
+    all the same: its outcome may be the work of many minutes."""
 
     def __init__(
         self,
@@ -40,6 +41,8 @@ class WindowPatience(Patience):
         """Seconds from the first wait for the store to the end of the last one."""
 
     def left(self) -> float:
+        """Seconds for which calls are still repeated. The first question after the launch's end, or after a signal,
+        sets the instant at which that is over. A message that ends after that instant sets it again."""
         now, latest, ended = self._clocks.monotonic(), self._end.latest(), self._end.last_ended()
         if self._until is None or ended > self._until:
             if now < latest and not self._interrupted():

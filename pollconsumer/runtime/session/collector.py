@@ -78,7 +78,7 @@ class Collector:
             self._durations.add(attempt.handler.name, handled.ended - handled.started)
 
     def _at_limit(self, handled: Handled) -> Handled:
-        """``handled`` as a timeout ends it, if its limit had passed."""
+        """``handled``, with the failure of a timeout in place of its interruption if its limit had passed."""
         reservation, handler = handled.attempt.reservation, handled.attempt.handler
         if reservation not in self._stopping.timed_out:
             return handled

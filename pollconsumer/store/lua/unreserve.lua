@@ -6,8 +6,9 @@
 --   whose last attempt this was, ids to keep reserved
 -- Returns messages released
 -- Refusals: FENCED, FORGOTTEN
--- The attempt is charged if the handler has ended, or if it was the last, which CRASHES then records. A message begun at
--- most once stays reserved: recover.lua makes it a dead letter. One that was to stop is cancelled.
+-- The attempt is charged if the handler has ended, or if it was the last attempt. CRASHES of a message in its last attempt
+-- becomes SPENT: its next reservation makes it a dead letter. A message begun at most once stays reserved: recover.lua makes
+-- it a dead letter. One that was to stop is cancelled.
 
 local refusal = refusal_of(ARGV[1], ARGV[2])  -- GUARD fence compare
 if refusal then return refusal end

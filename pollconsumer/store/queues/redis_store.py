@@ -58,8 +58,9 @@ class RedisStore:
     ) -> None:
         """Release, uncharged, what a holder that died had not started, and recover the rest.
 
-        Messages ``in_hand`` are charged an attempt and a death; messages whose handler had ``ended``, an attempt. What
-        has no attempt left then is ``spent``. What is recorded as begun at most once becomes a dead letter.
+        Messages ``in_hand`` are charged an attempt and a death; messages whose handler had ``ended``, an attempt.
+        ``spent``: messages in hand or ended in their last attempt. They are charged that, and become dead letters when
+        they are reserved next. What is recorded as begun at most once becomes a dead letter at once.
         ``known``: see `Upkeep.recover`.
         """
         self.unreserve(claim, queue, in_hand, ended, spent)

@@ -56,7 +56,7 @@ def plain_record(message: NewMessage) -> bytes:
 
 
 def new_record(message: NewMessage) -> bytes:
-    """A record for `enqueue.lua`, which adds the server's instant."""
+    """The record of ``message`` without the instant of its enqueueing, which `enqueue.lua` inserts."""
     key, flags = message.key.encode(), UNIQUE_KEY if message.key else 0
     if message.concurrency_key:
         concurrency_key = message.concurrency_key.encode()
@@ -244,8 +244,8 @@ def unstarted(row: bytes) -> bytes:
 
 
 def _unbegun(row: bytes) -> bytes:
-    """A row without BEGUN, where a message is not handled, or is handled again: its process may die before that
-    begins."""
+    """``row`` without BEGUN: its handler has not begun, or is to begin again. With the flag a death of the process
+    before that would make the message a dead letter."""
     return _set(row, (FLAGS, bytes([row[FLAGS] & ~BEGUN])))
 
 

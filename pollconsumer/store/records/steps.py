@@ -28,8 +28,8 @@ none; how many are members of a batch, and what is told of their ends."""
 
 
 class Settlement(NamedTuple):
-    """The settlement of a reservation that is not completed, made by one of the constructors, which define ``ms`` and
-    ``text``."""
+    """What the store is told of a reserved message that is not completed. ``ms``: the delay after which the message is
+    offered again, 0 if it is not scheduled. ``text``: the error of the attempt, or why the message waits."""
 
     id: bytes
     row: bytes
