@@ -96,7 +96,7 @@ class Producer:
         delay = self.chance.choice([0, 100, 500])
         due = {"due": time.time_ns() // 1_000_000 + delay}
         self._record(
-            "reschedule", queue, message_id, lambda: self._person.reschedule(queue, message_id, delay=delay), due, TRIES
+            "reschedule", queue, message_id, lambda: self._person.change(queue, message_id, delay=delay), due, TRIES
         )
 
     def change(self, number: int) -> None:

@@ -119,7 +119,7 @@ class Producer:
         person = self._recorder.person
         if self._happens(self._act):
             self._recorder.record(
-                "reschedule", queue, message_id, lambda: person.reschedule(queue, message_id, delay=delay), due
+                "reschedule", queue, message_id, lambda: person.change(queue, message_id, delay=delay), due
             )
 
     def _change(self) -> None:

@@ -164,7 +164,7 @@ class Scene:
             operations.append(Operation(what, QUEUE, message_id, self.stage.happens(what, message_id), due=due))
             try:
                 if what == "reschedule":
-                    interventions.reschedule(QUEUE, message_id, due=due)
+                    interventions.change(QUEUE, message_id, due=due)
                     done = True
                 elif what == "cancel":
                     interventions.cancel(QUEUE, message_id)

@@ -217,7 +217,7 @@ def a_message_of_a_newer_version(stage: Stage) -> Judge:
     for _ in range(3):
         scene.store.upkeep.repair(QUEUE)
     scene.expect("ready", look.listed("ready"), ["m"])
-    for intervention in (person.cancel, lambda *which: person.reschedule(*which, delay=1)):
+    for intervention in (person.cancel, lambda *which: person.change(*which, delay=1)):
         try:
             intervention(QUEUE, "m")
             scene.problems.append("a person could change what cannot be read")

@@ -91,7 +91,7 @@ ONCE: dict[str, Callable[[Wire], Any]] = {
 """What can be done once: whoever does it again does nothing."""
 AGAIN: dict[str, Callable[[Wire], Any]] = {
     "stop what is in hand": lambda wire: person(wire).stop(QUEUE, HELD),
-    "reschedule": lambda wire: person(wire).reschedule(QUEUE, "w0", delay=2 * HOUR),
+    "reschedule": lambda wire: person(wire).change(QUEUE, "w0", delay=2 * HOUR),
     "change": lambda wire: person(wire).change(QUEUE, "w0", priority=3, payload=b'{"n":1}'),
     "queue pause for": lambda wire: person(wire).pause(QUEUE, paused=True, lasts_ms=HOUR),
     "trigger": lambda wire: recurrences(wire).trigger(recurrences(wire).find("tick")),

@@ -43,7 +43,7 @@ def test_each_intervention_is_noted_with_who_did_what_to_which(server: Server) -
     before = server_ms(wire)
     with acting_as("ada"):
         acting.cancel(QUEUE, "a")
-        acting.reschedule(QUEUE, "b", delay=5)
+        acting.change(QUEUE, "b", delay=5)
         acting.stop(QUEUE, "held")
         assert acting.cancel_all(QUEUE, ["a", "b", "c", "held"]) == ["b", "c"]
     with acting_as("bob"):

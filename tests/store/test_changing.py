@@ -40,8 +40,8 @@ def test_one_that_was_put_off_stands_once_and_behind_those_that_became_ready_bef
     store: RedisStore, person: Interventions
 ) -> None:
     store.enqueue([message(name) for name in "abc"])
-    person.reschedule(QUEUE, "a", delay=HOUR)
-    person.reschedule(QUEUE, "a", delay=0)
+    person.change(QUEUE, "a", delay=HOUR)
+    person.change(QUEUE, "a", delay=0)
     inspector = Inspector(store.wire, NAMESPACE)
     assert [each.id for each in inspector.messages(State.READY, QUEUE, 9)] == ["b", "c", "a"]
     assert inspector.counts(QUEUE).ready == 3
@@ -97,7 +97,7 @@ def test_one_that_waits_to_be_retried_keeps_its_attempts_and_its_due_time(
     due = look.due("a")
     person.change(QUEUE, "a", payload=LARGE, priority=7)
     assert look.due("a") == due
-    person.reschedule(QUEUE, "a", delay=0)
+    person.change(QUEUE, "a", delay=0)
     (a,) = launch.reserve()
     assert (a.payload, a.attempt) == (LARGE, 2)
 
@@ -122,7 +122,7 @@ def test_one_that_is_ready_keeps_its_turn_where_it_is_to_be_due_now(
     store: RedisStore, person: Interventions, priority: int
 ) -> None:
     store.enqueue([message("a", priority=priority), message("b", priority=priority)])
-    person.reschedule(QUEUE, "a", delay=0)
+    person.change(QUEUE, "a", delay=0)
     assert names(Launch(store).reserve(9)) == ["a", "b"]
 
 
@@ -130,7 +130,7 @@ def test_the_next_attempt_is_due_when_the_message_is(store: RedisStore, person: 
     store.enqueue([message("a")])
     launch = Launch(store)
     launch.settle(retry(launch.reserve()[0], HOUR))
-    person.reschedule(QUEUE, "a", delay=2 * HOUR)
+    person.change(QUEUE, "a", delay=2 * HOUR)
     times = look.row("a").timestamps
     assert times.next_attempt_at == times.due_at
 

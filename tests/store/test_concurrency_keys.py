@@ -148,7 +148,7 @@ def test_a_place_offered_to_one_that_is_taken_away_is_offered_to_the_next(
     if away == "cancel":
         person.cancel(QUEUE, "b")
     else:
-        person.reschedule(QUEUE, "b", delay=HOUR)
+        person.change(QUEUE, "b", delay=HOUR)
     assert look.marker() == 1
     assert waiting(look) == []
     assert inspector.overview().queues[0].ready == 1
@@ -164,7 +164,7 @@ def test_what_is_taken_out_of_the_line_is_not_handed_out(
     launch = Launch(store)
     (a,) = launch.reserve(9)
     person.cancel(QUEUE, "b")
-    person.reschedule(QUEUE, "c", delay=HOUR)
+    person.change(QUEUE, "c", delay=HOUR)
     assert waiting(look) == ["d"]
     assert inspector.overview().queues[0].ready == 1
     assert names(launch.step(completed=[a], wanted=9).reserved) == ["d"]
@@ -177,8 +177,8 @@ def test_one_that_stands_among_the_ready_twice_is_set_aside_once(
     store.enqueue(keyed("first", "twice"))
     launch = Launch(store)
     (first,) = launch.reserve(1)
-    person.reschedule(QUEUE, "twice", delay=HOUR)
-    person.reschedule(QUEUE, "twice", delay=0)
+    person.change(QUEUE, "twice", delay=HOUR)
+    person.change(QUEUE, "twice", delay=0)
     for _ in range(3):
         assert launch.reserve(1) == []
     assert waiting(look) == ["twice"]

@@ -174,7 +174,7 @@ def test_what_is_due_after_its_expiry_or_never_promoted_or_parked_ends_too(
     store.enqueue([message(name, expires=30) for name in ("put off", "parked", "retried")])
     store.enqueue([message("due", due=server_ms(store.wire) + 1, expires=1)])
     launch = Launch(store)
-    person.reschedule(QUEUE, "put off", delay=HOUR)
+    person.change(QUEUE, "put off", delay=HOUR)
     reserved = launch.reserve(2)
     for reservation in reserved:
         store.checkpoint(launch.claim, reservation, b"{}")

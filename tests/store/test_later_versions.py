@@ -124,7 +124,7 @@ def test_what_it_adds_stays_and_neither_ends_nor_holds_up_anything(
         store.upkeep.recover(QUEUE, [])
         outbox.send(store, QUEUE, lambda *conflict: conflicts.append(*conflict))
     assert LaunchRecurrences(store.wire, NAMESPACE).tick(launch.claim, QUEUE, unattended, print) == 0
-    person.reschedule(QUEUE, "later", delay=1)
+    person.change(QUEUE, "later", delay=1)
     assert look.ranked("dead_letters") == []
     assert conflicts == []
     inspector.overview()

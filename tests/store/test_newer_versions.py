@@ -124,7 +124,7 @@ def test_it_can_neither_be_cancelled_nor_rescheduled(store: RedisStore, look: Lo
         with pytest.raises(BadData, match="newer pollconsumer"):
             person.cancel(QUEUE, "newer")
         with pytest.raises(BadData, match="newer pollconsumer"):
-            person.reschedule(QUEUE, "newer", delay=1)
+            person.change(QUEUE, "newer", delay=1)
         assert look.hash("records")["newer"] == RECORD
         Launch(store).reserve()
 

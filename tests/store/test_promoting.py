@@ -38,7 +38,7 @@ def test_a_due_time_is_shown_as_the_millisecond_that_it_is_in_since_a_message_ma
 ) -> None:
     due = server_ms(store.wire) + HOUR
     store.enqueue([message("a", due=due + 0.75), message("b", delay=HOUR), message("c", delay=HOUR)])
-    person.reschedule(QUEUE, "c", delay=2 * HOUR)
+    person.change(QUEUE, "c", delay=2 * HOUR)
     assert look.row("a").timestamps.due_at == due
     for name in ("a", "b", "c"):
         assert look.row(name).timestamps.due_at == int(look.score("schedule", name) or 0) // 1000

@@ -279,7 +279,7 @@ def test_what_a_person_cancels_or_reschedules_waits_for_its_rate_no_more(
     if act == "cancel":
         person.cancel(QUEUE, "c")
     else:
-        person.reschedule(QUEUE, "c", due=server_ms(store.wire) + HOUR)
+        person.change(QUEUE, "c", due=server_ms(store.wire) + HOUR)
     assert not inspector.message("c").row.booked
 
 

@@ -77,7 +77,7 @@ class Queue:
         schedule = self.store.keys.queue(self.name, "schedule")
         ids = [each.decode() for each in self.store.wire.command("ZRANGE", schedule, 0, -1)]
         for each in ids:
-            self.person.reschedule(self.name, each, delay=0)
+            self.person.change(self.name, each, delay=0)
         return ids
 
     def complete(self) -> None:

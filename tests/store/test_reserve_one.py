@@ -165,7 +165,7 @@ def test_once_one_that_was_taken_away_is_passed_over_an_empty_queue_is_seen_by_t
     if act == "cancel":
         person.cancel(QUEUE, "a")
     else:
-        person.reschedule(QUEUE, "a", delay=HOUR)
+        person.change(QUEUE, "a", delay=HOUR)
     launch.complete(*launch.reserve(2))
     assert launch.reserve() == []
     assert launch.step(plain=True).unusual == []

@@ -331,8 +331,8 @@ def test_an_operator_without_a_right_to_change_a_priority_changes_nothing(users:
         person.change(QUEUE, "a", priority=1, payload=b"{}")
     assert users.seen() == before
     person.change(QUEUE, "a", payload=b'{"n":1}')
-    person.reschedule(QUEUE, "a", delay=HOUR)
-    person.reschedule(QUEUE, "a", delay=0)
+    person.change(QUEUE, "a", delay=HOUR)
+    person.change(QUEUE, "a", delay=0)
     valkey.wire().command("ACL", "SETUSER", users._names[-1], "+lrem")  # noqa: SLF001  the fixture's own
     person.change(QUEUE, "a", priority=1)
 

@@ -51,7 +51,7 @@ def test_what_was_reserved_is_neither_cancelled_nor_rescheduled(
         person.cancel(QUEUE, "a")
     for delay in (0, HOUR):
         with pytest.raises(BadData):
-            person.reschedule(QUEUE, "a", delay=delay)
+            person.change(QUEUE, "a", delay=delay)
     assert snapshot(store.wire) == before
 
 

@@ -161,7 +161,7 @@ class Trial:
             if found.state not in (State.SCHEDULED, State.READY) or found.id in begun:
                 yield f"{found.id} is {found.state} before a version came that can read it"
             else:
-                person.reschedule(found.queue, found.id, delay=0)
+                person.change(found.queue, found.id, delay=0)
 
     def _judge(self) -> list[str]:
         for command in self.place.commands:

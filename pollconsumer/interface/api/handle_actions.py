@@ -34,7 +34,7 @@ def rescheduling(queue: str, message_id: str, in_: Span | None, at: datetime | N
     if (in_ is None) == (at is None):
         raise TypeError("reschedule needs in_ or at")
     delay, due = None if in_ is None else milliseconds("in_", in_), None if at is None else due_ms(at)
-    return lambda store: store.interventions.reschedule(queue, message_id, due=due, delay=delay)
+    return lambda store: store.interventions.change(queue, message_id, due=due, delay=delay)
 
 
 def changing(queue: str, message_id: str, priority: int | None, payload: bytes) -> Act:

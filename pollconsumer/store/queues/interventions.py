@@ -73,13 +73,6 @@ class Interventions:
 
         return self._in_pages("cancel", queue, ids, cancel, each)
 
-    def reschedule(self, queue: str, message_id: str, *, due: int | None = None, delay: int | None = None) -> None:
-        """Set the due time of a message that is not reserved yet, in epoch ms or in ms from the server's now.
-
-        BadData if it is too late, NotFound if there is none.
-        """
-        self.change(queue, message_id, due=due, delay=delay)
-
     def change(
         self,
         queue: str,
@@ -90,8 +83,8 @@ class Interventions:
         priority: int | None = None,
         payload: bytes = b"",
     ) -> None:
-        """Give a message that is not reserved yet another due time, priority or encoded payload. Raises as
-        `reschedule`."""
+        """Give a message that is not reserved yet another due time, in epoch ms or in ms from the server's now, another
+        priority or encoded payload. BadData if it is too late, NotFound if there is none."""
         if priority is not None:
             demand(self._wire, CHANGING, self._keys.queue(queue, "rows"))  # GUARD rights to change
         when = f"={due}" if due is not None else "" if delay is None else f"+{delay}"

@@ -261,7 +261,7 @@ class RedisStore:
 
     def recorded(self, reservation: Reservation) -> tuple[bytes | None, Recorded | None]:
         """The last checkpoint of a message; its steps and signals, None if it has none."""
-        from pollconsumer.store.records.recorded import read_recorded  # few messages have any
+        from pollconsumer.store.records.reports import read_recorded  # few messages have any
 
         return read_recorded(self.wire, self.keys.queue(reservation.queue, "checkpoints"), reservation.id)
 

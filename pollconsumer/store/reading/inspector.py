@@ -18,7 +18,7 @@ from pollconsumer.store.reading.ledger import InHand, in_hand_of, launches_of, w
 from pollconsumer.store.reading.messages import Message, read_messages
 from pollconsumer.store.reading.totals import Totals, totals_of
 from pollconsumer.store.records.id_text import id_bytes, id_text
-from pollconsumer.store.records.recorded import read_recorded
+from pollconsumer.store.records.reports import read_recorded
 from pollconsumer.store.records.rows import fence as fence_of
 from pollconsumer.store.records.rows import read_row
 from pollconsumer.store.server import Load, count_of, known_queues, load_of, now_ms, readable_queues, unreachable

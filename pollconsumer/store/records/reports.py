@@ -1,4 +1,4 @@
-"""Handlers' reports of their progress: as they are stored, and the command that stores them."""
+"""What handlers leave between attempts: progress, with the command that stores it, checkpoints and steps."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 from pollconsumer.core.errors import BadData
+from pollconsumer.core.messages.message_steps import Recorded, head_field, signals_field, step_fields
 from pollconsumer.core.news.progress import Progress, checked
 from pollconsumer.core.notation import strict_json
 from pollconsumer.core.notation.instants import datetime_of
@@ -45,6 +46,17 @@ def read_progress(stored: bytes | None) -> Progress | None:
         return checked(done, total, note)._replace(at=datetime_of(int.from_bytes(stored[:_INSTANT], "big")))
     except (ValueError, TypeError, BadData):
         return None
+
+
+def read_recorded(wire: Wire, key: str, message_id: bytes) -> tuple[bytes | None, Recorded | None]:
+    """The last checkpoint of a message, of which ``key`` has the checkpoints; its steps and signals, None if it has
+    none."""
+    first = ("HMGET", key, message_id, head_field(message_id), signals_field(message_id))
+    state, head, signals = wire.all([first], parting=False)[0]
+    fields, entries = step_fields(message_id, head), list[bytes | None]()
+    if fields:
+        (entries,) = wire.all([("HMGET", key, *fields)], parting=False)
+    return state, None if head is None else Recorded.read(head, entries, signals or b"")
 
 
 def _encoded(progress: Progress) -> str:

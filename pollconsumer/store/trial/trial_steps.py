@@ -143,7 +143,7 @@ def promote_due_message(queue: TriedQueue) -> None:
     queue.person.cancel(queue.name, "c")
     queue.promote()
     queue.take("a")
-    queue.person.reschedule(queue.name, "b", delay=1)
+    queue.person.change(queue.name, "b", delay=1)
     queue.promote()
     queue.take("b")
 

@@ -75,9 +75,9 @@ class Intervening(Handling):
         held, due = self.one_of(data, State.READY, State.SCHEDULED), self.began + (hours or 0) * HOUR
         if held.state not in (State.SCHEDULED, State.READY):
             with pytest.raises(BadData, match=held.state.value):
-                self.person.reschedule(QUEUE, held.name, due=due)
+                self.person.change(QUEUE, held.name, due=due)
             return
-        self.person.reschedule(QUEUE, held.name, due=due)
+        self.person.change(QUEUE, held.name, due=due)
         self.model.wait_anew(held, due, self.soon)
 
     @precondition(lambda self: self.model.messages)
