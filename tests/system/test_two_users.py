@@ -340,8 +340,12 @@ def test_a_project_below_its_users_home_is_that_users(shared: Shared) -> None:
     assert (done.stderr, "alone" in done.stdout) == ("", False)
 
 
-def test_a_person_at_a_terminal_who_enqueues_is_told_once_whose_store_it_is(shared: Shared) -> None:
+@pytest.mark.parametrize(("owner", "times"), [("root", 1), ("ada", 0)])
+def test_a_person_at_a_terminal_who_enqueues_by_roots_configuration_is_told_once_whose_store_it_is(
+    shared: Shared, owner: str, times: int
+) -> None:
     shared.config.write_text(shared.config.read_text().replace('data = "data"\n', ""))
+    os.chown(shared.config, UIDS.get(owner, 0), APP)
     enqueue = (sys.executable, "-m", "pollconsumer", "--config", str(shared.config), "enqueue", "hello")
     words = shared.users.words("ada", *enqueue, '{"name": "a"}')
     environment = {"HOME": str(shared.users.place / "ada"), "PATH": "/usr/bin:/bin"}
@@ -349,7 +353,8 @@ def test_a_person_at_a_terminal_who_enqueues_is_told_once_whose_store_it_is(shar
     try:
         for _ in range(3):
             subprocess.run(words, env=environment, stdout=subprocess.DEVNULL, stderr=follower, timeout=90, check=True)
-        assert os.read(leader, 4096).count(b"this store is ada's alone: ") == 1
+        os.write(follower, b"all\n")
+        assert os.read(leader, 4096).count(b"this store is ada's alone: ") == times
     finally:
         os.close(leader)
         os.close(follower)

@@ -27,6 +27,11 @@ class OwnStore(NamedTuple):
     of_another: bool
     """Whether the configuration belongs to neither this user nor root."""
 
+    @property
+    def is_roots(self) -> bool:
+        """Whether the configuration is root's, and this user is not root."""
+        return not self.of_another and self.owner != self.user
+
     def __str__(self) -> str:
         if self.of_another:
             return (
@@ -119,7 +124,7 @@ def warn_of_another_store(settings: Settings, files: OwnFiles | None = None) -> 
 
 
 def warn_once_of_own_store(found: OwnStore, files: OwnFiles) -> None:
-    """Warn of an `own_store` of the configuration's owner, once for each configuration file."""
+    """Warn of an `own_store` beside root's configuration, once for each configuration file."""
     name = f"own-store-{sha256(os.fsencode(found.config))[:32]}"
     if files.read(name) is None:
         files.write(name, b"")
