@@ -545,6 +545,20 @@ def test_the_embedded_server_is_started_shown_and_stopped_without_a_word(run: An
     assert run("store", "status") == (0, "stopped\n", "")
 
 
+@pytest.mark.parametrize("asked", [["start"], ["status"], ["status", "--json"]])
+def test_the_embedded_server_is_neither_started_nor_shown_where_the_store_is_another(
+    run: Any, data_home: Path, asked: list[str]
+) -> None:
+    code, shown, said = run("--store", "redis://:secret@h:1/0", "store", *asked)
+    assert (code, shown) == (78, "")
+    assert said == (
+        "pollconsumer: error: store: redis://***@h:1/0; that server is yours to start: 'pollconsumer check' reads from "
+        "it; without store, the embedded one is used\n"
+    )
+    assert not (data_home / "pollconsumer").exists()
+    assert run("--store", "redis://h:1/0", "store", "stop") == (0, "", ""), "one that a setting of before started"
+
+
 # Logs and output
 
 

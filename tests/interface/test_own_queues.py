@@ -177,7 +177,7 @@ def make():
 """
     )
     (mailing.directory / "config.toml").write_text('client = "client:make"\n')
-    socket = mailing.command("store", "status", "--json").stdout
+    socket = mailing.command("store", "path", "--json").stdout
     done = mailing.command("list", "--json", SOCKET=json.loads(socket)["socket"], POLLCONSUMER_STORE="")
     assert ([each["id"] for each in json.loads(done.stdout)], done.stderr) == (["1"], "loading\nmaking\n")
 

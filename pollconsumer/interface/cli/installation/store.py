@@ -1,15 +1,17 @@
-"""``pollconsumer store``: the embedded server, even if the settings name another store."""
+"""``pollconsumer store``: the embedded server. It is found and stopped even if the settings name another store."""
 
 from __future__ import annotations
 
 import click
 
+from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import command_patience
 from pollconsumer.interface.cli.output import print_line, print_table, printed_as_json
 from pollconsumer.interface.cli.types import JSON_OBJECT
 from pollconsumer.interface.configured_store import opener_of, server_of
+from pollconsumer.interface.settings.model import Settings
 from pollconsumer.store.server import TIME
 
 
@@ -21,7 +23,7 @@ def store() -> None:
 @store.command(epilog="pollconsumer store start")
 def start() -> None:
     """Start the server unless it runs already."""
-    settings = current_settings()
+    settings = _embedded_settings()
     server_of(settings).ensure_running(durability=settings.durability)
 
 
@@ -35,7 +37,7 @@ def stop() -> None:
 @JSON_OBJECT
 def status() -> None:
     """Show the status of the server."""
-    found = server_of(current_settings()).status()
+    found = server_of(_embedded_settings()).status()
     details = {} if found is None else found._asdict()
     paths = {name: str(details[name]) for name in ("socket", "directory", "program") if name in details}
     if printed_as_json({"running": found is not None} | details | paths):
@@ -75,3 +77,13 @@ def adopt() -> None:
     opened = opener_of(current_settings())
     opened.memo.forget()
     opened.wire(command_patience).command(*TIME)
+
+
+def _embedded_settings() -> Settings:
+    """The settings. ConfigurationError if launches use another store than the embedded server."""
+    settings = current_settings()
+    if settings.is_embedded:
+        return settings
+    key, value = ("store", settings.shown_store) if settings.client is None else ("client", settings.client)
+    fix = f"that server is yours to start: 'pollconsumer check' reads from it; without {key}, the embedded one is used"
+    raise ConfigurationError(key, value, fix)
