@@ -165,6 +165,10 @@ def _installation(asked: Asked) -> Installation:
         image=asked.image,
         written_to=None if asked.directory is None else asked.directory.absolute(),
         timeouts=_declared_timeouts(settings),
+        options=(
+            *(("--schedule", asked.schedule) if asked.schedule else ()),
+            *(word for queue in asked.apart for word in ("--queue", queue)),
+        ),
     )
 
 

@@ -45,7 +45,7 @@ class Installation:
     directory. ``data_home``: its XDG_DATA_HOME, if that is not the user's default. ``read``: further directories that a
     launch reads. ``apart``: groups of those of ``queues`` that a launch of its own serves. ``written_to``: where
     the files are, else where they are expected, beside the configuration. ``timeouts``: seconds, as handlers in Python
-    declare them; the settings have those of programs."""
+    declare them; the settings have those of programs. ``options``: the flags of ``init`` that they depend on."""
 
     settings: Settings
     program: tuple[str, ...]
@@ -60,6 +60,7 @@ class Installation:
     image: str | None = None
     written_to: Path | None = None
     timeouts: tuple[float, ...] = ()
+    options: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         paths = [*self.program, self.place, *([self.settings.config] if self.settings.config else [])]

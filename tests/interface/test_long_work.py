@@ -30,7 +30,7 @@ def test_a_timeout_longer_than_the_window_keeps_all_queues_of_the_launch_waiting
     beside = handler("brief")
     assert said(handler("render", timeout=300.0), beside, MAIL) == [
         "render may take 5m: other messages of default, mail wait meanwhile; a queue and a crontab line of its own "
-        "would let them pass: queue=\"render\", then 'pollconsumer init cron --queue render'"
+        "would let them pass: queue=\"render\", then 'pollconsumer init cron --install --queue render'"
     ]
     assert said(handler("render", timeout=60.0), beside, MAIL) == []
 
@@ -38,7 +38,7 @@ def test_a_timeout_longer_than_the_window_keeps_all_queues_of_the_launch_waiting
 def test_a_queue_of_its_own_needs_only_a_line() -> None:
     assert said(handler("render", "slow", 300.0), MAIL, queues=("mail", "slow")) == [
         "render may take 5m: other messages of mail wait meanwhile; a crontab line of its own would let them pass: "
-        "'pollconsumer init cron --queue slow'"
+        "'pollconsumer init cron --install --queue slow'"
     ]
 
 

@@ -168,7 +168,7 @@ def test_at_80_columns_each_row_is_a_line_and_no_word_is_broken(site: Site) -> N
         assert len(table) == 1 + lines, (command, shown)
     with Terminal(site, command=("check",), columns=80) as terminal:
         checked = terminal.read_to_the_end()
-    assert "'pollconsumer init cron --queue render'" in checked
+    assert "'pollconsumer init cron --install --queue render'" in checked
     words = set(site.command("check").stdout.split())
     unbroken = {word for word in words if len(word) < 40}
     assert unbroken - set(checked.split()) <= {word for word in words if "T" in word}, "instants may differ"

@@ -720,8 +720,10 @@ def test_a_queue_apart_has_a_line_of_its_own_and_another_line_has_all_the_others
     _, shown, _ = run("init", "cron", "--queue", "slow")
     launches = [line.rpartition("config.toml")[2] for line in shown.splitlines() if " run --config" in line]
     assert launches == [" --queue default --queue mail", " --queue slow"]
-    assert "(adds 3 lines to your crontab;" in shown
-    assert "(adds 2 lines to your crontab;" in run("init", "cron")[1]
+    assert "init cron --install --queue slow    (adds 3 lines to your crontab;" in shown
+    assert "init cron --install    (adds 2 lines to your crontab;" in run("init", "cron")[1]
+    hourly = run("init", "cron", "--schedule", "0 * * * *", "--queue", "slow", "--queue", "mail")[1]
+    assert "init cron --install --schedule '0 * * * *' --queue slow --queue mail    (adds 3" in hourly
     code, _, said = run("init", "cron", "--queue", "slwo")
     assert (code, "--queue: slwo; did you mean slow?" in said) == (2, True)
     assert run("init", "systemd", "--queue", "slow")[0] == 2

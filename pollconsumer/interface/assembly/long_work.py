@@ -29,7 +29,8 @@ class LongHandler(NamedTuple):
         needed, first = ("a crontab line", "") if own else ("a queue and a crontab line", f'queue="{queue}", then ')
         return (
             f"{self.name} may take {format_duration(self.most)}: other messages of {', '.join(self.waiting)} wait "
-            f"meanwhile; {needed} of its own would let them pass: {first}'pollconsumer init cron --queue {queue}'"
+            f"meanwhile; {needed} of its own would let them pass: "
+            f"{first}'pollconsumer init cron --install --queue {queue}'"
         )
 
 

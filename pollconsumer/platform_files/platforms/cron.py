@@ -5,6 +5,8 @@ A second launch at the tick waits for the lease, so either hand-off suits; which
 
 from __future__ import annotations
 
+import shlex
+
 from pollconsumer.platform_files.file_text import crontab, render
 from pollconsumer.platform_files.installation import ENVIRONMENT_FILE, PRIVATE, File, Installation, environment_text
 
@@ -18,6 +20,7 @@ def files(installation: Installation) -> list[File]:
         "crontab",
         mail_to=installation.user,
         launches="\n".join(_launches(installation)),
+        options="".join(f" {each}" for each in map(shlex.quote, installation.options)),
         lines=len(entries(installation)),
         schedule=installation.schedule,
         hourly=HOURLY,
