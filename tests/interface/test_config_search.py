@@ -125,6 +125,16 @@ def test_nothing_is_changed_where_nothing_says_in_which_store(
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.parametrize("options", [(), ("--quiet",), ("--json",)])
+def test_the_alarm_calls_no_store_well_that_nobody_named(
+    options: tuple[str, ...], run: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    code, out, err = run("doctor", *options)
+    assert (code, out, err.count("\n")) == (78, "", 1)
+    assert err.startswith("pollconsumer: error: no config.toml in ")
+    assert not (tmp_path / "data").exists()
+
+
 @pytest.mark.parametrize("launch", ["run --until-empty", "run -v", "move"])
 def test_a_launch_without_handlers_is_refused_where_nothing_says_in_which_store(launch: str, project: Path) -> None:
     assert "error: no config.toml in " in started("-m", "pollconsumer", *launch.split(), at=project)

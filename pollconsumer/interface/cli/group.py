@@ -96,6 +96,8 @@ CHANGING = frozenset(
     )
 )
 """Commands that change what is stored: refused where nothing says in which store. Others warn of that, and read."""
+ALARM = "doctor"
+"""Refused there, too: the alarm must not call a store well that nobody named."""
 UNWARNED = frozenset({*LAUNCHES, "metrics"})
 """Commands that do not warn: launches refuse by themselves, metrics go to no person."""
 SHORT = frozenset({"check", "doctor", "enqueue", "launches", "lease", "metrics", "status"})
@@ -274,7 +276,7 @@ def _meet_nowhere(settings: Settings) -> None:
     """Raise ConfigurationError for a command that changes something; warn a person of a command that reads."""
     context = click.get_current_context()
     name = context.command_path.partition(" ")[2]
-    if name in CHANGING:
+    if name in CHANGING or name == ALARM:
         refuse_nowhere(settings)
     if name not in UNWARNED and not (wants_json() or context.params.get("quiet")):
         log.warning("%s: this reads your own store; %s", settings.nowhere, NAMED_BY)
