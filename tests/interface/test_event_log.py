@@ -55,6 +55,13 @@ def test_an_event_without_a_text_has_a_line_of_its_fields(caplog: pytest.LogCapt
     assert caplog.messages == ["Newer, queue mail, seconds 1.5s"]
 
 
+def test_the_line_of_an_unknown_handler_asks_for_the_one_that_resembles_it(caplog: pytest.LogCaptureFixture) -> None:
+    for handler in ("quoet", "other"):
+        listener(lambda: {"quote", "mail.send"})(events.MessageParked("a", handler, 60.0))
+    said = [line.rpartition("handler that has another name now")[2] for line in caplog.messages]
+    assert said == ["; did you mean quote?", ""]
+
+
 def test_of_what_may_happen_to_every_message_one_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     listen = listener()
     for handler in ("a", "a", "b"):

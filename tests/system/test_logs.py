@@ -126,6 +126,11 @@ def test_a_launch_has_one_line_of_summary(site: Site) -> None:
     )
 
 
+def test_a_launch_asks_for_the_handler_that_an_unknown_name_resembles(site: Site) -> None:
+    site.enqueue("sayz", "--queue", "default", name="a")
+    assert drained(site).endswith("another name now; did you mean says?\n")
+
+
 def test_a_file_has_everything_with_times_and_cron_still_mails_what_is_wrong(site: Site) -> None:
     message = site.enqueue("says", name="a")
     for _ in range(3):  # the warning about the unknown handler is damped on standard error only

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from logging import INFO
@@ -22,6 +22,7 @@ from pollconsumer.interface.logs.event_log import listener
 from pollconsumer.interface.logs.log_records import identify
 from pollconsumer.interface.logs.logs import STANDING, about, log
 from pollconsumer.interface.settings.config_search import other_config, refuse_nowhere
+from pollconsumer.interface.settings.load import NO_HANDLERS
 from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, QueueSettings, Settings
 from pollconsumer.interface.settings.names import OUTCOME_VARIABLE
 from pollconsumer.interface.settings.owners import warn_of_another_store
@@ -58,6 +59,7 @@ class ConsumerRole:
         """``options_of`` tells the options for the queues that are served, under the rule of the launcher."""
         self._settings, self._programs, self._options_of = settings, programs, options_of
         self.held = False
+        self.handlers: Collection[str] = ()
 
     def prepare(self) -> tuple[Group, Work]:
         # Imported lazily, since a mover needs none; and here, while the launch before still holds the lease.
@@ -69,16 +71,13 @@ class ConsumerRole:
 
         settings, programs = self._settings, self._programs
         handle_signals_plainly_in_forks((*SIGNALS, CALL))
-        handlers = load_handlers(settings, programs)
+        handlers = self.handlers = load_handlers(settings, programs)
         recurrences = load_recurrences(settings, handlers)
         if log.isEnabledFor(INFO):  # few launches are watched, and it reads the file of each application
             _tell_of_other_configs(settings)
         if not handlers:
             refuse_nowhere(settings)
-            log.warning(
-                "no handlers: messages are kept, not handled; name the modules as handlers in the configuration",
-                extra=about("no handlers", kind=STANDING),
-            )
+            log.warning("%s", NO_HANDLERS, extra=about("no handlers", kind=STANDING))
         queues = served_queues(settings, handlers)
         if log.isEnabledFor(INFO):
             _tell_of_long_work(settings, handlers, queues)
@@ -156,7 +155,14 @@ def launch_consumer(
     role = ConsumerRole(settings, programs, options_of)
     warn_of_another_store(settings)
     on_death = None if programs is None else programs.clear
-    run_launch(plan, opener_of(settings), _consumers_listener(), role.prepare, on_death, pinger=_pinger(settings))
+    run_launch(
+        plan,
+        opener_of(settings),
+        _consumers_listener(lambda: role.handlers),
+        role.prepare,
+        on_death,
+        pinger=_pinger(settings),
+    )
     if role.held and settings.dashboard.static is not None:
         from pollconsumer.interface.assembly.wing_parts import wing_part
 
@@ -183,13 +189,14 @@ def mover_options(settings: Settings) -> MoverOptions:
     return MoverOptions(settings.mover.idle_time, settings.mover.page_size, keeping_of(settings))
 
 
-def _consumers_listener() -> Callable[[Event], None]:
+def _consumers_listener(handlers: Callable[[], Collection[str]]) -> Callable[[Event], None]:
     """The log; also the request that has started the launch, if one has."""
+    logging = listener(handlers)
     if OUTCOME_VARIABLE not in os.environ:
-        return listener()
+        return logging
     from pollconsumer.interface.assembly.wing_parts import wing_part
 
-    told: Callable[[Event], None] = wing_part("telling_outcome")(listener())
+    told: Callable[[Event], None] = wing_part("telling_outcome")(logging)
     return told
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
+from pollconsumer.core.errors import suggestion
 from pollconsumer.core.news import events
 from pollconsumer.core.news.events import Event
 from pollconsumer.core.notation.timespan import YEAR, format_duration
@@ -16,7 +17,7 @@ WARNINGS: dict[type, tuple[str, str]] = {
     events.MessageParked: (
         "unknown handler: {handler}",
         "no handler named {handler}: its messages are kept, tried again every {delay}; add its module to handlers, or "
-        'aliases=["{handler}"] to the handler that has another name now',
+        'aliases=["{handler}"] to the handler that has another name now{meant}',
     ),
     events.MessageExpired: (
         "expired: {queue}",
@@ -129,8 +130,8 @@ ONCE: dict[type, str] = {
 """Event that is a warning once for each value of a field → that field."""
 
 
-def listener() -> Callable[[Event], None]:
-    """A listener that logs problems as warnings, and other events for -v."""
+def listener(handlers: Callable[[], Collection[str]] = tuple) -> Callable[[Event], None]:
+    """A listener that logs problems as warnings, and other events for -v. ``handlers`` names those that are known."""
     told = set[tuple[type, Any]]()
 
     def listen(event: Event) -> None:
@@ -140,6 +141,9 @@ def listener() -> Callable[[Event], None]:
         if isinstance(event, events.StoreAwaited):
             fields |= {"since": _clock(-event.seconds), "until": _clock(event.left)}
         mark = type(event), fields.get(ONCE.get(type(event), ""))
+        if isinstance(event, events.MessageParked) and mark not in told:
+            asked = suggestion(event.handler, handlers(), " ").strip()
+            fields["meant"] = asked and f"; {asked}"
         match event:
             case events.LaunchEnded():
                 launch_stopped(event.stop_reason)

@@ -33,6 +33,7 @@ ABOUT_MESSAGE = frozenset(
 TRUST_VARIABLE, TRUSTED = f"{PREFIX}TRUST_WRITABLE", "true"
 """Read from the environment alone: a file that others may write cannot vouch for itself."""
 DJANGO_VARIABLE = "DJANGO_SETTINGS_MODULE"
+NO_HANDLERS = "no handlers: messages are kept, not handled; name the modules as handlers in the configuration"
 SAYING_WHERE = tuple(map(variable, ("store", "namespace", "data", "client")))
 """Variables that say where messages go, without a configuration."""
 
