@@ -152,6 +152,12 @@ def test_a_queue_that_is_given_as_an_argument_is_refused_with_its_option(
     assert capsys.readouterr().err == f"{said}see 'pollconsumer {arguments[0]} --help'\n"
 
 
+def test_a_payload_in_several_words_is_refused_with_the_form_of_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["enqueue", "quote", "name=x", "amount=1"]) == 2
+    said = 'unexpected argument: amount=1; the payload is one JSON object: write \'{"name": "x"}\''
+    assert capsys.readouterr().err == f"pollconsumer: error: {said}\n"
+
+
 @pytest.mark.parametrize("arguments", [[], *([name] for name in GROUPS)], ids=str)
 def test_who_names_no_command_gets_the_help_and_code_2(
     arguments: list[str], run: Callable[..., tuple[int, str, str]]

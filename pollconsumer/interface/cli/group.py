@@ -362,6 +362,8 @@ def _line(error: click.ClickException) -> str:
         text = f"unexpected argument: {shown(found[1])}"
         if context and "--queue" in _options(context) and not any(map(_is_argument, context.command.params)):
             see = f"a queue is given as --queue {shown(found[1])}; {see}"
+        elif context and context.command.name == "enqueue" and "=" in found[1]:
+            see = """the payload is one JSON object: write '{"name": "x"}'"""
     elif text == "Missing command":
         text = "missing argument: COMMAND"
     return text if "; " in text else f"{text}; {see}"

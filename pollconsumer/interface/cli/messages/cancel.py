@@ -36,7 +36,9 @@ from pollconsumer.store.reading.message_selector import Selection, unreserved
 @click.option("--key", cls=Once, help="Messages with this unique key: one of each handler and queue at most.")
 @click.option("--recurrence", cls=Once, help="Occurrences of this recurrence.")
 @header_option("Messages with this header. Repeatable: all must match.")
-@click.option("--running", is_flag=True, help="Also stop running handlers: ask them, and interrupt them 5s later.")
+@click.option(
+    "--running", is_flag=True, help="With ids only: also stop running handlers. Ask them, and interrupt them 5s later."
+)
 @click.option(
     "--yes", is_flag=True, help="Cancel what options select; without --yes they only count. Ids need no --yes."
 )
