@@ -150,3 +150,14 @@ def test_a_message_that_is_not_enqueued_again_is_named_and_exits_with_0(
         assert site.command("enqueue", "record", '{"name": "b"}', *option, "--replace").stderr == ""
     site.drain()
     assert len(site.notes()) == 1
+
+
+def test_who_enqueues_for_launches_without_handlers_is_warned_but_not_where_the_queue_is_named(site: Site) -> None:
+    (site.directory / "config.toml").write_text("")
+    write(site, GOOD % "a", GOOD % "b")
+    said = "pollconsumer: warning: no handlers: messages are kept, not handled; name the modules as handlers"
+    for arguments, lines in ((("record",), 1), (("--ndjson", "lines"), 2)):
+        done = site.command("enqueue", *arguments)
+        assert (done.returncode, done.stdout.count("\n")) == (0, lines)
+        assert done.stderr == f"{said} in the configuration\n"
+    assert site.command("enqueue", "record", "--queue", "default").stderr == ""

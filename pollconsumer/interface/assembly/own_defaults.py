@@ -10,7 +10,8 @@ from pollconsumer.core.messages.message import Codec, NewMessage
 from pollconsumer.core.users_code import refusing
 from pollconsumer.interface.api.known import BY_QUEUE, check_arguments, check_retry, refuse_handler
 from pollconsumer.interface.api.registry import RegisteredHandler, registry
-from pollconsumer.interface.settings.load import django_site
+from pollconsumer.interface.logs.logs import log
+from pollconsumer.interface.settings.load import NO_HANDLERS, django_site
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.new_messages import Defaults
@@ -23,6 +24,14 @@ class OwnDefaults:
         self._settings = settings
         self._registered: Mapping[str, Handler] | None = None
         self._functions: Mapping[str, RegisteredHandler] = {}
+        self._warned = False
+
+    def warn_without_handlers(self) -> None:
+        """Warn once if the launches of the configuration file have no handlers."""
+        settings = self._settings
+        if settings.config and not (self._warned or settings.handlers or settings.commands or django_site()):
+            self._warned = True
+            log.warning("%s", NO_HANDLERS)
 
     def of(self, handler: str) -> Defaults:
         """The defaults of ``handler``'s messages, with the queue ``default`` for an unknown handler. ConfigurationError

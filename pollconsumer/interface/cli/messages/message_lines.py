@@ -47,6 +47,7 @@ def own_message(
     handler's rate nor its hooks, and goes as it is."""
     if options.get("queue") is not None:
         return new_message(handler, payload, **options)._replace(encoded=is_encoded(payload))
+    own_defaults.warn_without_handlers()
     defaults = own_defaults.of(handler)
     message = new_message(handler, payload, **options | {"queue": defaults.queue})
     if is_encoded(payload):
