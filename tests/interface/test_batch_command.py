@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
+import click
 import pytest
 
 from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.interface import cli
 from pollconsumer.interface.api.batches.open_batch import PAGE, OpenBatch
+from pollconsumer.interface.cli.messages import batch
 from pollconsumer.interface.logs import logs
+from pollconsumer.store.reading.batch_reader import BatchReader, BatchStatus
 from tests.conftest import NAMESPACE
 
 if TYPE_CHECKING:
@@ -189,8 +195,34 @@ def test_a_member_in_hand_is_asked_to_stop(site: Site) -> None:
     assert counts(site) == {"total": 2, "cancelled": 2}
 
 
+def test_the_time_left_is_reckoned_from_the_first_member_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    ends = [0] * 81 + [100, 200, 300]  # the launch comes after 40 s, and needs half a second for each hundred
+    batches = [
+        BatchStatus("a", "default", "closed", 1000, each, 0, 0, 0, datetime.fromtimestamp(0, UTC), None, None, ())
+        for each in ends
+    ]
+    shown = list[str]()
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        shown.append(bar.format_progress_line())
+
+    clock = SimpleNamespace(time=lambda: now, sleep=sleep)
+    monkeypatch.setattr(batch, "time", clock)
+    monkeypatch.setattr("click._termui_impl.time", clock)
+    bar = click.progressbar(length=1, file=io.StringIO())
+    monkeypatch.setattr(batch, "progress_bar", lambda *_, **__: bar)
+    following = [*batches[1:], batches[0]._replace(state="ended")]
+    reader = cast("BatchReader", SimpleNamespace(status=lambda *_: following.pop(0)))
+    assert batch.until_ended(reader, batches[0]).state == "ended"
+    assert not any(":" in line for line in shown[:82])
+    assert [line.rpartition("  ")[2] for line in shown[82:]] == ["00:00:04", "00:00:03"]
+
+
 def test_dead_members_are_redriven_and_those_of_others_are_not_and_are_then_cancelled_as_the_others(site: Site) -> None:
-    make(site, GOOD % "a", FATAL)
+    make(site, GOOD % "a", FATAL, then=TOLD % "then")
     other = site.enqueue("fatal")
     site.drain()
     failed = site.json("batch", "members", "import", "--state", "dead")
@@ -201,6 +233,7 @@ def test_dead_members_are_redriven_and_those_of_others_are_not_and_are_then_canc
     assert (site.state("import.1"), site.state(other)) == ("ready", "dead")
     shown = site.json("batch", "show", "import")
     assert [shown[each] for each in ("state", "dead", "outstanding", "ended_at")] == ["closed", 0, 1, None]
+    assert {each["name"]: each["state"] for each in shown["callbacks"]}["then"] == "waiting"
     assert site.command("batch", "redrive", "import").stdout == "0 redriven\n"
     assert site.json("batch", "cancel", "import") == {"would_be_cancelled": 1}
     assert site.json("batch", "cancel", "import", "--yes") == {"cancelled": 1, "asked_to_stop": 0}

@@ -109,7 +109,12 @@ class BatchReader:
             return batch
         dead = islice(self.members(batch, "dead"), MOST_DEAD)
         again = sum(each.state is not State.DEAD for each in dead)
-        return batch._replace(state="closed", dead=batch.dead - again, ended_at=None) if again else batch
+        if not again:
+            return batch
+        waiting = [
+            each._replace(state=each.state or WAITING) if each.name == "then" else each for each in batch.callbacks
+        ]
+        return batch._replace(state="closed", dead=batch.dead - again, ended_at=None, callbacks=tuple(waiting))
 
     def batches(self) -> Iterator[BatchStatus]:
         """All batches, by their homes."""

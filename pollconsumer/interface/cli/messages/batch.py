@@ -73,7 +73,7 @@ def show(batch_id: str, watch: bool) -> None:
     reader = opened().batches
     status = reader.status(batch_id)
     if watch:
-        status = _awaited(reader, status)
+        status = until_ended(reader, status)
     details = _describe(status) | {"callbacks": [each._asdict() for each in status.callbacks]}
     if printed_as_json(details):
         return
@@ -147,13 +147,21 @@ def redrive(batch_id: str) -> None:
     report_counts("redriven", done.redriven, done.left, WHY_LEFT)
 
 
-def _awaited(reader: BatchReader, status: BatchStatus) -> BatchStatus:
+def until_ended(reader: BatchReader, status: BatchStatus) -> BatchStatus:
     """The batch once it has ended, is abandoned or has expired. The progress bar grows as members end, and is never
-    full before."""
+    full before. The time left is reckoned from the first member that ends meanwhile: until then a launch may be due."""
+    seen = list[tuple[float, int]]()
     with progress_bar(status.total + 1, shown=True) as bar:
+        bar.show_eta = False
         while status.state in UNFINISHED:
             ended = status.completed + status.dead + status.cancelled + status.expired
             bar.length = max(status.total, ended + 1)
+            if not seen or ended > seen[-1][1]:
+                seen.append((now := time.time(), ended))
+                if len(seen) > 2:
+                    since, before = seen[1]
+                    each = (now - since) / (ended - before)
+                    bar.show_eta, bar.avg, bar.start = True, [each], now - each * ended
             bar.update(max(0, ended - bar.pos))
             time.sleep(LOOK_EVERY)
             status = reader.status(status.id, status.home)
