@@ -228,6 +228,22 @@ def test_a_consumer_that_stays_away_is_one_finding_however_many_queues_it_served
     )
 
 
+def test_a_queue_that_a_person_named_once_is_not_missed_while_it_has_nothing() -> None:
+    tried = launches(ago=HOUR, queues=["defualt"], count=2, platform="", stop_reason="empty")
+    queues = [QueueFacts("mail"), QueueFacts("defualt")]
+    assert names(facts(queues=queues, ledger=[*launches(), *tried])) == []
+    [absent] = findings_of(facts(queues=queues, ledger=[*launches(ago=HOUR), *tried]))
+    assert absent.subject == "mail"
+    more = launches(ago=HOUR, queues=["defualt"], count=3, platform="", stop_reason="empty")
+    for known in (
+        facts(queues=[QueueFacts("mail"), QueueFacts("defualt", ready=1)], ledger=[*launches(), *tried]),
+        facts(queues=queues, ledger=[*launches(), *tried], recurrences=[RecurrenceFacts("a", "defualt")]),
+        facts(queues=queues, ledger=tried),
+        facts(queues=queues, ledger=[*launches(), *more]),
+    ):
+        assert "launch_absent" in names(known)
+
+
 def test_recent_dead_letters_and_skipped_occurrences_are_found_and_old_ones_are_not() -> None:
     assert names(facts(queues=[QueueFacts("mail", died=2)])) == ["dead_letters"]
     skipped = QueueFacts("mail", skipped=7, skipped_ago=HOUR - 1)

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from pollconsumer.core.launcher.detection import BY_PRODUCERS, ON_DEMAND
+from pollconsumer.core.window import StopReason
 from pollconsumer.watching.health.facts import Expected
 
 LOOKED_AT = 10
@@ -40,6 +41,12 @@ class LaunchGroup(NamedTuple):
     def allowed(self) -> float:
         """Seconds for which the group may be away."""
         return UNLEARNED if self.period is None else max(AT_LEAST, MISSED * self.period)
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether a person has started all launches, a few that ended as soon as nothing was left."""
+        ended = all(each["stop_reason"] == StopReason.EMPTY and not each.get("platform") for each in self.launches)
+        return ended and len(self.launches) < FEWEST
 
     @property
     def absent(self) -> bool:

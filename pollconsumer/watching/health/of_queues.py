@@ -63,7 +63,10 @@ def _missed(facts: Facts, consumers: Sequence[LaunchGroup]) -> defaultdict[str |
         if latest is None:
             if _waiting(queue):
                 found[None].append(queue)
-        elif nobody_there or _waiting(queue) or _is_expected(queue, latest, facts.expected):
+        elif _waiting(queue) or (
+            (nobody_there or _is_expected(queue, latest, facts.expected))
+            and not _was_tried(queue, latest, facts, consumers)
+        ):
             found[latest.name].append(queue)
     return found
 
@@ -106,6 +109,12 @@ def _waiting(queue: QueueFacts) -> int:
 def _is_expected(queue: QueueFacts, latest: LaunchGroup, expected: Expected) -> bool:
     """Whether a queue without messages, which no launch served lately, is still in use: it may have been given up."""
     return queue.name in expected.queues or latest.seen < DAY
+
+
+def _was_tried(queue: QueueFacts, latest: LaunchGroup, facts: Facts, consumers: Sequence[LaunchGroup]) -> bool:
+    """Whether a person alone named the queue, in a launch or two beside the usual ones: it may be misspelt."""
+    is_known = queue.name in facts.expected.queues or any(each.queue == queue.name for each in facts.recurrences)
+    return latest.by_hand and not is_known and not all(group.by_hand for group in consumers)
 
 
 def _unserved(queues: Sequence[QueueFacts], expected: Expected, what: str, fix: str) -> Finding:
