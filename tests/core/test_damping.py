@@ -73,6 +73,17 @@ def test_a_launch_a_minute_prints_at_1_2_5_15_60_and_hourly(kind: str) -> None:
     assert len(printed_at(lines)) == 4 + 24
 
 
+def test_what_a_launch_that_began_before_a_change_may_meet_is_printed_from_the_second_in_a_row_on() -> None:
+    launches = Launches()
+    assert launches.fail("queue unserved", kind="lasting") == []
+    assert launches.succeed() == []
+    assert launches.fail("queue unserved", kind="lasting") == [], "not in a row"
+    launches.now += 3 * FORGOTTEN_AFTER
+    assert launches.fail("queue unserved", kind="lasting") == ["queue unserved (2 launches in 3d)"]
+    assert launches.succeed() == ["resolved: queue unserved (seen in 2 launches, for 3d)"]
+    assert printed_at(fail_each(MINUTE, 60, Launches(), "lasting")) == [2, 5, 15, 60]
+
+
 def test_a_day_of_failures_at_intervals_of_an_hour_prints_each() -> None:
     assert len(printed_at(fail_each(3600.0 - 1, 24, Launches()))) == 24
 

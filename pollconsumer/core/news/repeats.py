@@ -9,6 +9,8 @@ When a streak is over depends on its kind:
 
 - ``failure``: it ended the launch. Over when a launch gets as far as the lease, acquired or not.
 - ``standing``: every working launch checks it. Over when one has worked and not met it.
+- ``lasting``: as ``standing``, but printed from the second launch in a row on, however rare launches are: a launch that
+  began before a change of the configuration may meet it once.
 - ``met``: it depends on a message, as an unknown handler does. Over when a launch has worked and not met it, and it was
   last met more than two minutes ago, twice the time for which a message without a handler is parked. If only one launch
   met it, its end is not reported.
@@ -66,12 +68,13 @@ class Streaks:
         the streak from the second launch on; or None. If one launch meets the problem repeatedly, each call returns the
         same decision."""
         before = self.known.get(name[:MOST_CHARACTERS])
-        if before is None or _is_gone(before, now):
+        if before is None or _is_gone(before, now) or (before.over and not before.printed):
             before = Streak(kind, 0, now, now, 0.0, False, False, "", "")
         if before.launch == launch:
             return text if before.printed == before.met else None
         launches = before.launches + 1
-        news = launches in PRINTED_AT or not 0 <= now - before.printed < HOUR
+        due = launches in PRINTED_AT or not 0 <= now - before.printed < HOUR
+        news = due and (launches > 1 or kind != "lasting")
         kept = text.partition("; ")[0][:MOST_CHARACTERS]
         printed = now if news else before.printed
         streak = Streak(kind, launches, before.began, now, printed, before.told or news, False, kept, launch)
@@ -124,11 +127,13 @@ def _read(fields: object) -> Streak | None:
 def _is_over(streak: Streak, now: float, worked: bool) -> bool:
     if streak.kind == "failure":
         return True
-    return worked and (streak.kind == "standing" or not 0 <= now - streak.met < MET_AGAIN_WITHIN)
+    return worked and (streak.kind in ("standing", "lasting") or not 0 <= now - streak.met < MET_AGAIN_WITHIN)
 
 
 def _is_gone(streak: Streak, now: float) -> bool:
     """Whether a recurrence now starts a new streak. After a change of the clock ``met`` may be in the future."""
+    if streak.kind == "lasting" and not streak.over:
+        return False
     return abs(now - streak.met) > (RESUMED_WITHIN if streak.over else FORGOTTEN_AFTER)
 
 

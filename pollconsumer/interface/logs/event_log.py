@@ -11,7 +11,7 @@ from pollconsumer.core.news import events
 from pollconsumer.core.news.events import Event
 from pollconsumer.core.notation.timespan import YEAR, format_duration
 from pollconsumer.core.window import why_stopped
-from pollconsumer.interface.logs.logs import MET, NEWS, STANDING, about, launch_stopped, log
+from pollconsumer.interface.logs.logs import LASTING, MET, NEWS, STANDING, about, launch_stopped, log
 
 WARNINGS: dict[type, tuple[str, str]] = {
     events.MessageParked: (
@@ -170,10 +170,8 @@ def listener(handlers: Callable[[], Collection[str]] = tuple) -> Callable[[Event
                 if type(event) in ONCE:
                     told.add(mark)
                 streak, text = WARNINGS.get(type(event)) or _plainly(event)
-                standing = isinstance(
-                    event, events.QueueUnserved | events.PingFailed | events.NamespaceShared | events.SpoolUnusable
-                )
-                kind = STANDING if standing else MET
+                standing = isinstance(event, events.PingFailed | events.NamespaceShared | events.SpoolUnusable)
+                kind = STANDING if standing else LASTING if isinstance(event, events.QueueUnserved) else MET
                 log.warning("%s", text.format_map(fields), extra=about(streak.format_map(fields), kind=kind))
 
     return listen

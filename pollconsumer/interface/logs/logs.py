@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NEWS: dict[str, Any] = {"streak": None}
 """``extra`` of a record that is not damped."""
-FAILURE, STANDING, MET = "failure", "standing", "met"
+FAILURE, STANDING, LASTING, MET = "failure", "standing", "lasting", "met"
 """Kinds of streaks: see ``core/news/repeats.py``."""
 SAID_BY_US = ("django.tasks", "django_tasks")
 """Loggers of Django's tasks framework, whose records are left out: the launch reports dead letters, too."""
