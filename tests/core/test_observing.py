@@ -31,6 +31,7 @@ def at(tick: float, late: float = OFFSET) -> Began:
         (65.0, at(60.0), PARALLEL),
         (121.9, at(120.0), PARALLEL),  # the one of second 60 has died
         (65.0, at(60.0, late=5.3), QUEUE),
+        (62.4, at(60.0, late=3.0), AUTO),  # it ended by itself, just before a launcher that is late at times
         (65.0, at(60.0, late=20.0), AUTO),  # a pod that may have been started beside it
         (65.0, at(120.0), DROP),
         (115.0, at(120.0), DROP),

@@ -13,7 +13,8 @@ TIMES = 3
 """Number of times that the same is seen in succession before it counts: a suspended machine, too, starts no launch."""
 SOON = 3.0
 """Seconds after the end of a launch within which a launcher that queues starts the next. A pod that starts later may
-have been started beside it."""
+have been started beside it. A launch that ends within this time after a tick may do so by itself, just before a
+launcher that is late at times starts the next one: that is no sign of waiting."""
 PERIODS = 2
 """A launcher that drops a tick starts another launch within this number of periods: a launch with a baton is alive at
 two ticks. After a longer time, the machine was suspended or the launcher had stopped."""
@@ -69,5 +70,6 @@ def _at_the_tick(before: Past, now: Began, least_offset: float) -> LauncherRule 
         return None
     late = now.started - now.offset - tick  # from that tick to the one at which the launch after it was due
     if late < OUR_OWN:
-        return LauncherRule.QUEUE if now.started <= gone + SOON else None
+        waited = gone > tick + max(0.0, least_offset) + SOON
+        return LauncherRule.QUEUE if waited and now.started <= gone + SOON else None
     return LauncherRule.DROP if late < PERIODS * period + OUR_OWN else None
