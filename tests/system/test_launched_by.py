@@ -60,6 +60,13 @@ def test_check_shows_a_window_that_lasts_beyond_the_next_tick_only_if_a_successo
     consumer = site.json("check")["consumer"]
     assert consumer["window_seconds"] == window
     assert consumer["margin_seconds"] == margin
+    unused = "^consumer handoff +baton is set and not used: (.*); where that is wrong, set launcher to parallel$"
+    said = re.findall(unused, site.command("check").stdout, re.MULTILINE)
+    assert said == {
+        "drop": ["no launch is started while one is running"],
+        "queue": ["a new launch starts when the running one has ended"],
+        "parallel": [],
+    }[launcher]  # fmt: skip
 
 
 @pytest.mark.parametrize(("variables", "platform"), [({}, None), ({"FLY_MACHINE_ID": "m1"}, "fly")])

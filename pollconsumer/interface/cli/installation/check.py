@@ -397,7 +397,11 @@ def _print(
         *((f"recurrence {name}", _described_next(each)) for name, each in report["next_occurrences"].items()),
         *(("not served here", problem) for problem in not_served),
         *(("argument not checked", f"{each}: {reason}") for each, reason in report["arguments_not_checked"].items()),
-        *((f"{role} {name}", value) for role in roles for name, value in described_window(report[role])),
+        *(
+            (f"{role} {name}", value)
+            for role in roles
+            for name, value in described_window(report[role], getattr(settings, role).handoff)
+        ),
     ]
     found = settings.config or f"none in {settings.directory} or above it: all defaults; --config names one"
     print_table(("config", str(found)), rows)

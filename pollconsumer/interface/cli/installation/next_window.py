@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from pollconsumer.core.choices import LauncherRule
+from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.launcher.detection import BY_PRODUCERS, Found, given_launcher, recorded_launcher
 from pollconsumer.core.launcher.observed import Observed, read_observed
 from pollconsumer.core.launcher.past import past_launch
@@ -89,12 +89,13 @@ def _launcher_of(role: ConsumerSettings | MoverSettings, past: list[dict[str, An
     return found._replace(rule=observed.decides), observed
 
 
-def described_window(window: dict[str, Any]) -> list[tuple[str, str]]:
-    """The rows for people of what `next_window` returned."""
+def described_window(window: dict[str, Any], chosen: HandOff) -> list[tuple[str, str]]:
+    """The rows for people of what `next_window` returned. ``chosen``: the hand-off of the settings."""
     limit = format_duration(window["window_seconds"])
     launches = "  ".join(map(_local, window["next_launches"])) or f"none; a launch runs for timeout ({limit})"
     return [
         ("launcher", _launcher(window)),
+        *_unused(chosen, window["launcher"]),
         *_timing(window),
         ("window", limit),
         ("next launches" if window["next_launches"] else "schedule", launches),
@@ -108,6 +109,13 @@ def _launcher(window: dict[str, Any]) -> str:
     if seen := window["observed"]:
         found = f"seen {counted(seen['times'], 'time')}"
     return f"{found}; {RULES[window['launcher']]}"
+
+
+def _unused(chosen: HandOff, rule: LauncherRule) -> list[tuple[str, str]]:
+    """A row with the reason, if the ``chosen`` hand-off is not in force."""
+    if rule.handoff(chosen) is chosen:
+        return []
+    return [("handoff", f"{chosen} is set and not used: {RULES[rule]}; where that is wrong, set launcher to parallel")]
 
 
 def _timing(window: dict[str, Any]) -> list[tuple[str, str]]:
