@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pollconsumer.interface.cli.group import DOCUMENTATION, OF_PROGRAM
 from pollconsumer.interface.settings.names import VERSION
 
 if TYPE_CHECKING:
@@ -91,6 +92,14 @@ def test_the_links_of_the_readme_lead_somewhere_from_everywhere(metadata: Messag
     source = f"{PROJECT['urls']['Source']}/blob/v{VERSION}/"
     assert f"{source}docs/index.md" in links
     assert [link for link in links if not re.match("https://|#", link)] == []
+
+
+def test_the_help_and_a_first_configuration_name_the_documentation() -> None:
+    address = PROJECT["urls"]["Documentation"]
+    assert f"Documentation: {address}" == DOCUMENTATION
+    assert OF_PROGRAM.endswith(DOCUMENTATION)
+    template = ROOT / "pollconsumer" / "platform_files" / "templates" / "project.config.toml"
+    assert address in "".join(template.read_text("utf-8").splitlines(keepends=True)[:3])
 
 
 def test_each_address_of_the_project_is_that_of_its_metadata() -> None:

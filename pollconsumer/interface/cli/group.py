@@ -120,7 +120,10 @@ EXIT_CODES = {
     "124": "killed by the watchdog",
     "130, 143": "interrupted by SIGINT or SIGTERM; a launch: by a second signal",
 }
-OF_PROGRAM = "\n".join(["\b", "Exit codes:", *(f"  {code:8}  {meaning}" for code, meaning in EXIT_CODES.items())])
+DOCUMENTATION = "Documentation: https://github.com/pollconsumer/pollconsumer/blob/main/docs/index.md"
+OF_PROGRAM = "\n".join(
+    ["\b", "Exit codes:", *(f"  {code:8}  {meaning}" for code, meaning in EXIT_CODES.items()), "", DOCUMENTATION]
+)
 
 SEE_ALL = "Exit codes: see 'pollconsumer --help'."
 VERBOSITY = {"-v": "verbosity", "-q": "quiet"}
@@ -279,7 +282,7 @@ def _meet_nowhere(settings: Settings) -> None:
     if name in CHANGING or name == ALARM:
         refuse_nowhere(settings)
     if name not in UNWARNED and not (wants_json() or context.params.get("quiet")):
-        log.warning("%s: this reads your own store; %s", settings.nowhere, NAMED_BY)
+        log.warning("%s: reading the store of your user, which belongs to no project; %s", settings.nowhere, NAMED_BY)
 
 
 def limit_command() -> None:
