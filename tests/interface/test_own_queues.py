@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -277,3 +278,11 @@ def test_the_share_of_launches_that_may_outlast_their_window_follows_from_the_la
     assert target(unset, LauncherRule.DROP) < target(unset, LauncherRule.QUEUE) == target(unset, LauncherRule.PARALLEL)
     assert target(unset, LauncherRule.PARALLEL, budget=True) == target(unset, LauncherRule.DROP)
     assert [target(chosen, rule) for rule in (LauncherRule.DROP, LauncherRule.PARALLEL)] == [0.3, 0.3]
+
+
+def test_a_person_reads_since_when_a_message_is_ready_and_which_result_a_recurrence_has(site: Site) -> None:
+    message = site.enqueue("record", name="a")
+    rows = dict(re.findall(r"^(.*?)  +(.*)$", site.command("status", message).stdout, re.MULTILINE))
+    assert rows["ready since"] == site.json("status", message)["timestamps"]["enqueued_at"]
+    assert "enqueued_at" not in rows
+    assert site.command("recurrences", "list").stdout.splitlines()[0].endswith("state  result of last completed")

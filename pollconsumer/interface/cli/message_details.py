@@ -12,6 +12,7 @@ from pollconsumer.core.notation.instants import iso
 from pollconsumer.interface.cli.output import given_row, json_text, print_quoted, print_table, printed_as_json, span
 from pollconsumer.store.reading.messages import Message
 
+INSTANTS = {"enqueued_at": "ready since"}  # when it became ready last: after scheduled_at, if it was not due at once
 DURATIONS = {"waited_seconds": "waited", "handled_seconds": "duration"}
 
 
@@ -97,7 +98,7 @@ def print_message(details: dict[str, Any]) -> None:
         *given_row("waits for", details["waits_for_concurrency_key"] and "messages with its concurrency key"),
         *given_row("waits for", details["waits_for_rate_key"] and "the rate limit of its key, until its next attempt"),
         *given_row("raw", details.get("raw")),
-        *((name, at) for name, at in details["timestamps"].items() if at),
+        *((INSTANTS.get(name, name), at) for name, at in details["timestamps"].items() if at),
         *(row for name, seconds in durations for row in given_row(DURATIONS[name], span(seconds))),
     ]
     print_table(("id", details["id"]), rows)

@@ -30,7 +30,8 @@ from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus, a
 
 NAME = click.argument("name")
 AS_JSON = json_option("Print JSON.")
-LEAST = ("missed", "overlap", "skipped", "enqueued", "last result", "queue", "timezone", "last", "handler")
+LAST_RESULT = "result of last completed"
+LEAST = ("missed", "overlap", "skipped", "enqueued", LAST_RESULT, "queue", "timezone", "last", "handler")
 """Columns that a narrow terminal does without, in this order."""
 RESULT_CHARACTERS = 40
 """Maximum length of a result in a table."""
@@ -71,7 +72,7 @@ def list_(prefix: str, created_by: str | None, limit: int) -> None:
 def _print_recurrences(entries: Sequence[dict[str, Any]]) -> None:
     names = ["name", "rule", "timezone", "handler", "queue", "next", "missed", "overlap", "enqueued", "skipped", "last"]
     rows = [[*(entry[name] for name in names), entry["last_state"], _brief(entry["last_result"])] for entry in entries]
-    titles = [*names, "state", "last result"]
+    titles = [*names, "state", LAST_RESULT]
     if any(entry["error"] for entry in entries):
         titles.append("error")
         rows = [[*row, entry["error"]] for row, entry in zip(rows, entries, strict=True)]
