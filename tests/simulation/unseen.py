@@ -101,6 +101,14 @@ UNSEEN: dict[str, str] = {
     "trim: what is forgotten already": _WHOLE,
     "arrive: a batch that is forgotten": _NOT_FORGOTTEN,
     "batches_due: what has ended is forgotten": _NOT_FORGOTTEN,
+    "interface/api/batches/open_batch: a batch whose producer fails stays open": (
+        "seldom: the store fails few producers within their block, and most add all members again in time"
+    ),
+    "interface/api/batches/open_batch: what the store has not acknowledged": (
+        "outside: a producer that failed begins with a new object"
+    ),
+    "interface/api/batches/open_batch: fewer members than before": "outside: producers add the same members again",
+    "interface/api/batches/open_batch: a message that is no member": "outside: no member's id is taken",
     "interface/api/batches/open_batch: a batch that is closed": _NOT_FORGOTTEN,
     "interface/api/batches/open_batch: what has ended": _NOT_FORGOTTEN,
     "runtime/session/result_encoder: results of members are kept": _NO_END,
