@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+
+from pollconsumer.core.choices import HandOff
+from pollconsumer.interface.cli.installation.next_window import described_window, next_window
+from pollconsumer.interface.settings.model import ConsumerSettings
 
 if TYPE_CHECKING:
     from tests.site import Site
@@ -37,3 +42,16 @@ def test_check_says_when_a_launch_ends_in_words(site: Site) -> None:
     assert rows == ["launcher", "window", "schedule", "takes no new message after", "killed if it still runs at"]
     assert "; a new launch may start beside a running one" in shown
     assert "none; a launch runs for timeout (1m)" in shown
+
+
+@pytest.mark.parametrize(
+    ("handoff", "margin", "said"), [("deadline", 30, 30), ("deadline", None, 58), ("baton", 30, 60)]
+)
+def test_check_names_the_last_instant_at_which_a_message_is_taken(
+    handoff: str, margin: float | None, said: int
+) -> None:
+    begin = datetime(2030, 1, 31, 12, tzinfo=UTC)
+    settings = ConsumerSettings(min_margin=2.0)
+    window = next_window(settings, begin, [], 300.0, None) | {"stop_before": (begin + timedelta(minutes=1)).isoformat()}
+    row = dict(described_window(window, HandOff(handoff), margin))["takes no new message after"]
+    assert datetime.fromisoformat(row) == begin + timedelta(seconds=said)

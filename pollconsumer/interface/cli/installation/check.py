@@ -16,7 +16,7 @@ import click
 
 from pollconsumer.core.choices import After, LauncherRule
 from pollconsumer.core.errors import BadData, ConfigurationError, PermissionDenied, shown, suggestion
-from pollconsumer.core.launcher.unserved import unserved_time
+from pollconsumer.core.launcher.unserved import unserved_time, usual_margin
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.core.notation.redaction import site_of
 from pollconsumer.core.notation.timespan import format_duration
@@ -97,7 +97,7 @@ def check(compat: bool, schema: bool) -> int:
         "consumer": [each for each in past if each["queues"] == sorted(queues)],
         "mover": [each for each in past if each["role"] == "mover"],
     }
-    roles = [role for role, found in launches.items() if found or role == "consumer"]
+    roles = {role: usual_margin(found) for role, found in launches.items() if found or role == "consumer"}
     now = datetime.now().astimezone()
     longest = {"consumer": _longest_limit(settings, handlers, queues)}
     windows = {
@@ -366,10 +366,11 @@ def _print(
     settings: Settings,
     runs: str,
     not_served: list[str],
-    roles: Sequence[str],
+    roles: Mapping[str, float | None],
     own: OwnStore | None,
 ) -> None:
-    """Print the report as a table. ``runs``: whether the embedded server does; ``roles``: whose windows are shown."""
+    """Print the report as a table. ``runs``: whether the embedded server does; ``roles``: whose windows are shown, and
+    their usual margins."""
     no_state = "none" if settings.state == NO_STATE else "not writable, set state to a directory"
     rows: list[tuple[str, object]] = [
         ("store", f"{report['store']}, {runs}" if settings.is_embedded else report["store"]),
@@ -399,8 +400,8 @@ def _print(
         *(("argument not checked", f"{each}: {reason}") for each, reason in report["arguments_not_checked"].items()),
         *(
             (f"{role} {name}", value)
-            for role in roles
-            for name, value in described_window(report[role], getattr(settings, role).handoff)
+            for role, margin in roles.items()
+            for name, value in described_window(report[role], getattr(settings, role).handoff, margin)
         ),
     ]
     found = settings.config or f"none in {settings.directory} or above it: all defaults; --config names one"

@@ -89,8 +89,13 @@ def _launcher_of(role: ConsumerSettings | MoverSettings, past: list[dict[str, An
     return found._replace(rule=observed.decides), observed
 
 
-def described_window(window: dict[str, Any], chosen: HandOff) -> list[tuple[str, str]]:
-    """The rows for people of what `next_window` returned. ``chosen``: the hand-off of the settings."""
+def described_window(window: dict[str, Any], chosen: HandOff, margin: float | None) -> list[tuple[str, str]]:
+    """The rows for people of what `next_window` returned. ``chosen``: the hand-off of the settings. ``margin``: the
+    usual one of earlier launches; None if unknown: then the least."""
+    before = window["margin_seconds"] if margin is None else margin
+    if window["launcher"].handoff(chosen).on_call:
+        before = 0.0  # a launch works on until the next one calls
+    last = datetime.fromisoformat(window["stop_before"]) - timedelta(seconds=before)
     limit = format_duration(window["window_seconds"])
     launches = "  ".join(map(_local, window["next_launches"])) or f"none; a launch runs for timeout ({limit})"
     return [
@@ -99,7 +104,7 @@ def described_window(window: dict[str, Any], chosen: HandOff) -> list[tuple[str,
         *_timing(window),
         ("window", limit),
         ("next launches" if window["next_launches"] else "schedule", launches),
-        ("takes no new message after", _local(window["stop_before"])),
+        ("takes no new message after", _local(last.isoformat())),
         ("killed if it still runs at", _local(window["hard_end"])),
     ]
 
