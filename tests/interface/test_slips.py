@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer import BadData, PollConsumer
+from pollconsumer import BadData, ConfigurationError, PollConsumer
 from pollconsumer.interface.api.handle import Handle
 
 if TYPE_CHECKING:
@@ -51,6 +51,17 @@ SLIPS: dict[str, tuple[Callable[[Any, Any], object], type[Exception], str]] = {
         lambda _, send: send.using(in_="5m").using(priority=3),
         AttributeError,
         r"did you mean one using\(\.\.\.\)",
+    ),
+    "tz": (lambda app, _: app.every("30 2 * * *", tz="UTC"), TypeError, r"option: tz; did you mean timezone\?$"),
+    "no option of every": (
+        lambda app, _: app.every("5m", xyz=1),
+        TypeError,
+        r"^unknown option: xyz; known here: after, aliases, delivery, .*, missed, name, overlap, ping, .*, timezone",
+    ),
+    "1 day": (
+        lambda app, _: app.every("1 day", name="daily")(lambda: None),
+        ConfigurationError,
+        r"1 day; two fields, need five; a period is written without a space, as in 1d$",
     ),
     "args().enqueue()": (lambda _, send: send.args("ada").enqueue(), AttributeError, r"did you mean handler\.enqueue"),
 }

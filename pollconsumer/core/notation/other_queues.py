@@ -8,6 +8,7 @@ OPTIONS = {
     **dict.fromkeys(("job_timeout", "time_limit"), "timeout"),
     **dict.fromkeys(("job_id", "task_id"), "id"),
     "ttl": "expires",
+    **dict.fromkeys(("tz", "time_zone"), "timezone"),
     "queue_name": "queue",
     "unique": "key",
 }

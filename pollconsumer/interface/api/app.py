@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
-from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.errors import ConfigurationError, unknown_options
 from pollconsumer.core.lifecycle import State, StateName
 from pollconsumer.core.messages.message import Codec, check_handler
 from pollconsumer.core.notation.timespan import Span
@@ -173,6 +173,9 @@ class PollConsumer(BatchCalls, HookRegistration):
             raise ConfigurationError("every", getattr(when, "__name__", when), 'say how often, as in @app.every("5m")')
         if "bulk" in options:
             raise ConfigurationError("bulk= of @app.every", None, "leave it out: an occurrence is one message")
+        if unknown := options.keys() - BulkOptions.__annotations__.keys():
+            own = set(type(self).every.__kwdefaults__ or ())
+            raise unknown_options(unknown, HandlerOptions.__annotations__.keys() | own)
         is_cron = isinstance(when, str) and (len(when.split()) > 1 or when.startswith("@"))
         rule = {"cron" if is_cron else "every": read_period(when)}
 

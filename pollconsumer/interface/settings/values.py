@@ -282,7 +282,8 @@ def check_cron(expression: str) -> None:
         parts = five_fields(expression).split()
     if len(parts) != len(CRON_FIELDS):
         count = COUNTS[len(parts)] if len(parts) < len(COUNTS) else str(len(parts))
-        raise ValueError(f"{count} field{'' if len(parts) == 1 else 's'}, need five")
+        period = "; a period is written without a space, as in 1d" if len(parts) == 2 and parts[0].isdecimal() else ""
+        raise ValueError(f"{count} field{'' if len(parts) == 1 else 's'}, need five{period}")
     for index, (part, (name, values)) in enumerate(zip(parts, CRON_FIELDS, strict=True)):
         if not _is_field(part, index):
             raise ValueError(f"{_cron_reason(part, name, values, index)}, field {index + 1}")
