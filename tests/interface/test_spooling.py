@@ -239,7 +239,7 @@ def test_the_command_line_says_both(
     monkeypatch.setattr(Producer, "enqueue_pages", refuse)
     spoil, said = UNUSABLE[spoiled]
     spoil(spool.directory)
-    (place.parent / "lines").write_text('{"handler":"rec"}\n' * 3)
+    (place.parent / "lines").write_text('{"handler":"rec","queue":"q"}\n' * 3)
     given = ["--ndjson", str(place.parent / "lines")] if many else ["rec", "--queue", "q"]
     code, _, errors = run("--config", str(place), "enqueue", *given)
     assert (code, errors.count("\n")) == (69, 1)
