@@ -310,8 +310,10 @@ def test_the_command_line_prints_the_ids_and_one_notice(
     monkeypatch.setattr("pollconsumer.interface.cli.messages.enqueue.BULK", 2)
     command = partial(run, "--config", str(place), "enqueue", "--json")
     lines = place.with_name("lines")
-    lines.write_text("".join(f'{{"handler":"rec","payload":{{"n":{n}}}}}\n' for n in range(5 if many else 1)))
-    code, output, notice = command("--ndjson", str(lines)) if many else command("rec", '{"n": 0}')
+    lines.write_text(
+        "".join(f'{{"handler":"rec","queue":"default","payload":{{"n":{n}}}}}\n' for n in range(5 if many else 1))
+    )
+    code, output, notice = command("--ndjson", str(lines)) if many else command("rec", "--queue", "default", '{"n": 0}')
     shown = [json.loads(line) for line in output.splitlines()]
     assert (code, [each["duplicate"] for each in shown]) == (0, [None] * len(shown))
     assert [each["id"] for each in shown] == [message.id for message in spooled(spool)]
