@@ -345,12 +345,6 @@ def test_time_that_launches_leave_unserved_is_named_with_what_helps_and_is_no_fi
         assert lines[0].startswith(begun + said)
 
 
-def test_time_is_unserved_of_what_launches_have_though_their_timeout_is_longer() -> None:
-    longer = expected_as_set(period=None)._replace(window=2 * MINUTE)
-    [line] = unserved_times(facts(ledger=launches(margin_seconds=30.0), expected=longer))
-    assert line.startswith("unserved by launches of mail: 50% of each 1m: ")
-
-
 def test_two_launches_or_launches_of_another_configuration_tell_nothing_of_unserved_time() -> None:
     wide = launches(margin_seconds=30.0, count=2)
     assert [*unserved_times(facts(ledger=wide))] == []

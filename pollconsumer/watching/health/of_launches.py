@@ -68,9 +68,7 @@ def unserved_times(facts: Facts) -> Iterator[str]:
     for group in groups_of(facts.launches, facts.now, facts.expected):
         if facts.expected.concerns(group.role, group.queues) and not group.absent:
             rule, expected = _rule(group.launches[0]), facts.expected
-            # A crontab's line alone may have the schedule: the ledger tells it, too.
-            window = min(expected.window, round(group.period or 0.0) or expected.window)
-            if line := unserved_time(group.launches, window, rule, expected.handoff):
+            if line := unserved_time(group.launches, expected.window, rule, expected.handoff):
                 yield f"unserved by launches of {','.join(group.queues)}: {line}"
 
 
