@@ -41,7 +41,14 @@ def install(installation: Installation) -> None:
 
 def installed_apart(config: Path) -> list[list[str]]:
     """The queues of each launch of ``config`` that the crontab has besides the first, which serves the rest."""
-    return [re.findall(r" --queue[ =](\S+)", line) for line in _installed_launches(config)[1:]]
+    return installed_queues(config)[1:]
+
+
+def installed_queues(config: Path) -> list[list[str]]:
+    """The queues that each launch of ``config`` in the crontab names; none if the crontab cannot be read."""
+    with suppress(PollConsumerError):
+        return [re.findall(r" --queue[ =](\S+)", line) for line in _installed_launches(config)]
+    return []
 
 
 def installed_schedule(config: Path) -> str | None:

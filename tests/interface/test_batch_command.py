@@ -123,6 +123,10 @@ def test_after_a_refused_line_the_batch_is_open_and_the_whole_command_goes_on(si
     said = "; batch import is open: correct the line, and repeat the command with all lines within an hour"
     assert said in refused.stderr
     assert site.json("batch", "show", "import")["state"] == "open"
+    rows = [line.split(maxsplit=1) for line in site.command("batch", "show", "import").stdout.splitlines()]
+    unknown = "not known before it is closed"
+    assert rows[1:4] == [["state", "open"], ["total", unknown], ["outstanding", unknown]]
+    assert site.command("batch", "list").stdout.splitlines()[1].split()[:4] == ["import", "open", "-", "-"]
     site.drain()
     assert len(site.notes()) == PAGE
     assert make(site, *many, GOOD % "c", GOOD % "d", then=TOLD % "then").returncode == 0

@@ -199,6 +199,32 @@ def test_check_shows_the_launches_of_the_crontab_where_no_schedule_is_set(
     assert schedule() is None
 
 
+@pytest.mark.usefixtures("crontab")
+def test_check_advises_no_line_for_long_work_that_the_crontab_has(
+    run: Any, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "config.toml").write_text('data = "data"\nhandlers = ["long_work_here"]\n')
+    (place / "long_work_here.py").write_text(
+        "from pollconsumer import PollConsumer\n"
+        "app = PollConsumer()\n"
+        "@app.handler(queue='slow', timeout='10m')\n"
+        "def report(): ...\n"
+        "@app.handler\n"
+        "def mail(): ...\n"
+    )
+    monkeypatch.syspath_prepend(place)
+
+    def advised() -> list[str]:
+        code, out, err = run("check", "--json")
+        assert code == 0, err
+        return [*json.loads(out)["long_work"]]
+
+    run("init", "cron", "--install")
+    assert advised() == ["report"]
+    run("init", "cron", "--install", "--queue", "slow")
+    assert advised() == []
+
+
 def test_two_configurations_stand_side_by_side(run: Any, place: Path, crontab: Command) -> None:
     one, other = place / "config.toml", place / "other.toml"
     other.write_text(one.read_text())

@@ -9,6 +9,7 @@ from typing import Any
 PARTS = {
     "closing_connections": "pollconsumer.django.connections",
     "import_site": "pollconsumer.django.site",
+    "installed_queues": "pollconsumer.platform_files.own_crontab",
     "installed_schedule": "pollconsumer.platform_files.own_crontab",
     "telling_outcome": "pollconsumer.web.launch_outcome",
     "write_at_end": "pollconsumer.dashboard.at_end",

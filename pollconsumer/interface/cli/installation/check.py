@@ -192,7 +192,8 @@ def _long_work(
     windows: Mapping[str, Any],
     store: Store | None,
 ) -> list[LongHandler]:
-    """The handlers that may outlast the window of this configuration's launches, by timeouts and earlier launches."""
+    """The handlers that may outlast the window of this configuration's launches, by timeouts and earlier launches.
+    Not those whose queue has a launch of its own in this user's crontab."""
     measured: dict[str, float] = {}
     if store is not None and past:
         with suppress(PermissionDenied):
@@ -201,7 +202,9 @@ def _long_work(
     own = own_queues(queues, past)
     served = [queue for queue in queues if queue in own]
     window, slots = windows["consumer"]["window_seconds"], settings.consumer.concurrency
-    return [*long_handlers(handlers, served, window, measured, settings.commands, slots)]
+    installed = [] if settings.config is None else wing_part("installed_queues")(settings.config)
+    found = long_handlers(handlers, served, window, measured, settings.commands, slots)
+    return [each for each in found if [each.queue] not in installed]
 
 
 def _places_of(settings: Settings, store: Store | None, state: Path | None) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def list_(state: str | None, limit: int) -> None:
     found = map(_describe, islice(wanted, limit))
     if not printed_as_json(found):
         names = ("id", "state", *COUNTS, "created_at", "ended_at")
-        rows = [[each[name] for name in names] for each in found]
+        rows = [[(each | _counts(each))[name] for name in names] for each in found]
         print_table(("id", "state", *COUNTS, "created", "ended"), rows, ("created", "ended", "expired", "cancelled"))
     note_more(wanted, limit)
 
@@ -78,7 +78,8 @@ def show(batch_id: str, watch: bool) -> None:
     if printed_as_json(details):
         return
     rows: list[tuple[str, object]] = [
-        *((name, details[name]) for name in ("state", *COUNTS)),
+        ("state", details["state"]),
+        *_counts(details, until="not known before it is closed").items(),
         *(
             (f"callback {each['name']}", f"{each['handler']}, {each['message_id']}: {each['state'] or 'not enqueued'}")
             for each in details["callbacks"]
@@ -167,6 +168,12 @@ def until_ended(reader: BatchReader, status: BatchStatus) -> BatchStatus:
             status = reader.status(status.id, status.home)
         bar.update(bar.length - bar.pos)
     return status
+
+
+def _counts(details: dict[str, Any], until: str | None = None) -> dict[str, Any]:
+    """The counts of a batch as people read them. Of an open one it is not known how many members there will be."""
+    unknown = dict.fromkeys(("total", "outstanding"), until) if details["state"] == "open" else {}
+    return {name: details[name] for name in COUNTS} | unknown
 
 
 def _describe(status: BatchStatus) -> dict[str, Any]:
