@@ -276,3 +276,24 @@ def test_where_the_store_is_lost_on_the_way_the_error_says_how_to_go_on(
         "pollconsumer: error: store: lost; try later; batch import is not closed: repeat the "
         "command with all lines within an hour: lines that are members already are not added twice\n"
     )
+
+
+def test_a_batch_goes_to_the_project_of_the_current_directory_wherever_the_program_is(
+    valkey: Server, tmp_path: Path
+) -> None:
+    """Members were sent to the project that has the program, as in its ``.venv``."""
+    programs, project = tmp_path / "programs", tmp_path / "project"
+    for place in (programs, project):
+        place.mkdir()
+        (place / "config.toml").write_text(f'store = "{valkey.url}"\nnamespace = "of-{place.name}"\n')
+    (programs / "command.py").write_text(
+        "import sys\nfrom pollconsumer.interface.cli import main\nmain(sys.argv[1:])\n"
+    )
+    (project / "lines").write_text('{"handler": "mail", "queue": "default"}\n')
+
+    def run(*arguments: str) -> str:
+        command = [sys.executable, str(programs / "command.py"), *arguments]
+        return subprocess.run(command, cwd=project, check=True, capture_output=True, text=True).stdout
+
+    assert run("enqueue", "--ndjson", "lines", "--batch", "import") == "import\n"
+    assert [each["id"] for each in json.loads(run("batch", "list", "--json"))] == ["import"]

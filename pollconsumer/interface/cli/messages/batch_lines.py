@@ -64,9 +64,12 @@ def enqueue_batch(source: str, batch_id: str, callbacks: Mapping[str, str | None
 
 
 def _calls() -> StoreCalls:
-    """The store of the command. A line's hooks are called as it is read."""
+    """The store of the command, whose configuration is searched for from the current directory, as by each command. A
+    line's hooks are called as it is read."""
     given = click.get_current_context().find_root().params
-    return StoreCalls(given["config"], given["store"], given["namespace"], COMMAND_BUDGET)
+    calls = StoreCalls(given["config"], given["store"], given["namespace"], COMMAND_BUDGET)
+    calls.beside = lambda: None
+    return calls
 
 
 def _callback(name: str, text: str, own_defaults: OwnDefaults) -> NewMessage:
