@@ -202,8 +202,9 @@ def _long_work(
     own = own_queues(queues, past)
     served = [queue for queue in queues if queue in own]
     window, slots = windows["consumer"]["window_seconds"], settings.consumer.concurrency
-    installed = [] if settings.config is None else wing_part("installed_queues")(settings.config)
-    found = long_handlers(handlers, served, window, measured, settings.commands, slots)
+    found = [*long_handlers(handlers, served, window, measured, settings.commands, slots)]
+    # The crontab is read only for handlers that are to be named.
+    installed = wing_part("installed_queues")(settings.config) if found and settings.config else []
     return [each for each in found if [each.queue] not in installed]
 
 
