@@ -1,4 +1,4 @@
-"""What a call is given is sent as it was at the call, whatever its caller does with lists and headers afterwards."""
+"""A call sends lists and headers as they were at the call, though its caller changes them afterwards."""
 
 from __future__ import annotations
 

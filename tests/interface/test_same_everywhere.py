@@ -211,7 +211,7 @@ def test_every_option_is_tried_and_every_difference_has_a_reason() -> None:
 
 @pytest.mark.parametrize("field", NewMessage._fields)
 def test_a_field_of_an_entry_is_taken_as_a_message_or_not_at_all(field: str) -> None:
-    """Whatever is taken can be written again, and read as the same."""
+    """Each message that is taken can be written again, and is read as the same message."""
     plain = packed(NewMessage("i", "default", "f", b"{}"))
     for kind, value in ODD.items():
         if kind == "thousand digits":

@@ -113,7 +113,7 @@ def asked(url: str) -> None:
 @example(b":1\r\n")
 @example(b"*0\r\n")
 @example(b"$2\r\n\xff\xfe\r\n")
-@example(b"*2\r\n+0\r\n+0\r\n")  # the time, whatever is asked
+@example(b"*2\r\n+0\r\n+0\r\n")  # the time, in answer to every command
 def test_a_greeting_of_any_form_is_refused_or_not_answered(url: str, saying: Saying, said: bytes) -> None:
     saying.said, saying.greets = said, False
     with pytest.raises(PollConsumerError) as caught:
@@ -146,7 +146,7 @@ def test_an_argument_that_cannot_be_sent_is_no_word_of_the_server(url: str, sayi
 def test_a_bug_of_ours_is_not_blamed_on_a_server_that_is_a_redis(
     valkey: Server, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
-    """Whatever it is, and wherever in our code for the store."""
+    """A bug of any kind is shown as such, anywhere in our code for the store."""
 
     def fail(*_: object) -> None:
         raise error("a bug")

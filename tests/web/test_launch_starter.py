@@ -216,7 +216,7 @@ def test_the_launch_finds_what_the_application_has_and_no_token(
 def test_the_launch_does_not_find_the_headers_of_a_request_by_cgi(
     endpoint: LaunchEndpoint, program: Program, config: Path, monkeypatch: pytest.MonkeyPatch, of_cgi: bool
 ) -> None:
-    monkeypatch.setenv("HTTP_PROXY", "http://proxy")  # where there is no CGI, it is the host's
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy")  # outside CGI the host sets this variable
     monkeypatch.setenv("HTTP_AUTHORIZATION", f"Bearer {TOKEN}")
     if of_cgi:
         monkeypatch.setenv("REQUEST_METHOD", "POST")

@@ -99,9 +99,9 @@ class LaunchEnd:
         return printable(f"{KILLED}{what}; {REMEDY}")
 
     def lasts_until(self, now: float, called: float = inf) -> float:
-        """Until when other slots may begin messages beyond the window's end: the last limit of the handlings for which
-        the launch stays. These have lasted longer than the grace, and began before the window's end and before the next
-        launch ``called`` for the lease. 0 if there are none."""
+        """The instant until which other slots may begin messages beyond the window's end: the last limit of the
+        handlings for which the launch stays. These have lasted longer than the grace, and began before the window's end
+        and before the next launch ``called`` for the lease. 0 if there are none."""
         closes = min(called, self.stop_before)
         return 0.0 if self._bounded else self._flight.ends_by(before=closes, since=now - self.grace)
 

@@ -20,8 +20,8 @@ LEAST_FOR_ANSWER = 0.01
 
 
 class WindowPatience(Patience):
-    """Until the launch's end, calls to the store are repeated, as long as no signal has come. After that they are
-    repeated for a short time in total, which is over before the hard end. A message that ends later still is settled
+    """Repeats calls to the store until the launch's end, or until a signal comes. After that, calls are repeated
+    for a short time in total, which is over before the hard end. A message that ends later still is settled
     all the same: its outcome may be the work of many minutes."""
 
     def __init__(
