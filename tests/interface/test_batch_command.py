@@ -238,6 +238,10 @@ def test_dead_members_are_redriven_and_those_of_others_are_not_and_are_then_canc
     shown = site.json("batch", "show", "import")
     assert [shown[each] for each in ("state", "dead", "outstanding", "ended_at")] == ["closed", 0, 1, None]
     assert {each["name"]: each["state"] for each in shown["callbacks"]}["then"] == "waiting"
+    listed = site.json("batch", "list")
+    assert listed == [{name: each for name, each in shown.items() if name != "callbacks"}]
+    assert site.json("batch", "list", "--state", "closed") == listed
+    assert site.json("batch", "list", "--state", "ended") == []
     assert site.command("batch", "redrive", "import").stdout == "0 redriven\n"
     assert site.json("batch", "cancel", "import") == {"would_be_cancelled": 1}
     assert site.json("batch", "cancel", "import", "--yes") == {"cancelled": 1, "asked_to_stop": 0}

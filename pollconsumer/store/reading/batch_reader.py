@@ -102,9 +102,12 @@ class BatchReader:
         raise NotFound("no such batch", batch_id, "an ended batch is kept for two days")
 
     def status(self, batch_id: str, home: str | None = None) -> BatchStatus:
-        """`batch`; one that has ended goes on again while members are on their way that were dead, and were redriven:
-        it is closed, and they are outstanding. Looks at the first MOST_DEAD dead ones."""
-        batch = self.batch(batch_id, home)
+        """`batch`, as `with_redriven` tells it."""
+        return self.with_redriven(self.batch(batch_id, home))
+
+    def with_redriven(self, batch: BatchStatus) -> BatchStatus:
+        """A batch that has ended is closed again while dead members that were redriven are outstanding. Looks at the
+        first MOST_DEAD dead members."""
         if batch.state != "ended" or not batch.dead:
             return batch
         dead = islice(self.members(batch, "dead"), MOST_DEAD)

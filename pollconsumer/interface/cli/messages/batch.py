@@ -55,7 +55,8 @@ def list_(state: str | None, limit: int) -> None:
     expired    its expiry came before all members had ended
     malformed  what the store has of it cannot be read
     """
-    wanted = (each for each in opened().batches.batches() if state in (None, each.state))
+    reader = opened().batches
+    wanted = (each for each in map(reader.with_redriven, reader.batches()) if state in (None, each.state))
     found = map(_describe, islice(wanted, limit))
     if not printed_as_json(found):
         names = ("id", "state", *COUNTS, "created_at", "ended_at")
