@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import click
 
-from pollconsumer.core.errors import ConfigurationError, UsageError, suggestion
+from pollconsumer.core.errors import CannotCreate, ConfigurationError, UsageError, suggestion
 from pollconsumer.core.notation.cron_expression import five_fields
 from pollconsumer.core.notation.redaction import redacted
 from pollconsumer.interface.assembly.handlers import import_handlers, load_handlers
@@ -22,17 +23,35 @@ from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.output import is_terminal, print_line, print_lines, print_notice
 from pollconsumer.interface.cli.types import CRON, NAMED_PATH, Once, WordType
 from pollconsumer.interface.logs.logs import log
-from pollconsumer.interface.settings.load import environment_in_force, read_settings
+from pollconsumer.interface.settings.load import absolute, environment_in_force, read_settings
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import PREFIX
 from pollconsumer.interface.settings.reading import SERVICE_LINK
-from pollconsumer.platform_files.file_writer import write_files
-from pollconsumer.platform_files.installation import EVERY_MINUTE, PRIVATE, STORE, File, Installation
-from pollconsumer.platform_files.own_crontab import install, installed_apart, uninstall
-from pollconsumer.platform_files.platforms.platform_modules import PLATFORMS, files_of
-from pollconsumer.platform_files.project import begin
+from pollconsumer.interface.settings.writable import refuse_writable_modules
+from pollconsumer.platform_files import hosted, images, machines
+from pollconsumer.platform_files.crontabs import cron_files, install, installed_apart, uninstall
+from pollconsumer.platform_files.files import PRIVATE, File, render, shell, write_files
+from pollconsumer.platform_files.installation import EVERY_MINUTE, STORE, Installation
 from pollconsumer.store.client.address import several_hosts
 
+PLATFORMS: dict[str, Callable[[Installation], list[File]]] = {
+    "cron": cron_files,
+    "systemd": machines.systemd_files,
+    "kubernetes": images.kubernetes_files,
+    "keda": images.keda_files,
+    "azure": hosted.azure_files,
+    "docker": images.docker_files,
+    "github": hosted.github_files,
+    "cloudrun": images.cloudrun_files,
+    "ecs": images.ecs_files,
+    "containerapps": images.containerapps_files,
+    "heroku": hosted.heroku_files,
+    "render": hosted.render_files,
+    "railway": hosted.railway_files,
+    "gitlab": hosted.gitlab_files,
+    "launchd": machines.launchd_files,
+}
+"""Platform → what makes its files. ConfigurationError for a configuration that the platform cannot launch."""
 PROJECT = "project"
 LOCAL = ("cron", "systemd", "launchd")
 WITH_IMAGE = ("kubernetes", "keda", "docker", "cloudrun", "ecs", "containerapps")
@@ -41,6 +60,14 @@ WITHOUT_EMBEDDED = {
     "github": "it ends with the run",
     "gitlab": "it ends with the job",
 }
+LONGEST_SLUG = 40
+"""Characters of a directory's name in the namespace of its project."""
+NEXT = """
+pollconsumer check                                  # validates the configuration
+pollconsumer enqueue mail.send '{"to": "ada@example.org"}'
+pollconsumer -v run --until-empty                   # one launch, which ends when the queue is empty
+pytest                                              # needs pytest and pollconsumer[testing]
+pollconsumer init cron --install                    # a launch each minute, from your crontab"""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -131,7 +158,7 @@ def _refuse_beside_crontab(asked: Asked) -> None:
 def _hand_out(asked: Asked) -> None:
     """Print the files, write them, or put them into the crontab."""
     installation = _installation(asked)
-    files = files_of(asked.platform, installation)
+    files = PLATFORMS[asked.platform](installation)
     if asked.installs:
         write_files([file for file in files if not file.printed], installation.place, force=asked.force)
         install(installation)
@@ -252,3 +279,32 @@ def _print(files: list[File]) -> None:
     for file in files:
         if file not in printed:
             print_notice(f"{file.name} is not printed, as it may hold a password: --write DIR writes it")
+
+
+def project_files(directory: Path) -> list[File]:
+    written = {name: render(f"project.{name}") for name in ("handlers", "test_handlers")}
+    config = render("project.config.toml", namespace=_namespace(directory.name))
+    return [File("config.toml", config), *(File(f"{name}.py", text) for name, text in written.items())]
+
+
+def _namespace(name: str) -> str:
+    """A namespace that no other project has, even if its directory has the same ``name``."""
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower())[:LONGEST_SLUG].strip("-")
+    return f"{slug or 'project'}-{secrets.token_hex(3)}"
+
+
+def begin(directory: Path) -> None:
+    """Write the files of a project. CannotCreate if one is there already; ConfigurationError for a directory whose
+    modules no launch imports."""
+    place = absolute(directory)
+    begun = project_files(place)
+    for file in begun:
+        if os.path.lexists(directory / file.name):
+            raise CannotCreate(
+                "file exists", directory / file.name, "it is kept, and no other written: name another DIR"
+            )
+    if os.path.isdir(place):  # noqa: PTH112  it never raises
+        refuse_writable_modules(place)
+    write_files(begun, directory, force=False)
+    there = [] if place == Path.cwd() else [f"cd {shell([str(directory)])}"]
+    print_lines(["", "next:", *there, *NEXT.strip().splitlines()])

@@ -7,35 +7,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
-from typing import NamedTuple
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.text import printable
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import PREFIX, VERSION
 from pollconsumer.platform_files.calendar import least_gap
-from pollconsumer.platform_files.file_text import shell
+from pollconsumer.platform_files.files import shell
 
 EVERY_MINUTE = "* * * * *"
 ENVIRONMENT_FILE = "pollconsumer.env"
 STORE = "POLLCONSUMER_STORE"
-PUBLIC, PRIVATE, EXECUTABLE = 0o644, 0o600, 0o755
 LONGEST_HANDLER = 30.0
 """Seconds that the longest handler is assumed to take at least."""
 LONGEST_RARE = 3_600.0
 MINUTES_TO_INSTALL = 10
 MIB = 1 << 20
-
-
-class File(NamedTuple):
-    """A file of a platform. ``name`` is a relative path. ``comment`` begins a comment in its syntax. If it is not
-    ``printed``, it is only written, because the other file of its platform is piped and must not hold a password."""
-
-    name: str
-    text: str
-    mode: int = PUBLIC
-    comment: str = "#"
-    printed: bool = True
 
 
 @dataclass(frozen=True)

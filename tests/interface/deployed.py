@@ -9,8 +9,9 @@ from pathlib import Path
 
 from pollconsumer.interface.settings.load import read_settings
 from pollconsumer.interface.settings.model import changed
-from pollconsumer.platform_files.installation import STORE, File, Installation
-from pollconsumer.platform_files.platforms.platform_modules import PLATFORMS, files_of
+from pollconsumer.platform_files.files import File
+from pollconsumer.platform_files.init_command import PLATFORMS
+from pollconsumer.platform_files.installation import STORE, Installation
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -30,7 +31,7 @@ def installation(platform: str) -> Installation:
 
 def deployed() -> dict[Path, File]:
     """Path below the repository → file."""
-    found = {DEPLOY / name / file.name: file for name in PLATFORMS for file in files_of(name, installation(name))}
+    found = {DEPLOY / name / file.name: file for name in PLATFORMS for file in PLATFORMS[name](installation(name))}
     return found | {ROOT / "crontab.example": found[DEPLOY / "cron" / "crontab"]}
 
 

@@ -21,8 +21,9 @@ from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.cron_expression import Cron
 from pollconsumer.interface.settings.model import CommandSettings, ConsumerSettings, Settings, changed
 from pollconsumer.platform_files import calendar
-from pollconsumer.platform_files.installation import File, Installation
-from pollconsumer.platform_files.platforms.platform_modules import files_of
+from pollconsumer.platform_files.files import File
+from pollconsumer.platform_files.init_command import PLATFORMS
+from pollconsumer.platform_files.installation import Installation
 
 yaml: Any = pytest.importorskip("yaml")
 
@@ -47,7 +48,7 @@ def shop(place: Path = Path("/srv/shop"), store: str = URL, **more: Any) -> Inst
 
 
 def only(platform: str, installation: Installation) -> str:
-    [file] = files_of(platform, installation)
+    [file] = PLATFORMS[platform](installation)
     return file.text
 
 
@@ -77,7 +78,7 @@ def test_cloud_run_starts_a_task_of_the_image_with_secrets_by_name() -> None:
 
 
 def test_ecs_starts_a_task_of_the_image_with_parameters_by_name() -> None:
-    task, schedule = (read(file.text) for file in files_of("ecs", shop()))
+    task, schedule = (read(file.text) for file in PLATFORMS["ecs"](shop()))
     [container] = task["containerDefinitions"]
     assert (task["family"], task["cpu"], task["memory"]) == ("shop", "256", "1024")
     assert [*container["entryPoint"], *container["command"]] == [PROGRAM, "run", *TOLD, *ALWAYS_BATON]
@@ -98,7 +99,7 @@ def test_ecs_starts_a_task_of_the_image_with_parameters_by_name() -> None:
 def test_a_task_of_fargate_has_a_size_that_there_is(limit: int | None, cpu: str, memory: str) -> None:
     installation = shop()
     settings = changed(installation.settings, consumer=ConsumerSettings(memory_limit=limit))
-    task = read(files_of("ecs", Installation(settings, ("p",), "ada"))[0].text)
+    task = read(PLATFORMS["ecs"](Installation(settings, ("p",), "ada"))[0].text)
     assert (task["cpu"], task["memory"]) == (cpu, memory)
 
 
@@ -216,7 +217,7 @@ def test_launchd_runs_this_configuration_with_what_its_environment_file_says(pri
     place = printed / "a b&c<d'e"
     place.mkdir()
     (place / "bin").symlink_to(printed / "bin")
-    files = files_of("launchd", shop(place))
+    files = PLATFORMS["launchd"](shop(place))
     for file in files:
         (place / file.name).write_text(file.text)
     assert [file.name for file in files] == ["local.shop.plist", "pollconsumer.env"]
@@ -231,7 +232,7 @@ def test_launchd_runs_this_configuration_with_what_its_environment_file_says(pri
 
 
 def test_launchd_runs_a_configuration_alone_without_a_shell_and_with_its_store(printed: Path) -> None:
-    [file] = files_of("launchd", shop(printed, store="embedded", environment={}, data_home=printed / "data"))
+    [file] = PLATFORMS["launchd"](shop(printed, store="embedded", environment={}, data_home=printed / "data"))
     words = plistlib.loads(file.text.encode())["ProgramArguments"]
     assert words[:2] == ["/usr/bin/env", f"XDG_DATA_HOME={printed}/data"]
     assert outcome(words, printed)[1]["XDG_DATA_HOME"] == f"{printed}/data"
@@ -305,7 +306,7 @@ def test_platforms_that_check_a_repository_out_name_paths_from_its_top(platform:
 def test_a_client_of_the_users_needs_no_variable_anywhere() -> None:
     settings = Settings(client="bring:client", directory=Path("/c"), config=Path("/c/config.toml"))
     found: dict[str, list[File]] = {
-        platform: files_of(platform, Installation(settings, ("p",), "ada"))
+        platform: PLATFORMS[platform](Installation(settings, ("p",), "ada"))
         for platform in ("cloudrun", "ecs", "containerapps", "heroku", "render", "railway", "gitlab", "launchd")
     }
     assert not [name for name, files in found.items() for file in files if "POLLCONSUMER_STORE" in file.text]

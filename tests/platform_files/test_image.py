@@ -14,8 +14,8 @@ import pytest
 
 from pollconsumer import PollConsumer
 from pollconsumer.interface.settings.load import read_settings
+from pollconsumer.platform_files.init_command import PLATFORMS
 from pollconsumer.platform_files.installation import Installation
-from pollconsumer.platform_files.platforms.platform_modules import files_of
 from tests.short_directory import short_directory
 from tests.users import opening, skip_without_users
 
@@ -45,7 +45,7 @@ class Image:
         self.config = self.app / "config.toml"
         self.config.write_text('namespace = "built"\nhandlers = ["handlers"]\n[consumer]\nconcurrency = 3\n')
         (self.app / "handlers.py").write_text(HANDLERS)
-        files = files_of("docker", Installation(read_settings(self.config), ("pollconsumer",), "ada"))
+        files = PLATFORMS["docker"](Installation(read_settings(self.config), ("pollconsumer",), "ada"))
         text = next(file.text for file in files if file.name == "Dockerfile")
         self.variables = dict(re.findall(r"^ENV (\w+)=(\S+)$", text, re.MULTILINE))
         self.variables = {name: f"{root}{path}" for name, path in self.variables.items()}

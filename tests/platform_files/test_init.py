@@ -27,9 +27,9 @@ from pollconsumer.interface.cli.group import group
 from pollconsumer.interface.logs import logs
 from pollconsumer.interface.settings.model import CommandSettings, ConsumerSettings, MoverSettings, Settings, changed
 from pollconsumer.platform_files import calendar
-from pollconsumer.platform_files.init_command import LOCAL
-from pollconsumer.platform_files.installation import PRIVATE, STORE, File, Installation
-from pollconsumer.platform_files.platforms.platform_modules import PLATFORMS, files_of
+from pollconsumer.platform_files.files import PRIVATE, File
+from pollconsumer.platform_files.init_command import LOCAL, PLATFORMS
+from pollconsumer.platform_files.installation import STORE, Installation
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.inspector import Inspector
@@ -238,7 +238,7 @@ def test_a_password_in_the_configuration_file_is_warned_about_where_that_file_tr
 
 def test_an_environment_file_is_read_alike_by_the_shell_whatever_is_in_it(place: Path) -> None:
     url = "redis://:a%20b$HOME`id`\"'\\@h/0"
-    files = files_of("cron", installed(environment={"POLLCONSUMER_STORE": url, "POLLCONSUMER_NAMESPACE": "a b"}))
+    files = PLATFORMS["cron"](installed(environment={"POLLCONSUMER_STORE": url, "POLLCONSUMER_NAMESPACE": "a b"}))
     (place / "env").write_text(text_of(files, ".env"))
     script = f"set -a; . ./env; exec {sys.executable} -c \"import os; print(os.environ['POLLCONSUMER_STORE'])\""
     done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=True, cwd=place)
@@ -298,15 +298,15 @@ def busybox_reads(command: str) -> str:
 def test_a_crontab_line_runs_paths_with_spaces_quotes_and_percent_signs(
     odd: Installation, place: Path, reads: Callable[[str], str]
 ) -> None:
-    text = without_comments(text_of(files_of("cron", odd), "crontab"))
+    text = without_comments(text_of(PLATFORMS["cron"](odd), "crontab"))
     launch, alarm = [line.split(maxsplit=5)[5] for line in text.splitlines() if re.match(r"[*\d]", line)]
     assert argv_of(reads(launch), place) == [*odd.run()]
     assert argv_of(reads(alarm), place) == [*odd.doctor()]
-    assert text_of(files_of("cron", odd), "crontab").endswith("\n")
+    assert text_of(PLATFORMS["cron"](odd), "crontab").endswith("\n")
 
 
 def test_a_units_words_are_quoted_for_systemd(odd: Installation) -> None:
-    text = text_of(files_of("systemd", odd), "pollconsumer.service")
+    text = text_of(PLATFORMS["systemd"](odd), "pollconsumer.service")
     written = odd.program[0].replace("%", "%%").replace("$", "$$")
     assert f'ExecStart=/usr/bin/env "{written}" run --config "' in text
     assert f"ProtectHome={'read-only' if odd.program[0].startswith(('/home', '/root')) else 'yes'}\n" in text
@@ -314,10 +314,10 @@ def test_a_units_words_are_quoted_for_systemd(odd: Installation) -> None:
 
 def test_a_containers_launch_runs_with_its_odd_paths(odd: Installation, place: Path) -> None:
     shutil.copy(odd.program[0], place / "docker")
-    words = argv_of(text_of(files_of("docker", odd), "launch.sh"), place, PATH=f"{place}:{os.environ['PATH']}")
+    words = argv_of(text_of(PLATFORMS["docker"](odd), "launch.sh"), place, PATH=f"{place}:{os.environ['PATH']}")
     assert words[1:3] == ["run", "--rm"]
     assert words[words.index("--env-file") + 1] == str(odd.environment_file)
-    launch, alarm = text_of(files_of("docker", odd), "crontab").splitlines()[-2:]
+    launch, alarm = text_of(PLATFORMS["docker"](odd), "crontab").splitlines()[-2:]
     words = ["exec", "/bin/sh", str(odd.settings.directory / "launch.sh")]
     assert shlex.split(cron_reads(launch))[5:] == words
     assert shlex.split(cron_reads(alarm))[5:] == [*words, "doctor", "--quiet"]
@@ -329,7 +329,7 @@ def test_odd_names_make_valid_names_of_resources_and_exact_names_of_keys(namespa
     settings = Settings(store=URL, namespace=namespace, config=Path("/c/config.toml"), directory=Path("/c"))
     found = installed(settings, queues=(queue,))
     assert re.fullmatch(r"[a-z]([a-z0-9-]{0,50}[a-z0-9])?", found.name)
-    keys = re.findall(r"listName: (.*)", text_of(files_of("keda", found), "scaledjob.yaml"))
+    keys = re.findall(r"listName: (.*)", text_of(PLATFORMS["keda"](found), "scaledjob.yaml"))
     assert [json.loads(key) for key in keys] == [f"{{{namespace}:{queue}}}:r", f"{{{namespace}:{queue}}}:z"]
 
 
@@ -361,7 +361,7 @@ LINES = re.compile(r"(?:\bexec |^ExecSt\w+=(?!\+)|^ +(?:start: |- )\")([^\"\n]*\
 
 def commands(platform: str) -> Iterator[list[str]]:
     """What the files have pollconsumer do, comments included."""
-    for file in files_of(platform, installation(platform)):
+    for file in PLATFORMS[platform](installation(platform)):
         found = [json.loads(words) for words in LISTS.findall(file.text)]
         found += [shlex.split(line) for line in LINES.findall(file.text) if "docker" not in line]
         if file.name.endswith(".plist"):
@@ -390,14 +390,14 @@ def test_times_follow_from_the_configuration() -> None:
     backup = CommandSettings(command=("backup",), timeout=600.0)
     settings = changed(installed().settings, commands={"backup": backup}, consumer=ConsumerSettings(timeout=840.0))
     found = installed(settings, schedule="*/15 * * * *")
-    assert "TimeoutStopSec=615\n" in text_of(files_of("systemd", found), "pollconsumer.service")
-    assert "TimeoutStartSec=1510\n" in text_of(files_of("systemd", found), "pollconsumer.service")
-    assert "OnCalendar=*-*-* *:0/15:00\n" in text_of(files_of("systemd", found), "pollconsumer.timer")
-    cronjob = text_of(files_of("kubernetes", found), "cronjob.yaml")
+    assert "TimeoutStopSec=615\n" in text_of(PLATFORMS["systemd"](found), "pollconsumer.service")
+    assert "TimeoutStartSec=1510\n" in text_of(PLATFORMS["systemd"](found), "pollconsumer.service")
+    assert "OnCalendar=*-*-* *:0/15:00\n" in text_of(PLATFORMS["systemd"](found), "pollconsumer.timer")
+    cronjob = text_of(PLATFORMS["kubernetes"](found), "cronjob.yaml")
     assert re.search(r"activeDeadlineSeconds: 2350\b", cronjob)
     assert re.search(r"terminationGracePeriodSeconds: 615\b", cronjob)
-    assert "'*/15 * * * *'" in text_of(files_of("cron", found), "crontab")  # told, since the configuration has none
-    job = json.loads(text_of(files_of("azure", found), "settings.job"))
+    assert "'*/15 * * * *'" in text_of(PLATFORMS["cron"](found), "crontab")  # told, since the configuration has none
+    job = json.loads(text_of(PLATFORMS["azure"](found), "settings.job"))
     assert job == {"schedule": "0 */15 * * * *", "stopping_wait_time": 1455, "is_in_place": False}
 
 
@@ -423,7 +423,7 @@ def test_no_platform_ends_a_launch_within_the_limit_of_what_it_handles(
 ) -> None:
     settings = changed(installed().settings, consumer=ConsumerSettings(timeout=840.0, handler_limit=limit))
     found = installed(settings, timeouts=timeouts, queues=("default",), environment={STORE: URL})
-    texts = "\n".join(file.text for file in files_of(platform, found) if "doctor" not in file.name)
+    texts = "\n".join(file.text for file in PLATFORMS[platform](found) if "doctor" not in file.name)
     [bound] = map(int, re.findall(BOUNDS[platform], texts))
     windows = 1 if platform in ("systemd", "azure", "github", "gitlab") else 2  # a baton may be held for two
     assert bound * (60 if platform in ("github", "gitlab") else 1) > windows * 840 + greatest + 10
@@ -461,7 +461,7 @@ def test_each_line_of_a_crontab_tells_its_launches_the_schedule_unless_their_set
     """Without it, they would last beyond a tick that their launcher then drops."""
 
     def line(schedule: str, settings: Settings) -> str:
-        text = text_of(files_of("cron", installed(settings, schedule=schedule)), "crontab")
+        text = text_of(PLATFORMS["cron"](installed(settings, schedule=schedule)), "crontab")
         return next(line for line in text.splitlines() if f"pollconsumer {role} " in line)
 
     unset = installed().settings
@@ -475,20 +475,20 @@ def test_each_line_of_a_crontab_tells_its_launches_the_schedule_unless_their_set
 @pytest.mark.parametrize("platform", ["cron", "docker"])
 def test_a_crontab_has_an_hourly_alarm_that_says_nothing_while_all_is_well(platform: str) -> None:
     settings = Settings(directory=Path("/c"), config=Path("/c/config.toml"))
-    lines = without_comments(text_of(files_of(platform, installed(settings)), "crontab")).splitlines()
+    lines = without_comments(text_of(PLATFORMS[platform](installed(settings)), "crontab")).splitlines()
     launch, alarm = (line for line in lines if re.match(r"[*\d]", line))
     assert launch.startswith("* * * * * exec ")
     assert re.match(r"\d+ \* \* \* \* exec .* doctor --quiet\b", alarm)
 
 
 def test_an_embedded_store_is_a_unit_of_its_own_which_no_launch_ends() -> None:
-    files = files_of("systemd", installation("systemd"))
+    files = PLATFORMS["systemd"](installation("systemd"))
     assert "RemainAfterExit=yes" in text_of(files, "-store.service")
     for verb in ("start", "stop"):  # the directory of a unit is /
         assert f" store {verb} --config " in text_of(files, "-store.service")
     assert "Requires=pollconsumer-store.service\n" in text_of(files, "pollconsumer.service")
     assert "KillMode=process\n" in text_of(files, "pollconsumer.service")
-    assert "KillMode=mixed\n" in text_of(files_of("systemd", installed()), "pollconsumer.service")
+    assert "KillMode=mixed\n" in text_of(PLATFORMS["systemd"](installed()), "pollconsumer.service")
 
 
 def test_a_unit_starts_on_a_machine_that_lacks_the_directories_that_launches_write(place: Path) -> None:
@@ -496,7 +496,7 @@ def test_a_unit_starts_on_a_machine_that_lacks_the_directories_that_launches_wri
     found = installation("systemd")
     settings = changed(found.settings, spool=f"{place}/spool")
     settings.dashboard.static = f"{place}/my pages"
-    files = files_of("systemd", replace(found, settings=settings))
+    files = PLATFORMS["systemd"](replace(found, settings=settings))
     services = [file.text for file in files if file.name.endswith(".service")]
     assert len(services) == 3
     for text in services:
@@ -514,7 +514,7 @@ def test_a_store_outside_of_the_users_home_is_the_same_for_launches(run: Any, pl
 
 
 def test_a_crontab_sets_no_variable_that_busybox_would_ignore(odd: Installation) -> None:
-    text = text_of(files_of("cron", replace(odd, data_home=Path("/elsewhere"))), "crontab")
+    text = text_of(PLATFORMS["cron"](replace(odd, data_home=Path("/elsewhere"))), "crontab")
     assert set(re.findall(r"^(\w+)=", text, re.MULTILINE)) == {"SHELL", "PATH", "MAILTO"}
 
 
@@ -567,7 +567,7 @@ def with_program(program: str) -> str:
 
 def test_systemd_accepts_the_units_and_finds_them_hardened(odd: Installation, place: Path) -> None:
     analyze = with_program("systemd-analyze")
-    files = files_of("systemd", replace(odd, data=Path("/var/lib/x y"), user="daemon"))
+    files = PLATFORMS["systemd"](replace(odd, data=Path("/var/lib/x y"), user="daemon"))
     for file in files:
         (place / file.name).write_text(file.text)
     units = [str(place / file.name) for file in files]
@@ -581,7 +581,7 @@ def test_systemd_accepts_the_units_and_finds_them_hardened(odd: Installation, pl
 
 def test_cron_accepts_the_crontab(odd: Installation, place: Path) -> None:
     program = with_program("crontab")
-    (place / "crontab").write_text(text_of(files_of("cron", odd), "crontab"))
+    (place / "crontab").write_text(text_of(PLATFORMS["cron"](odd), "crontab"))
     done = subprocess.run([program, "-n", "crontab"], capture_output=True, text=True, check=False, cwd=place)
     if "invalid option" in done.stderr:
         pytest.skip("this crontab has no dry run")
@@ -591,7 +591,7 @@ def test_cron_accepts_the_crontab(odd: Installation, place: Path) -> None:
 @pytest.mark.parametrize("platform", ["azure", "docker", "heroku"])
 def test_shellcheck_finds_nothing(odd: Installation, place: Path, platform: str) -> None:
     program = with_program("shellcheck")
-    for at, file in enumerate(file for file in files_of(platform, odd) if file.name.endswith(".sh")):
+    for at, file in enumerate(file for file in PLATFORMS[platform](odd) if file.name.endswith(".sh")):
         (place / f"{at}.sh").write_text(file.text)
         done = subprocess.run([program, f"{at}.sh"], capture_output=True, text=True, check=False, cwd=place)
         assert (done.returncode, done.stdout) == (0, "")
@@ -610,7 +610,7 @@ return redis.error_reply('ERR unsupported key type')
 
 def test_keda_reads_the_ready_messages_of_all_priorities_with_the_rights_that_the_page_lists(valkey: Server) -> None:
     settings = Settings(store="redis://h", namespace=NAMESPACE, directory=Path("/c"), config=Path("/c/config.toml"))
-    text = text_of(files_of("keda", installed(settings, queues=(QUEUE,))), "scaledjob.yaml")
+    text = text_of(PLATFORMS["keda"](installed(settings, queues=(QUEUE,))), "scaledjob.yaml")
     keys = [json.loads(key) for key in re.findall(r"listName: (.*)", text)]
     page = (DEPLOY.parent / "docs" / "reference" / "keda.md").read_text()
     rule = re.search(r"^ACL SETUSER keda (.*?)\n```", page, re.MULTILINE | re.DOTALL)
@@ -655,10 +655,10 @@ def test_a_launch_imports_nothing_of_it() -> None:
 def test_a_pod_is_not_root_and_leaves_it_to_the_cluster_who_else_it_is(platform: str, name: str) -> None:
     """OpenShift admits no user but one of the project's own range; the image's user holds elsewhere."""
     settings = Settings(store="redis://h", directory=Path("/c"), config=Path("/c/config.toml"))
-    pod = text_of(files_of(platform, installed(settings, queues=(QUEUE,))), name)
+    pod = text_of(PLATFORMS[platform](installed(settings, queues=(QUEUE,))), name)
     assert "runAsNonRoot: true" in pod
     assert not re.findall(r"runAsUser|runAsGroup|fsGroup|supplementalGroups", pod)
-    image = text_of(files_of("docker", installed(settings)), "Dockerfile")
+    image = text_of(PLATFORMS["docker"](installed(settings)), "Dockerfile")
     assert re.search(r"^USER [1-9][0-9]*:", image, re.MULTILINE), "by number, so that runAsNonRoot can be verified"
 
 
@@ -666,7 +666,7 @@ def test_keda_asks_the_nodes_of_a_cluster() -> None:
     settings = Settings(
         store="redis+cluster://:canary@h1,h2:7000?ssl=true", directory=Path("/c"), config=Path("/c/config.toml")
     )
-    files = files_of("keda", installed(settings, queues=(QUEUE,)))
+    files = PLATFORMS["keda"](installed(settings, queues=(QUEUE,)))
     trigger = text_of(files, "scaledjob.yaml")
     for line in ("- type: redis-cluster", 'addresses: "h1:6379,h2:7000"', 'enableTLS: "true"', "parameter: password"):
         assert line in trigger
@@ -676,7 +676,7 @@ def test_keda_asks_the_nodes_of_a_cluster() -> None:
 def test_keda_asks_the_sentinels_of_the_store_with_the_passwords_of_both() -> None:
     url = "redis+sentinel://:canary@h1,[::1]:26380/mymaster/2?sentinel_password=another"
     settings = Settings(store=url, directory=Path("/c"), config=Path("/c/config.toml"))
-    files = files_of("keda", installed(settings, queues=(QUEUE,)))
+    files = PLATFORMS["keda"](installed(settings, queues=(QUEUE,)))
     trigger = text_of(files, "scaledjob.yaml")
     for line in (
         "- type: redis-sentinel",
@@ -709,10 +709,10 @@ def test_a_file_that_may_hold_a_password_is_not_shown_at_a_terminal_but_is_print
 def test_a_client_of_the_users_is_found_by_a_launch_anywhere_but_not_by_keda() -> None:
     settings = Settings(client="bring:client", directory=Path("/c"), config=Path("/c/config.toml"))
     for platform in ("kubernetes", "docker", "azure"):
-        texts = [file.text for file in files_of(platform, installed(settings))]
+        texts = [file.text for file in PLATFORMS[platform](installed(settings))]
         assert not [text for text in texts if re.search("STORE.{1,4}embedded", text)]
     with pytest.raises(ConfigurationError, match="client: bring:client; KEDA reads the store itself: name its URL"):
-        files_of("keda", installed(settings, queues=(QUEUE,)))
+        PLATFORMS["keda"](installed(settings, queues=(QUEUE,)))
 
 
 def test_a_queue_apart_has_a_line_of_its_own_and_another_line_has_all_the_others(run: Any, place: Path) -> None:

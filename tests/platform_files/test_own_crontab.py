@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.logs import logs
-from pollconsumer.platform_files import users_crontab
-from pollconsumer.platform_files.users_crontab import block_of, with_block
+from pollconsumer.platform_files import crontabs
+from pollconsumer.platform_files.crontabs import block_of, with_block
 from tests.short_directory import short_directory
 from tests.users import Users
 
@@ -379,7 +379,7 @@ def test_what_crontab_does_not_do_is_one_line(
     run: Any, crontab: Command, monkeypatch: pytest.MonkeyPatch, behaviour: dict[str, str], code: int, said: str
 ) -> None:
     if "sleep" in str(behaviour):
-        monkeypatch.setattr(users_crontab, "PATIENCE", 0.5)
+        monkeypatch.setattr(crontabs, "PATIENCE", 0.5)
     crontab.be(**behaviour)
     found, out, err = run("init", "cron", "--install")
     assert (found, out, err.count("\n")) == (code, "", 1)

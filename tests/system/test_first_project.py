@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.interface.settings.load import read_settings
-from pollconsumer.platform_files.project_files import files
+from pollconsumer.platform_files.init_command import project_files
 
 if TYPE_CHECKING:
     from tests.site import Site
@@ -66,7 +66,7 @@ def test_a_namespace_is_valid_and_its_own_whatever_the_directory_is_called(tmp_p
     found = set()
     for name in names:
         config = tmp_path / "config.toml"
-        config.write_text(files(tmp_path / name)[0].text)
+        config.write_text(project_files(tmp_path / name)[0].text)
         found.add(read_settings(config).namespace)
     assert len(found) == len(names)
     assert sum(each.startswith("mail-") for each in found) == 3

@@ -1,19 +1,19 @@
-"""Timers and services of systemd for launches and the alarm; a service for the embedded store, which outlives
-launches."""
+"""Units of systemd, and an agent of launchd: files of platforms on this machine."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from xml.sax.saxutils import escape
 
-from pollconsumer.platform_files.calendar import for_systemd
-from pollconsumer.platform_files.file_text import render, systemd, systemd_word
-from pollconsumer.platform_files.installation import ENVIRONMENT_FILE, PRIVATE, File, Installation, environment_text
+from pollconsumer.platform_files.calendar import for_launchd, for_systemd
+from pollconsumer.platform_files.files import PRIVATE, File, render, shell, systemd, systemd_word
+from pollconsumer.platform_files.installation import ENVIRONMENT_FILE, Installation, environment_text
 
 HOMES = tuple(map(Path, ("/home", "/root", "/run/user")))
 """What ProtectHome=yes hides."""
 
 
-def files(installation: Installation) -> list[File]:
+def systemd_files(installation: Installation) -> list[File]:
     name, data, store = installation.name, installation.data, f"{installation.name}-store.service"
     environment_file = str(installation.environment_file).replace("%", "%%")
     common = {
@@ -79,3 +79,30 @@ def _sandbox(installation: Installation) -> str:
         if written
         else "",
     )
+
+
+def launchd_files(installation: Installation) -> list[File]:
+    label = f"local.{installation.name}"
+    words = installation.run("--handoff", "deadline", "--launcher", "drop")
+    if installation.data_home:
+        words = ("/usr/bin/env", f"XDG_DATA_HOME={installation.data_home}", *words)
+    if installation.environment:
+        source = shell([str(installation.environment_file)])
+        words = ("/bin/sh", "-c", f"set -a; . {source}; exec {shell(words)}")
+    text = render(
+        "launchd.plist",
+        label=label,
+        words="\n".join(f"<string>{escape(word)}</string>" for word in words),
+        instants="\n".join(_entry(each) for each in for_launchd(installation.schedule)),
+        exit_timeout=installation.stop_grace,
+        log=escape(str(installation.settings.directory / f"{label}.log")),
+    )
+    found = [File(f"{label}.plist", text)]
+    if installation.environment:
+        found.append(File(ENVIRONMENT_FILE, environment_text(installation.environment), PRIVATE, printed=False))
+    return found
+
+
+def _entry(instant: dict[str, int]) -> str:
+    keys = "".join(f"<key>{key}</key><integer>{value}</integer>" for key, value in instant.items())
+    return f"<dict>{keys}</dict>"

@@ -1,4 +1,4 @@
-"""Templates, and words in the syntax of each kind of file."""
+"""Files of a platform: their text from templates, words in the syntax of each kind, and how they are written."""
 
 from __future__ import annotations
 
@@ -8,10 +8,27 @@ import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from string import Template
+from typing import NamedTuple
+
+from pollconsumer.core.errors import CannotCreate
+from pollconsumer.interface.cli.output import print_line
+from pollconsumer.interface.named_files import make_directory, replacement
 
 TEMPLATES = Path(__file__).with_name("templates")
 _PLAIN = re.compile(r"[\w./:=@%+,-]+")
+PUBLIC, PRIVATE, EXECUTABLE = 0o644, 0o600, 0o755
 _ALONE = re.compile(r"[ \t]*\$(\w+)")
+
+
+class File(NamedTuple):
+    """A file of a platform. ``name`` is a relative path. ``comment`` begins a comment in its syntax. If it is not
+    ``printed``, it is only written, because the other file of its platform is piped and must not hold a password."""
+
+    name: str
+    text: str
+    mode: int = PUBLIC
+    comment: str = "#"
+    printed: bool = True
 
 
 def render(template: str, **values: object) -> str:
@@ -69,3 +86,33 @@ def keyed(key: str, entries: Iterable[str]) -> str:
 def flow(words: Iterable[str]) -> str:
     """A list of YAML, or of a Dockerfile's exec form."""
     return json.dumps([*words], ensure_ascii=False)
+
+
+def write_files(files: list[File], directory: Path, *, force: bool) -> None:
+    """Write ``files`` that are new or different. CannotCreate for a directory that cannot be made or written, and,
+    before anything is written, for a file that differs, unless ``force``."""
+    try:
+        there = {file.name: _content(directory / file.name) for file in files}
+        changed = [file for file in files if there[file.name] != file.text.encode()]
+        for file in changed:
+            if there[file.name] is not None and not force:
+                raise CannotCreate("file differs", directory / file.name, "--force replaces it, or name another DIR")
+        make_directory(directory)
+        for file in changed:
+            path = directory / file.name
+            path.parent.mkdir(0o755, parents=True, exist_ok=True)
+            with replacement(path, file.mode) as written:
+                written.write(file.text.encode())
+    except FileNotFoundError as error:
+        raise CannotCreate("no such directory", error.filename, "make it first, or name another DIR") from None
+    except OSError as error:
+        raise CannotCreate(str(error.filename or directory), error.strerror, "name a directory of yours") from None
+    for file in files:
+        print_line(f"{'written' if file in changed else 'unchanged'}: {directory / file.name}")
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,218 @@
+"""Crontabs: the lines of a configuration, printed, or installed in the crontab of this user."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+from pollconsumer.core.errors import CannotCreate, ConfigurationError, PermissionDenied, PollConsumerError
+from pollconsumer.interface.cli.output import print_line, print_lines, print_notice
+from pollconsumer.interface.settings.config_search import NAME
+from pollconsumer.interface.settings.load import absolute, find_config
+from pollconsumer.interface.settings.names import CONFIG_VARIABLE
+from pollconsumer.platform_files.files import PRIVATE, File, crontab, render
+from pollconsumer.platform_files.installation import ENVIRONMENT_FILE, Installation, environment_text
+
+HOURLY = "7 * * * *"
+"""A schedule for each hour, at a minute that few others have."""
+
+
+def cron_files(installation: Installation) -> list[File]:
+    variables = installation.environment
+    text = render(
+        "crontab",
+        mail_to=installation.user,
+        launches="\n".join(_launches(installation)),
+        options="".join(f" {each}" for each in map(shlex.quote, installation.options)),
+        lines=len(entries(installation)),
+        schedule=installation.schedule,
+        hourly=HOURLY,
+        doctor=_command(installation, installation.doctor()),
+        move=_command(installation, installation.move()),
+    )
+    found = [File("crontab", text)]
+    if variables:
+        found.append(File(ENVIRONMENT_FILE, environment_text(variables), PRIVATE, printed=False))
+    return found
+
+
+def entries(installation: Installation) -> list[str]:
+    """Lines to stand among others of a user: they bring their variables, and set none for what follows them."""
+    return [*_launches(installation), f"{HOURLY} {_command(installation, installation.doctor())}"]
+
+
+def _launches(installation: Installation) -> list[str]:
+    """A line for each launch that the platform starts at a tick."""
+    return [f"{installation.schedule} {_command(installation, words)}" for words in installation.launches()]
+
+
+def _command(installation: Installation, words: tuple[str, ...]) -> str:
+    """A command with its variables, which no line of the crontab sets: busybox's crond ignores all but SHELL, PATH and
+    MAILTO."""
+    source = f"set -a; . {crontab([str(installation.environment_file)])}; " if installation.environment else ""
+    home = ("env", f"XDG_DATA_HOME={installation.data_home}") if installation.data_home else ()
+    return f"{source}exec {crontab([*home, *words])}"
+
+
+def install(installation: Installation) -> None:
+    """Add the lines of the configuration to the crontab, in the place of those that it has there."""
+    config = installation.settings.config
+    if config is None:
+        where = installation.settings.directory
+        raise ConfigurationError("no configuration file in", where, "launches of cron need one: name it by --config")
+    table = UsersCrontab()
+    content = table.read()
+    block = block_of(config, entries(installation))
+    changed, former = with_block(content, config, block)
+    if changed != content:
+        table.replace(changed)
+    said = "unchanged in" if changed == content else "renewed in" if former else "added to"
+    _show(f"{said} the crontab of {installation.user}:", block)
+    for line in map(os.fsdecode, with_block(content, config, b"")[0].splitlines()):
+        if f" run --config {crontab([str(config)])}" in line and not line.lstrip().startswith("#"):
+            print_notice(f"another line launches this configuration, too; remove it with crontab -e: {line}")
+
+
+def installed_apart(config: Path) -> list[list[str]]:
+    """The queues of each launch of ``config`` that the crontab has besides the first, which serves the rest."""
+    return installed_queues(config)[1:]
+
+
+def installed_queues(config: Path) -> list[list[str]]:
+    """The queues that each launch of ``config`` in the crontab names; none if the crontab cannot be read."""
+    with suppress(PollConsumerError):
+        return [re.findall(r" --queue[ =](\S+)", line) for line in _installed_launches(config)]
+    return []
+
+
+def installed_schedule(config: Path) -> str | None:
+    """The schedule that the crontab gives to launches of ``config``; None if it has no line for them, or cannot be
+    read."""
+    with suppress(PollConsumerError):
+        for line in _installed_launches(config):
+            if given := re.search(r" --schedule '([^']+)'", line):
+                return given[1]
+    return None
+
+
+def _installed_launches(config: Path) -> list[str]:
+    lines = map(os.fsdecode, with_block(UsersCrontab().read(), config, b"")[1].splitlines())
+    return [line for line in lines if " run " in line and not line.lstrip().startswith("#")]
+
+
+def uninstall(user: str) -> None:
+    """Take out the lines of the configuration, which need not be valid, nor be there any more."""
+    named = click.get_current_context().find_root().params["config"] or os.environ.get(CONFIG_VARIABLE)
+    config = absolute(Path(named or NAME))
+    table = UsersCrontab()
+    content = table.read()
+    changed, former = with_block(content, config, b"")
+    if not (named or former or config.exists()) and (above := find_config(None, None)) is not None:
+        config = above
+        changed, former = with_block(content, config, b"")
+    if not former:
+        print_line(f"the crontab of {user} has no lines of {config}")
+        return
+    table.replace(changed)
+    _show(f"taken out of the crontab of {user}:", former)
+
+
+def _show(heading: str, block: bytes) -> None:
+    print_lines([heading, *map(os.fsdecode, block.splitlines())])
+
+
+PATIENCE = 30.0
+"""Seconds for one call of ``crontab``."""
+BLOCK = re.compile(
+    rb"^# pollconsumer begin: (?P<path>[^\r\n\0]*)\r?\n"
+    rb"(?:(?!# pollconsumer (?:begin|end): )[^\n]*\n)*"
+    rb"# pollconsumer end: (?P=path)\r?(?:\n|\Z)",
+    re.MULTILINE,
+)
+MARK = re.compile(rb"^# pollconsumer (?:begin|end): ([^\r\n\0]*)", re.MULTILINE)
+ABSENT = re.compile(r"no crontab for |can't open .*: No such file")
+"""What Debian's cron, cronie and macOS, and what busybox say where there is none."""
+
+
+def block_of(config: Path, lines: Iterable[str]) -> bytes:
+    between = [f"# pollconsumer begin: {config}", *lines, f"# pollconsumer end: {config}"]
+    return b"".join(os.fsencode(line) + b"\n" for line in between)
+
+
+def with_block(content: bytes, config: Path, block: bytes) -> tuple[bytes, bytes]:
+    """``content`` with ``block`` in the place of the lines of ``config``, at the end if it has none; and those lines.
+    All others stay as they are, byte for byte. ConfigurationError if one of their two comments is missing."""
+    former: list[bytes] = []
+
+    def instead(found: re.Match[bytes]) -> bytes:
+        if not _is_same(found["path"], config):
+            return found[0]
+        former.append(found[0])
+        return block if len(former) == 1 else b""
+
+    changed = BLOCK.sub(instead, content)
+    if any(_is_same(path, config) for path in MARK.findall(BLOCK.sub(b"", content))):
+        fix = "there is a begin or an end without the other: mend the comments with crontab -e"
+        raise ConfigurationError("crontab: lines of", config, fix)
+    if not former:
+        changed += (b"\n" if block and changed and not changed.endswith(b"\n") else b"") + block
+    return changed, b"".join(former)
+
+
+def _is_same(path: bytes, config: Path) -> bool:
+    """Whether ``path`` names the same file as ``config``, however the two are written."""
+    return os.path.realpath(path.strip()) == os.fsencode(os.path.realpath(config))
+
+
+class UsersCrontab:
+    """A user's crontab, read and replaced by the command ``crontab``, the only one that may. CannotCreate if there is
+    no such command, or it fails; PermissionDenied if it refuses this user."""
+
+    def __init__(self) -> None:
+        program = shutil.which("crontab")
+        if program is None:
+            raise CannotCreate("crontab", "no such command", "install cron, or put what 'init cron' prints elsewhere")
+        self._program = program
+
+    def read(self) -> bytes:
+        """The content of the crontab; empty if there is none."""
+        done = self._run("-l")
+        if done.returncode and ABSENT.search(done.stderr.decode("utf-8", "replace")):
+            return b""
+        self._refuse_failed(done)
+        return done.stdout
+
+    def replace(self, content: bytes) -> None:
+        """Replace the crontab, or remove it if ``content`` is empty: so it was before there were lines. Read it again,
+        since not every ``crontab`` tells by its exit code that it has changed nothing."""
+        self._refuse_failed(self._run("-", content=content) if content else self._run("-r"))
+        found = self.read()
+        if not found.endswith(content) or bool(found) != bool(content):  # some commands put a comment before it
+            raise CannotCreate("crontab", "is not what was written", "look at it with crontab -l")
+
+    def _run(self, argument: str, content: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        words, environment = [self._program, argument], os.environ | {"LC_ALL": "C"}
+        try:
+            return subprocess.run(
+                words, input=content, capture_output=True, timeout=PATIENCE, check=False, env=environment
+            )
+        except subprocess.TimeoutExpired:
+            raise CannotCreate("crontab", f"has not ended within {PATIENCE:g}s", "try crontab -l") from None
+        except OSError as error:
+            raise CannotCreate(self._program, error.strerror, "try crontab -l") from None
+
+    def _refuse_failed(self, done: subprocess.CompletedProcess[bytes]) -> None:
+        if done.returncode == 0:
+            return
+        said = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0].removeprefix("crontab: ")
+        if "not allowed" in said:
+            raise PermissionDenied("crontab", said, "see cron.allow and cron.deny") from None
+        raise CannotCreate("crontab", said or f"ended with {done.returncode}", "try crontab -l and crontab -e")

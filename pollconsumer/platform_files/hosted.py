@@ -1,0 +1,156 @@
+"""Files of platforms that run the code itself for each launch: from a repository, or a folder of an app."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from pollconsumer.platform_files.calendar import five_minutes_apart, for_azure, for_heroku, with_sunday_0
+from pollconsumer.platform_files.files import EXECUTABLE, PRIVATE, File, keyed, quoted, render, shell
+from pollconsumer.platform_files.installation import STORE, Installation
+
+HOME = "/home/site"
+PYTHON, DIRECTORY = f"{HOME}/pollconsumer/bin/python", f"{HOME}/pollconsumer"
+"""Places on the app's persistent share."""
+OPTIONS = ("--handoff", "deadline", "--launcher", "drop", "--min-margin", "2s")
+
+
+def azure_files(installation: Installation) -> list[File]:
+    """The files of the job. Only settings.job and run.sh are in its folder: Kudu scans it at each start."""
+    if installation.settings.directory.is_relative_to(HOME):  # generated there
+        command = installation.run(*OPTIONS)
+    else:
+        command = (PYTHON, "-m", "pollconsumer", *installation.run_at("", DIRECTORY, *OPTIONS)[1:])
+    job = {
+        "schedule": for_azure(installation.schedule),  # in UTC, unless WEBSITE_TIME_ZONE says otherwise
+        # A triggered job gets no shutdown file, only this time until it is killed: it must exceed a launch.
+        "stopping_wait_time": installation.hard_end + 5,
+        "is_in_place": False,  # in place, each start would kill a launch that is alive
+    }
+    app = {
+        "WEBJOBS_IDLE_TIMEOUT": str(installation.hard_end + 60),
+        "WEBJOBS_HISTORY_SIZE": "200",
+        **(installation.environment if installation.settings.is_embedded else installation.remote_environment),
+    }
+    name = installation.name
+    return [
+        File(f"{name}/settings.job", f"{json.dumps(job)}\n", comment="//"),
+        File(f"{name}/run.sh", render("run.sh", run=shell(command)), EXECUTABLE),
+        File("appsettings.json", f"{json.dumps(app, indent=2)}\n", PRIVATE, comment="//"),
+    ]
+
+
+def github_files(installation: Installation) -> list[File]:
+    name, schedule = installation.name, five_minutes_apart(installation.schedule)
+    command = installation.run_in_repository("--launcher", "queue", schedule=schedule)
+    variables = sorted(installation.remote_environment)
+    text = render(
+        "pollconsumer.yml",
+        name=name,
+        schedule=quoted(schedule),
+        minutes=installation.ci_minutes(schedule),
+        install=quoted(installation.installs),
+        run=quoted(f"exec {shell(command)}"),
+        environment="\n".join(f"{each}: ${{{{ secrets.{each} }}}}" for each in variables),
+    )
+    return [File(f".github/workflows/{name}.yml", text)]
+
+
+def gitlab_files(installation: Installation) -> list[File]:
+    name, schedule = installation.name, five_minutes_apart(installation.schedule)
+    command = installation.run_in_repository("--launcher", "queue", schedule=schedule)
+    text = render(
+        "gitlab-ci.yml",
+        name=name,
+        schedule=quoted(schedule),
+        set="\n".join(
+            f'#   printf %s "${each}" | glab variable set {each} --masked'
+            for each in sorted(installation.remote_environment)
+        ),
+        minutes=installation.ci_minutes(schedule),
+        install=quoted(installation.installs),
+        run=quoted(shell(command)),
+    )
+    return [File(f".gitlab/{name}.gitlab-ci.yml", text)]
+
+
+INTERVALS = {
+    "*/10 * * * *": "every 10 minutes",
+    "0 * * * *": "every hour at :00",
+    "0 0 * * *": "every day at 00:00 UTC",
+}
+ADD_ON = f"""# The add-on's URL, which changes with its password; its certificate is its own.
+export {STORE}="${{{STORE}:-${{REDIS_URL:?heroku addons:create heroku-redis:mini}}?ssl_cert_reqs=none}}"
+"""
+
+
+def heroku_files(installation: Installation) -> list[File]:
+    schedule = for_heroku(installation.schedule)
+    embedded = installation.settings.is_embedded and installation.settings.client is None
+    variables = installation.environment if embedded else installation.remote_environment
+    command = installation.run_in_repository("--linger", "30s", "--launcher", "drop", schedule=schedule)
+    text = render(
+        "heroku.sh",
+        interval=INTERVALS[schedule],
+        script=shell(["sh", str(Path(installation.in_repository) / "heroku.sh")]),
+        set="".join(f" {each}=…" for each in sorted(variables)) or " (none is needed)",
+        store=ADD_ON if embedded else "",
+        run=shell(command),
+    )
+    return [File("heroku.sh", text, EXECUTABLE)]
+
+
+def render_files(installation: Installation) -> list[File]:
+    # A run takes its time to start, and is delayed while the one before is active.
+    command = installation.run_at(
+        "pollconsumer", installation.in_repository, "--handoff", "deadline", "--launcher", "queue"
+    )
+    name, embedded = installation.name, installation.settings.is_embedded
+    text = render(
+        "render.yaml",
+        name=name,
+        store=render("render.keyvalue", name=name) if embedded and STORE in installation.remote_environment else "",
+        schedule=quoted(with_sunday_0(installation.schedule)),
+        install=quoted(installation.installs),
+        run=quoted(f"exec {shell(command)}"),
+        environment=keyed("envVars", _variables(installation)),
+    )
+    return [File("render.yaml", text)]
+
+
+def _variables(installation: Installation) -> Iterator[str]:
+    for each in sorted(installation.remote_environment):
+        if each == STORE and installation.settings.is_embedded:
+            service = f"name: {installation.name}-store\n    type: keyvalue\n    property: connectionString"
+            yield f"- key: {each}\n  fromService:\n    {service}"
+        else:
+            yield f"- key: {each}\n  sync: false            # asked for in the dashboard, and kept there"
+
+
+REDIS_OF_RAILWAY = """// In the place of the embedded store, which would end with each run. It saves once a minute: what came after
+// that is lost if it crashes.
+const store = redis($name);"""
+
+
+def railway_files(installation: Installation) -> list[File]:
+    name, schedule = installation.name, five_minutes_apart(installation.schedule)
+    command = installation.run_in_repository("--linger", "30s", "--launcher", "drop", schedule=schedule)
+    values = dict.fromkeys(sorted(installation.remote_environment), "preserve()")
+    brings_store = installation.settings.is_embedded and STORE in values
+    if brings_store:
+        values[STORE] = "store.env.REDIS_URL"
+    kept = [variable for variable, value in values.items() if value == "preserve()"]
+    text = render(
+        "railway.ts",
+        name=name,
+        set="\n".join(f"//   railway variable set {each}=… --service {name}" for each in kept),
+        redis=" redis," if brings_store else "",
+        store=REDIS_OF_RAILWAY.replace("$name", quoted(f"{name}-store")) if brings_store else "",
+        start=quoted(shell(command)),
+        schedule=quoted(schedule),
+        grace=installation.stop_grace,
+        environment="\n".join(f"{variable}: {value}," for variable, value in values.items()),
+        resources="store, launch" if brings_store else "launch",
+    )
+    return [File(f".railway/{name}.ts", text, comment="//")]

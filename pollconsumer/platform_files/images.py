@@ -1,0 +1,304 @@
+"""Files of platforms that run a container image for each launch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.platform_files.calendar import for_aws, with_sunday_0
+from pollconsumer.platform_files.files import EXECUTABLE, PRIVATE, File, crontab, flow, keyed, quoted, render, shell
+from pollconsumer.platform_files.installation import (
+    ENVIRONMENT_FILE,
+    STORE,
+    Installation,
+    environment_text,
+    refuse_local_store,
+)
+from pollconsumer.store.client.sentinel import service_of
+from pollconsumer.store.cluster.cluster_address import server_urls
+from pollconsumer.store.keyspace import Keys
+
+PROGRAM, DIRECTORY = "/opt/pollconsumer/bin/pollconsumer", "/app"
+"""Places in the image of ``docker.py``."""
+
+
+def kubernetes_files(installation: Installation) -> list[File]:
+    refuse_local_store(installation.settings)
+    # A pod takes 2 to 30 s to start: baton hides it.
+    command = installation.run_at(PROGRAM, DIRECTORY, "--handoff", "baton", "--launcher", "parallel")
+    job = pod(installation, command)
+    schedule = quoted(with_sunday_0(installation.schedule))
+    return [
+        secret(installation, installation.remote_environment),
+        File("cronjob.yaml", render("cronjob.yaml", name=installation.name, schedule=schedule, job=job)),
+    ]
+
+
+def secret(installation: Installation, data: dict[str, str]) -> File:
+    entries = "\n".join(f"{key}: {quoted(value)}" for key, value in sorted(data.items()))
+    return File("secret.yaml", render("secret.yaml", name=installation.name, data=entries), PRIVATE)
+
+
+def pod(installation: Installation, command: tuple[str, ...]) -> str:
+    """The specification of a Job."""
+    return render(
+        "pod.yaml",
+        name=installation.name,
+        image=quoted(installation.image_name),
+        command=flow(command),
+        environment="\n".join(_variable(installation.name, each) for each in sorted(installation.remote_environment)),
+        active_deadline=installation.longest_run,
+        stop_grace=installation.stop_grace,
+        memory=installation.memory_mib,
+    )
+
+
+def _variable(secret: str, name: str) -> str:
+    reference = f"valueFrom:\n    secretKeyRef:\n      name: {secret}\n      key: {name}"
+    return f"- name: {name}\n  {reference}"
+
+
+READY = ("ready", "ready_by_priority")
+"""Keys whose lengths add up to the ready messages of a queue: docs/reference/keda.md promises them."""
+SENTINEL, CLUSTER = "redis+sentinel:", "redis+cluster:"
+SCHEDULE = "*/5 * * * *"
+"""The schedule of the second trigger; consumer.schedule is about ticks that KEDA does not have."""
+
+
+def keda_files(installation: Installation) -> list[File]:
+    refuse_local_store(installation.settings)
+    if installation.settings.client is not None:
+        fix = "KEDA reads the store itself: name its URL, as in pollconsumer --store redis://… init keda"
+        raise ConfigurationError("client", installation.settings.client, fix)
+    credentials = {f"redis-{name}": value for name, value in _credentials(installation.settings.store).items()}
+    command = installation.run_at(
+        PROGRAM, DIRECTORY, "--until-empty", "--linger", "30s", "--launcher", "queue", schedule=SCHEDULE
+    )
+    text = render(
+        "scaledjob.yaml",
+        name=installation.name,
+        instances=installation.settings.consumer.instances,
+        authentication=_authentication(installation.name, credentials) if credentials else "",
+        triggers="\n".join(_triggers(installation, authenticated=bool(credentials))),
+        job=pod(installation, command),
+    )
+    return [secret(installation, installation.remote_environment | credentials), File("scaledjob.yaml", text)]
+
+
+def _credentials(store: str) -> dict[str, str]:
+    if store.startswith(SENTINEL):
+        _, (sentinel, *_), primary = service_of(store)
+        found = {"username": primary.user, "password": primary.password}
+        found |= {"sentinelUsername": sentinel.user, "sentinelPassword": sentinel.password}
+        return {name: value for name, value in found.items() if value}
+    first = server_urls(store)[0] if store.startswith(CLUSTER) else store
+    parts, options = urlsplit(first), dict(parse_qsl(urlsplit(first).query))
+    in_place = {"username": unquote(parts.username or ""), "password": unquote(parts.password or "")}
+    return {name: value for name, found in in_place.items() if (value := options.get(name) or found)}
+
+
+def _place(store: str) -> tuple[str, dict[str, str]]:
+    """Where the keys are: the type of a trigger, and its metadata."""
+    if store.startswith(SENTINEL):
+        name, sentinels, primary = service_of(store)
+        return "redis-sentinel", {
+            "addresses": ",".join(_address(each.host, each.port) for each in sentinels),
+            "sentinelMaster": name,
+            "databaseIndex": str(primary.database),
+            "enableTLS": "true" if primary.tls is not None else "false",
+        }
+    if store.startswith(CLUSTER):
+        nodes = [urlsplit(each) for each in server_urls(store)]
+        return "redis-cluster", {
+            "addresses": ",".join(_address(each.hostname or "localhost", each.port or 6379) for each in nodes),
+            "enableTLS": "true" if nodes[0].scheme == "rediss" else "false",
+        }
+    parts, options = urlsplit(store), dict(parse_qsl(urlsplit(store).query))
+    return "redis", {
+        "address": _address(parts.hostname or "localhost", parts.port or 6379),
+        "databaseIndex": options.get("db") or parts.path.removeprefix("/") or "0",
+        "enableTLS": "true" if parts.scheme == "rediss" else "false",
+    }
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _authentication(name: str, credentials: dict[str, str]) -> str:
+    lines = ["apiVersion: keda.sh/v1alpha1", "kind: TriggerAuthentication", "metadata:", f"  name: {name}", "spec:"]
+    lines.append("  secretTargetRef:")
+    for key in credentials:
+        lines += [f"    - parameter: {key.removeprefix('redis-')}", f"      name: {name}", f"      key: {key}"]
+    return "\n".join([*lines, "---"])
+
+
+def _triggers(installation: Installation, *, authenticated: bool) -> Iterator[str]:
+    settings = installation.settings
+    (kind, place), keys = _place(settings.store), Keys(settings.namespace)
+    for queue in installation.queues:
+        for key in READY:
+            yield f"- type: {kind}"
+            yield "  metadata:"
+            for name, value in (place | {"listName": keys.queue(queue, key), "listLength": "1"}).items():
+                yield f"    {name}: {quoted(value)}"
+            if authenticated:
+                yield "  authenticationRef:"
+                yield f"    name: {installation.name}"
+
+
+REQUIREMENTS = "requirements.txt"
+"""The file of the image's packages: without one beside the configuration the image's first build would fail."""
+
+
+def docker_files(installation: Installation) -> list[File]:
+    name = installation.name
+    places = (str(installation.place / "Dockerfile"), str(installation.settings.directory))
+    build = shell(["docker", "build", "--tag", installation.image or name, "--file", *places])
+    image, label, store = (shell([each]) for each in (installation.image or name, name, f"{name}-store"))
+    variables = installation.remote_environment
+    embedded = installation.settings.is_embedded
+    if embedded:
+        variables |= {STORE: f"redis://{store}:6379/0"}
+    command = installation.run_at(PROGRAM, DIRECTORY, "--handoff", "baton", "--launcher", "parallel")
+    dockerfile = render(
+        "Dockerfile",
+        build=build,
+        entrypoint=flow(command[:1]),
+        command=flow(command[1:]),
+    )
+    launch = render(
+        "launch.sh",
+        label=label,
+        environment_file=shell([str(installation.environment_file)]),
+        network=f"--network {name} \\" if embedded else "",
+        memory=installation.memory_mib,
+        tasks=installation.tasks,
+        stop_grace=installation.stop_grace,
+        image=image,
+    )
+    table = render(
+        "docker.crontab",
+        build=build,
+        label=label,
+        mail_to=installation.user,
+        schedule=installation.schedule,
+        launch=crontab([str(installation.place / "launch.sh")]),
+    )
+    found = [
+        File("Dockerfile", dockerfile),
+        File(".dockerignore", render("dockerignore", environment_file=ENVIRONMENT_FILE)),
+        File("launch.sh", launch, EXECUTABLE),
+        File("crontab", table),
+        File(ENVIRONMENT_FILE, environment_text(variables, quoted=False), PRIVATE),
+    ]
+    if not (installation.settings.directory / REQUIREMENTS).exists():
+        found.append(File(REQUIREMENTS, "pollconsumer\n"))
+    if embedded:
+        found.append(File("store.sh", render("store.sh", network=name, store=store), EXECUTABLE))
+    return found
+
+
+LEAST_MEMORY = 512
+"""MiB: no task has less."""
+
+
+def cloudrun_files(installation: Installation) -> list[File]:
+    refuse_local_store(installation.settings)
+    secrets = installation.secret_names
+    # A task takes seconds to start: baton hides it.
+    command = installation.run_at(PROGRAM, DIRECTORY, "--handoff", "baton", "--launcher", "parallel")
+    text = render(
+        "cloudrun.yaml",
+        name=installation.name,
+        schedule=quoted(with_sunday_0(installation.schedule)),
+        create="\n".join(
+            f'#   printf %s "${variable}" | gcloud secrets create {name} --data-file=-'
+            for variable, name in secrets.items()
+        ),
+        image=quoted(installation.image_name),
+        command=flow(command),
+        environment="\n".join(
+            f"- name: {variable}\n  valueFrom:\n    secretKeyRef:\n      name: {name}\n      key: latest"
+            for variable, name in secrets.items()
+        ),
+        longest=installation.longest_run,
+        memory=max(LEAST_MEMORY, installation.memory_mib),
+    )
+    return [File("cloudrun.yaml", text)]
+
+
+LONGEST_GRACE = 120
+"""Seconds from SIGTERM to SIGKILL: Fargate grants no more."""
+LEAST_MEMORY, MOST_MEMORY, STEP = 512, 8192, 1024
+"""MiB that a task may have, in steps from the second on; with a quarter of a processor, up to 2048."""
+
+
+def ecs_files(installation: Installation) -> list[File]:
+    refuse_local_store(installation.settings)
+    name = installation.name
+    parameters = {variable: f"/{name}/{variable}" for variable in sorted(installation.remote_environment)}
+    memory = _memory(installation.memory_mib)
+    # A task takes half a minute to start: baton hides it.
+    command = installation.run_at(PROGRAM, DIRECTORY, "--handoff", "baton", "--launcher", "parallel")
+    task = render(
+        "ecs-task.yaml",
+        name=name,
+        put="\n".join(
+            f'#   aws ssm put-parameter --type SecureString --name {parameter} --value "${variable}"'
+            for variable, parameter in parameters.items()
+        ),
+        image=quoted(installation.image_name),
+        command=flow(command[1:]),
+        entry_point=flow(command[:1]),
+        secrets=keyed("secrets", (f"- name: {each}\n  valueFrom: {path}" for each, path in parameters.items())),
+        stop_timeout=min(LONGEST_GRACE, installation.stop_grace),
+        cpu=256 if memory <= 2 * STEP else 1024,
+        memory=memory,
+    )
+    schedule = render("ecs-schedule.yaml", name=name, expression=quoted(for_aws(installation.schedule)))
+    return [File("ecs-task.yaml", task), File("ecs-schedule.yaml", schedule)]
+
+
+def _memory(least: int) -> int:
+    return LEAST_MEMORY if least <= LEAST_MEMORY else min(MOST_MEMORY, -(-least // STEP) * STEP)
+
+
+RESOURCES = "/subscriptions/SUBSCRIPTION/resourceGroups/GROUP/providers"
+IDENTITY = f"{RESOURCES}/Microsoft.ManagedIdentity/userAssignedIdentities/IDENTITY"
+STEP_OF_APPS = 512
+"""MiB that come with each quarter of a processor."""
+
+
+def containerapps_files(installation: Installation) -> list[File]:
+    refuse_local_store(installation.settings)
+    secrets = installation.secret_names
+    quarters = -(-installation.memory_mib // STEP_OF_APPS)
+    # A replica takes seconds to start: baton hides it.
+    command = installation.run_at(PROGRAM, DIRECTORY, "--handoff", "baton", "--launcher", "parallel")
+    text = render(
+        "containerapp.yaml",
+        name=installation.name,
+        resources=RESOURCES,
+        identity=IDENTITY,
+        put="\n".join(
+            f'#   az keyvault secret set --vault-name VAULT --name {name} --value "${variable}"'
+            for variable, name in secrets.items()
+        ),
+        schedule=quoted(with_sunday_0(installation.schedule)),
+        secrets=keyed(
+            "secrets",
+            (
+                f"- name: {name}\n  keyVaultUrl: https://VAULT.vault.azure.net/secrets/{name}\n  identity: {IDENTITY}"
+                for name in secrets.values()
+            ),
+        ),
+        image=quoted(installation.image_name),
+        command=flow(command),
+        environment="\n".join(f"- name: {variable}\n  secretRef: {name}" for variable, name in secrets.items()),
+        longest=installation.longest_run,
+        cpu=quarters / 4,
+        memory=quarters / 2,
+    )
+    return [File("containerapp.yaml", text)]

@@ -1,1 +1,0 @@
-"""The files of each platform."""
