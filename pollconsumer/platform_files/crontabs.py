@@ -26,7 +26,8 @@ HOURLY = "7 * * * *"
 
 
 def cron_files(installation: Installation) -> list[File]:
-    variables = installation.environment
+    """A crontab for Debian's cron, cronie and busybox. A second launch at the tick waits for the lease, so either
+    hand-off suits; a launch sees which cron it is."""
     text = render(
         "crontab",
         mail_to=installation.user,
@@ -39,8 +40,8 @@ def cron_files(installation: Installation) -> list[File]:
         move=_command(installation, installation.move()),
     )
     found = [File("crontab", text)]
-    if variables:
-        found.append(File(ENVIRONMENT_FILE, environment_text(variables), PRIVATE, printed=False))
+    if installation.environment:
+        found.append(File(ENVIRONMENT_FILE, environment_text(installation.environment), PRIVATE, printed=False))
     return found
 
 

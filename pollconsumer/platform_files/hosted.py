@@ -14,10 +14,22 @@ HOME = "/home/site"
 PYTHON, DIRECTORY = f"{HOME}/pollconsumer/bin/python", f"{HOME}/pollconsumer"
 """Places on the app's persistent share."""
 OPTIONS = ("--handoff", "deadline", "--launcher", "drop", "--min-margin", "2s")
+INTERVALS = {
+    "*/10 * * * *": "every 10 minutes",
+    "0 * * * *": "every hour at :00",
+    "0 0 * * *": "every day at 00:00 UTC",
+}
+ADD_ON = f"""# The add-on's URL, which changes with its password; its certificate is its own.
+export {STORE}="${{{STORE}:-${{REDIS_URL:?heroku addons:create heroku-redis:mini}}?ssl_cert_reqs=none}}"
+"""
+REDIS = """// In the place of the embedded store, which would end with each run. It saves once a minute: what came after
+// that is lost if it crashes.
+const store = redis($name);"""
 
 
 def azure_files(installation: Installation) -> list[File]:
-    """The files of the job. Only settings.job and run.sh are in its folder: Kudu scans it at each start."""
+    """A triggered WebJob of App Service on Linux: its folder, and settings of the app. Only settings.job and run.sh are
+    in the folder: Kudu scans it at each start."""
     if installation.settings.directory.is_relative_to(HOME):  # generated there
         command = installation.run(*OPTIONS)
     else:
@@ -42,9 +54,9 @@ def azure_files(installation: Installation) -> list[File]:
 
 
 def github_files(installation: Installation) -> list[File]:
+    """A workflow of GitHub Actions. Its store and other variables are secrets of the repository."""
     name, schedule = installation.name, five_minutes_apart(installation.schedule)
     command = installation.run_in_repository("--launcher", "queue", schedule=schedule)
-    variables = sorted(installation.remote_environment)
     text = render(
         "pollconsumer.yml",
         name=name,
@@ -52,12 +64,13 @@ def github_files(installation: Installation) -> list[File]:
         minutes=installation.ci_minutes(schedule),
         install=quoted(installation.installs),
         run=quoted(f"exec {shell(command)}"),
-        environment="\n".join(f"{each}: ${{{{ secrets.{each} }}}}" for each in variables),
+        environment="\n".join(f"{each}: ${{{{ secrets.{each} }}}}" for each in sorted(installation.remote_environment)),
     )
     return [File(f".github/workflows/{name}.yml", text)]
 
 
 def gitlab_files(installation: Installation) -> list[File]:
+    """A job of GitLab CI, which a pipeline schedule starts. Variables are those of the project's CI settings."""
     name, schedule = installation.name, five_minutes_apart(installation.schedule)
     command = installation.run_in_repository("--launcher", "queue", schedule=schedule)
     text = render(
@@ -75,17 +88,8 @@ def gitlab_files(installation: Installation) -> list[File]:
     return [File(f".gitlab/{name}.gitlab-ci.yml", text)]
 
 
-INTERVALS = {
-    "*/10 * * * *": "every 10 minutes",
-    "0 * * * *": "every hour at :00",
-    "0 0 * * *": "every day at 00:00 UTC",
-}
-ADD_ON = f"""# The add-on's URL, which changes with its password; its certificate is its own.
-export {STORE}="${{{STORE}:-${{REDIS_URL:?heroku addons:create heroku-redis:mini}}?ssl_cert_reqs=none}}"
-"""
-
-
 def heroku_files(installation: Installation) -> list[File]:
+    """A script for Heroku Scheduler, whose jobs are made in its dashboard. Variables are the app's config vars."""
     schedule = for_heroku(installation.schedule)
     embedded = installation.settings.is_embedded and installation.settings.client is None
     variables = installation.environment if embedded else installation.remote_environment
@@ -102,11 +106,10 @@ def heroku_files(installation: Installation) -> list[File]:
 
 
 def render_files(installation: Installation) -> list[File]:
+    """A Blueprint of Render: a cron job, and a Key Value service in the place of an embedded store."""
     # A run takes its time to start, and is delayed while the one before is active.
-    command = installation.run_at(
-        "pollconsumer", installation.in_repository, "--handoff", "deadline", "--launcher", "queue"
-    )
-    name, embedded = installation.name, installation.settings.is_embedded
+    place, name, embedded = installation.in_repository, installation.name, installation.settings.is_embedded
+    command = installation.run_at("pollconsumer", place, "--handoff", "deadline", "--launcher", "queue")
     text = render(
         "render.yaml",
         name=name,
@@ -128,12 +131,8 @@ def _variables(installation: Installation) -> Iterator[str]:
             yield f"- key: {each}\n  sync: false            # asked for in the dashboard, and kept there"
 
 
-REDIS_OF_RAILWAY = """// In the place of the embedded store, which would end with each run. It saves once a minute: what came after
-// that is lost if it crashes.
-const store = redis($name);"""
-
-
 def railway_files(installation: Installation) -> list[File]:
+    """A cron service of Railway, and a Redis in the place of an embedded store."""
     name, schedule = installation.name, five_minutes_apart(installation.schedule)
     command = installation.run_in_repository("--linger", "30s", "--launcher", "drop", schedule=schedule)
     values = dict.fromkeys(sorted(installation.remote_environment), "preserve()")
@@ -146,7 +145,7 @@ def railway_files(installation: Installation) -> list[File]:
         name=name,
         set="\n".join(f"//   railway variable set {each}=… --service {name}" for each in kept),
         redis=" redis," if brings_store else "",
-        store=REDIS_OF_RAILWAY.replace("$name", quoted(f"{name}-store")) if brings_store else "",
+        store=REDIS.replace("$name", quoted(f"{name}-store")) if brings_store else "",
         start=quoted(shell(command)),
         schedule=quoted(schedule),
         grace=installation.stop_grace,

@@ -20,19 +20,41 @@ from pollconsumer.store.cluster.cluster_address import server_urls
 from pollconsumer.store.keyspace import Keys
 
 PROGRAM, DIRECTORY = "/opt/pollconsumer/bin/pollconsumer", "/app"
-"""Places in the image of ``docker.py``."""
+"""Places in the image of `docker_files`."""
+BATON = ("--handoff", "baton", "--launcher", "parallel")
+"""Options where a container takes seconds to start, up to 30: the hand-off by baton hides it."""
+READY = ("ready", "ready_by_priority")
+"""Keys whose lengths add up to the ready messages of a queue: docs/reference/keda.md promises them."""
+SENTINEL, CLUSTER = "redis+sentinel:", "redis+cluster:"
+SCHEDULE = "*/5 * * * *"
+"""The schedule of KEDA's second trigger; consumer.schedule is about ticks that KEDA does not have."""
+REQUIREMENTS = "requirements.txt"
+"""The file of the image's packages: without one beside the configuration the image's first build would fail."""
+LONGEST_GRACE = 120
+"""Seconds from SIGTERM to SIGKILL: Fargate grants no more."""
+LEAST_MEMORY, MOST_MEMORY, STEP = 512, 8192, 1024
+"""MiB that a task of ECS may have, in steps from the second on; with a quarter of a processor, up to 2048. Cloud Run
+has the same least."""
+STEP_OF_APPS = 512
+"""MiB that come with each quarter of a processor in Container Apps."""
+RESOURCES = "/subscriptions/SUBSCRIPTION/resourceGroups/GROUP/providers"
+IDENTITY = f"{RESOURCES}/Microsoft.ManagedIdentity/userAssignedIdentities/IDENTITY"
 
 
 def kubernetes_files(installation: Installation) -> list[File]:
-    refuse_local_store(installation.settings)
-    # A pod takes 2 to 30 s to start: baton hides it.
-    command = installation.run_at(PROGRAM, DIRECTORY, "--handoff", "baton", "--launcher", "parallel")
-    job = pod(installation, command)
+    """A CronJob, and the Secret with its variables."""
+    job = pod(installation, _baton(installation))
     schedule = quoted(with_sunday_0(installation.schedule))
     return [
         secret(installation, installation.remote_environment),
         File("cronjob.yaml", render("cronjob.yaml", name=installation.name, schedule=schedule, job=job)),
     ]
+
+
+def _baton(installation: Installation) -> tuple[str, ...]:
+    """The command of a launch in an image. ConfigurationError for a store that only this machine reaches."""
+    refuse_local_store(installation.settings)
+    return installation.run_at(PROGRAM, DIRECTORY, *BATON)
 
 
 def secret(installation: Installation, data: dict[str, str]) -> File:
@@ -47,26 +69,18 @@ def pod(installation: Installation, command: tuple[str, ...]) -> str:
         name=installation.name,
         image=quoted(installation.image_name),
         command=flow(command),
-        environment="\n".join(_variable(installation.name, each) for each in sorted(installation.remote_environment)),
+        environment="\n".join(
+            f"- name: {each}\n  valueFrom:\n    secretKeyRef:\n      name: {installation.name}\n      key: {each}"
+            for each in sorted(installation.remote_environment)
+        ),
         active_deadline=installation.longest_run,
         stop_grace=installation.stop_grace,
         memory=installation.memory_mib,
     )
 
 
-def _variable(secret: str, name: str) -> str:
-    reference = f"valueFrom:\n    secretKeyRef:\n      name: {secret}\n      key: {name}"
-    return f"- name: {name}\n  {reference}"
-
-
-READY = ("ready", "ready_by_priority")
-"""Keys whose lengths add up to the ready messages of a queue: docs/reference/keda.md promises them."""
-SENTINEL, CLUSTER = "redis+sentinel:", "redis+cluster:"
-SCHEDULE = "*/5 * * * *"
-"""The schedule of the second trigger; consumer.schedule is about ticks that KEDA does not have."""
-
-
 def keda_files(installation: Installation) -> list[File]:
+    """A ScaledJob: launches when messages are ready."""
     refuse_local_store(installation.settings)
     if installation.settings.client is not None:
         fix = "KEDA reads the store itself: name its URL, as in pollconsumer --store redis://… init keda"
@@ -127,8 +141,8 @@ def _address(host: str, port: int) -> str:
 
 
 def _authentication(name: str, credentials: dict[str, str]) -> str:
-    lines = ["apiVersion: keda.sh/v1alpha1", "kind: TriggerAuthentication", "metadata:", f"  name: {name}", "spec:"]
-    lines.append("  secretTargetRef:")
+    lines = ["apiVersion: keda.sh/v1alpha1", "kind: TriggerAuthentication", "metadata:", f"  name: {name}"]
+    lines += ["spec:", "  secretTargetRef:"]
     for key in credentials:
         lines += [f"    - parameter: {key.removeprefix('redis-')}", f"      name: {name}", f"      key: {key}"]
     return "\n".join([*lines, "---"])
@@ -148,11 +162,8 @@ def _triggers(installation: Installation, *, authenticated: bool) -> Iterator[st
                 yield f"    name: {installation.name}"
 
 
-REQUIREMENTS = "requirements.txt"
-"""The file of the image's packages: without one beside the configuration the image's first build would fail."""
-
-
 def docker_files(installation: Installation) -> list[File]:
+    """An image, and a crontab of the machine that runs it: a container for each launch."""
     name = installation.name
     places = (str(installation.place / "Dockerfile"), str(installation.settings.directory))
     build = shell(["docker", "build", "--tag", installation.image or name, "--file", *places])
@@ -161,13 +172,8 @@ def docker_files(installation: Installation) -> list[File]:
     embedded = installation.settings.is_embedded
     if embedded:
         variables |= {STORE: f"redis://{store}:6379/0"}
-    command = installation.run_at(PROGRAM, DIRECTORY, "--handoff", "baton", "--launcher", "parallel")
-    dockerfile = render(
-        "Dockerfile",
-        build=build,
-        entrypoint=flow(command[:1]),
-        command=flow(command[1:]),
-    )
+    command = installation.run_at(PROGRAM, DIRECTORY, *BATON)
+    dockerfile = render("Dockerfile", build=build, entrypoint=flow(command[:1]), command=flow(command[1:]))
     launch = render(
         "launch.sh",
         label=label,
@@ -200,15 +206,9 @@ def docker_files(installation: Installation) -> list[File]:
     return found
 
 
-LEAST_MEMORY = 512
-"""MiB: no task has less."""
-
-
 def cloudrun_files(installation: Installation) -> list[File]:
-    refuse_local_store(installation.settings)
-    secrets = installation.secret_names
-    # A task takes seconds to start: baton hides it.
-    command = installation.run_at(PROGRAM, DIRECTORY, "--handoff", "baton", "--launcher", "parallel")
+    """A job of Cloud Run, which Cloud Scheduler starts. Its variables are secrets of Secret Manager."""
+    command, secrets = _baton(installation), installation.secret_names
     text = render(
         "cloudrun.yaml",
         name=installation.name,
@@ -229,19 +229,12 @@ def cloudrun_files(installation: Installation) -> list[File]:
     return [File("cloudrun.yaml", text)]
 
 
-LONGEST_GRACE = 120
-"""Seconds from SIGTERM to SIGKILL: Fargate grants no more."""
-LEAST_MEMORY, MOST_MEMORY, STEP = 512, 8192, 1024
-"""MiB that a task may have, in steps from the second on; with a quarter of a processor, up to 2048."""
-
-
 def ecs_files(installation: Installation) -> list[File]:
-    refuse_local_store(installation.settings)
-    name = installation.name
+    """A task on Fargate, and the schedule of EventBridge that starts it. Its variables are parameters of SSM."""
+    name, command = installation.name, _baton(installation)
     parameters = {variable: f"/{name}/{variable}" for variable in sorted(installation.remote_environment)}
-    memory = _memory(installation.memory_mib)
-    # A task takes half a minute to start: baton hides it.
-    command = installation.run_at(PROGRAM, DIRECTORY, "--handoff", "baton", "--launcher", "parallel")
+    least = installation.memory_mib
+    memory = LEAST_MEMORY if least <= LEAST_MEMORY else min(MOST_MEMORY, -(-least // STEP) * STEP)
     task = render(
         "ecs-task.yaml",
         name=name,
@@ -261,22 +254,10 @@ def ecs_files(installation: Installation) -> list[File]:
     return [File("ecs-task.yaml", task), File("ecs-schedule.yaml", schedule)]
 
 
-def _memory(least: int) -> int:
-    return LEAST_MEMORY if least <= LEAST_MEMORY else min(MOST_MEMORY, -(-least // STEP) * STEP)
-
-
-RESOURCES = "/subscriptions/SUBSCRIPTION/resourceGroups/GROUP/providers"
-IDENTITY = f"{RESOURCES}/Microsoft.ManagedIdentity/userAssignedIdentities/IDENTITY"
-STEP_OF_APPS = 512
-"""MiB that come with each quarter of a processor."""
-
-
 def containerapps_files(installation: Installation) -> list[File]:
-    refuse_local_store(installation.settings)
-    secrets = installation.secret_names
+    """A scheduled job of Azure Container Apps. Its variables are secrets of a Key Vault."""
+    command, secrets = _baton(installation), installation.secret_names
     quarters = -(-installation.memory_mib // STEP_OF_APPS)
-    # A replica takes seconds to start: baton hides it.
-    command = installation.run_at(PROGRAM, DIRECTORY, "--handoff", "baton", "--launcher", "parallel")
     text = render(
         "containerapp.yaml",
         name=installation.name,

@@ -282,15 +282,12 @@ def _print(files: list[File]) -> None:
 
 
 def project_files(directory: Path) -> list[File]:
+    """The configuration, a handler and a test of a first project. The namespace is one that no other project has, even
+    if its directory has the same name."""
+    slug = re.sub(r"[^a-z0-9]+", "-", directory.name.lower())[:LONGEST_SLUG].strip("-")
+    config = render("project.config.toml", namespace=f"{slug or 'project'}-{secrets.token_hex(3)}")
     written = {name: render(f"project.{name}") for name in ("handlers", "test_handlers")}
-    config = render("project.config.toml", namespace=_namespace(directory.name))
     return [File("config.toml", config), *(File(f"{name}.py", text) for name, text in written.items())]
-
-
-def _namespace(name: str) -> str:
-    """A namespace that no other project has, even if its directory has the same ``name``."""
-    slug = re.sub(r"[^a-z0-9]+", "-", name.lower())[:LONGEST_SLUG].strip("-")
-    return f"{slug or 'project'}-{secrets.token_hex(3)}"
 
 
 def begin(directory: Path) -> None:
@@ -300,9 +297,8 @@ def begin(directory: Path) -> None:
     begun = project_files(place)
     for file in begun:
         if os.path.lexists(directory / file.name):
-            raise CannotCreate(
-                "file exists", directory / file.name, "it is kept, and no other written: name another DIR"
-            )
+            fix = "it is kept, and no other written: name another DIR"
+            raise CannotCreate("file exists", directory / file.name, fix)
     if os.path.isdir(place):  # noqa: PTH112  it never raises
         refuse_writable_modules(place)
     write_files(begun, directory, force=False)

@@ -14,6 +14,7 @@ HOMES = tuple(map(Path, ("/home", "/root", "/run/user")))
 
 
 def systemd_files(installation: Installation) -> list[File]:
+    """Timers and services for launches and the alarm; a service for the embedded store, which outlives launches."""
     name, data, store = installation.name, installation.data, f"{installation.name}-store.service"
     environment_file = str(installation.environment_file).replace("%", "%%")
     common = {
@@ -25,13 +26,11 @@ def systemd_files(installation: Installation) -> list[File]:
         "sandbox": _sandbox(installation),
     }
     calendar = "\n".join(f"OnCalendar={each}" for each in for_systemd(installation.schedule))
+    doctor = systemd(installation.doctor())
     found = [
         File(f"{name}.service", _service(installation, common)),
         File(f"{name}.timer", render("pollconsumer.timer", calendar=calendar, **common)),
-        File(
-            f"{name}-doctor.service",
-            render("pollconsumer-doctor.service", doctor=systemd(installation.doctor()), **common),
-        ),
+        File(f"{name}-doctor.service", render("pollconsumer-doctor.service", doctor=doctor, **common)),
         File(f"{name}-doctor.timer", render("pollconsumer-doctor.timer", **common)),
     ]
     if data:
@@ -82,6 +81,7 @@ def _sandbox(installation: Installation) -> str:
 
 
 def launchd_files(installation: Installation) -> list[File]:
+    """A property list: an agent of this user on macOS."""
     label = f"local.{installation.name}"
     words = installation.run("--handoff", "deadline", "--launcher", "drop")
     if installation.data_home:
