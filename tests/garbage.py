@@ -11,11 +11,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pollconsumer.core.histogram import Histogram
-from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
-from pollconsumer.core.messages.packed_message import packed
-from pollconsumer.core.messages.sequel import Sequel, encoded, identified
-from pollconsumer.core.news.progress import Progress
+from pollconsumer.core.durations import Histogram
+from pollconsumer.core.messages.message_steps import Progress, Step, StepEntry, as_recorded
+from pollconsumer.core.messages.sequel import Sequel, encoded, identified, packed
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.audit_log import acting_as, note
 from pollconsumer.store.handler_pauses import HandlerPauses

@@ -1,33 +1,63 @@
-"""Exceptions, with the exit code of a command.
-
-    PollConsumerError               1    a bug in pollconsumer, unless it is a subclass
-    ├── UsageError                  2    invalid flag or argument
-    ├── BadData                     65   invalid data given by the user
-    │   ├── PayloadTooLarge         65
-    │   ├── Refused                 65   for the hooks of a producer
-    │   └── Conflict                65   its id belongs to a message with another handler or payload
-    ├── NotFound                    66   no such message, queue, recurrence, batch, lease
-    ├── NotCompleted                1    waited for a message that became a dead letter, was cancelled, or expired
-    ├── WaitRefused                 1    a handler waited for a message that its launch could not handle meanwhile
-    ├── StoreUnreachable            69   for the whole budget of the call
-    │   ├── NodeLost                69   of a cluster; other nodes answer
-    │   └── OutcomeUnknown          69   sent, but the reply was lost: repeat it with the same id
-    │       └── NotReplicated       69   accepted, but too few replicas have it
-    ├── CannotCreate                73   data directory, socket
-    ├── LeaseLost                   75   a newer launch holds the lease; nothing was written
-    ├── PermissionDenied            77   authentication, access rules, file modes
-    └── ConfigurationError          78   settings, handler imports
-        └── StoreRefused            78   evicting, replaced, too old, or keys of a wrong type
-            └── WentBack            78   it has lost what it had acknowledged
-
-A message is one line, ``WHAT: VALUE; FIX``.
-"""
+"""What other queues call things → what they are called here."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 from pollconsumer.core.notation.text import printable
+
+OPTIONS = {
+    **dict.fromkeys(("countdown", "defer_by", "delay"), "in"),
+    **dict.fromkeys(("defer_until", "eta", "run_after", "run_at"), "at"),
+    **dict.fromkeys(("max_retries", "max_tries", "retries"), "max_attempts"),
+    **dict.fromkeys(("autoretry_for", "backoff", "retry_backoff", "retry_delay"), "retry"),
+    **dict.fromkeys(("job_timeout", "time_limit"), "timeout"),
+    **dict.fromkeys(("job_id", "task_id"), "id"),
+    "ttl": "expires",
+    **dict.fromkeys(("tz", "time_zone"), "timezone"),
+    "queue_name": "queue",
+    "unique": "key",
+}
+FLAGS = {
+    "burst": "until_empty",
+    **dict.fromkeys(("max_jobs", "max_tasks"), "max_messages"),
+}
+STATES = {
+    **dict.fromkeys(("deferred", "delayed"), "scheduled"),
+    **dict.fromkeys(("pending", "queued", "todo", "waiting"), "ready"),
+    **dict.fromkeys(("active", "doing", "running", "started"), "reserved"),
+    **dict.fromkeys(("done", "finished", "succeeded", "success", "successful"), "completed"),
+    **dict.fromkeys(("failed", "failure", "discarded"), "dead"),
+    **dict.fromkeys(("aborted", "canceled", "revoked"), "cancelled"),
+}
+COMMANDS = {
+    **dict.fromkeys(("consume", "consumer", "start", "work", "worker", "workers"), "run"),
+    **dict.fromkeys(("call", "publish", "push", "send"), "enqueue"),
+    **dict.fromkeys(("redrive", "replay", "requeue", "retry"), "dead redrive"),
+    **dict.fromkeys(("jobs", "ls", "messages", "tasks"), "list"),
+    **dict.fromkeys(("info", "inspect", "show", "stats"), "status"),
+    **dict.fromkeys(("clear", "empty", "flush", "purge"), "queue purge"),
+    **dict.fromkeys(("pause", "suspend"), "queue pause"),
+    "resume": "queue resume",
+    "queues": "queue list",
+    **dict.fromkeys(("abort", "delete", "kill", "remove", "revoke", "rm"), "cancel"),
+    **dict.fromkeys(("beat", "cron", "schedule", "scheduler"), "recurrences list"),
+    **dict.fromkeys(("history", "log", "logs"), "launches"),
+    **dict.fromkeys(("shutdown", "stop"), "init cron --uninstall"),
+    "version": "--version",
+    **{word: f"list --state {state}" for word, state in STATES.items()},
+    **dict.fromkeys(("dlq", "failed", "failure"), "dead list"),
+}
+IN_GROUPS = {"cancel": ("cancel", "remove", "purge"), "init cron --uninstall": ("pause",)}
+"""The command that a word means by itself → those of which a group has one that the word means there."""
+
+
+def command_for(word: str, group: str, known: list[str]) -> str | None:
+    """The command that is meant by ``word``, which is none of ``known`` in ``group``; None if it is nobody's word."""
+    meant = COMMANDS.get(word.lower())
+    verbs = IN_GROUPS.get(meant or "", ((meant or "").rpartition(" ")[2],))
+    return next((f"{group} {verb}" for verb in verbs if group and verb in known), meant)
+
 
 SHOWN_CHARACTERS = 80
 
@@ -42,8 +72,6 @@ def suggestion(name: str, known: Collection[str], otherwise: str = "", *, beginn
     """A question for the name in ``known`` that resembles the unknown ``name``; without one ``otherwise``, or all of
     ``known``. ``beginning``: that of all names, which makes none resemble another."""
     from difflib import get_close_matches
-
-    from pollconsumer.core.notation.other_queues import FLAGS, OPTIONS, STATES  # both for a refusal alone
 
     by_word = {each.removeprefix(beginning).strip("-_").replace("-", "_"): each for each in known}
     word = name.removeprefix(beginning).strip("-_").replace("-", "_")

@@ -1,4 +1,5 @@
-"""JSON forms of Python values, and errors that locate a value without one."""
+"""Strict JSON, without the NaN and Infinity that Python's parser accepts; JSON forms of Python values, and errors that
+locate a value without one."""
 
 from __future__ import annotations
 
@@ -8,6 +9,18 @@ from collections.abc import Collection, Iterator, Mapping, Set
 from typing import Any, NoReturn
 
 from pollconsumer.core.errors import BadData, shown
+
+
+def parse(text: str | bytes) -> Any:
+    """The value of ``text``. ValueError for anything that is not JSON."""
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not a number of JSON")
 
 
 def to_json(value: Any) -> Any:

@@ -11,14 +11,13 @@ from typing import Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 from pollconsumer.core.choices import After, Missed, Overlap
-from pollconsumer.core.messages.message import check_handler, check_id, check_priority, check_queue
-from pollconsumer.core.messages.message_options import check_headers
+from pollconsumer.core.messages.message import check_handler, check_headers, check_id, check_priority, check_queue
 from pollconsumer.core.messages.payloads import encode_payload
-from pollconsumer.core.notation.addresses import check_address
 from pollconsumer.core.notation.cron_expression import Cron
 from pollconsumer.core.notation.instants import LAST_MILLISECOND, datetime_of, epoch_ms
+from pollconsumer.core.notation.text import check_address
 from pollconsumer.core.notation.timespan import DAY, YEAR, format_duration
-from pollconsumer.core.rates import check_rate
+from pollconsumer.core.spans import check_rate
 
 ON_TIME = 90.0
 """Seconds by which an occurrence may be late without counting as missed: a platform may skip one launch a minute."""

@@ -1,9 +1,13 @@
-"""Durations as arguments of calls."""
+"""Durations, quotas and rates as settings, options and calls give them."""
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
+from json import dumps, loads
+
 from pollconsumer.core.errors import BadData
-from pollconsumer.core.notation.timespan import Span, parse_duration
+from pollconsumer.core.notation.timespan import DAY, Span, parse_duration
 
 
 def seconds_in(name: str, span: Span) -> float:
@@ -15,3 +19,63 @@ def seconds_in(name: str, span: Span) -> float:
         raise TypeError(f"{name} {error}") from None
     except ValueError as error:
         raise BadData(name, span, str(error)) from None
+
+
+LEAST_PERIOD, MOST_PERIOD = 0.1, 31 * DAY
+
+
+def parse_quota(quota: str, example: str = "100/1m") -> tuple[int, int]:
+    """Messages and milliseconds of the period in ``quota``, written ``100/1m``. ValueError for another text."""
+    count, slash, period = quota.partition("/")
+    if not slash or not re.fullmatch(r"[0-9]{1,9}", count.strip()) or int(count) == 0:
+        raise ValueError(f"write messages / period, as in {example}")
+    try:
+        seconds = parse_duration(period.strip())
+    except ValueError as error:
+        raise ValueError(f"its period: {error}") from None
+    if not LEAST_PERIOD <= seconds <= MOST_PERIOD:
+        raise ValueError("its period must be between 100ms and 31d")
+    return int(count), int(seconds * 1000)
+
+
+MOST_IN_A_PERIOD = 1000
+"""Maximum number of messages in a period: the store remembers each, in six bytes, until the period is past."""
+
+
+def parse_rate(rate: object) -> tuple[int, int]:
+    """Messages and milliseconds of the period in ``rate``, written ``60/1h``. ValueError for anything else."""
+    return _parsed(rate if isinstance(rate, str) else "")
+
+
+@lru_cache(1024)  # each message may have a rate of its own
+def _parsed(rate: str) -> tuple[int, int]:
+    most, period_ms = parse_quota(rate, "60/1h")
+    if most > MOST_IN_A_PERIOD:
+        raise ValueError(f"at most {MOST_IN_A_PERIOD} messages; a quota of the queue may be larger")
+    return most, period_ms
+
+
+def check_rate(rate: object, key: object) -> None:
+    """Raise BadData if ``rate`` or ``key`` is invalid. ``rate`` may be empty, which stands for the queue's."""
+    if not isinstance(key, str) or not _is_key(key):
+        raise BadData("rate key", repr(key), "text of 1 to 255 bytes without control characters")
+    if rate != "":
+        try:
+            parse_rate(rate)
+        except ValueError as error:
+            raise BadData("rate", repr(rate), str(error)) from None
+
+
+def key_of(handler: str, payload: bytes, argument: str | None) -> str:
+    """The rate key of a handler's message, by the value of an argument. An argument that is missing counts as null."""
+    if argument is None:
+        return handler
+    value = loads(payload).get(argument)
+    return f"{handler} {value if isinstance(value, str) else dumps(value, separators=(',', ':'))}"
+
+
+def _is_key(key: str) -> bool:
+    try:
+        return 0 < len(key.encode()) <= 255 and min(key) >= " "
+    except UnicodeEncodeError:
+        return False

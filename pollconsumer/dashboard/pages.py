@@ -11,8 +11,8 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
+from pollconsumer.core.durations import Histogram
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.launcher.work_beyond import working_on
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.codec import shown_value

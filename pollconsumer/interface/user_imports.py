@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TypeVar
 
 from pollconsumer.core.errors import ConfigurationError, PollConsumerError
-from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.core.notation.text import redacted
 from pollconsumer.core.users_code import answering, called, text_of, users_output
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.writable import refuse_writable_modules

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from pollconsumer.core import json_values
 from pollconsumer.core.errors import BadData
-from pollconsumer.core.notation import strict_json
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.cli.messages.message_lines import refuse_closed_input
 from pollconsumer.interface.logs.logs import log
@@ -92,7 +92,7 @@ def _parsed(lines: io.BufferedReader) -> Iterator[tuple[int, dict[str, Any]]]:
     while text := lines.readline(LONGEST_LINE):
         number += 1
         try:
-            line = strict_json.parse(text)
+            line = json_values.parse(text)
         except ValueError:
             line = None
         if not isinstance(line, dict):

@@ -16,7 +16,7 @@ import click
 
 from pollconsumer.core.errors import CannotCreate, ConfigurationError, UsageError, suggestion
 from pollconsumer.core.notation.cron_expression import five_fields
-from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.core.notation.text import redacted
 from pollconsumer.interface.assembly.handlers import import_handlers, load_handlers
 from pollconsumer.interface.assembly.launch_roles import served_queues
 from pollconsumer.interface.cli.group import current_settings

@@ -46,7 +46,7 @@ class Draft:
 
 def drafted(message: NewMessage, hooks: Sequence[BeforeEnqueue]) -> NewMessage:
     """``message`` as ``hooks`` leave it. Raises what a hook raises, BadData for invalid headers."""
-    from pollconsumer.core.messages.message_options import check_new_headers
+    from pollconsumer.core.messages.message import check_new_headers
 
     draft = Draft(message)
     for hook in hooks:

@@ -34,7 +34,7 @@ def new_batch(
     home = next((callback_of(called[name], batch_id, name)["queue"] for name in called), "default")
     callbacks = {name: callback_of(callback, batch_id, name, home) for name, callback in called.items()}
     if codec is not None:
-        from pollconsumer.core.messages.coded_message import coded_packed  # few applications have a codec
+        from pollconsumer.core.messages.codec import coded_packed  # few applications have a codec
 
         callbacks = {name: coded_packed(callback, codec) for name, callback in callbacks.items()}
     lasts = 0 if expires is None else lifetime_ms("expires", expires)

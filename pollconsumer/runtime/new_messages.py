@@ -131,7 +131,7 @@ class Defaults(NamedTuple):
         """``message`` with the rate and the rate key that its producer did not give. BadData if the key is none."""
         if self.rate is None and self.rate_key is None:
             return message
-        from pollconsumer.core.rates import check_rate, key_of
+        from pollconsumer.core.spans import check_rate, key_of
 
         key = message.rate_key or key_of(message.handler, message.payload, self.rate_key)
         check_rate("", key)
@@ -220,8 +220,7 @@ def _with_callbacks(message: NewMessage, given: dict[str, Any]) -> NewMessage:
 def callback_of(sendable: Sendable, owner: str, name: str, called_by: str = "") -> dict[str, Any]:
     """A callback of the message, or of the batch with this home, whose id is ``owner``, as it is stored. TypeError for
     what is none; UsageError for one that has an id, a key or callbacks of its own; BadData for an invalid ``owner``."""
-    from pollconsumer.core.messages.packed_message import packed
-    from pollconsumer.core.messages.sequel import Sequel, encoded, following_id
+    from pollconsumer.core.messages.sequel import Sequel, encoded, following_id, packed
 
     message = message_of(sendable, name)
     refuse_own_identity(message, f"the callback {name}")
@@ -254,7 +253,7 @@ def _check_together(given: dict[str, Any]) -> None:
         if name in given and needed not in given:
             raise BadData(name, given[name], f"give the {needed}, too")
     if "rate_key" in given:
-        from pollconsumer.core.rates import check_rate  # few messages have a rate
+        from pollconsumer.core.spans import check_rate  # few messages have a rate
 
         check_rate(given.get("rate", ""), given["rate_key"])
     if "concurrency_key" in given:
@@ -263,7 +262,7 @@ def _check_together(given: dict[str, Any]) -> None:
 
 def _travelling(message: NewMessage, options: dict[str, Any]) -> NewMessage:
     """``message`` with checked ``options``."""
-    from pollconsumer.core.messages.message_options import check_new_headers, options_of
+    from pollconsumer.core.messages.message import check_new_headers, options_of
 
     if "expires" in options:
         message = message._replace(lifetime=lifetime_ms("expires", options.pop("expires")))

@@ -14,8 +14,8 @@ from contextvars import ContextVar
 from datetime import datetime
 from typing import NamedTuple
 
+from pollconsumer.core import json_values
 from pollconsumer.core.errors import PermissionDenied
-from pollconsumer.core.notation import strict_json
 from pollconsumer.core.notation.instants import LAST_MILLISECOND, datetime_of
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
@@ -92,7 +92,7 @@ def interventions_of(wire: Wire, namespace: str, limit: int) -> list[Interventio
 
 def _read(text: bytes, at: bytes, *, verified: bool) -> Intervention | None:
     try:
-        said, instant = strict_json.parse(id_text(text).encode()), int(float(at))
+        said, instant = json_values.parse(id_text(text).encode()), int(float(at))
         names, number = said["names"], said["number"]
         texts = [said["who"], said["what"], said["queue"], *names]
         if type(number) is int and all(isinstance(each, str) for each in texts) and 0 <= instant <= LAST_MILLISECOND:

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from pollconsumer.core.durations import GENERATION, LAST, Histogram
 from pollconsumer.core.errors import StoreRefused
-from pollconsumer.core.histogram import GENERATION, LAST, Histogram
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.client.wire import Marks, Wire
 from pollconsumer.store.keyspace import Keys

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pollconsumer.core import json_values
 from pollconsumer.core.errors import BadData, PayloadTooLarge, suggestion
-from pollconsumer.core.notation import strict_json
 from pollconsumer.core.notation.instants import datetime_of, read_instant
 from pollconsumer.core.users_code import refusing
 from pollconsumer.interface.api.app_calls import AppCalls
@@ -63,7 +63,7 @@ def _check(app: AppCalls, handler: str, payload: dict[str, Any], options: dict[s
 
 def _object_in(body: bytes) -> dict[str, Any]:
     try:
-        value = strict_json.parse(body)
+        value = json_values.parse(body)
     except ValueError:  # its text has parts of the body
         raise BadData("body", None, "must be JSON, in UTF-8") from None
     if not isinstance(value, dict):

@@ -10,8 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.choices import Loop
-from pollconsumer.core.durations import MEMORY, Average, Durations, ahead, margin, margin_in
-from pollconsumer.core.histogram import BOUNDS, GENERATION, LAST, PER_DOUBLING, Histogram
+from pollconsumer.core.durations import (
+    BOUNDS,
+    GENERATION,
+    LAST,
+    MEMORY,
+    PER_DOUBLING,
+    Average,
+    Durations,
+    Histogram,
+    ahead,
+    margin,
+    margin_in,
+)
 from pollconsumer.core.window import Window
 from tests.forecast.consumer_rules import Margin
 from tests.runtime.virtual import histogram

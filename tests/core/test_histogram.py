@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.core.histogram import BOUNDS, LAST, Histogram
+from pollconsumer.core.durations import BOUNDS, LAST, Histogram
 from tests.forecast.distributions import Distribution, Lognormal, draw
 from tests.runtime.virtual import histogram
 from tests.simulation.workloads import Bimodal, Exponential, Pareto

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.lifecycle import State, Timestamps, durations_of, state_of
-from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.core.messages.message_options import decoded
+from pollconsumer.core.messages.message import NewMessage, decoded_options
 from pollconsumer.store.records import rows
 
 NEVER = Timestamps()
@@ -200,7 +199,7 @@ def test_a_record_gives_back_what_it_was_made_of(
     *stored, options, expires, sequel = rows.content(record)
     assert stored == [handler, payload]
     assert (expires, sequel) == (lifetime, b"")
-    assert (decoded(options)[0].headers if options else None) == headers
+    assert (decoded_options(options)[0].headers if options else None) == headers
     assert record[:1] == (b"B" if digest or headers or lifetime or rate[0] else b"A")
     read = rows.read_record(record)
     assert (read.handler, read.priority, read.attempts) == (handler, priority, 0)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.core.messages.packed_message import UNPACKABLE, packed, unpacked
 from pollconsumer.core.messages.payloads import Malformed
-from pollconsumer.core.messages.sequel import sound
+from pollconsumer.core.messages.sequel import UNPACKABLE, packed, sound, unpacked
 from tests.store.acting import message
 
 WHOLE = NewMessage._field_defaults | packed(message("id"))

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.core.notation.redaction import redacted, site_of
+from pollconsumer.core.notation.text import redacted, site_of
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import json
 import random
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.core.histogram import Histogram
+from pollconsumer.core.durations import Histogram
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.queues.interventions import Interventions

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pollconsumer.core.histogram import Histogram
+from pollconsumer.core.durations import Histogram
 from pollconsumer.core.lifecycle import Timestamps
 from pollconsumer.dashboard.drawings.charts import of_completions, of_durations
 from pollconsumer.dashboard.drawings.launches_drawn import Drawn, drawn

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import takewhile
 from math import inf
 
-from pollconsumer.core.histogram import GENERATION, Histogram
+from pollconsumer.core.durations import GENERATION, Histogram
 from pollconsumer.core.launcher.detection import given_launcher
 from pollconsumer.core.launcher.punctuality import LAUNCHES, Punctuality, allowance, punctuality_of
 from pollconsumer.core.window import OUR_OWN, Window, predict_stop

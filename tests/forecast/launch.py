@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pollconsumer.core.choices import Loop
-from pollconsumer.core.durations import Durations, margin_in
-from pollconsumer.core.histogram import Histogram
+from pollconsumer.core.durations import Durations, Histogram, margin_in
 from pollconsumer.core.retry import MOST_CRASHES
 from pollconsumer.core.window import Window
 from tests.forecast.consumer_rules import Margin, Rules

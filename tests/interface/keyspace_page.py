@@ -94,7 +94,7 @@ RECORD_FLAGS = {
     "RATE": "how many in two bytes, in which ms in six (zeros: the queue's rate), the key's length in one, and the key",
     "DIGEST": "the user chose the id: digest of handler and payload, in eight bytes",
     "EXPIRY": "its instant in six bytes; until it is accepted, the ms from acceptance or due time until then",
-    "OPTIONS": "their length in two bytes, and they as JSON (`core/messages/message_options.py`)",
+    "OPTIONS": "their length in two bytes, and they as JSON (`core/messages/message.py`)",
 }
 """In the order in which a record has them. The length of a unique key is there without one, too."""
 LETTERS = {

@@ -10,12 +10,10 @@ import pytest
 
 from pollconsumer import Context, Item, PollConsumer
 from pollconsumer.core.errors import BadData, ConfigurationError, Conflict, PayloadTooLarge
-from pollconsumer.core.messages.codec import decoded_value, encoded_json, is_encoded, shown_value
-from pollconsumer.core.messages.coded_message import coded
-from pollconsumer.core.messages.message import ENCODED
-from pollconsumer.core.messages.message_options import Options, decoded
-from pollconsumer.core.messages.packed_message import FIRST, packed, unpacked
+from pollconsumer.core.messages.codec import coded, decoded_value, encoded_json, is_encoded, shown_value
+from pollconsumer.core.messages.message import ENCODED, Options, decoded_options
 from pollconsumer.core.messages.payloads import Malformed
+from pollconsumer.core.messages.sequel import FIRST, packed, unpacked
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.records import rows
 from pollconsumer.testing import Sandbox
@@ -458,12 +456,12 @@ def test_versions_before_leave_it_to_newer_ones() -> None:
     plain = new_message("mail.send", {"to": SECRET})
     message = coded(plain, Flipping())
     assert [rows.new_record(each)[:1] for each in (plain, message)] == [b"A", b"C"]
-    assert decoded(b'{"encoded":true}') == (Options(encoded=True), False)
+    assert decoded_options(b'{"encoded":true}') == (Options(encoded=True), False)
     assert packed(message).keys() > FIRST
     assert unpacked(packed(message)) == message
     assert coded(message, Flipping()) is message
     with pytest.raises(Malformed, match="encoded is 1"):
-        decoded(b'{"encoded":1}')
+        decoded_options(b'{"encoded":1}')
 
 
 HANDLERS = """

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pollconsumer.core import json_values
 from pollconsumer.core.news import events
 from pollconsumer.core.news.events import Event
-from pollconsumer.core.notation import strict_json
 from pollconsumer.interface.assembly.log_outputs import journal_line, json_line
 from pollconsumer.interface.logs import logs
 from pollconsumer.interface.logs.event_log import NOTES, WARNINGS, listener
@@ -105,7 +105,7 @@ def test_an_event_of_odd_values_has_one_line(kind: type[Event], form: str, capfd
             assert all(each.startswith("  ") or not each for each in following), (field, value)
             assert all(map(is_harmless, [line, *following])), (field, value)
             if form == "json":
-                assert strict_json.parse(written)["message"], (field, value)
+                assert json_values.parse(written)["message"], (field, value)
 
 
 def test_every_type_of_a_field_has_odd_values() -> None:

@@ -17,8 +17,7 @@ import pytest
 
 from pollconsumer import PollConsumer
 from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.core.messages.packed_message import FIRST, packed
-from pollconsumer.core.messages.sequel import Sequel, encoded
+from pollconsumer.core.messages.sequel import FIRST, Sequel, encoded, packed
 from pollconsumer.dashboard import DashboardEndpoint, Visitor
 from pollconsumer.interface import cli
 from pollconsumer.interface.api.registry import registry

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer import PollConsumer
-from pollconsumer.core.errors import suggestion
+from pollconsumer.core.errors import COMMANDS, FLAGS, OPTIONS, STATES, suggestion
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.notation.other_queues import COMMANDS, FLAGS, OPTIONS, STATES
 from pollconsumer.interface.cli.group import COMMANDS as OURS
 from pollconsumer.runtime.new_messages import SendOptions
 

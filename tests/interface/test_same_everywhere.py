@@ -13,7 +13,7 @@ import pytest
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import BadData, ConfigurationError, UsageError
 from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.core.messages.packed_message import packed
+from pollconsumer.core.messages.sequel import packed
 from pollconsumer.interface import cli
 from pollconsumer.interface.api.recurrences.put_options import new_put
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults

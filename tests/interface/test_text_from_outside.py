@@ -15,8 +15,8 @@ import click
 import pytest
 
 import pollconsumer
-from pollconsumer.core.messages.packed_message import packed
 from pollconsumer.core.messages.payloads import encode_payload
+from pollconsumer.core.messages.sequel import packed
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.interface import cli
 from pollconsumer.interface.cli.group import group

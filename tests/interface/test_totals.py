@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from pollconsumer import PollConsumer, StoreUnreachable
-from pollconsumer.core import rates
+from pollconsumer.core import spans
 from pollconsumer.interface import launch_process, on_demand
 from pollconsumer.interface.api import store_pool
 from pollconsumer.interface.settings.load import load_settings
@@ -161,11 +161,11 @@ def requests_for_launches(scene: Scene) -> None:
 
 def rates_of_messages(_: Scene) -> None:
     """The rate that was used longest ago is forgotten."""
-    most = rates._parsed.cache_info().maxsize  # noqa: SLF001
+    most = spans._parsed.cache_info().maxsize  # noqa: SLF001
     assert most is not None
     for n in range(1, 2 * most):
-        assert rates.parse_rate(f"1/{n}s") == (1, n * 1000)
-    assert rates._parsed.cache_info().currsize == most  # noqa: SLF001
+        assert spans.parse_rate(f"1/{n}s") == (1, n * 1000)
+    assert spans._parsed.cache_info().currsize == most  # noqa: SLF001
 
 
 TABLE: dict[str, tuple[Callable[[Scene], None], Any, str]] = {
@@ -176,7 +176,7 @@ TABLE: dict[str, tuple[Callable[[Scene], None], Any, str]] = {
     "bytes of the spool": (spooled_bytes, spooling, "MOST_BYTES"),
     "processes started on demand": (started_processes, on_demand, "MOST_STARTED"),
     "requests for launches on demand": (requests_for_launches, on_demand, "MOST_STARTED"),
-    "rates read from messages": (rates_of_messages, rates, "MOST_IN_A_PERIOD"),
+    "rates read from messages": (rates_of_messages, spans, "MOST_IN_A_PERIOD"),
 }
 """Thing → what fills it, and its bound."""
 

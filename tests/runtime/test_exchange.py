@@ -11,8 +11,8 @@ from unittest.mock import patch
 
 import pytest
 
+from pollconsumer.core.messages.message_steps import Progress
 from pollconsumer.core.news.events import QueueLeftOut, ReservationsLost
-from pollconsumer.core.news.progress import Progress
 from pollconsumer.core.queue_order import Turns
 from pollconsumer.interface.testing.clock import VirtualClock
 from pollconsumer.interface.testing.memory import MemoryOpener

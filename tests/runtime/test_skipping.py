@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.errors import NodeLost, StoreUnreachable
-from pollconsumer.core.news.progress import Progress
+from pollconsumer.core.messages.message_steps import Progress
 from pollconsumer.runtime.session.exchange import SKIPPED_FOR
 from pollconsumer.store.client.replies import Unanswered
 from tests.runtime.test_exchange import Exchanging

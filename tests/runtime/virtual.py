@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from pollconsumer.core.choices import Loop
-from pollconsumer.core.durations import Durations
-from pollconsumer.core.histogram import Histogram
+from pollconsumer.core.durations import Durations, Histogram
 from pollconsumer.core.window import StopReason, Window
 from pollconsumer.runtime.consumer import Consumer
 from pollconsumer.runtime.handling.executors.executor import Attempt, Handled

@@ -11,8 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import BadData, LeaseLost, NotFound, StoreRefused
-from pollconsumer.core.messages.packed_message import packed
-from pollconsumer.core.messages.sequel import Sequel, encoded, identified
+from pollconsumer.core.messages.sequel import Sequel, encoded, identified, packed
 from pollconsumer.runtime.session.result_encoder import full_extra
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.batches import Batches

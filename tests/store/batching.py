@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.core.messages.packed_message import packed
-from pollconsumer.core.messages.sequel import Sequel, encoded, identified
+from pollconsumer.core.messages.sequel import Sequel, encoded, identified, packed
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.batches import Batches, NewBatch
 from pollconsumer.store.queues.outbox_entry import pack, told_of_member

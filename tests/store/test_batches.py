@@ -12,7 +12,7 @@ import pytest
 
 from pollconsumer.core.errors import NodeLost, NotFound
 from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.core.messages.packed_message import FIRST
+from pollconsumer.core.messages.sequel import FIRST
 from pollconsumer.store.batch_interventions import BatchInterventions
 from pollconsumer.store.limits import Retention
 from pollconsumer.store.queues import outbox

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.lifecycle import state_of
-from pollconsumer.core.news.progress import Progress
+from pollconsumer.core.messages.message_steps import Progress
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.steps import Settlement
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, expire, message, park, retry

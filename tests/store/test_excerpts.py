@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.core.histogram import Histogram
+from pollconsumer.core.durations import Histogram
 from pollconsumer.core.lifecycle import State
 from pollconsumer.dashboard.readings.excerpts import SAMPLE, Excerpts
 from pollconsumer.store.keyspace import Keys

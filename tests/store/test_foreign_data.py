@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pollconsumer.core.durations import Histogram
 from pollconsumer.core.errors import StoreRefused
-from pollconsumer.core.histogram import Histogram
 from pollconsumer.store.leases import Group
 from pollconsumer.store.queues import upkeep
 from pollconsumer.store.records.reservations import Claim

@@ -12,11 +12,9 @@ import pytest
 
 from pollconsumer.core.errors import Conflict
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.messages import message_options
-from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.core.messages.message_options import Options, decoded
-from pollconsumer.core.messages.packed_message import FIRST
+from pollconsumer.core.messages.message import FIRST_OPTIONS, NewMessage, Options, decoded_options, has_later
 from pollconsumer.core.messages.payloads import digest_of
+from pollconsumer.core.messages.sequel import FIRST
 from pollconsumer.moving.store_closer import StoreCloser
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues import outbox
@@ -155,8 +153,8 @@ def test_progress_that_says_more_is_shown_as_far_as_it_is_known() -> None:
 
 
 def test_an_option_that_is_unknown_is_told_from_those_that_are_malformed() -> None:
-    assert decoded(b'{"timeout":5,"new":{"a":[1]}}') == (Options(timeout=5), True)
-    assert decoded(b'{"timeout":5}') == (Options(timeout=5), False)
+    assert decoded_options(b'{"timeout":5,"new":{"a":[1]}}') == (Options(timeout=5), True)
+    assert decoded_options(b'{"timeout":5}') == (Options(timeout=5), False)
 
 
 def test_a_message_with_an_unknown_option_is_listed_with_its_payload(store: RedisStore, inspector: Inspector) -> None:
@@ -181,10 +179,10 @@ def test_what_a_launch_sets_aside_is_scheduled_uncharged_and_neither_parked_nor_
 
 
 def test_every_option_that_earlier_versions_would_bury_a_message_for_is_told_from_those_they_know() -> None:
-    assert set(Options._fields) >= message_options.FIRST
+    assert set(Options._fields) >= FIRST_OPTIONS
     for name in Options._fields:
-        assert message_options.has_later(Options._make("x" if each == name else None for each in Options._fields)) is (
-            name not in message_options.FIRST
+        assert has_later(Options._make("x" if each == name else None for each in Options._fields)) is (
+            name not in FIRST_OPTIONS
         )
 
 
@@ -204,7 +202,9 @@ MESSAGES = {
 def test_what_is_written_as_letter_c_is_handled_as_any_other(
     store: RedisStore, look: Looking, inspector: Inspector, monkeypatch: pytest.MonkeyPatch, given: NewMessage
 ) -> None:
-    monkeypatch.setattr(message_options, "FIRST", frozenset())  # as if all of its options were of a later version
+    monkeypatch.setattr(
+        "pollconsumer.core.messages.message.FIRST_OPTIONS", frozenset()
+    )  # as if all of its options were of a later version
     store.enqueue([given])
     written: bytes = store.wire.command("HGET", look.key("records"), "m")
     assert written[:1] == b"C"
@@ -216,7 +216,7 @@ def test_what_is_written_as_letter_c_is_handled_as_any_other(
     while not (reserved := launch.step(wanted=1).reserved):
         store.promote(launch.claim, QUEUE, 9)
     assert reserved[0].payload == given.payload
-    assert decoded(reserved[0].options)[0].headers == {"a": "b"}
+    assert decoded_options(reserved[0].options)[0].headers == {"a": "b"}
     assert (reserved[0].unique_key, reserved[0].concurrency_key) == (
         given.key.encode(),
         given.concurrency_key.encode(),

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pollconsumer.core.durations import GENERATION, LAST, Histogram
 from pollconsumer.core.errors import StoreRefused
-from pollconsumer.core.histogram import GENERATION, LAST, Histogram
 from pollconsumer.store.leases import TTL, Group, Leases, LeasesOfOthers, TurnedAway
 from pollconsumer.store.records.reservations import Claim
 from tests.conftest import NAMESPACE

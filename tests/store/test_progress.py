@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import LeaseLost
-from pollconsumer.core.news.progress import Progress
+from pollconsumer.core.messages.message_steps import Progress
 from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.records.steps import Share

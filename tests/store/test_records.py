@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer.core.messages.message import TRAVELLING, NewMessage
-from pollconsumer.core.messages.message_options import Options, decoded
+from pollconsumer.core.messages.message import TRAVELLING, NewMessage, Options, decoded_options
 from pollconsumer.core.messages.payloads import Malformed
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.outbox_entry import pack
@@ -44,7 +43,7 @@ def test_there_is_an_example_of_each_option_and_the_fields_of_a_message_have_its
 def test_an_option_comes_back_from_the_record_of_a_message_that_has_no_other(option: str) -> None:
     sent = rows.new_record(message("a")._replace(**{option: OF_EACH_OPTION[option]}))
     _, _, options, _, _ = rows.content(sent[:4] + rows.NEVER + sent[4:])  # with the server's instant
-    found, is_newer = decoded(options)
+    found, is_newer = decoded_options(options)
     assert found == Options(**{option: OF_EACH_OPTION[option]})
     assert not is_newer
 
@@ -63,7 +62,7 @@ def test_headers_come_with_the_message_beside_its_payload(
         pass
     (reservation,) = launch.reserve()
     assert (reservation.handler, reservation.payload) == ("handler", payload)
-    assert decoded(reservation.options) == (Options(HEADERS), False)
+    assert decoded_options(reservation.options) == (Options(HEADERS), False)
     launch.settle(finish(reservation))
     found = inspector.message("a")
     assert (found.handler, found.state, found.priority) == ("handler", "completed", headed.priority)
@@ -87,7 +86,7 @@ def test_the_name_of_a_handler_is_shown_without_the_digest_after_it(
 @pytest.mark.parametrize("stored", [b"{", b"[]", b"7", b'{"headers":[1]}', b'{"headers":{"a":1}}', b"\xff"])
 def test_options_that_somebody_else_wrote_are_malformed(stored: bytes) -> None:
     with pytest.raises(Malformed, match="malformed: its options"):
-        decoded(stored)
+        decoded_options(stored)
 
 
 @pytest.mark.parametrize("cut", range(18))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from pollconsumer.core.notation import strict_json
+from pollconsumer.core import json_values
 
 LONGEST = 3600.0
 """Seconds: a longer offset, exit time or wait for the next tick is corrupt, or of no use."""
@@ -42,7 +42,7 @@ def past_launches(entries: Iterable[bytes], group: str, own: str = "") -> list[P
     found = []
     for text in entries:
         try:
-            entry = strict_json.parse(text)
+            entry = json_values.parse(text)
         except ValueError:
             continue
         if not isinstance(entry, dict) or (own and entry.get("launch_id") == own):

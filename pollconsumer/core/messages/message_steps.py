@@ -1,11 +1,15 @@
-"""Steps of a message, and signals sent to it: what is stored of them, beside the message's checkpoint."""
+"""What a message has beside its checkpoint: the steps and the progress of its handler, and signals sent to it."""
 
 import json
 from collections.abc import Sequence
+from datetime import datetime
+from math import isfinite
 from typing import Any, NamedTuple, Self
 
 from pollconsumer.core.errors import BadData
+from pollconsumer.core.json_values import explain
 from pollconsumer.core.messages.payloads import quick
+from pollconsumer.core.notation.instants import EPOCH
 
 MOST_STEPS = 1000
 MOST_BYTES = 1024**2
@@ -136,8 +140,6 @@ def as_json(value: Any, what: str) -> str:
         text = "".join(quick(value, 0))
         size = len(text.encode())
     except (TypeError, ValueError, RecursionError):
-        from pollconsumer.core.json_values import explain
-
         explain(value, what, "give what JSON has")
     if size > MOST_RESULT_BYTES:
         raise BadData(what, f"{size} bytes of JSON", f"at most {MOST_RESULT_BYTES}; store it elsewhere")
@@ -147,3 +149,39 @@ def as_json(value: Any, what: str) -> str:
 def as_recorded(step: Step) -> str:
     """The JSON of a step, whose result has a JSON form."""
     return "".join(quick([*step] if step.until is not None else [*step[:3]], 0))
+
+
+MOST_CHARACTERS = 200
+"""Maximum length of a note."""
+
+
+class Progress(NamedTuple):
+    """How far a message has come: ``done`` of ``total``, which is None if unknown. ``at``: when the
+    store got it, by the server's clock."""
+
+    done: float
+    total: float | None = None
+    note: str = ""
+    at: datetime = EPOCH
+
+    def __str__(self) -> str:
+        """The progress in words, for people."""
+        number = f"{self.done:g}" if self.total is None else f"{self.done:g}/{self.total:g}"
+        return f"{number} {self.note}".rstrip()
+
+
+def checked(done: float, total: float | None, note: str) -> Progress:
+    """The progress that a handler reports. BadData for a number that is none or is not finite, or for a long note."""
+    for name, number in (("done", done), ("total", 0 if total is None else total)):
+        if isinstance(number, bool) or not isinstance(number, int | float) or not _is_finite(number):
+            raise BadData(f"progress: {name}", str(number)[:MOST_CHARACTERS], "give a finite number")
+    if not isinstance(note, str) or len(note) > MOST_CHARACTERS:
+        raise BadData("progress: note", str(note)[:MOST_CHARACTERS], f"at most {MOST_CHARACTERS} characters")
+    return Progress(done, total, note)
+
+
+def _is_finite(number: float) -> bool:
+    try:
+        return isfinite(number)
+    except OverflowError:  # of an int beyond all floats
+        return False

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
 from pollconsumer.core.errors import BadData, PayloadTooLarge
+from pollconsumer.core.json_values import explain, to_json
 
 MAX_PAYLOAD_BYTES = 1 << 20
 _ODD_NAME = r'"(?:-?[0-9][-+.0-9e]*|null|true|false)":'
@@ -59,7 +60,7 @@ def _has_text_names(whole: object) -> bool:
         elif isinstance(value, list | tuple):
             left += value
         elif hasattr(type(value), "__dataclass_fields__"):
-            left.append(_default(value))
+            left.append(to_json(value))
     return True
 
 
@@ -74,21 +75,13 @@ def _encode_checked(payload: dict[str, Any]) -> bytes:
 
 
 def _explain(payload: dict[str, Any]) -> NoReturn:
-    from pollconsumer.core.json_values import explain
-
     try:
         explain(payload, "payload", "annotate the handler's parameter with its type, or send JSON's")
     except RecursionError:
         raise BadData("payload", None, "it is nested too deeply") from None
 
 
-def _default(value: Any) -> Any:
-    from pollconsumer.core.json_values import to_json
-
-    return to_json(value)
-
-
-_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_default)
+_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=to_json)
 _encode = _encoder.encode
 
 

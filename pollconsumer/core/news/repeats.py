@@ -19,7 +19,7 @@ When a streak is over depends on its kind:
 import json
 from typing import NamedTuple, Self
 
-from pollconsumer.core.notation import strict_json
+from pollconsumer.core import json_values
 from pollconsumer.core.notation.text import counted
 from pollconsumer.core.notation.timespan import DAY, format_duration
 
@@ -106,7 +106,7 @@ class Streaks:
     def decode(cls, stored: bytes | None) -> Self:
         """Inverse of ``encode``; skips invalid entries."""
         try:
-            found = strict_json.parse(stored or b"{}")
+            found = json_values.parse(stored or b"{}")
         except ValueError:
             return cls()
         if not isinstance(found, dict):

@@ -7,6 +7,9 @@ invisible characters disguise one. All output for people goes through here.
 
 from __future__ import annotations
 
+import re
+from urllib.parse import urlsplit
+
 INDENT = "  "
 _INVISIBLE = {
     *map(chr, (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x2800, 0x3164, 0xFFA0)),
@@ -40,3 +43,58 @@ def counted(number: int, noun: str) -> str:
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
+
+
+HIDDEN = "***"
+# Compiled when they are first used: most launches print no URL.
+_USERINFO = r"(?s)(.*?://)?.*@"
+_SECRET_OPTION = r"(?i)([?&][^=&]*(?:pass|secret|token)[^=&]*=)[^&]*"
+_HOSTS = r"[\w.-]+(:[0-9]{1,5})?(,[\w.-]+(:[0-9]{1,5})?)*"
+_AUTHORITY = r"(?s)(.*?://(?:\[[^]]*]|[^:/?#@]*):)(([^/?#]*).*)"
+
+
+def redacted(url: str) -> str:
+    """``url`` with everything that may be a secret hidden.
+
+    Malformed URLs too: a password may contain ``@``, ``/`` or ``#``, and without a host it is in the place of the port.
+    Hides too much rather than too little.
+    """
+    url = re.sub(_SECRET_OPTION, rf"\1{HIDDEN}", url)
+    if "@" in url:
+        return re.sub(_USERINFO, lambda found: f"{found[1] or ''}{HIDDEN}@", url, count=1)
+    authority = re.match(_AUTHORITY, url)
+    if authority and not _is_port(authority[3]):
+        return authority[1] + HIDDEN
+    return url
+
+
+def site_of(url: str) -> str:
+    """Scheme and host of ``url``, whose path is a secret, as of a monitor."""
+    scheme, separator, rest = url.partition("://")
+    host = rest.partition("/")[0].partition("?")[0].rpartition("@")[2]
+    return f"{scheme}://{host}/{HIDDEN}" if separator and host else HIDDEN
+
+
+def _is_port(text: str) -> bool:
+    """Whether ``text`` is a port, alone or followed by further hosts of a list."""
+    text, _, others = text.partition(",")
+    listed = not others or re.fullmatch(_HOSTS, others)
+    return bool(listed) and text.isdecimal() and text.isascii() and len(text) <= 5 and 1 <= int(text) <= 65535
+
+
+ADDRESS = r"https?://[^\s/?#]+[^\s]*"
+
+
+def check_address(url: object) -> str:
+    """``url``. ValueError if it is no address of a monitor; the error does not show the URL, which may be a secret."""
+    # Compiled when a URL is checked: most launches import this module, and have none.
+    if not isinstance(url, str) or not (url.isascii() and url.isprintable() and re.fullmatch(ADDRESS, url)):
+        raise ValueError("write https://HOST/…, without spaces")
+    try:
+        parts = urlsplit(url)
+        known = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        known = False
+    if not known:
+        raise ValueError("its host or port is not valid: write https://HOST/… or https://HOST:PORT/…")
+    return url

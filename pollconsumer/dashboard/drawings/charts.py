@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from pollconsumer.core.histogram import BOUNDS, Histogram
+from pollconsumer.core.durations import BOUNDS, Histogram
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.dashboard.drawings.svg import Box, group, picture

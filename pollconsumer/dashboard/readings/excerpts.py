@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pollconsumer.core.histogram import Histogram
+from pollconsumer.core.durations import Histogram
 from pollconsumer.core.lifecycle import State, Timestamps
 from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS
 from pollconsumer.store.reading.inspector import INDEXES, id_in

@@ -8,10 +8,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from pollconsumer.core.durations import Histogram
 from pollconsumer.core.errors import UsageError
-from pollconsumer.core.histogram import Histogram
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.messages.message_options import read_header
+from pollconsumer.core.messages.message import read_header
 from pollconsumer.core.messages.message_steps import Recorded
 from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.dashboard.readings.batch_page_reader import BatchPageReader

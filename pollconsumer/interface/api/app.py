@@ -139,7 +139,7 @@ class PollConsumer(BatchCalls, HookRegistration):
     def retry_policy(self, name: str, policy: Retrying) -> None:
         """Give a policy a name, for messages that name it as their ``retry``. ConfigurationError for an invalid policy,
         or for a second one of that name; BadData for an invalid name."""
-        from pollconsumer.core.messages.message_options import check_policy_name
+        from pollconsumer.core.messages.message import check_policy_name
 
         checked = policy_of(policy)
         if check_policy_name(name) in self._calls.retry_policies:
@@ -257,7 +257,7 @@ class PollConsumer(BatchCalls, HookRegistration):
         entered their state at least, in seconds, as text such as ``5m`` or as a timedelta. ``header``: they have each
         of these headers. ValueError for an invalid value.
         """
-        from pollconsumer.core.messages.message_options import check_headers
+        from pollconsumer.core.messages.message import check_headers
         from pollconsumer.interface.api.message_set import Messages
         from pollconsumer.store.reading.message_selector import Selection
 

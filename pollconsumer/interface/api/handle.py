@@ -38,7 +38,7 @@ from pollconsumer.interface.api.registry import registry
 from pollconsumer.runtime.handling.slot_waits import slot_waits
 
 if TYPE_CHECKING:
-    from pollconsumer.core.news.progress import Progress
+    from pollconsumer.core.messages.message_steps import Progress
     from pollconsumer.store.reading.messages import Message
     from pollconsumer.store.store import Store
 

@@ -139,7 +139,7 @@ def _bulk(most: object, wait: Any) -> Bulk | None:
 
 def _rate(rate: str | None) -> str | None:
     if rate is not None:
-        from pollconsumer.core.rates import parse_rate  # few handlers have a rate
+        from pollconsumer.core.spans import parse_rate  # few handlers have a rate
 
         try:
             parse_rate(rate)

@@ -159,7 +159,7 @@ class StoreCalls:
     def _coded(self, message: NewMessage) -> NewMessage:
         if self.codec is None:
             return message
-        from pollconsumer.core.messages.coded_message import coded  # few applications have a codec
+        from pollconsumer.core.messages.codec import coded  # few applications have a codec
 
         return coded(message, self.codec)
 

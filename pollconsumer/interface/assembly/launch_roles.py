@@ -319,11 +319,11 @@ def _limits(table: QueueSettings) -> Limits:
     """The limits of a queue, periods in milliseconds."""
     quota = rate = period_ms = rate_period_ms = None
     if table.quota:
-        from pollconsumer.core.notation.quota import parse_quota  # imported lazily, since few queues have a quota
+        from pollconsumer.core.spans import parse_quota  # imported lazily, since few queues have a quota
 
         quota, period_ms = parse_quota(table.quota)
     if table.rate:
-        from pollconsumer.core.rates import parse_rate
+        from pollconsumer.core.spans import parse_rate
 
         rate, rate_period_ms = parse_rate(table.rate)
     return Limits(table.max_in_flight, quota, period_ms, rate, rate_period_ms)

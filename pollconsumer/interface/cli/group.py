@@ -14,7 +14,7 @@ import click
 from click.shell_completion import get_completion_class, shell_complete
 
 from pollconsumer.core.errors import UsageError, shown, suggestion
-from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.core.notation.text import redacted
 from pollconsumer.core.users_code import printing_aside
 from pollconsumer.interface.cli.flags import settings_of_section
 from pollconsumer.interface.cli.output import print_help, print_lines, wants_json
@@ -382,7 +382,7 @@ def _of_click(text: str, kind: click.ParamType[Any]) -> str:
 
 
 def _similar(name: str, context: click.Context | None, see: str) -> str:
-    from pollconsumer.core.notation.other_queues import command_for
+    from pollconsumer.core.errors import command_for
 
     command = context.command if context else None
     names = command.list_commands(context) if context and isinstance(command, click.Group) else []

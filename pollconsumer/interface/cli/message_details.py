@@ -6,8 +6,7 @@ from typing import Any
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.codec import shown_value
-from pollconsumer.core.messages.message_steps import Recorded
-from pollconsumer.core.news.progress import Progress
+from pollconsumer.core.messages.message_steps import Progress, Recorded
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.interface.cli.output import given_row, json_text, print_quoted, print_table, printed_as_json, span
 from pollconsumer.store.reading.messages import Message

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pollconsumer.core.errors import shown, suggestion
-from pollconsumer.core.messages.message import MAX_PRIORITY, is_text
-from pollconsumer.core.messages.message_options import read_header
+from pollconsumer.core.messages.message import MAX_PRIORITY, is_text, read_header
 from pollconsumer.core.notation.instants import read_instant
 from pollconsumer.core.notation.timespan import YEAR, format_duration, parse_duration
 from pollconsumer.interface.cli.output import note_json

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.notation.digests import sha256
-from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.core.notation.text import redacted
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface.command_line import values_of
 from pollconsumer.runtime.system.own_files import OwnFiles, spare_directory

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.core.notation.text import redacted
 from pollconsumer.interface.named_files import other_than_directory
 from pollconsumer.interface.settings.names import NO_STATE
 from pollconsumer.runtime.new_messages import Defaults

@@ -9,7 +9,7 @@ from typing import Any
 
 from pollconsumer.core.errors import BadData, ConfigurationError, PollConsumerError, UsageError, shown
 from pollconsumer.core.messages.message import check_handler
-from pollconsumer.core.notation.redaction import HIDDEN, redacted, site_of
+from pollconsumer.core.notation.text import HIDDEN, redacted, site_of
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.core.retry import Backoff
 from pollconsumer.interface.settings.fields import InvalidValue, declared_fields

@@ -155,7 +155,7 @@ def check_token(token: str) -> None:
 
 def check_on_demand(way: str) -> None:
     """Raise ValueError for what is neither a process nor the URL of an endpoint."""
-    from pollconsumer.core.notation.addresses import check_address  # few settings have any
+    from pollconsumer.core.notation.text import check_address  # few settings have any
 
     if way != PROCESS:
         try:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pollconsumer.core.messages.message_options import variable_of
+from pollconsumer.core.messages.message import variable_of
 from pollconsumer.core.notation.instants import ceil_ms, iso_of
 from pollconsumer.core.retry import Fatal, HandlerTimeout, NotBegun, Stopped
 from pollconsumer.runtime.children.child_process import LOOK_EVERY, ChildProcess

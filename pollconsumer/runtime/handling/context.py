@@ -206,7 +206,7 @@ class Context:
             message = drafted(message, self._situation.before_enqueue)
         if self._codec is None:
             return message
-        from pollconsumer.core.messages.coded_message import coded  # few applications have a codec
+        from pollconsumer.core.messages.codec import coded  # few applications have a codec
 
         return coded(message, self._codec)
 
@@ -232,7 +232,7 @@ class Context:
         ``status`` shows it within about a second; of several reports in that time, the last. It costs the handler no
         wait, and no error if the store is away. BadData for a number that is not finite, or a long note.
         """
-        from pollconsumer.core.news.progress import checked  # few handlers need it
+        from pollconsumer.core.messages.message_steps import checked  # few handlers need it
 
         reported = checked(done, total, note)
         if not self._ended and not self._settled:

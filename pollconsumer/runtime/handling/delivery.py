@@ -12,7 +12,7 @@ from pollconsumer.core.messages.message_steps import Recorded, StepEntry
 from pollconsumer.runtime.new_messages import Defaults
 
 if TYPE_CHECKING:
-    from pollconsumer.core.news.progress import Progress
+    from pollconsumer.core.messages.message_steps import Progress
     from pollconsumer.runtime.drafts import BeforeEnqueue
 
 

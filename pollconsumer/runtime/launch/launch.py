@@ -13,6 +13,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pollconsumer.core import json_values
 from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.durations import HANDLER_LIMIT
 from pollconsumer.core.errors import LeaseLost, StoreRefused, StoreUnreachable
@@ -21,7 +22,6 @@ from pollconsumer.core.launcher.observed import Began, observed
 from pollconsumer.core.launcher.past import past_launches
 from pollconsumer.core.launcher.punctuality import FLOOR_OF_DROP, Punctuality, allowance, learned
 from pollconsumer.core.news.events import Event, LaunchBegan, LaunchEnded, LaunchWaits, NamespaceShared, PingFailed
-from pollconsumer.core.notation import strict_json
 from pollconsumer.core.notation.instants import ceil_ms
 from pollconsumer.core.window import OUR_OWN, StopReason, Window, predict_stop, tick_from
 from pollconsumer.runtime.launch.heartbeat import GONE, Heartbeat
@@ -451,7 +451,7 @@ def _read(holder: bytes) -> dict[str, Any]:
     """A holder's description, see `LaunchProgress.description`; one that is corrupt, or of another version, says
     nothing."""
     try:
-        found = strict_json.parse(holder)
+        found = json_values.parse(holder)
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

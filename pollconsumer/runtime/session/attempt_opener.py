@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pollconsumer.core.messages.message_options import Options, decoded
+from pollconsumer.core.messages.message import Options, decoded_options
 from pollconsumer.core.messages.payloads import Malformed, decode_payload
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.retry import MOST_CRASHES, NotBegun
@@ -121,7 +121,7 @@ class AttemptOpener:
     def _with_options(self, handler: Handler, reservation: Reservation) -> Handler | None:
         """``handler`` with the message's options; None if a newer version wrote any of them. NotBegun if its payload is
         encoded, and there is no codec."""
-        options, newer = decoded(reservation.options)
+        options, newer = decoded_options(reservation.options)
         if newer:
             return None
         if options.encoded and handler.codec is None:  # GUARD an encoded payload needs a codec

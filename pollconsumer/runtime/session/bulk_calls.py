@@ -13,9 +13,8 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.choices import Loop
-from pollconsumer.core.durations import Durations, MarginRule, margin_in
-from pollconsumer.core.histogram import Histogram
-from pollconsumer.core.messages.message_options import decoded
+from pollconsumer.core.durations import Durations, Histogram, MarginRule, margin_in
+from pollconsumer.core.messages.message import decoded_options
 from pollconsumer.core.messages.payloads import Malformed
 from pollconsumer.core.retry import CallDied, HandlerTimeout, NotBegun, ProcessDied, Yield
 from pollconsumer.core.window import Window
@@ -334,7 +333,7 @@ def _kind_of(reservation: Reservation) -> Kind:
 def _shares_call(options: bytes) -> bool:
     """Whether a message with these options may share a call: it has no timeout of its own."""
     try:
-        own, newer = decoded(options)
+        own, newer = decoded_options(options)
     except Malformed:
         return False
     return not newer and own.timeout is None

@@ -7,8 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from pollconsumer.core.messages import message_options
-from pollconsumer.core.messages.message import NewMessage
+from pollconsumer.core.messages.message import NewMessage, decoded_options
 from pollconsumer.core.messages.message_steps import StepEntry
 from pollconsumer.core.messages.payloads import Malformed, decode_payload
 from pollconsumer.core.notation.instants import epoch_ms
@@ -70,7 +69,7 @@ class Deliveries:
         headers = None
         if lot.options:
             with suppress(Malformed):
-                headers = dict(message_options.decoded(lot.options)[0].headers)
+                headers = dict(decoded_options(lot.options)[0].headers)
         launch, handler = self._launch, self._handlers.get(lot.handler)
         limit = launch.end.limit(None if handler is None else handler.timeout)
         situation = Situation(

@@ -22,7 +22,7 @@ from pollconsumer.store.records.reservations import Reservation
 if TYPE_CHECKING:
     from collections.abc import Iterator, Set
 
-    from pollconsumer.core.news.progress import Progress
+    from pollconsumer.core.messages.message_steps import Progress
     from pollconsumer.store.records.reports import Reports
 
 CARRIED_WITHIN = 0.1

@@ -21,7 +21,7 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as LateReply
 from redis.sentinel import MasterNotFoundError
 
-from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.core.notation.text import redacted
 from pollconsumer.core.users_code import called, described
 from pollconsumer.store.client.connection import MOST_BYTES, Command, packed
 from pollconsumer.store.client.replies import ErrorReply

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, shown
-from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.core.notation.text import redacted
 from pollconsumer.store.client.address import (
     TLS_OPTIONS,
     Address,

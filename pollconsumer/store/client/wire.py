@@ -10,7 +10,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import PermissionDenied, PollConsumerError, StoreRefused, StoreUnreachable
-from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.core.notation.text import redacted
 from pollconsumer.store.client.connection import Command, as_text
 from pollconsumer.store.client.patience import STEP, Patience, answer_within
 from pollconsumer.store.client.replies import (

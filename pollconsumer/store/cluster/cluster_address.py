@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, urlencode
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.core.notation.redaction import redacted
+from pollconsumer.core.notation.text import redacted
 from pollconsumer.store.client.address import CredentialProvider, address_of, several_hosts, take_boolean
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from pollconsumer.core.messages.packed_message import Packed
+from pollconsumer.core.messages.sequel import Packed
 from pollconsumer.store.queues.producer import Producer
 
 OPEN_FOR_MS = 3600 * 1000

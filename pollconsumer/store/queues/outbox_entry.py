@@ -9,8 +9,17 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import NewMessage, check_id, check_queue
-from pollconsumer.core.messages.packed_message import FIRST, REQUIRED, UNPACKABLE, Packed, packed, whole
-from pollconsumer.core.messages.sequel import member_of, sequel_of, sound
+from pollconsumer.core.messages.sequel import (
+    FIRST,
+    REQUIRED,
+    UNPACKABLE,
+    Packed,
+    member_of,
+    packed,
+    sequel_of,
+    sound,
+    whole,
+)
 from pollconsumer.store.queues.batches import CALLBACKS, Ends, NewBatch
 
 MOST_SAID = 160

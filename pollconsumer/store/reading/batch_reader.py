@@ -9,10 +9,10 @@ from functools import cache, partial
 from itertools import islice
 from typing import NamedTuple, TypeGuard
 
+from pollconsumer.core import json_values
 from pollconsumer.core.errors import NotFound
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import check_handler, check_id, check_queue
-from pollconsumer.core.notation import strict_json
 from pollconsumer.core.notation.instants import datetime_of, moment_of
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
@@ -359,7 +359,7 @@ def _is_sound(state: bytes | None) -> TypeGuard[bytes]:
 def _messages_in(entry: bytes) -> list[dict[str, str]]:
     """The messages of an entry that name handler, id and queue; none of a corrupt one."""
     try:
-        given = strict_json.parse(entry)
+        given = json_values.parse(entry)
         for each in given:
             check_handler(each["handler"]), check_id(each["id"]), check_queue(each["queue"])
     except (ValueError, TypeError, KeyError):

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from pollconsumer.core import json_values
 from pollconsumer.core.launcher.holes import holes_of
 from pollconsumer.core.launcher.work_beyond import read_work
-from pollconsumer.core.notation import strict_json
 from pollconsumer.core.notation.instants import LAST_MILLISECOND
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
@@ -97,7 +97,7 @@ def leases_of(wire: Wire, keys: Keys) -> list[dict[str, Any]]:
 def _read_entry(stored: bytes) -> dict[str, Any] | None:
     """An entry of the ledger; None if it is corrupt."""
     try:
-        entry = strict_json.parse(stored)
+        entry = json_values.parse(stored)
     except ValueError:
         return None
     if not isinstance(entry, dict) or not entry.keys() >= {"launch_id", "stop_reason"}:
@@ -137,7 +137,7 @@ def _read_lease(lineage: str, fields: list[bytes]) -> dict[str, Any] | None:
     """A lease; None if it is corrupt."""
     lease = dict(zip(fields[::2], fields[1::2], strict=True))
     try:
-        holder = strict_json.parse(lease[b"holder"])
+        holder = json_values.parse(lease[b"holder"])
         read = {
             "role": holder["role"],
             "slot": int(lineage.rpartition(":")[2]),

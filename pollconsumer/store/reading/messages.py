@@ -8,12 +8,12 @@ from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from pollconsumer.core import json_values
 from pollconsumer.core.lifecycle import State, Timestamps, durations_of, state_of
 from pollconsumer.core.messages import sequel as sequels
-from pollconsumer.core.messages.message_options import decoded
+from pollconsumer.core.messages.message import decoded_options
+from pollconsumer.core.messages.message_steps import Progress
 from pollconsumer.core.messages.payloads import Malformed, decode_payload
-from pollconsumer.core.news.progress import Progress
-from pollconsumer.core.notation import strict_json
 from pollconsumer.core.notation.instants import datetime_of, moment_of
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
@@ -188,7 +188,7 @@ def _sent(record: bytes) -> _Sent:
     _, stored, options, expires, sequel = rows.content(record)
     sent = _Sent(expires_at=moment_of(expires or None))
     try:
-        known, newer = decoded(options)
+        known, newer = decoded_options(options)
         follows, newer_sequel = sequels.decoded(sequel)
         sent = sent._replace(headers=known.headers, newer=newer or newer_sequel, links=len(follows.links))
         sent = sent._replace(batch=follows.batch or follows.called_by)
@@ -218,6 +218,6 @@ def _newer(wire: Wire, keys: Keys, queue: str, stored_id: bytes, row: bytes, ind
 def _read_result(stored: bytes | None) -> Any:
     """A result; None if it is corrupt."""
     try:
-        return None if stored is None else strict_json.parse(stored)
+        return None if stored is None else json_values.parse(stored)
     except ValueError:
         return None

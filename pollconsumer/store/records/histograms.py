@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from math import inf
 
-from pollconsumer.core.histogram import LAST, Histogram
+from pollconsumer.core.durations import LAST, Histogram
 
 _TEXT = rb"(\d+(?:\.\d+)?(?:e[+-]\d+)?)((?: \d{1,3}:\d{1,15})+)"
 

@@ -10,6 +10,7 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pollconsumer.core import json_values
 from pollconsumer.core.messages.message import ENCODED, NewMessage
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms, iso_of
 from pollconsumer.store.records import rows
@@ -60,11 +61,9 @@ def read_previous(stored: bytes | None) -> PreviousOccurrence | None:
     """What is stored of the last occurrence; None if there is none, or if it is corrupt."""
     if stored is None or len(stored) < 12:
         return None
-    from pollconsumer.core.notation import strict_json  # not needed where no handler takes a context
-
     instant, completed = (datetime_of(int.from_bytes(part, "big")) for part in (stored[:6], stored[6:12]))
     try:
-        return PreviousOccurrence(instant, completed, strict_json.parse(stored[12:]) if stored[12:] else None)
+        return PreviousOccurrence(instant, completed, json_values.parse(stored[12:]) if stored[12:] else None)
     except ValueError:
         return None
 

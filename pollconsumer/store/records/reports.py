@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
+from pollconsumer.core import json_values
 from pollconsumer.core.errors import BadData
-from pollconsumer.core.messages.message_steps import Recorded, head_field, signals_field, step_fields
-from pollconsumer.core.news.progress import Progress, checked
-from pollconsumer.core.notation import strict_json
+from pollconsumer.core.messages.message_steps import Progress, Recorded, checked, head_field, signals_field, step_fields
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
@@ -42,7 +41,7 @@ def read_progress(stored: bytes | None) -> Progress | None:
     if stored is None:
         return None
     try:
-        done, total, note, *_ = strict_json.parse(stored[_INSTANT:])  # a newer version may say more
+        done, total, note, *_ = json_values.parse(stored[_INSTANT:])  # a newer version may say more
         return checked(done, total, note)._replace(at=datetime_of(int.from_bytes(stored[:_INSTANT], "big")))
     except (ValueError, TypeError, BadData):
         return None

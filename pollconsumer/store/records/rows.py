@@ -8,7 +8,16 @@ import struct
 from typing import NamedTuple
 
 from pollconsumer.core.lifecycle import Timestamps
-from pollconsumer.core.messages.message import EXTENSION, NO_EXTENSION, TRAVELLING, NewMessage
+from pollconsumer.core.messages.message import (
+    EXTENSION,
+    NO_EXTENSION,
+    TRAVELLING,
+    NewMessage,
+    encoded_options,
+    given_options,
+    has_later,
+)
+from pollconsumer.core.spans import parse_rate
 
 NEVER = bytes(6)
 TRACE_FOLLOWS = "\0"
@@ -77,10 +86,8 @@ def _extension(message: NewMessage) -> tuple[bytes, int, bytes]:
     flags = _RATE * bool(rate) | _DIGEST * bool(digest) | _EXPIRY * bool(message.lifetime)
     is_later = bool(sequel)
     if any(getattr(message, name) for name in TRAVELLING):
-        from pollconsumer.core.messages.message_options import encoded, given_options, has_later
-
         given = given_options(message)
-        options, is_later = encoded(given), is_later or has_later(given)
+        options, is_later = encoded_options(given), is_later or has_later(given)
     if is_later:
         rate += bytes([_SEQUEL * bool(sequel)])
     expiry = pack6(message.lifetime) if message.lifetime else b""
@@ -93,8 +100,6 @@ def _extension(message: NewMessage) -> tuple[bytes, int, bytes]:
 
 
 def _rate(rate: str, key: bytes) -> bytes:
-    from pollconsumer.core.rates import parse_rate
-
     most, period_ms = parse_rate(rate) if rate else (0, 0)
     return b"%b%b%c%b" % (most.to_bytes(2, "big"), pack6(period_ms), len(key), key)
 

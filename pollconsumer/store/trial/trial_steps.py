@@ -13,8 +13,7 @@ from typing import Any
 from pollconsumer.core.errors import LeaseLost, StoreRefused
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
-from pollconsumer.core.messages.packed_message import packed
-from pollconsumer.core.messages.sequel import Sequel, encoded, identified
+from pollconsumer.core.messages.sequel import Sequel, encoded, identified, packed
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import Group, Leases

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.messages.message_options import decoded
+from pollconsumer.core.messages.message import decoded_options
 from pollconsumer.store.limits import Limits
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
@@ -131,7 +131,7 @@ class Base(RuleBasedStateMachine):
             held.reservation = reservation
             assert reservation.attempt == held.attempts
             assert reservation.generation == held.generation
-            assert decoded(reservation.options)[0].headers == (held.headers or {})
+            assert decoded_options(reservation.options)[0].headers == (held.headers or {})
             assert reservation.expires == held.expires
             assert reservation.has_checkpoint == held.has_kept
         quota = None if self.limits is None else self.limits.quota

@@ -10,7 +10,7 @@ from hypothesis.stateful import precondition, rule
 
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.news.progress import Progress
+from pollconsumer.core.messages.message_steps import Progress
 from pollconsumer.store.limits import Limits
 from pollconsumer.store.queues.outbox_entry import pack
 from pollconsumer.store.records.steps import Settlement

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from pollconsumer.core.messages.message import NewMessage
-    from pollconsumer.core.news.progress import Progress
+    from pollconsumer.core.messages.message_steps import Progress
     from pollconsumer.store.limits import Limits
     from pollconsumer.store.records.reservations import Reservation
 

@@ -9,8 +9,7 @@ from typing import Any
 from pollconsumer.core.errors import BadData, NotFound, UsageError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.core.messages.packed_message import packed
-from pollconsumer.core.messages.sequel import Sequel, decoded, encoded, identified
+from pollconsumer.core.messages.sequel import Sequel, decoded, encoded, identified, packed
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.handle_actions import Act
 from pollconsumer.interface.api.store_calls import StoreCalls

@@ -15,8 +15,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.core.messages.message_steps import StepEntry
-from pollconsumer.core.news.progress import Progress
+from pollconsumer.core.messages.message_steps import Progress, StepEntry
 from pollconsumer.core.users_code import OURS, whose
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.log_outputs import direct_log

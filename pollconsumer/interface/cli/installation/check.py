@@ -18,7 +18,7 @@ from pollconsumer.core.choices import After, LauncherRule
 from pollconsumer.core.errors import BadData, ConfigurationError, PermissionDenied, shown, suggestion
 from pollconsumer.core.launcher.unserved import unserved_time, usual_margin
 from pollconsumer.core.notation.instants import iso
-from pollconsumer.core.notation.redaction import site_of
+from pollconsumer.core.notation.text import site_of
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.recurrence import Recurrence, zone_of
 from pollconsumer.interface.api.known import check_arguments

@@ -56,7 +56,7 @@ def own_message(
     message = own_defaults.drafted(defaults.rated(message))
     if (codec := own_defaults.codec_of(handler)) is None:
         return message
-    from pollconsumer.core.messages.coded_message import coded  # few applications have a codec
+    from pollconsumer.core.messages.codec import coded  # few applications have a codec
 
     with refusing("codec", handler, "encode"):
         return coded(message, codec)

@@ -12,7 +12,7 @@ import click
 from pollconsumer.core.errors import ConfigurationError, NotFound
 from pollconsumer.core.messages.codec import shown_value
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms, iso, read_instant
-from pollconsumer.core.notation.redaction import site_of
+from pollconsumer.core.notation.text import site_of
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.recurrence import Recurrence, zone_of
 from pollconsumer.interface.assembly.configured_recurrences import configured_recurrences

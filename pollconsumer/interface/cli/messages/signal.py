@@ -7,7 +7,7 @@ import sys
 import click
 
 from pollconsumer.core.errors import BadData
-from pollconsumer.core.notation.strict_json import parse
+from pollconsumer.core.json_values import parse
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import is_terminal, print_notice
 from pollconsumer.interface.cli.types import QUEUE_NAME, Once

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.messages.message import MOST_ATTEMPTS
 from pollconsumer.core.notation.timespan import YEAR
-from pollconsumer.core.rates import MOST_IN_A_PERIOD
+from pollconsumer.core.spans import MOST_IN_A_PERIOD
 from pollconsumer.interface.settings.declaration import declared_types as kinds
 from pollconsumer.runtime.handling.handler import MAX_ATTEMPTS
 

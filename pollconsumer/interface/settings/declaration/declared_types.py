@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Strict
 
-from pollconsumer.core.notation.addresses import check_address
-from pollconsumer.core.notation.quota import parse_quota
-from pollconsumer.core.rates import parse_rate
+from pollconsumer.core.notation.text import check_address
+from pollconsumer.core.spans import parse_quota, parse_rate
 from pollconsumer.interface.settings import values
 
 
