@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pollconsumer.interface.api.recurrences.put_options import NamedPutOptions
+    from pollconsumer.interface.api.recurrences import NamedPutOptions
     from pollconsumer.store.client.wire import Wire
 
 HANDLERS = """

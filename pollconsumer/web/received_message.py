@@ -10,7 +10,7 @@ from pollconsumer.core.notation.instants import datetime_of, read_instant
 from pollconsumer.core.users_code import refusing
 from pollconsumer.interface.api.app_calls import AppCalls
 from pollconsumer.interface.api.handle import Handle
-from pollconsumer.interface.api.known import check_arguments, check_retry, refuse_handler
+from pollconsumer.interface.api.slips import check_arguments, check_retry, refuse_handler
 from pollconsumer.runtime.new_messages import SendOptions, new_message
 
 CALLBACKS = ("then", "failed")

@@ -11,16 +11,12 @@ from typing import TYPE_CHECKING, Any, ForwardRef, is_typeddict
 
 import pollconsumer
 from pollconsumer import audit, dashboard, django, otel, sentry, testing, web
-from pollconsumer.core.messages.message_steps import Progress
-from pollconsumer.interface.api.batches.app_batch import AppBatch
-from pollconsumer.interface.api.batches.app_batches import AppBatches
-from pollconsumer.interface.api.batches.chain import Chain, LinkHandle
-from pollconsumer.interface.api.batches.open_batch import OpenBatch
+from pollconsumer.core.news.progress import Progress
+from pollconsumer.interface.api.batches import AppBatch, AppBatches, Chain, LinkHandle, OpenBatch
 from pollconsumer.interface.api.handler_function import Args, BoundHandler, HandlerFunction
 from pollconsumer.interface.api.handler_options import HandlerOptions
 from pollconsumer.interface.api.message_set import Messages
-from pollconsumer.interface.api.recurrences.app_recurrences import AppRecurrences
-from pollconsumer.interface.api.recurrences.put_options import PutOptions
+from pollconsumer.interface.api.recurrences import AppRecurrences, PutOptions
 from pollconsumer.runtime.handling.batch_in_hand import Batch, MemberOutcome
 from pollconsumer.runtime.handling.delivery import Previous
 from pollconsumer.runtime.new_messages import SendOptions

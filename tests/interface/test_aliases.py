@@ -9,7 +9,7 @@ import pytest
 
 from pollconsumer import Context, Item, PollConsumer
 from pollconsumer.core.errors import BadData, ConfigurationError
-from pollconsumer.interface.api.known import check_arguments
+from pollconsumer.interface.api.slips import check_arguments
 from pollconsumer.testing import Launched, Sandbox, StopReason
 from tests.inner import calls_of
 

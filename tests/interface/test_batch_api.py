@@ -15,8 +15,7 @@ import pytest
 
 from pollconsumer import BadData, Context, Fatal, NotCompleted, NotFound, PollConsumer, Yield
 from pollconsumer.core.errors import OutcomeUnknown, UsageError
-from pollconsumer.interface.api.batches.chain import LinkHandle
-from pollconsumer.interface.api.batches.open_batch import OpenBatch
+from pollconsumer.interface.api.batches import LinkHandle, OpenBatch
 from pollconsumer.store.reading.batch_reader import FIRST_ADDED, PER_CHUNK
 from pollconsumer.testing import Sandbox
 from tests.inner import calls_of
@@ -294,7 +293,7 @@ def test_a_member_adds_members(sandbox: Sandbox) -> None:
 def test_a_batch_whose_producer_takes_its_time_is_not_abandoned(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pollconsumer.interface.api.batches.open_batch.HEARD_EVERY", 0.0)
+    monkeypatch.setattr("pollconsumer.interface.api.batches.HEARD_EVERY", 0.0)
     with a_batch() as batch:
         for number in range(3):
             batch.add(load.args(number))
@@ -391,7 +390,7 @@ def test_a_producer_that_begins_again_with_fewer_members_is_refused(
 def test_members_that_have_ended_and_are_forgotten_are_not_enqueued_again(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pollconsumer.interface.api.batches.open_batch.PAGE", 1)
+    monkeypatch.setattr("pollconsumer.interface.api.batches.PAGE", 1)
     batch = a_batch().__enter__()
     batch.add(load.args(-1))  # and its producer dies
     sandbox.run()

@@ -17,7 +17,7 @@ import pytest
 
 from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.interface import cli
-from pollconsumer.interface.api.batches.open_batch import PAGE, OpenBatch
+from pollconsumer.interface.api.batches import PAGE, OpenBatch
 from pollconsumer.interface.cli.messages import batch
 from pollconsumer.interface.logs import logs
 from pollconsumer.store.reading.batch_reader import BatchReader, BatchStatus

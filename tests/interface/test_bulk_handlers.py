@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from pollconsumer import BulkContext, Context, Fatal, Item, Partial, PollConsumer, RetryIn, Yield
 from pollconsumer.core.errors import BadData, ConfigurationError
-from pollconsumer.interface.api.known import check_arguments
 from pollconsumer.interface.api.registry import registry
+from pollconsumer.interface.api.slips import check_arguments
 from pollconsumer.runtime.session import bulk_calls
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records import rows

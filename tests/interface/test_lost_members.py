@@ -8,7 +8,7 @@ import pytest
 
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import WentBack
-from pollconsumer.interface.api.batches.open_batch import PAGE
+from pollconsumer.interface.api.batches import PAGE
 from pollconsumer.store.queues.batches import Batches
 from tests.conftest import NAMESPACE
 from tests.store.test_rollback import going_back

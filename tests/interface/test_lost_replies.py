@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
-    from pollconsumer.interface.api.batches.open_batch import OpenBatch
+    from pollconsumer.interface.api.batches import OpenBatch
     from pollconsumer.store.client.wire import Wire
     from tests.store.servers import Server
 

@@ -10,7 +10,7 @@ import pytest
 from pollconsumer import Conflict, OutcomeUnknown, PollConsumer, StoreUnreachable
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.api.handle import Handle
-from pollconsumer.interface.api.store_pool import CallPatience
+from pollconsumer.interface.api.store_calls import CallPatience
 from pollconsumer.store.client.patience import STEP
 from pollconsumer.store.queues.producer import ENQUEUE_PAGE, ENQUEUE_PAGES
 from tests.inner import calls_of

@@ -15,7 +15,7 @@ from pollconsumer.core.errors import BadData, ConfigurationError, UsageError
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.sequel import packed
 from pollconsumer.interface import cli
-from pollconsumer.interface.api.recurrences.put_options import new_put
+from pollconsumer.interface.api.recurrences import new_put
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults
 from pollconsumer.interface.cli.messages import enqueue as command
 from pollconsumer.interface.cli.messages.message_lines import line_message

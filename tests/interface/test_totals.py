@@ -14,7 +14,7 @@ import pytest
 from pollconsumer import PollConsumer, StoreUnreachable
 from pollconsumer.core import spans
 from pollconsumer.interface import launch_process, on_demand
-from pollconsumer.interface.api import store_pool
+from pollconsumer.interface.api import store_calls
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.runtime.launch import pings
 from pollconsumer.runtime.new_messages import new_message
@@ -169,7 +169,7 @@ def rates_of_messages(_: Scene) -> None:
 
 
 TABLE: dict[str, tuple[Callable[[Scene], None], Any, str]] = {
-    "idle connections of an application": (idle_connections, store_pool, "MOST_IDLE"),
+    "idle connections of an application": (idle_connections, store_calls, "MOST_IDLE"),
     "queues that a producer remembers": (queues_of_a_producer, producer, "MOST_QUEUES"),
     "keys made for scripts": (keys_of_scripts, keyspace, "MOST_REMEMBERED"),
     "files of the spool": (spooled_files, spooling, "MOST_FILES"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer import PollConsumer, StoreUnreachable
-from pollconsumer.interface.api.call_thread import CallThread
+from pollconsumer.interface.api.store_calls import CallThread
 from pollconsumer.runtime.system import own_threads
 from tests.conftest import NAMESPACE
 from tests.inner import calls_of
@@ -113,7 +113,7 @@ def test_the_thread_of_asyncio_programs_that_cannot_start_raises_and_starts_late
 
     app = application(Clock(), 1.0, lambda: Connection(lambda _: [b""]))
     with monkeypatch.context() as patched:
-        patched.setattr("pollconsumer.interface.api.call_thread.start_thread", refused)
+        patched.setattr("pollconsumer.interface.api.store_calls.start_thread", refused)
         with pytest.raises(RuntimeError, match="can't start new thread"):
             asyncio.run(app.enqueue_async("x", queue="default"))
     assert not asyncio.run(app.enqueue_async("x", queue="default")).duplicate

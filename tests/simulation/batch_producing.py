@@ -8,8 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from pollconsumer.core.errors import NotFound, OutcomeUnknown, StoreUnreachable, UsageError
-from pollconsumer.interface.api.batches.chain import Chain
-from pollconsumer.interface.api.batches.open_batch import OpenBatch
+from pollconsumer.interface.api.batches import Chain, OpenBatch
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.runtime.new_batches import new_batch
 from pollconsumer.store.queues.redis_store import RedisStore

@@ -15,7 +15,7 @@ from pollconsumer.core.errors import NotFound
 from pollconsumer.core.messages.sequel import member_of
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.interface.api.batches import open_batch
+from pollconsumer.interface.api import batches
 from pollconsumer.interface.testing.fake_store import DirectConnection
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
@@ -79,7 +79,7 @@ class Report(NamedTuple):
     met: list[str]
 
 
-@patch.object(open_batch, "PAGE", MEMBERS_AT_ONCE)
+@patch.object(batches, "PAGE", MEMBERS_AT_ONCE)
 def tell(
     seed: int,
     *,
@@ -253,8 +253,8 @@ def _is_idle(wire: Wire) -> bool:
 
 def _states_of_waiting(wire: Wire, history: History) -> set[str]:
     """Of batches that have not ended. Those of which the server lost something may wait for ever."""
-    lost, batches = history.lost(), BatchReader(wire, NAMESPACE).batches()
-    return {each.state for each in batches if each.ended_at is None and each.id not in lost}
+    lost, found = history.lost(), BatchReader(wire, NAMESPACE).batches()
+    return {each.state for each in found if each.ended_at is None and each.id not in lost}
 
 
 def _met(history: History) -> Iterator[str]:

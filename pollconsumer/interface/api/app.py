@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, cast, overload
@@ -12,9 +13,8 @@ from pollconsumer.core.messages.message import Codec, check_handler
 from pollconsumer.core.notation.timespan import Span
 from pollconsumer.interface.api import slips
 from pollconsumer.interface.api.app_calls import AppCalls
-from pollconsumer.interface.api.batches.batch_calls import BatchCalls
 from pollconsumer.interface.api.handle import Handle
-from pollconsumer.interface.api.handler_function import HandlerFunction
+from pollconsumer.interface.api.handler_function import BulkRegister, HandlerFunction, Register
 from pollconsumer.interface.api.handler_options import (
     BulkOptions,
     HandlerOptions,
@@ -23,23 +23,138 @@ from pollconsumer.interface.api.handler_options import (
     arguments_of,
     check_options,
     handler_of,
+    is_asynchronous,
     policy_of,
     recurrence_of,
     refuse_second,
     seconds_of,
     upgrade_of,
 )
-from pollconsumer.interface.api.hook_registration import HookRegistration
-from pollconsumer.interface.api.register import BulkRegister, Register
 from pollconsumer.interface.api.registry import RegisteredHandler, registry
 from pollconsumer.interface.settings.values import parse_timeout, parse_word, read_period
 from pollconsumer.runtime.handling.context import Context
-from pollconsumer.runtime.new_messages import SendOptions, milliseconds
+from pollconsumer.runtime.handling.hooks import Hooks
+from pollconsumer.runtime.new_messages import Sendable, SendOptions, milliseconds, new_id
 
 if TYPE_CHECKING:
+    from pollconsumer.interface.api.batches import AppBatches, Chain, OpenBatch
     from pollconsumer.interface.api.message_set import Messages
-    from pollconsumer.interface.api.recurrences.app_recurrences import AppRecurrences
+    from pollconsumer.interface.api.recurrences import AppRecurrences
+    from pollconsumer.runtime.drafts import Draft
     from pollconsumer.store.brought_client import UserClient
+
+H = TypeVar("H", bound="Callable[..., object]")
+Before = TypeVar("Before", bound="Callable[[Context], object]")
+After = TypeVar("After", bound="Callable[[Context, Any], object]")
+OnFailure = TypeVar("OnFailure", bound="Callable[[Context, BaseException, float], object]")
+OnDead = TypeVar("OnDead", bound="Callable[[Context, BaseException], object]")
+OnExpired = TypeVar("OnExpired", bound="Callable[[Context], object]")
+BeforeEnqueue = TypeVar("BeforeEnqueue", bound="Callable[[Draft], object]")
+OnLaunch = TypeVar("OnLaunch", bound="Callable[[], object]")
+
+
+class HookRegistration:
+    """Hooks apply to the application and all of its handlers, including those registered earlier.
+
+    Their exceptions are logged in a line, and change nothing. ConfigurationError for a function that cannot be called
+    as a hook.
+    """
+
+    _hooks: Hooks
+
+    def before(self, hook: Before) -> Before:
+        """Call ``hook(context)`` before each handler of this application runs, on its thread."""
+        return _hook(self._hooks.before, hook, 1)
+
+    def after(self, hook: After) -> After:
+        """Call ``hook(context, result)`` when a handler has returned, on its thread."""
+        return _hook(self._hooks.after, hook, 2)
+
+    def on_failure(self, hook: OnFailure) -> OnFailure:
+        """Call ``hook(context, error, delay)`` when an attempt failed: the next is in ``delay`` seconds."""
+        return _hook(self._hooks.on_failure, hook, 3)
+
+    def on_dead(self, hook: OnDead) -> OnDead:
+        """Call ``hook(context, error)`` when a message became a dead letter, even without having been handled."""
+        return _hook(self._hooks.on_dead, hook, 2)
+
+    def on_expired(self, hook: OnExpired) -> OnExpired:
+        """Call ``hook(context)`` when a message was not handled, because its expiry had come."""
+        return _hook(self._hooks.on_expired, hook, 1)
+
+    def before_enqueue(self, hook: BeforeEnqueue) -> BeforeEnqueue:
+        """Call ``hook(draft)`` in the producer, before this application enqueues a message, or one of its handlers
+        does. It may change ``draft.headers``; what it raises, such as ``Refused``, the caller gets, and nothing is
+        sent."""
+        return _hook(self._hooks.before_enqueue, hook, 1)
+
+    def on_launch(self, hook: OnLaunch) -> OnLaunch:
+        """Call ``hook()`` in each launch, once it has its lease, before it handles anything. If it raises, the launch
+        ends, with exit code 78."""
+        return _hook(self._hooks.on_launch, hook, 0)
+
+    def on_launch_end(self, hook: OnLaunch) -> OnLaunch:
+        """Call ``hook()`` at the end of each launch whose ``on_launch`` hooks were called, within five seconds."""
+        return _hook(self._hooks.on_launch_end, hook, 0)
+
+
+def _hook(hooks: list[Any], hook: H, parameters: int) -> H:
+    name = getattr(hook, "__qualname__", type(hook).__name__)
+    if is_asynchronous("hook", hook):
+        raise ConfigurationError("hook", name, "make it a plain function, not an async one")
+    try:
+        inspect.signature(hook).bind(*[None] * parameters)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError("hook", name, f"it is given {parameters} arguments: {error}") from None
+    hooks.append(hook)
+    return hook
+
+
+class BatchCalls:
+    """Batches and chains of an application. Imported lazily: most applications have none."""
+
+    _calls: AppCalls
+
+    def batch(
+        self,
+        id: str | None = None,  # noqa: A002  as in messages
+        *,
+        then: Sendable | None = None,
+        failed: Sendable | None = None,
+        ended: Sendable | None = None,
+        expires: Span | None = None,
+        cancelled_as: Literal["completed"] | None = None,
+    ) -> OpenBatch:
+        """A batch, for ``with`` or ``async with``, in which its ``add`` adds members.
+
+        Each callback, ``handler.args(…)``, is enqueued once: ``then`` when all members are completed, ``failed`` at the
+        first that is dead, cancelled or expired, ``ended`` when all have ended. ``expires``: how long after its opening
+        it calls ``failed`` and ``ended`` without its last members. With ``cancelled_as="completed"`` members that are
+        cancelled or stopped do not fail it: ``then`` follows once the others are completed. With an ``id`` it can be
+        enqueued again, after an error. BadData or UsageError for an invalid argument.
+        """
+        from pollconsumer.interface.api.batches import OpenBatch
+        from pollconsumer.runtime.new_batches import new_batch
+
+        batch_id = new_id() if id is None else id
+        codec = self._calls.codec
+        return OpenBatch(self._calls, new_batch(batch_id, then, failed, ended, expires, cancelled_as, codec))
+
+    @property
+    def batches(self) -> AppBatches:
+        """Batches that anybody has enqueued."""
+        from pollconsumer.interface.api.batches import AppBatches
+
+        return AppBatches(self._calls)
+
+    def chain(self, *links: Sendable, failed: Sendable | None = None) -> Chain:
+        """A chain of ``handler.args(…)``: each is enqueued with the completion of the one before, whose result is its
+        ``context.previous.result``. The first that is dead, cancelled or expired ends the chain, and ``failed`` is
+        enqueued. UsageError for links that do not fit in a chain."""
+        from pollconsumer.interface.api.batches import Chain
+
+        return Chain(self._calls, links, failed)
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -225,7 +340,7 @@ class PollConsumer(BatchCalls, HookRegistration):
     @property
     def recurrences(self) -> AppRecurrences:
         """Recurring messages that are put, changed and removed at run time."""
-        from pollconsumer.interface.api.recurrences.app_recurrences import AppRecurrences
+        from pollconsumer.interface.api.recurrences import AppRecurrences
 
         return AppRecurrences(self._calls)
 

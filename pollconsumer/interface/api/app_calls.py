@@ -78,7 +78,7 @@ class AppCalls(StoreCalls, Application):
         known = self.known(handler, anywhere=options.get("queue") is not None)
         if known is None or not isinstance(payload, dict):
             return new_message(handler, payload, **options)
-        from pollconsumer.interface.api.known import check_retry
+        from pollconsumer.interface.api.slips import check_retry
 
         refuse_unknown(options)
         check_retry(known, options.get("retry"))
@@ -98,12 +98,12 @@ class AppCalls(StoreCalls, Application):
         if known is not None:
             return known
         if not anywhere and registry.imported is not None and not any(self.place):
-            from pollconsumer.interface.api.known import refuse_handler
+            from pollconsumer.interface.api.slips import refuse_handler
 
             if handler not in registry.imported:
                 refuse_handler(handler, registry.imported)
         if not anywhere and self.handlers and handler not in self._warned_of:
-            from pollconsumer.interface.api.known import warn_of_handler
+            from pollconsumer.interface.api.slips import warn_of_handler
 
             self._warned_of.add(handler)
             if registry.imported is None and handler not in self.settings().commands:

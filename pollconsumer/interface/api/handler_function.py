@@ -1,10 +1,10 @@
-"""Handlers as their producers see them: called, or enqueued with arguments and options."""
+"""Handlers as their producers see them: registered, called, or enqueued with arguments and options."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.payloads import digest_of
@@ -12,6 +12,7 @@ from pollconsumer.interface.api import slips
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import RegisteredHandler
 from pollconsumer.interface.api.store_calls import StoreCalls
+from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.new_messages import (
     SendOptions,
     copied,
@@ -77,7 +78,7 @@ class MessageMaker:
         """A new message, with an id of the user, a rate, a policy or callbacks."""
         first = self._first
         if first.retry is not None:
-            from pollconsumer.interface.api.known import check_retry
+            from pollconsumer.interface.api.slips import check_retry
 
             check_retry(self.registered, first.retry)
         first = self._defaults.rated(first._replace(payload=encoded))
@@ -213,3 +214,37 @@ class BoundHandler(Generic[P, R]):
             messages += part
             await sleep(0)
         return await self._calls.enqueue_messages_async(messages)
+
+
+class Register(Protocol):
+    """Makes a handler of a function. Messages take the function's parameters, without a leading context."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> HandlerFunction[P, Concatenate[Context, P], Coroutine[Any, Any, R], R]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], R], /
+    ) -> HandlerFunction[P, Concatenate[Context, P], R, R]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> HandlerFunction[P, P, Coroutine[Any, Any, R], R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> HandlerFunction[P, P, R, R]: ...
+
+
+class BulkRegister(Protocol):
+    """Makes a bulk handler of a function. Messages take arguments of any names."""
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> HandlerFunction[..., P, Coroutine[Any, Any, R], Any]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> HandlerFunction[..., P, R, Any]: ...

@@ -1,4 +1,10 @@
-"""An application's store, and the calls that reach it."""
+"""An application's store: the calls that reach it, their connections, and the thread of those of asyncio programs.
+
+A call may be interrupted between any two instructions: by a signal handler that raises, by an exception that another
+thread sets, by a handler or a finaliser that makes a call itself. So no lock is held, and nothing is shared with other
+calls while one is under way: a connection is taken out of a list by one operation of the interpreter, and is put back
+by another once it has nothing unanswered. What was interrupted is not put back.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +12,28 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar
+from queue import SimpleQueue
+from threading import current_thread
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from pollconsumer.core.errors import CannotCreate, Conflict, NotFound, StoreUnreachable
+from pollconsumer.core.errors import (
+    CannotCreate,
+    Conflict,
+    NotFound,
+    NotReplicated,
+    PollConsumerError,
+    StoreUnreachable,
+)
 from pollconsumer.core.messages.codec import readable_value
 from pollconsumer.core.messages.message import Codec, NewMessage
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import registry
-from pollconsumer.interface.api.store_pool import CallPatience, PooledStore, StorePool
 from pollconsumer.interface.logs.logs import log, said_once, warn_of_store, warn_of_users_code
 from pollconsumer.interface.settings.config_search import Beside, beside_module
 from pollconsumer.interface.settings.load import find_config, load_settings
@@ -29,17 +43,215 @@ from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.runtime.handling.shield import Shield
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.own_files import EMBEDDED
-from pollconsumer.store.client.patience import Patience
+from pollconsumer.runtime.system.own_threads import start_thread
+from pollconsumer.store.client.patience import COMMAND_TIMEOUT, SYSTEM_CLOCKS, Clocks, Patience, answer_within
 from pollconsumer.store.queues.producer import Producer
 
 if TYPE_CHECKING:
-    from pollconsumer.interface.api.call_thread import CallThread
+    from asyncio import AbstractEventLoop, Future
+
     from pollconsumer.store.brought_client import BroughtClient, UserClient
     from pollconsumer.store.client.strict import Strict
     from pollconsumer.store.reading.messages import Message
     from pollconsumer.store.store import Store
 
+
+class CallPatience(Patience):
+    """Patience of ``seconds`` for each call that begins, on the monotonic clock."""
+
+    def __init__(self, seconds: float, clocks: Clocks) -> None:
+        self._seconds, self._now, self._sleep = seconds, clocks.monotonic, clocks.sleep
+        self._until = 0.0
+
+    def begin(self) -> None:
+        """Count patience from now on."""
+        self._until = self._now() + self._seconds
+
+    def begin_at(self, instant: float) -> None:
+        """Count patience from this instant of the clock."""
+        self._until = instant + self._seconds
+
+    def left(self) -> float:
+        return max(0.0, self._until - self._now())
+
+    def pause(self, seconds: float) -> None:
+        self._sleep(min(seconds, self.left()))
+
+    def for_one_answer(self, blocking: float = 0.0) -> float:
+        left = self._until - self._now()
+        return blocking + (COMMAND_TIMEOUT if left >= COMMAND_TIMEOUT else answer_within(max(0.0, left)))
+
+
+MOST_IDLE = 64
+"""Connections that are kept while no call has them. Calls at the same time may have more."""
+
+
+class PooledStore:
+    """A context manager around one call, with the connection that it has taken."""
+
+    __slots__ = ("_idle", "_store", "patience")
+
+    def __init__(self, store: Producer, patience: CallPatience, idle: list[PooledStore]) -> None:
+        self._store, self.patience, self._idle = store, patience, idle
+
+    def __enter__(self) -> Producer:
+        self.patience.begin()
+        self._store.wire.said = None
+        return self._store
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Put the connection back, unless something on it may be unanswered: exceptions that are not ours may have
+        interrupted anything, and one of ours may come from a call that a signal handler made in between."""
+        wire = self._store.wire
+        may_stay = wire.at_rest() and (error is None or isinstance(error, PollConsumerError | GeneratorExit))
+        if may_stay and len(self._idle) < MOST_IDLE:
+            self._idle.append(self)
+        else:
+            with suppress(OSError):
+                wire.close()
+            if error is not None and (refusal := wire.misread(error)):
+                raise refusal from error
+
+
+class StorePool:
+    """Connections that no call has, the last used first; ``open_store`` makes another one when there is none."""
+
+    def __init__(
+        self, open_store: Callable[[Patience], Producer], seconds: float, clocks: Clocks = SYSTEM_CLOCKS
+    ) -> None:
+        """``seconds``: the patience of each call."""
+        self.seconds, self.clocks, self._open_store = seconds, clocks, open_store
+        self._idle: list[PooledStore] = []
+
+    def take(self) -> PooledStore:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            pass
+        patience = CallPatience(self.seconds, self.clocks)
+        return PooledStore(self._open_store(patience), patience, self._idle)
+
+
 T = TypeVar("T")
+
+
+class _WaitingCall(NamedTuple):
+    """A call that waits for its turn since it ``began``, and the loop that waits for its result."""
+
+    call: Callable[[Producer], Any]
+    began: float
+    loop: AbstractEventLoop
+    future: Future[Any]
+
+
+class CallThread:
+    """Makes calls in one thread, in their order. The thread does not keep the process from ending.
+
+    A call's patience begins when it is made: if it waited for other calls that the store did not answer, less is left.
+    Waiting for calls that the store answers, as for a long bulk enqueue, has no limit.
+    """
+
+    def __init__(self, pool: StorePool) -> None:
+        self._pool = pool
+        self._waiting: SimpleQueue[_WaitingCall] = SimpleQueue()
+        self._runs = False
+        self._unanswered = False
+        """Whether the store did not answer the last call."""
+
+    async def make(self, call: Callable[[Producer], T]) -> T:
+        """Make a call in the thread. A call that is cancelled before its turn is not made; one that is cancelled later
+        goes on to its end."""
+        from asyncio import get_running_loop  # few launches import asyncio
+
+        loop = get_running_loop()
+        future: Future[T] = loop.create_future()
+        self._waiting.put(_WaitingCall(call, self._pool.clocks.monotonic(), loop, future))
+        self._start()
+        return await future
+
+    def _start(self) -> None:
+        if not self._runs:
+            self._runs = True
+            try:
+                start_thread("calls", self._serve)
+            except BaseException:
+                self._runs = False
+                raise
+
+    def _serve(self) -> None:
+        try:
+            current_thread().name = "pollconsumer calls"
+            while True:
+                self._make(*self._waiting.get())
+        finally:
+            self._runs = False
+            if not self._waiting.empty():  # an exception has ended the loop before its time
+                self._start()
+
+    def _make(
+        self, call: Callable[[Producer], Any], began: float, loop: AbstractEventLoop, future: Future[Any]
+    ) -> None:
+        if future.cancelled():
+            return
+        try:
+            result = self._answer(call, began)
+        except BaseException as error:
+            _tell(loop, future, None, error)
+        else:
+            _tell(loop, future, result, None)
+
+    def _answer(self, call: Callable[[Producer], T], began: float) -> T:
+        pool = self._pool
+        if self._unanswered and pool.clocks.monotonic() >= began + pool.seconds:
+            fix = "earlier calls are still waiting for the store; this one was not sent"
+            raise StoreUnreachable("store unreachable", f"for {pool.seconds:g}s", fix)
+        pooled = pool.take()
+        try:
+            with pooled as store:
+                if self._unanswered:
+                    pooled.patience.begin_at(began)
+                result = call(store)
+        except StoreUnreachable as error:  # the store itself may have said so, as by NotReplicated
+            self._unanswered = not isinstance(error, NotReplicated) and not pooled.patience.left()
+            raise
+        self._unanswered = False
+        return result
+
+
+async def call_in_thread(name: str, function: Callable[..., T], *arguments: Any) -> T:
+    """Call ``function`` in a thread of its own, without blocking the event loop."""
+    from asyncio import get_running_loop
+
+    loop = get_running_loop()
+    future: Future[T] = loop.create_future()
+
+    def call() -> None:
+        try:
+            result = function(*arguments)
+        except BaseException as error:
+            _tell(loop, future, None, error)
+        else:
+            _tell(loop, future, result, None)
+
+    start_thread(name, call)
+    return await future
+
+
+def _tell(loop: AbstractEventLoop, future: Future[Any], result: object, error: BaseException | None) -> None:
+    with suppress(RuntimeError):  # the loop was closed meanwhile
+        loop.call_soon_threadsafe(_end, future, result, error)
+
+
+def _end(future: Future[Any], result: object, error: BaseException | None) -> None:
+    if future.cancelled():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
+
 
 PACKAGE = __name__.partition(".")[0]
 
@@ -148,8 +360,6 @@ class StoreCalls:
         self, messages: Sequence[NewMessage], error: StoreUnreachable | CannotCreate, before: int = 0
     ) -> list[Handle[Any]]:
         """`_spooled` without blocking the event loop."""
-        from pollconsumer.interface.api.call_thread import call_in_thread  # it imports asyncio
-
         return await call_in_thread("spooling", self._spooled, messages, error, before)
 
     def _prepared(self, message: NewMessage) -> NewMessage:
@@ -255,8 +465,6 @@ class StoreCalls:
         if self._pid != os.getpid():
             self._begin_anew()  # uWSGI forks in C, which does not call what is registered
         if not self._threads:
-            from pollconsumer.interface.api.call_thread import CallThread
-
             self._threads.append(CallThread(self._pool))
         return await self._threads[0].make(call)
 

@@ -8,8 +8,8 @@ from typing import Any
 from pollconsumer.core.errors import BadData, ConfigurationError
 from pollconsumer.core.messages.message import Codec, NewMessage
 from pollconsumer.core.users_code import refusing
-from pollconsumer.interface.api.known import BY_QUEUE, check_arguments, check_retry, refuse_handler
 from pollconsumer.interface.api.registry import RegisteredHandler, registry
+from pollconsumer.interface.api.slips import BY_QUEUE, check_arguments, check_retry, refuse_handler
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.load import NO_HANDLERS, django_site
 from pollconsumer.interface.settings.model import Settings

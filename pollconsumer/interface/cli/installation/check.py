@@ -21,8 +21,8 @@ from pollconsumer.core.notation.instants import iso
 from pollconsumer.core.notation.text import site_of
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.recurrence import Recurrence, zone_of
-from pollconsumer.interface.api.known import check_arguments
 from pollconsumer.interface.api.registry import registry
+from pollconsumer.interface.api.slips import check_arguments
 from pollconsumer.interface.assembly import log_outputs
 from pollconsumer.interface.assembly.configured_recurrences import load_recurrences
 from pollconsumer.interface.assembly.handlers import load_handlers

@@ -10,8 +10,8 @@ import click
 
 from pollconsumer.core.errors import BadData, StoreUnreachable, UsageError
 from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.interface.api.batches.open_batch import OpenBatch
-from pollconsumer.interface.api.known import BY_CONFIGURATION
+from pollconsumer.interface.api.batches import OpenBatch
+from pollconsumer.interface.api.slips import BY_CONFIGURATION
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.interface.assembly.own_defaults import OwnDefaults
 from pollconsumer.interface.cli.group import current_settings

@@ -1,0 +1,428 @@
+"""Batches and chains, as producers see them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from functools import partial
+from threading import RLock
+from types import TracebackType
+from typing import Any, Self
+
+from pollconsumer.core.errors import BadData, NotFound, UsageError, WentBack
+from pollconsumer.core.lifecycle import State, StateName
+from pollconsumer.core.messages.message import NewMessage
+from pollconsumer.core.messages.packed_message import packed
+from pollconsumer.core.messages.sequel import Sequel, decoded, encoded, identified
+from pollconsumer.core.notation.timespan import Span
+from pollconsumer.interface.api.handle import Act, Handle, Looks
+from pollconsumer.interface.api.store_calls import StoreCalls
+from pollconsumer.interface.settings.values import parse_word
+from pollconsumer.runtime.handling.batch_in_hand import Batch, answer_about, in_a_handler, sum_cancelled
+from pollconsumer.runtime.handling.slot_waits import slot_waits
+from pollconsumer.runtime.new_batches import MOST_MEMBERS, member_of
+from pollconsumer.runtime.new_messages import Sendable, callback_of, message_of, refuse_own_identity
+from pollconsumer.store.batch_interventions import CancelledMembers
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.queues.batches import MOST_BATCHES, Batches, NewBatch
+from pollconsumer.store.queues.producer import ENQUEUE_PAGE, ENQUEUE_PAGES
+from pollconsumer.store.queues.taken_ids import refuse_taken
+from pollconsumer.store.reading.batch_reader import PER_CHUNK, UNFINISHED, BatchStatus
+from pollconsumer.store.reading.messages import Message
+from pollconsumer.store.server import TIME
+from pollconsumer.store.store import Store
+
+_WHICH: dict[State | None, str] = {State.COMPLETED: "completed", State.DEAD: "dead"}
+"""Which members to read for those of a state; for others all are read."""
+LONGEST_PAUSE = 0.5
+
+
+class AppBatch(Batch):
+    """A `Batch` of a program: one that it opens, or looks up."""
+
+    def __init__(self, app: StoreCalls, home: str, batch_id: str, listed: BatchStatus | None = None) -> None:
+        super().__init__(home, batch_id, lambda *question: app.ask(self._question(*question)))
+        self._app, self._seen = app, listed
+
+    @property
+    def listed(self) -> BatchStatus:
+        """The batch as it was read last."""
+        return self._seen or self.status()
+
+    def members(self, state: State | StateName | None = None) -> Iterator[Handle[Any]]:
+        """Handles to the members that are kept, or to those in ``state``, in the order of their numbers; read a page at
+        a time. Of a chain the link that came last. ``listed`` is the message as it was read."""
+        wanted, batch = None if state is None else parse_word(State, "state", state), self.status()
+        for message in self._app.ask_for_each(lambda store: store.batches.members(batch, _WHICH.get(wanted))):
+            if wanted is None or message.state is wanted:
+                yield self._app.handle_of(message)
+
+    async def status_async(self) -> BatchStatus:
+        """`status` without blocking the event loop."""
+        return self._read(await self._app.ask_async(self._question("status", self._home, self.id)))
+
+    def wait(self, timeout: Span | None = None) -> BatchStatus:
+        looks = self._looks(timeout)
+        while (status := self.status()).state in UNFINISHED:
+            self._app.pause(looks.pause(f"batch {self.id}", f"{status.outstanding} outstanding"))
+        return status
+
+    async def wait_async(self, timeout: Span | None = None) -> BatchStatus:
+        """`wait` without blocking the event loop."""
+        looks = self._looks(timeout)
+        while (status := await self.status_async()).state in UNFINISHED:
+            await self._app.pause_async(looks.pause(f"batch {self.id}", f"{status.outstanding} outstanding"))
+        return status
+
+    def _looks(self, timeout: Span | None) -> Looks:
+        if slot_waits() is not None:
+            raise in_a_handler()
+        return Looks(timeout, LONGEST_PAUSE)
+
+    async def cancel_async(self) -> CancelledMembers:
+        """`cancel` without blocking the event loop."""
+        return sum_cancelled([page async for page in self._pages_async("cancel")])
+
+    async def redrive_async(self) -> int:
+        """`redrive` without blocking the event loop."""
+        return sum([page[0] async for page in self._pages_async("redrive")])
+
+    def _question(self, *question: Any) -> Callable[[Store], Any]:
+        return lambda store: answer_about(store, *question, readable=self._app.decoded)
+
+    async def _pages_async(self, what: str) -> AsyncIterator[Any]:
+        """What is answered of each chunk of the batch; other calls come in between."""
+        at: int | None = 0
+        while at is not None:
+            page, at = await self._app.ask_async(self._question(what, self._home, self.id, at))
+            yield page
+
+
+class AppBatches:
+    """An application's batches, iterable. ``get`` raises NotFound, all raise StoreUnreachable."""
+
+    def __init__(self, app: StoreCalls) -> None:
+        self._app = app
+
+    def get(self, id: str) -> AppBatch:  # noqa: A002  as in PollConsumer.batch
+        """A batch that anybody has enqueued, and that is kept: until two days after its end."""
+        found = self._app.ask(lambda store: store.batches.status(id))
+        return AppBatch(self._app, found.home, found.id, found)
+
+    async def get_async(self, id: str) -> AppBatch:  # noqa: A002  as in PollConsumer.batch
+        """`get` without blocking the event loop."""
+        found = await self._app.ask_async(lambda store: store.batches.status(id))
+        return AppBatch(self._app, found.home, found.id, found)
+
+    def __iter__(self) -> Iterator[AppBatch]:
+        for found in self._app.ask_for_each(lambda store: store.batches.batches()):
+            yield AppBatch(self._app, found.home, found.id, found)
+
+
+PAGE = ENQUEUE_PAGE * ENQUEUE_PAGES
+"""Members that are sent at once."""
+HEARD_EVERY = 60.0
+"""Seconds after which the store is told that the producer lives."""
+
+
+class OpenBatch(AppBatch):
+    """A batch that takes members until its ``with`` block ends: then it is closed. If the block raises, it stays open,
+    and is abandoned an hour later; until then the same batch, with the same members in the same order, can be enqueued
+    again: those that are there already count once.
+
+    Of a batch that is closed already, nothing is enqueued: ``duplicate`` is true.
+    """
+
+    duplicate: bool
+
+    def __init__(self, app: StoreCalls, batch: NewBatch) -> None:
+        super().__init__(app, batch.home, batch.id)
+        self._batch = batch
+        self.duplicate = False
+        self._is_within = False
+        """Whether the ``with`` block runs. What is added before or after would not be sent."""
+        self._resumes = False
+        self._adding = RLock()
+        """Held while a member gets its number and its place in the page: threads may add."""
+        self._members = 0
+        self._page: list[NewMessage] = []
+        self._heard = 0.0
+        self._losses = 0
+        """How often this process had noticed a loss of the store when the batch was opened."""
+        self._ended = -1, frozenset[int]()
+        """The chunk of members that was last looked at, of a batch that is resumed, and the numbers that have ended."""
+
+    def __enter__(self) -> Self:
+        self._hear(self._app.ask(self._open))
+        self._is_within = True
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._is_within = False
+        if kind is None and not self.duplicate:  # GUARD a batch whose producer fails stays open
+            self._flush()
+            self._app.ask(self._close)
+
+    async def __aenter__(self) -> Self:
+        self._hear(await self._app.ask_async(self._open))
+        self._is_within = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self._is_within = False
+        if kind is None and not self.duplicate:
+            await self._flush_async()
+            await self._app.ask_async(self._close)
+
+    def add(self, member: Sendable) -> str:
+        """Add a member: ``handler.args(…)``, of any handler and queue, or a chain. Returns its id. It is sent with
+        others, a few hundred in a round trip, or a minute after those before: errors of enqueueing may come with a
+        later one, or with the end of the block. If one is caught, the members that it is about are sent again with the
+        next one, or at the end: do not add them again. UsageError for one that has an id or a key of its own, if the
+        batch was abandoned meanwhile, or outside of its ``with`` block."""
+        message = self._new(member)
+        if len(self._page) >= PAGE or self._is_unheard():
+            self._flush()
+        return message.id
+
+    async def add_async(self, member: Sendable) -> str:
+        """`add` without blocking the event loop."""
+        message = self._new(member)
+        if len(self._page) >= PAGE or self._is_unheard():
+            await self._flush_async()
+        return message.id
+
+    def _new(self, member: Sendable) -> NewMessage:
+        if not self._is_within:
+            raise UsageError("batch", self.id, "add members within its with block: none is enqueued after it")
+        with self._adding:
+            if self._members == MOST_MEMBERS:
+                raise UsageError("batch", self.id, f"it has {MOST_MEMBERS} members, the maximum: begin another batch")
+            message = member_of(member, self._batch.home, self.id, self._members)
+            # GUARD a batch that is closed; what has ended
+            if not self.duplicate and not (self._resumes and self._has_ended(self._members)):
+                self._page.append(message)
+            self._members += 1
+        return message
+
+    def _flush(self) -> None:
+        if self._is_unheard():
+            self._hear(self._app.ask(self._open))
+        with self._unsent() as page:
+            if known := _duplicates(self._app.enqueue_messages(page, spools=False)):
+                self._app.ask(partial(self._refuse_others, known))
+            page.clear()
+
+    async def _flush_async(self) -> None:
+        if self._is_unheard():
+            self._hear(await self._app.ask_async(self._open))
+        with self._unsent() as page:
+            if known := _duplicates(await self._app.enqueue_messages_async(page, spools=False)):
+                await self._app.ask_async(partial(self._refuse_others, known))
+            page.clear()
+
+    @contextmanager
+    def _unsent(self) -> Iterator[list[NewMessage]]:
+        """The page. What is left of it, after an error, is sent again with the next members, or at the end."""
+        with self._adding:
+            page, self._page = self._page, []
+        try:
+            yield page
+        finally:
+            with self._adding:
+                self._page[:0] = page  # GUARD what the store has not acknowledged
+
+    def _is_unheard(self) -> bool:
+        return time.monotonic() - self._heard > HEARD_EVERY
+
+    def _hear(self, shut: str) -> None:
+        """Take in how the batch was as it was opened, or as its producer was heard of."""
+        if shut == "full":
+            most = f"queue {self._batch.home} has {MOST_BATCHES} batches that have not ended, the maximum"
+            raise UsageError("batch", self.id, f"{most}: let some end, or cancel them")
+        if self._heard and shut != "open":
+            raise UsageError("batch", self.id, f"it is {shut}: enqueue the rest as another batch")
+        if shut in ("abandoned", "expired"):
+            raise UsageError("batch", self.id, f"it is {shut}: choose another id")
+        self.duplicate = shut in ("closed", "ended")
+        if not self._heard:
+            self._resumes, self._losses = shut == "open", self._app.losses()
+        self._heard = time.monotonic()
+
+    def _open(self, store: Store) -> str:
+        store.producer.register(self._batch.home)
+        if not self._heard:
+            called = [(each["queue"], each["id"]) for each in self._batch.callbacks.values()]
+            refuse_taken(store.wire, store.keys, "batch", (self._batch.home, self.id), called)
+        return Batches(store.producer).open(self._batch)
+
+    def _close(self, store: Store) -> None:
+        if self._resumes:
+            there = store.batches.at_least(self._batch.home, self.id, self._members)
+            if there > self._members:  # GUARD fewer members than before
+                counts = f"this run has added {self._members} members, one before it at least {there}"
+                raise UsageError("batch", self.id, f"{counts}: add the same ones in the same order")
+        check = partial(self._refuse_loss, store.wire)
+        check()
+        shut = Batches(store.producer).close(self._batch.home, self.id, self._members, check)
+        if shut not in ("", "closed", "ended"):
+            raise UsageError("batch", self.id, f"it is {shut}: enqueue it again under another id")
+
+    def _refuse_loss(self, wire: Wire) -> None:
+        """Raise WentBack if the store has lost what it had acknowledged since the batch was opened. A new connection
+        notices that."""
+        wire.all([TIME])
+        if self._app.losses() > self._losses:  # GUARD members that the store has lost
+            what = f"store rolled back: batch {self.id} is not closed, and may lack members"
+            raise WentBack(what, None, "run the same code again within the hour: it adds what is missing")
+
+    def _refuse_others(self, known: Sequence[tuple[str, str]], store: Store) -> None:
+        """Raise UsageError if any of ``known``, queues and ids of what the queues had already, is no member of this
+        batch."""
+        others = store.batches.others(self._batch.home, self.id, known)
+        if others:  # GUARD a message that is no member
+            fix = "give the batch another id; or purge that message, and 20 minutes later run this again"
+            raise UsageError(
+                "batch", self.id, f"there was a message {others[0]} before, which is no member of it: {fix}"
+            )
+
+    def _has_ended(self, number: int) -> bool:
+        """Whether a member of a batch that is resumed has ended: forgotten by now, it would be enqueued again."""
+        chunk = number // PER_CHUNK
+        if self._ended[0] != chunk:
+            batch = self._batch
+            self._ended = chunk, self._app.ask(lambda store: store.batches.ended(batch.home, batch.id, chunk))
+        return number in self._ended[1]
+
+
+def _duplicates(handles: Iterable[Handle[Any]]) -> list[tuple[str, str]]:
+    """The queues and ids of those messages that their queues had already."""
+    return [(handle.queue, handle.id) for handle in handles if handle.duplicate]
+
+
+MOST_LINKS = 100
+
+
+class LinkState(StrEnum):
+    """The state of a link that is not enqueued yet, beside those of messages."""
+
+    WAITING = "waiting"
+
+    @property
+    def has_ended(self) -> bool:
+        return False
+
+
+class Chain:
+    """Links, made by ``PollConsumer.chain``. A member of a batch, too: it counts as one."""
+
+    def __init__(self, app: StoreCalls, links: Sequence[Sendable], failed: Sendable | None) -> None:
+        """Raise UsageError for no links, too many, or one that has a key, callbacks, or, after the first, an id."""
+        if not 0 < len(links) <= MOST_LINKS:
+            raise UsageError("chain", f"{len(links)} links", f"give 1 to {MOST_LINKS}")
+        self._app, self._links, self._failed = app, links, failed
+        self.__message__()
+
+    def __message__(self) -> NewMessage:
+        """A new message of the first link, with the others as its sequel."""
+        first, *others = [message_of(link, "a link of a chain") for link in self._links]
+        for message in (first, *others):
+            if message.sequel:
+                raise UsageError(
+                    "a link of a chain has callbacks, or is a chain", None, "give failed= to the whole chain"
+                )
+        refuse_own_identity(first._replace(digest=""), "a link of a chain")
+        for message in others:
+            refuse_own_identity(message, "a link of a chain")
+        failed = None if self._failed is None else callback_of(self._failed, first.id, "failed")
+        sequel = Sequel(failed=failed, links=[packed(message) for message in others])
+        return identified(first._replace(sequel=encoded(sequel)), first.id)
+
+    def enqueue(self) -> LinkHandle:
+        """Enqueue the first link. Returns a handle to the last one, which says ``waiting`` until it is enqueued. Errors
+        are those of ``PollConsumer.enqueue``."""
+        first = self.__message__()
+        return self._handle(first, self._app.enqueue_one(first).duplicate)
+
+    async def enqueue_async(self) -> LinkHandle:
+        """`enqueue` without blocking the event loop."""
+        first = self.__message__()
+        return self._handle(first, (await self._app.enqueue_one_async(first)).duplicate)
+
+    def _handle(self, first: NewMessage, duplicate: bool | None) -> LinkHandle:
+        links = [(first.queue, first.id)]
+        if first.sequel:
+            links += [(link["queue"], link["id"]) for link in decoded(first.sequel.encode())[0].links]
+        return LinkHandle(self._app, links, duplicate=duplicate)
+
+
+class LinkHandle(Handle[Any]):
+    """The last link of a chain. While it is not enqueued yet, its state is ``waiting``, and `wait` waits for it, or
+    raises NotCompleted for the link with which the chain has ended. `status` is that of the link that came last, on
+    which `cancel`, `stop`, `redrive` and `reschedule` act: a chain ends with the link that is cancelled."""
+
+    __slots__ = ("_links",)
+
+    def __init__(self, app: StoreCalls, links: Sequence[tuple[str, str]], *, duplicate: bool | None) -> None:
+        queue, message_id = links[-1]
+        super().__init__(message_id, queue, app, duplicate=duplicate)
+        self._links = links
+
+    @property
+    def state(self) -> State | LinkState:  # type: ignore[override]  # it may not be enqueued yet
+        """The link's state as it is now: asks the store."""
+        return self._seen(self.status())
+
+    async def state_async(self) -> State | LinkState:  # type: ignore[override]  # as above
+        return self._seen(await self.status_async())
+
+    def _seen(self, latest: Message) -> State | LinkState:
+        return latest.state if latest.id == self.id else LinkState.WAITING
+
+    def status(self) -> Message:
+        """All that is known of the link that came last. NotFound if none is kept any more."""
+        for queue, message_id in reversed(self._links):
+            try:
+                return self._app.look(queue, message_id)
+            except NotFound:
+                continue
+        raise NotFound("no such message", self.id, "its chain is no longer kept")
+
+    async def status_async(self) -> Message:
+        for queue, message_id in reversed(self._links):
+            try:
+                return await self._app.look_async(queue, message_id)
+            except NotFound:
+                continue
+        raise NotFound("no such message", self.id, "its chain is no longer kept")
+
+    def _act(self, act: Callable[[str, str], Act]) -> None:
+        latest = self.status()
+        while True:
+            try:
+                return self._app.ask(act(latest.queue, latest.id))
+            except BadData as refusal:
+                latest = self._after(latest.id, self.status(), refusal)
+
+    async def _act_async(self, act: Callable[[str, str], Act]) -> None:
+        latest = await self.status_async()
+        while True:
+            try:
+                return await self._app.ask_async(act(latest.queue, latest.id))
+            except BadData as refusal:
+                latest = self._after(latest.id, await self.status_async(), refusal)
+
+    def _after(self, link: str, latest: Message, refusal: BadData) -> Message:
+        """The link to act on, if it came after one that was completed meanwhile; else raises."""
+        if latest.id != link:
+            return latest
+        if self._goes_on(latest):
+            raise BadData("chain", self.id, f"{link} is completed, and the next link on its way: try again")
+        raise refusal
+
+    def _goes_on(self, message: Message) -> bool:
+        return message.state is State.COMPLETED and message.id != self.id

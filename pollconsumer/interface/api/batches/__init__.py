@@ -1,1 +1,0 @@
-"""Batches and chains, as producers see them."""

@@ -1,1 +1,0 @@
-"""Recurrences put by programs."""
