@@ -25,8 +25,7 @@ from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.testing import memory
-from pollconsumer.interface.testing.fake_store import DirectConnection
-from pollconsumer.interface.testing.memory import SCRIPTS
+from pollconsumer.interface.testing.memory import SCRIPTS, DirectConnection
 from pollconsumer.runtime.embedded.directory import SOCKET
 from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.runtime.embedded.server_program import find_program
@@ -156,7 +155,7 @@ def pytest_sessionfinish() -> None:
         forks.close()
 
 
-memory.FakeStore = FastStore  # type: ignore[assignment, attr-defined]
+memory.FakeStore = FastStore  # type: ignore[assignment, misc]
 """Sandboxes have the shorter path to fakeredis, but in the tests of sandboxes themselves."""
 
 

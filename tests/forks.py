@@ -42,7 +42,7 @@ LEFT_OUT = (
     "pollconsumer.__main__",
     "pollconsumer.django",
     "pollconsumer.interface.testing",
-    "pollconsumer.interface.assembly.isolation.child",
+    "pollconsumer.interface.assembly.child",
 )
 """Modules that a launch does not import, or that do their work when they are imported."""
 

@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings as django_settings
 
 from pollconsumer.interface.api.app import PollConsumer, calls_of
-from pollconsumer.interface.settings.config_search import Beside, beside_module
+from pollconsumer.interface.settings.load import Beside, beside_module
 
 
 def beside_site() -> Beside | None:

@@ -18,7 +18,7 @@ from pollconsumer.interface.api.app import calls_of
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.logs.logs import STANDING, about, log
 from pollconsumer.interface.settings.model import Settings
-from pollconsumer.interface.settings.writable import refuse_writable_modules
+from pollconsumer.interface.settings.owners import refuse_writable_modules
 from pollconsumer.interface.user_imports import importing
 from pollconsumer.runtime.handling.context import Context
 

@@ -1,18 +1,26 @@
-"""Opens the store of the settings."""
+"""Opens the store of the settings, and their spool."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.errors import ConfigurationError, StoreRefused
+from pollconsumer.core.errors import (
+    CannotCreate,
+    ConfigurationError,
+    NotReplicated,
+    PollConsumerError,
+    StoreRefused,
+    StoreUnreachable,
+)
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.interface.logs.logs import tell_of_store, warn_of_store
 from pollconsumer.interface.named_files import open_plain
 from pollconsumer.interface.settings.model import Settings
-from pollconsumer.interface.settings.writable import refuse_writable_program
+from pollconsumer.interface.settings.owners import refuse_writable_program
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.store.client.address import TLS_FILES, CredentialProvider
@@ -21,6 +29,7 @@ from pollconsumer.store.queues.producer import Producer
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.embedded.server import EmbeddedServer
+    from pollconsumer.runtime.spool.spool import Spool
     from pollconsumer.store.brought_client import BroughtClient
     from pollconsumer.store.client.strict import Strict
 
@@ -112,12 +121,12 @@ def opener_of(
     name; ``warn`` is told of what is doubtful about the store."""
     credentials: Callable[[], CredentialProvider] | None = None
     if settings.client is not None or settings.credentials is not None:
-        from pollconsumer.interface import brought_objects  # few settings name any
+        from pollconsumer.interface.user_imports import client_of, credentials_of  # few settings name any
 
         if settings.credentials is not None:
-            credentials = partial(brought_objects.credentials_of, settings)
+            credentials = partial(credentials_of, settings)
         elif client is None:
-            client = partial(brought_objects.client_of, settings)
+            client = partial(client_of, settings)
     files = files or settings.state_files()
     if "ssl_" in settings.store:
         _refuse_odd_files(settings.store)
@@ -135,3 +144,41 @@ def opener_of(
         client=client,
         credentials=credentials,
     )
+
+
+NOT_SPOOLED = "; not spooled: "
+
+
+def spool_of(settings: Settings) -> Spool:
+    """The spool that the settings name."""
+    from pollconsumer.runtime.embedded.directory import modes_of  # few settings name a spool
+    from pollconsumer.runtime.spool.spool import Spool
+
+    directory = settings.spool_directory()
+    assert directory is not None
+    shared = settings.data is not None and modes_of(settings.data_directory()).shared
+    return Spool(directory, settings.namespace, shared=shared)
+
+
+def usable_spool(settings: Settings) -> Path | None:
+    """The spool's directory, None without one. PermissionDenied or CannotCreate if it cannot be used."""
+    if settings.spool is not None:
+        spool_of(settings).check()
+    return settings.spool_directory()
+
+
+def spool_instead(settings: Settings, messages: Sequence[NewMessage], error: StoreUnreachable | CannotCreate) -> None:
+    """Keep messages in the spool that could not be enqueued because of ``error``, or perhaps were: their ids tell.
+    Raises ``error`` where they cannot be spooled: its text ends with the reason, its ``accepted`` with the ids of those
+    that are."""
+    if isinstance(error, NotReplicated):
+        raise error
+    if any(message.key for message in messages):
+        error.args = (f"{error}{NOT_SPOOLED}only the store knows who has a unique key",)
+        raise error
+    try:
+        spool_of(settings).put(messages)
+    except (PollConsumerError, OSError) as refusal:
+        error.accepted = [*error.accepted, *getattr(refusal, "accepted", ())]
+        error.args = (f"{error}{NOT_SPOOLED}{refusal}",)
+        raise error from refusal

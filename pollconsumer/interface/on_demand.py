@@ -1,19 +1,82 @@
-"""Starts launches on demand, as ``on_demand`` says: in a process of their own, or by the URL of an endpoint."""
+"""Starts launches on demand, as ``on_demand`` says: in a process of their own, or by the URL of an endpoint.
+
+The signals of a launch, its watchdog's exit, its forks and its handlers' hold on the interpreter are none of the
+program's that starts it. It has no secret on its command line, which every user of a host can read: it finds its
+settings where the program has them.
+"""
 
 from __future__ import annotations
 
 import atexit
+import os
+import sys
+import sysconfig
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.errors import ConfigurationError, PollConsumerError
 from pollconsumer.core.launcher.detection import DEMANDED_VARIABLE, ON_DEMAND
 from pollconsumer.core.news.pings import Ping
+from pollconsumer.core.window import StopReason, tick_from
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.model import Settings
+from pollconsumer.interface.settings.names import CONFIG_VARIABLE, variable
 from pollconsumer.interface.settings.values import PROCESS
 from pollconsumer.runtime.system.own_threads import Started, start_thread
+from pollconsumer.runtime.system.process_exit import before_exit
+from pollconsumer.store.leases import TTL
+from pollconsumer.store.queues.demand import ONE_WITHIN_MS, Presence
+
+if TYPE_CHECKING:
+    from pollconsumer.runtime.launch.launch import Launch
+
+# Neither waits for a successor, nor is the platform's: it may come at any time, while another is alive.
+RULES = ("--handoff", "deadline", "--launcher", "parallel", "--if-free", "--until-empty")
+
+
+def launch_command(*options: str) -> list[str]:
+    """The command line of a launch with ``options``."""
+    return [_interpreter(), "-m", "pollconsumer", "run", *RULES, *options]
+
+
+def launch_environment(settings: Settings, place: tuple[object, str | None]) -> dict[str, str]:
+    """The environment of a launch of the store at ``place``, where that is not the settings': this process's, without
+    what is of no use to a launch: the tokens, but the one with which it has itself followed by a URL; of CGI also the
+    request's headers, of which one has a token, and another is a proxy of the client's choice. ConfigurationError for a
+    store that no other process can open."""
+    unused, of_cgi = {variable("web.enqueue_token")}, "REQUEST_METHOD" in os.environ
+    if settings.consumer.on_demand in (None, PROCESS):
+        unused.add(variable("web.token"))
+    headers = {name for name in os.environ if of_cgi and name.startswith("HTTP_")}
+    given = {name: value for name, value in os.environ.items() if name not in headers and name not in unused}
+    store, namespace = place
+    if store is not None and not isinstance(store, str):
+        fix = "name a function that makes it as client in the configuration, and give the application no store"
+        raise ConfigurationError("a launch of its own", "an application with a client of its own", fix)
+    if settings.config is not None:
+        given[CONFIG_VARIABLE] = str(settings.config)
+    if store is not None:
+        given[variable("store")] = store
+    if namespace is not None:
+        given[variable("namespace")] = namespace
+    return given | {"PYTHONPATH": os.pathsep.join(_import_path())}
+
+
+def _interpreter() -> str:
+    """Python. In a server that has it built in, ``sys.executable`` is that server."""
+    named = Path(sys.executable or "none")
+    return str(named if named.name.startswith("python") else Path(sys.prefix, "bin", "python3"))
+
+
+def _import_path() -> list[str]:
+    """Where this process finds modules beside the interpreter's own: on many hosts its start has added directories."""
+    own = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    found = [Path(entry) for entry in sys.path if entry and Path(entry).is_dir()]
+    return [str(each.absolute()) for each in found if not any(each.is_relative_to(place) for place in own)]
+
 
 LINGER = 10.0
 """Seconds for which there must be nothing left before a process ends: messages often follow each other."""
@@ -50,8 +113,6 @@ def start_launch(settings: Settings, await_answer: Callable[[], float] | None = 
 
 def _start_process(settings: Settings) -> None:
     import subprocess  # which a launch needs only if it leaves messages
-
-    from pollconsumer.interface.launch_process import launch_command, launch_environment
 
     _started[:] = [each for each in _started if each.poll() is None]  # the system keeps what nobody asks about
     _refuse_more_than_most(_started, "processes that have not ended")
@@ -92,3 +153,40 @@ def _await_answers() -> None:
     until = time.monotonic() + ANSWERED_WITHIN
     for each in _sending:
         each.join(until - time.monotonic())
+
+
+LEAVING_MESSAGES = (
+    StopReason.EMPTY,
+    StopReason.NO_TIME_TO_HANDLE,
+    StopReason.NO_TIME_TO_IDLE,
+    StopReason.MEMORY,
+    StopReason.DESCRIPTORS,
+)
+"""How a launch ends that another may continue; one that is empty, where a message came after its last look. After
+another end a launch follows only if a producer has wanted one meanwhile, whose start may have met the lease."""
+
+
+def present_during(
+    launch: Launch, settings: Settings, queues: Sequence[str], work: Callable[[], StopReason]
+) -> StopReason:
+    """Do the ``work`` of a launch while producers find that it serves ``queues``. Once its lease is released, another
+    is started if any message is ready, unless the platform soon starts one."""
+    presence = Presence(launch.store.wire, launch.store.keys, queues, settings.consumer.queues)
+    presence.begin(launch.window.left(launch.clock()) + TTL)  # the heartbeat prolongs it beyond the window
+    reason = work()
+    presence.end()
+
+    def follow(left: Callable[[], float]) -> None:
+        with suppress(PollConsumerError):  # the store is away: the next message, or the platform, starts one
+            has_left_any, is_wanted = presence.left()
+            if has_left_any and (reason in LEAVING_MESSAGES or is_wanted) and not _is_followed(launch):
+                start_launch(settings, await_answer=left)
+
+    before_exit(follow)
+    return reason
+
+
+def _is_followed(launch: Launch) -> bool:
+    """Whether the schedule has a launch within the time in which a producer would start no second one."""
+    ahead, elapsed = launch.plan.next_launches, launch.clock() - launch.window.start
+    return ahead is not None and tick_from(elapsed, ahead) - elapsed < ONE_WITHIN_MS / 1000

@@ -8,15 +8,20 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TypeVar
+from inspect import iscoroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pollconsumer.core.errors import ConfigurationError, PollConsumerError
 from pollconsumer.core.notation.text import redacted
 from pollconsumer.core.users_code import answering, called, text_of, users_output
 from pollconsumer.interface.settings.model import Settings
-from pollconsumer.interface.settings.writable import refuse_writable_modules
+from pollconsumer.interface.settings.owners import refuse_writable_modules
 from pollconsumer.runtime.handling.outcome import describe, trace, user_frames
 from pollconsumer.runtime.system.stray_forks import end_stray
+
+if TYPE_CHECKING:
+    from pollconsumer.store.brought_client import BroughtClient
+    from pollconsumer.store.client.address import CredentialProvider
 
 T = TypeVar("T")
 MOST_CHARACTERS = 500
@@ -101,3 +106,49 @@ def _refusal(error: BaseException, said: str, hint: str = "") -> ConfigurationEr
     refusal = ConfigurationError(f"{said}{hint}")
     refusal.traced = trace(error.with_traceback(frames[0])) if frames else ""
     return refusal
+
+
+def client_of(settings: Settings) -> BroughtClient:
+    """The client that the named function returns. ConfigurationError for anything else."""
+    from pollconsumer.store.brought_client import brought  # it imports redis-py
+
+    name = str(settings.client)
+    function = _found(settings, "client", name)
+    if not callable(function):
+        fix = "name a function that returns a redis-py client"
+        raise ConfigurationError(f"client: {name}", f"a {type(function).__name__}", fix)
+    return brought(_made("client", name, function), f"client: {name}")
+
+
+def credentials_of(settings: Settings) -> CredentialProvider:
+    """The named provider, or the one that a named class or function makes. ConfigurationError for anything else."""
+    name = str(settings.credentials)
+    provider = _found(settings, "credentials", name)
+    if callable(provider) and (isinstance(provider, type) or not hasattr(provider, "get_credentials")):
+        provider = _made("credentials", name, provider)
+    if not callable(getattr(provider, "get_credentials", None)):
+        fix = "name a redis-py CredentialProvider, or what makes one"
+        raise ConfigurationError(f"credentials: {name}", f"a {type(provider).__name__}", fix)
+    found: CredentialProvider = provider
+    return found
+
+
+def _made(setting: str, name: str, function: Callable[[], Any]) -> Any:
+    """What the function ``name`` returns. ConfigurationError if it raises, or is a coroutine function."""
+    made = made_by(setting, name, function)
+    if iscoroutine(made):
+        made.close()  # else Python would warn that nobody awaited it
+        raise ConfigurationError(f"{setting}: {name}", "a coroutine function", "name a plain one")
+    return made
+
+
+def _found(settings: Settings, setting: str, name: str) -> Any:
+    """The object ``name``, written ``module:object``. ConfigurationError if the module cannot be imported, or does not
+    have it."""
+    module, _, attribute = name.partition(":")
+    find_modules(settings, [module])
+    with importing(setting, module):
+        imported = import_module(module)
+    if not hasattr(imported, attribute):
+        raise ConfigurationError(setting, name, f"{module} has no {attribute}")
+    return getattr(imported, attribute)

@@ -37,7 +37,7 @@ def _of_spool(settings: Settings, expected: Expected) -> Iterator[Finding]:
     """Yield findings about spooled messages that no launch has taken in, or could not."""
     if settings.spool is None:
         return
-    from pollconsumer.interface.configured_spool import spool_of
+    from pollconsumer.interface.configured_store import spool_of
 
     state, place = spool_of(settings).state(), str(settings.spool_directory())
     age = 0.0 if state.oldest is None else time.time() - state.oldest / 1000

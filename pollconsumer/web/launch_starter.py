@@ -12,7 +12,7 @@ from typing import Any
 from pollconsumer.core.errors import ConfigurationError, LeaseLost, PermissionDenied, StoreUnreachable
 from pollconsumer.core.launcher.detection import DEMANDED_VARIABLE, ON_DEMAND_BY_URL
 from pollconsumer.interface.api.app import PollConsumer, calls_of
-from pollconsumer.interface.launch_process import launch_command, launch_environment
+from pollconsumer.interface.on_demand import launch_command, launch_environment
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import OUTCOME_VARIABLE
 from pollconsumer.interface.settings.values import BESIDE_WINDOW, BUDGET

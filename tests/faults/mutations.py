@@ -182,8 +182,8 @@ NEAREST = {
     "place_counts": ["concurrency_keys"],
     "withdraw": ["leases"],
     "window_patience": ["runtime/test_patience", "web/test_launch_starter"],
-    "config_search": ["interface/test_config_search"],
-    "writable": ["interface/test_writable", "interface/test_config_search"],
+    "load": ["interface/test_config_search"],
+    "owners": ["interface/test_writable", "interface/test_config_search"],
     "write_places": ["concurrency_keys", "rates"],
 }
 """The files of tests/store, or of tests, that are likely to notice, or a test of one, by the script or module that

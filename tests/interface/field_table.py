@@ -12,8 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import AfterValidator, BeforeValidator
 from pydantic.fields import FieldInfo
 
-from pollconsumer.interface.settings.declaration.declared import LaunchSettings, Settings
-from pollconsumer.interface.settings.declaration.declared_tables import Section
+from pollconsumer.interface.settings.declared import LaunchSettings, Section, Settings
 from pollconsumer.interface.settings.fields import DeclaredField, FieldTable
 
 

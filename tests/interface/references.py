@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 import click
 
 from pollconsumer.interface.cli.group import group
-from pollconsumer.interface.settings.declaration.declared import Settings
+from pollconsumer.interface.settings.declared import Settings
 from pollconsumer.interface.settings.fields import READ_DURATION, TABLE
 from pollconsumer.interface.settings.names import variable
 from tests.interface.api_page import api

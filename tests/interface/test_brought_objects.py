@@ -12,8 +12,8 @@ import pytest
 
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.interface.brought_objects import client_of, credentials_of
 from pollconsumer.interface.settings.load import load_settings
+from pollconsumer.interface.user_imports import client_of, credentials_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,10 +15,9 @@ from pollconsumer import PollConsumer
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.cli.group import CHANGING, group
-from pollconsumer.interface.settings.config_search import Beside, beside_module, found_above
-from pollconsumer.interface.settings.load import load_settings
+from pollconsumer.interface.settings.load import Beside, beside_module, found_above, load_settings
 from pollconsumer.interface.settings.model import Settings
-from pollconsumer.interface.settings.writable import refuse_found_of_others
+from pollconsumer.interface.settings.owners import refuse_found_of_others
 from pollconsumer.runtime.system.watchdog import lift
 from pollconsumer.testing import Sandbox
 from tests.inner import calls_of

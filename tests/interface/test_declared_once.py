@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pollconsumer
-from pollconsumer.interface.settings.declaration.declared import LaunchSettings
+from pollconsumer.interface.settings.declared import LaunchSettings
 from pollconsumer.interface.settings.fields import READ_DURATION, DeclaredField, declared_fields
 from tests.interface.references import CONFIG, REFERENCE, declared
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pollconsumer.interface.assembly.long_work import long_handlers
+from pollconsumer.interface.assembly.handlers import long_handlers
 from pollconsumer.interface.cli.installation.check import own_queues
 from pollconsumer.runtime.handling.handler import Handler
 

@@ -11,9 +11,8 @@ import pytest
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.api.app import PollConsumer
-from pollconsumer.interface.assembly.configured_recurrences import load_recurrences
+from pollconsumer.interface.assembly.handlers import OwnDefaults, load_recurrences
 from pollconsumer.interface.assembly.launch_roles import consumer_options, served_queues
-from pollconsumer.interface.assembly.own_defaults import OwnDefaults
 from pollconsumer.interface.settings.model import (
     CommandSettings,
     ConsumerSettings,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from pollconsumer.core.window import StopReason, Window
-from pollconsumer.interface.assembly import presence
+from pollconsumer.interface import on_demand
 from pollconsumer.store.queues.redis_store import RedisStore
 from tests.conftest import NAMESPACE
 from tests.store.acting import message
@@ -43,8 +43,8 @@ def test_a_launch_that_leaves_messages_is_followed_unless_a_tick_is_near_also_be
         store=store, window=Window(100.0, 155.0), clock=lambda: now[0], plan=SimpleNamespace(next_launches=ahead)
     )
     settings = SimpleNamespace(consumer=SimpleNamespace(queues=("default",)))
-    monkeypatch.setattr(presence, "before_exit", at_exit.append)
-    monkeypatch.setattr(presence, "start_launch", lambda *_, **__: starts.append(1))
+    monkeypatch.setattr(on_demand, "before_exit", at_exit.append)
+    monkeypatch.setattr(on_demand, "start_launch", lambda *_, **__: starts.append(1))
     key = store.keys.queue("default", "presence")
 
     def work() -> StopReason:
@@ -54,7 +54,7 @@ def test_a_launch_that_leaves_messages_is_followed_unless_a_tick_is_near_also_be
             store.enqueue([message("a", queue="default")])
         return StopReason.NO_TIME_TO_HANDLE
 
-    presence.present_during(cast("Any", launch), cast("Any", settings), ("default",), work)
+    on_demand.present_during(cast("Any", launch), cast("Any", settings), ("default",), work)
     assert store.wire.command("EXISTS", key) == 0
     (follow,) = at_exit
     follow(lambda: 1.0)

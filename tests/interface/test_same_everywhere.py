@@ -16,7 +16,7 @@ from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.sequel import packed
 from pollconsumer.interface import cli
 from pollconsumer.interface.api.recurrences import new_put
-from pollconsumer.interface.assembly.own_defaults import OwnDefaults
+from pollconsumer.interface.assembly.handlers import OwnDefaults
 from pollconsumer.interface.cli.messages import enqueue as command
 from pollconsumer.interface.cli.messages.message_lines import line_message
 from pollconsumer.runtime.handling.context import LaunchContext

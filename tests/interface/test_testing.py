@@ -29,7 +29,7 @@ from pollconsumer import (
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.testing import memory
-from pollconsumer.interface.testing.fake_store import FakeStore
+from pollconsumer.interface.testing.memory import FakeStore
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.testing import Launched, Sandbox, StopReason
 from tests.inner import calls_of

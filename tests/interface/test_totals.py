@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from pollconsumer import PollConsumer, StoreUnreachable
-from pollconsumer.core import spans
-from pollconsumer.interface import launch_process, on_demand
+from pollconsumer.core import rates
+from pollconsumer.interface import on_demand
 from pollconsumer.interface.api import store_calls
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.runtime.launch import pings
@@ -106,7 +106,7 @@ def started_processes(scene: Scene) -> None:
     (scene.place / "config.toml").write_text('consumer.on_demand = "process"\n')
     settings = load_settings(scene.place / "config.toml")
     scene.patch.setattr(on_demand, "_started", [])
-    scene.patch.setattr(launch_process, "launch_command", lambda *_: [sys.executable, "-c", "input()"])
+    scene.patch.setattr(on_demand, "launch_command", lambda *_: [sys.executable, "-c", "input()"])
     began: list[subprocess.Popen[bytes]] = []
     popen = subprocess.Popen
 

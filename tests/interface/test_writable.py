@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import ConfigurationError, shown
-from pollconsumer.interface.settings import writable
+from pollconsumer.interface.settings import owners
 from pollconsumer.interface.settings.load import load_settings
-from pollconsumer.interface.settings.writable import refuse_writable_modules
+from pollconsumer.interface.settings.owners import refuse_writable_modules
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -149,7 +149,7 @@ def test_a_launch_refuses_a_module_that_others_may_write(site: Site) -> None:
 
 
 def test_where_modes_mean_nothing_they_are_not_looked_at(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writable, "modes_mean_nothing", lambda _: True)
+    monkeypatch.setattr(owners, "modes_mean_nothing", lambda _: True)
     config.parent.chmod(0o777)
     config.chmod(0o777)
     assert load_settings(config)

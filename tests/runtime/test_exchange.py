@@ -14,8 +14,7 @@ import pytest
 from pollconsumer.core.messages.message_steps import Progress
 from pollconsumer.core.news.events import QueueLeftOut, ReservationsLost
 from pollconsumer.core.queue_order import Turns
-from pollconsumer.interface.testing.clock import VirtualClock
-from pollconsumer.interface.testing.memory import MemoryOpener
+from pollconsumer.interface.testing.memory import MemoryOpener, VirtualClock
 from pollconsumer.interface.testing.sandbox_launch import SandboxLaunch
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.hooks import Hooks

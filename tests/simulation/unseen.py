@@ -35,13 +35,11 @@ UNSEEN: dict[str, str] = {
     "queues/outbox: kept for a person before it is dropped": _NOT_FOREIGN,
     "core/users_code: an exception that cannot be looked at is replaced": "outside: exceptions can be looked at",
     "core/users_code: what users' code prints is not taken for a command's own output": _NO_COMMANDS,
-    "interface/settings/config_search: no file is found in a directory that others may write, nor above it": (
-        _NO_COMMANDS
-    ),
-    "interface/settings/config_search: nothing is changed in a store that nobody named": _NO_COMMANDS,
-    "interface/settings/writable: no found configuration of another user's is read, but that of the owner of the "
+    "interface/settings/load: no file is found in a directory that others may write, nor above it": _NO_COMMANDS,
+    "interface/settings/load: nothing is changed in a store that nobody named": _NO_COMMANDS,
+    "interface/settings/owners: no found configuration of another user's is read, but that of the owner of the "
     "module beside it": _NO_COMMANDS,
-    "interface/api/batches/open_batch: members that the store has lost": "outside: producers are told of no loss",
+    "interface/api/batches: members that the store has lost": "outside: producers are told of no loss",
     "runtime/launch/window_patience: the outcome of a long handling is settled": (
         "outside: the store is there when a handler ends that outlasts its window"
     ),
@@ -101,16 +99,16 @@ UNSEEN: dict[str, str] = {
     "trim: what is forgotten already": _WHOLE,
     "arrive: a batch that is forgotten": _NOT_FORGOTTEN,
     "batches_due: what has ended is forgotten": _NOT_FORGOTTEN,
-    "interface/api/batches/open_batch: a batch whose producer fails stays open": (
+    "interface/api/batches: a batch whose producer fails stays open": (
         "seldom: the store fails few producers within their block, and most add all members again in time"
     ),
-    "interface/api/batches/open_batch: what the store has not acknowledged": (
+    "interface/api/batches: what the store has not acknowledged": (
         "outside: a producer that failed begins with a new object"
     ),
-    "interface/api/batches/open_batch: fewer members than before": "outside: producers add the same members again",
-    "interface/api/batches/open_batch: a message that is no member": "outside: no member's id is taken",
-    "interface/api/batches/open_batch: a batch that is closed": _NOT_FORGOTTEN,
-    "interface/api/batches/open_batch: what has ended": _NOT_FORGOTTEN,
+    "interface/api/batches: fewer members than before": "outside: producers add the same members again",
+    "interface/api/batches: a message that is no member": "outside: no member's id is taken",
+    "interface/api/batches: a batch that is closed": _NOT_FORGOTTEN,
+    "interface/api/batches: what has ended": _NOT_FORGOTTEN,
     "runtime/session/result_encoder: results of members are kept": _NO_END,
     "runtime/handling/batch_in_hand: a batch grows with the end of a chain": _WHERE_TAKEN,
     "runtime/handling/journal: nothing that is lost goes with a step": _WHERE_TAKEN,

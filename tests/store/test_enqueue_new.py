@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.errors import OutcomeUnknown, StoreRefused, StoreUnreachable
 from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.interface.testing.clock import VirtualClock
-from pollconsumer.interface.testing.memory import MemoryOpener
+from pollconsumer.interface.testing.memory import MemoryOpener, VirtualClock
 from pollconsumer.store.client.patience import Patience
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.client.strict import Strict

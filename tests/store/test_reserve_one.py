@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.errors import LeaseLost, PollConsumerError
-from pollconsumer.interface.testing.clock import VirtualClock
-from pollconsumer.interface.testing.memory import MemoryOpener
+from pollconsumer.interface.testing.memory import MemoryOpener, VirtualClock
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.reservations import Reservation

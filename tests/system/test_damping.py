@@ -16,7 +16,7 @@ import pytest
 from pollconsumer.core.errors import ConfigurationError, LeaseLost, StoreUnreachable, UsageError
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface.logs import logs
-from pollconsumer.interface.logs.streaks import LaunchStreaks, name_of
+from pollconsumer.interface.logs.logs import LaunchStreaks, name_of
 from pollconsumer.runtime.system import own_files
 from pollconsumer.runtime.system.own_files import OwnFiles
 from tests.site import PATIENCE

@@ -19,9 +19,9 @@ from pollconsumer import Yield
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.retry import NotBegun
 from pollconsumer.interface.api.registry import registry
+from pollconsumer.interface.assembly.child import Handed
 from pollconsumer.interface.assembly.handlers import load_handlers
-from pollconsumer.interface.assembly.isolation.child import Handed
-from pollconsumer.interface.assembly.isolation.launch_side import isolating
+from pollconsumer.interface.assembly.launch_roles import isolating
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation

@@ -35,8 +35,7 @@ from pollconsumer.core.messages.message import Codec, NewMessage
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.logs.logs import log, said_once, warn_of_store, warn_of_users_code
-from pollconsumer.interface.settings.config_search import Beside, beside_module
-from pollconsumer.interface.settings.load import find_config, load_settings
+from pollconsumer.interface.settings.load import Beside, beside_module, find_config, load_settings
 from pollconsumer.interface.settings.model import Settings, changed
 from pollconsumer.interface.settings.names import PREFIX
 from pollconsumer.runtime.handling.hooks import Hooks
@@ -348,7 +347,7 @@ class StoreCalls:
         Raises ``error`` if they cannot be spooled."""
         if registry.stand_in is not None or self.settings().spool is None:
             raise error
-        from pollconsumer.interface.configured_spool import spool_instead
+        from pollconsumer.interface.configured_store import spool_instead
 
         accepted = error.accepted[before:]
         spool_instead(self.settings(), messages[len(accepted) :], error)

@@ -1,21 +1,47 @@
-"""Imports the modules that register handlers."""
+"""Loads what settings name for launches: handlers of modules, programs and their recurrences."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.errors import BadData, ConfigurationError
+from pollconsumer.core.messages.message import Codec, NewMessage
+from pollconsumer.core.notation.timespan import format_duration, parse_duration
+from pollconsumer.core.users_code import refusing
 from pollconsumer.interface.api.handler_options import place_of
-from pollconsumer.interface.api.registry import registry
-from pollconsumer.interface.settings.load import DJANGO_VARIABLE, django_site
-from pollconsumer.interface.settings.model import Settings
+from pollconsumer.interface.api.registry import RegisteredHandler, registry
+from pollconsumer.interface.api.slips import BY_QUEUE, check_arguments, check_retry, refuse_handler
+from pollconsumer.interface.logs.logs import log
+from pollconsumer.interface.settings.load import DJANGO_VARIABLE, NO_HANDLERS, django_site
+from pollconsumer.interface.settings.model import CommandSettings, Settings
+from pollconsumer.interface.settings.rules import check_recurrence
+from pollconsumer.interface.settings.values import BESIDE_WINDOW
 from pollconsumer.interface.user_imports import find_modules, importing
 from pollconsumer.runtime.handling.handler import Handler, with_hooks
+from pollconsumer.runtime.new_messages import Defaults
 
 if TYPE_CHECKING:
+    from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.runtime.children.notes import Programs
+
+PARTS = {
+    "closing_connections": "pollconsumer.django.connections",
+    "import_site": "pollconsumer.django.site",
+    "installed_queues": "pollconsumer.platform_files.own_crontab",
+    "installed_schedule": "pollconsumer.platform_files.own_crontab",
+    "telling_outcome": "pollconsumer.web.launch_outcome",
+    "write_at_end": "pollconsumer.dashboard.at_end",
+}
+"""Function → its module."""
+
+
+def wing_part(name: str) -> Any:
+    """The function ``name`` of `PARTS`."""
+    return getattr(import_module(PARTS[name]), name)
 
 
 def load_handlers(settings: Settings, programs: Programs | None = None) -> dict[str, Handler]:
@@ -54,8 +80,6 @@ def import_handlers(settings: Settings) -> dict[str, Handler]:
     registry.imported = {*handlers, *settings.commands} if modules or settings.commands else None
     if not (site or _has_database_of_django()) or registry.stand_in is not None:
         return handlers  # a test's connections are in a transaction of its own
-    from pollconsumer.interface.assembly.wing_parts import wing_part
-
     closing_connections = wing_part("closing_connections")
     return {name: handler.wrapped(closing_connections) for name, handler in handlers.items()}
 
@@ -67,10 +91,181 @@ def _has_database_of_django() -> bool:
 
 
 def _import_site(site: str, settings: Settings) -> None:
-    from pollconsumer.interface.assembly.wing_parts import wing_part
-
     try:
         import_site = wing_part("import_site")
     except ImportError as error:
         raise ConfigurationError(DJANGO_VARIABLE, site, f"{error}, or unset the variable") from None
     import_site(site, settings)
+
+
+def configured_recurrences(settings: Settings) -> dict[str, Recurrence]:
+    """The recurrences that the next launch defines, by name. ConfigurationError as `load_recurrences`."""
+    return {each.name: each for each in load_recurrences(settings, load_handlers(settings))}
+
+
+def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> list[Recurrence]:
+    """The recurrences of the configuration and of the imported modules. Of two with one name, the configuration's is
+    taken. ConfigurationError for an invalid one."""
+    chosen = registry.recurrences() | settings.recurrences
+    if not chosen:
+        return []
+    from pollconsumer.core.notation.cron_expression import five_fields
+    from pollconsumer.core.recurrence import Recurrence
+
+    recurrences = []
+    for name, given in chosen.items():
+        try:
+            check_recurrence(name, given)
+        except ValueError as error:
+            raise ConfigurationError(f"recurrences.{name}: {error}") from None
+        handler = handlers.get(given.handler)
+        defaults = Defaults() if handler is None else handler.defaults
+        fields = vars(given) | {
+            "every": None if given.every is None else parse_duration(given.every),
+            "cron": None if given.cron is None else five_fields(given.cron),
+            "queue": given.queue or defaults.queue,
+            "occurrence_wanted": handler is not None and handler.takes_occurrence,
+        }
+        try:
+            recurrences.append(defaults.rated_recurrence(Recurrence(name=name, **fields)))
+        except ValueError as error:
+            raise ConfigurationError(f"recurrences.{name}: {error}") from None
+    return recurrences
+
+
+class OwnDefaults:
+    """Defaults, checks and hooks of handlers, for messages that the command line enqueues. It imports the configured
+    modules lazily, once, for the first handler that needs them."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._registered: Mapping[str, Handler] | None = None
+        self._functions: Mapping[str, RegisteredHandler] = {}
+        self._warned = False
+
+    def warn_without_handlers(self) -> None:
+        """Warn once if the launches of the configuration file have no handlers."""
+        settings = self._settings
+        if settings.config and not (self._warned or settings.handlers or settings.commands or django_site()):
+            self._warned = True
+            log.warning("%s", NO_HANDLERS)
+
+    def of(self, handler: str) -> Defaults:
+        """The defaults of ``handler``'s messages, with the queue ``default`` for an unknown handler. ConfigurationError
+        if the modules cannot be imported."""
+        registered = self.registered(handler)
+        return self._settings.defaults_of(handler) if registered is None else registered.defaults
+
+    def registered(self, handler: str) -> Handler | None:
+        """``handler``; None if it is unknown, or a program. Raises as `of`."""
+        if handler in self._settings.commands or not (self._settings.handlers or django_site()):
+            return None
+        if self._registered is None:
+            self._registered = self._import()
+            self._functions = registry.handlers()
+        return self._registered.get(handler)
+
+    def codec_of(self, handler: str) -> Codec | None:
+        """The codec of ``handler``'s application. Raises as `of`."""
+        known = self.registered(handler)
+        return None if known is None else known.codec
+
+    def checked(self, handler: str, payload: Mapping[str, Any], retry: str | None = None) -> None:
+        """Raise BadData if the launches of this configuration would park a message of ``handler``, or refuse its
+        arguments or its ``retry``. Raises as `of`."""
+        known = self.function(handler)
+        if known is not None:
+            check_arguments(known, payload)
+            check_retry(known, retry)
+        elif retry is not None and handler in self._settings.commands:
+            raise BadData("retry", repr(retry), "a program has no named policies: set retry in its table")
+
+    def function(self, handler: str, fix: str = BY_QUEUE) -> RegisteredHandler | None:
+        """``handler`` as it is registered; None for a program, or if the configuration names neither handlers nor
+        programs. BadData, with a ``fix``, for a handler that the configuration does not have. Raises as `of`."""
+        if self.registered(handler) is not None:
+            return self._functions[handler]
+        if handler not in self._settings.commands and (self._registered is not None or self._settings.commands):
+            refuse_handler(handler, {*(self._registered or ()), *self._settings.commands}, fix)
+        return None
+
+    def drafted(self, message: NewMessage) -> NewMessage:
+        """``message``, changed by the hooks ``before_enqueue`` of its handler's application.
+
+        A hook's BadData is raised; ConfigurationError for any other exception of a hook, and as `of` raises it.
+        """
+        known = self.registered(message.handler)
+        if known is None or known.hooks is None:
+            return message
+        from pollconsumer.runtime.drafts import drafted
+
+        with refusing("before_enqueue", message.handler, "a hook"):
+            return drafted(message, known.hooks.before_enqueue)
+
+    def _import(self) -> Mapping[str, Handler]:
+        try:
+            return import_handlers(self._settings)
+        except ConfigurationError as error:
+            refusal = ConfigurationError(f"{error}; or name the queue: then no module is imported")
+            refusal.traced = error.traced
+            raise refusal from None
+
+
+NEAR = 0.9
+"""The share of a window from which on a measured duration is near it."""
+
+
+class LongHandler(NamedTuple):
+    """A handler that may take ``most`` seconds. ``waiting``: the queues whose other messages wait meanwhile."""
+
+    name: str
+    queue: str
+    most: float
+    waiting: tuple[str, ...]
+
+    def __str__(self) -> str:
+        own = self.queue not in self.waiting
+        queue = self.queue if own else self.name
+        needed, first = ("a crontab line", "") if own else ("a queue and a crontab line", f'queue="{queue}", then ')
+        return (
+            f"{self.name} may take {format_duration(self.most)}: other messages of {', '.join(self.waiting)} wait "
+            f"meanwhile; {needed} of its own would let them pass: "
+            f"{first}'pollconsumer init cron --install --queue {queue}'"
+        )
+
+
+def long_handlers(
+    handlers: Mapping[str, Handler],
+    queues: Sequence[str],
+    window: float,
+    measured: Mapping[str, float],
+    programs: Mapping[str, CommandSettings] = MappingProxyType({}),
+    slots: int = 1,
+) -> Iterator[LongHandler]:
+    """Yield the handlers whose declared timeout is longer than the ``window`` of a launch that serves ``queues``, or
+    whose longest ``measured`` duration is near it. Not one for which no other message waits. All in
+    seconds. ``programs``: those among the handlers, by name. With more ``slots`` than one, others go on beside it."""
+    if slots > 1:
+        return
+    served = {each.name: each for each in handlers.values() if each.queue in queues}
+    for name, each in sorted(served.items()):
+        declared, took = (programs[name].timeout if name in programs else each.timeout) or 0.0, measured.get(name, 0.0)
+        most = max(declared if declared > window else 0.0, took if took >= NEAR * window else 0.0)
+        beside = any(other.queue == each.queue for other in served.values() if other.name != name)
+        waiting = tuple(queue for queue in queues if queue != each.queue or beside)
+        if most and waiting:
+            yield LongHandler(name, each.queue, round(most, 1), waiting)
+
+
+def beyond_requests(handlers: Mapping[str, Handler], settings: Settings) -> dict[str, str]:
+    """The handlers that no launch by a URL begins, since their declared timeouts are longer than its window, and what
+    to do; none where no URL starts launches."""
+    window, found = settings.web.budget - BESIDE_WINDOW, dict[str, str]()
+    for each in handlers.values() if settings.web.token is not None else ():
+        timeout = each.timeout
+        if timeout is not None and timeout != settings.consumer.handler_limit and timeout > window:
+            found[each.name] = (
+                f"{each.name}: timeout {format_duration(timeout)} is longer than the {format_duration(window)} of a "
+                "launch by a URL; raise web.budget, start 'pollconsumer run' by cron, or lower the timeout"
+            )
+    return found

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
-from logging import INFO
+from logging import DEBUG, ERROR, INFO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,11 +20,9 @@ from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface.configured_store import opener_of, producer_of
 from pollconsumer.interface.logs.event_log import listener
-from pollconsumer.interface.logs.log_records import identify
-from pollconsumer.interface.logs.logs import STANDING, about, log
-from pollconsumer.interface.settings.config_search import other_config, refuse_nowhere
-from pollconsumer.interface.settings.load import NO_HANDLERS
-from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, QueueSettings, Settings
+from pollconsumer.interface.logs.logs import STANDING, about, damped_by, identify, identity, log
+from pollconsumer.interface.settings.load import NO_HANDLERS, other_config, refuse_nowhere
+from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, QueueSettings, Settings, as_values
 from pollconsumer.interface.settings.names import OUTCOME_VARIABLE
 from pollconsumer.interface.settings.owners import warn_of_another_store
 from pollconsumer.interface.settings.values import parse_keep
@@ -63,8 +62,7 @@ class ConsumerRole:
 
     def prepare(self) -> tuple[Group, Work]:
         # Imported lazily, since a mover needs none; and here, while the launch before still holds the lease.
-        from pollconsumer.interface.assembly.configured_recurrences import load_recurrences
-        from pollconsumer.interface.assembly.handlers import load_handlers
+        from pollconsumer.interface.assembly.handlers import load_handlers, load_recurrences
         from pollconsumer.runtime.consumer_role import consume
         from pollconsumer.runtime.handling.executors.executor import executor_of
         from pollconsumer.runtime.system.stray_forks import handle_signals_plainly_in_forks
@@ -94,7 +92,7 @@ class ConsumerRole:
 
                 if settings.consumer.on_demand is None:
                     return serve()
-                from pollconsumer.interface.assembly.presence import present_during
+                from pollconsumer.interface.on_demand import present_during
 
                 return present_during(launch, settings, queues, serve)
 
@@ -124,7 +122,7 @@ def _tell_of_other_configs(settings: Settings) -> None:
 
 def _tell_of_long_work(settings: Settings, handlers: Mapping[str, Handler], queues: tuple[str, ...]) -> None:
     """Log the handlers that may outlast the window, by their timeouts, and keep others waiting."""
-    from pollconsumer.interface.assembly.long_work import long_handlers
+    from pollconsumer.interface.assembly.handlers import long_handlers
 
     consumer = settings.consumer
     for each in long_handlers(handlers, queues, consumer.timeout, {}, settings.commands, consumer.concurrency):
@@ -164,7 +162,7 @@ def launch_consumer(
         pinger=_pinger(settings),
     )
     if role.held and settings.dashboard.static is not None:
-        from pollconsumer.interface.assembly.wing_parts import wing_part
+        from pollconsumer.interface.assembly.handlers import wing_part
 
         before_exit(wing_part("write_at_end")(settings, settings.dashboard.static))
 
@@ -194,7 +192,7 @@ def _consumers_listener(handlers: Callable[[], Collection[str]]) -> Callable[[Ev
     logging = listener(handlers)
     if OUTCOME_VARIABLE not in os.environ:
         return logging
-    from pollconsumer.interface.assembly.wing_parts import wing_part
+    from pollconsumer.interface.assembly.handlers import wing_part
 
     told: Callable[[Event], None] = wing_part("telling_outcome")(logging)
     return told
@@ -244,8 +242,6 @@ def _ready(
         programs.clear()
     try:
         if any(handler.isolated for handler in handlers.values()):
-            from pollconsumer.interface.assembly.isolation.launch_side import isolating
-
             with isolating(handlers, settings, check_lease) as ready:
                 yield ready
         else:
@@ -261,7 +257,7 @@ def taking_in(settings: Settings, launch: Launch) -> Iterator[None]:
     if settings.spool is None:
         yield
         return
-    from pollconsumer.interface.configured_spool import spool_of
+    from pollconsumer.interface.configured_store import spool_of
     from pollconsumer.runtime.spool.intake import Intake
     from pollconsumer.store.client.patience import Budget
 
@@ -385,3 +381,31 @@ def consumer_options(
         limits=limits,
         weights={name: table.weight or 1 for name, table in tables.items()} if weighted else {},
     )
+
+
+@contextmanager
+def isolating(
+    handlers: Mapping[str, Handler], settings: Settings, check_lease: Callable[[], bool]
+) -> Iterator[Mapping[str, Handler]]:
+    """Yield ``handlers``, of which the isolated ones run in processes that end with the block."""
+    from pollconsumer.interface.user_imports import shadowed
+    from pollconsumer.runtime.children.pool import Processes  # few handlers are isolated
+
+    streaks = damped_by()
+    introduction = {
+        "shadowed": shadowed(settings),
+        "path": sys.path,
+        "settings": as_values(settings),
+        "directory": str(settings.directory),
+        "config": settings.config and str(settings.config),
+        "verbosity": {INFO: 1, DEBUG: 2}.get(log.level, 0),
+        "quiet": log.level == ERROR,
+        "streaks": streaks and {"name": streaks.name, "launch": streaks.launch},
+        "identity": identity(),
+        "defaults": {name: handler.defaults for name, handler in handlers.items()},
+    }
+    program = Path(__file__).with_name("child_main.py")
+    with closing(Processes(program, introduction, check_lease)) as processes:
+        limit = settings.consumer.handler_limit
+        timed = {name: each if each.timeout else each.with_timeout(limit) for name, each in handlers.items()}
+        yield {**handlers, **processes.around({name: each for name, each in timed.items() if each.isolated})}

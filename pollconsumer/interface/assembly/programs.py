@@ -10,8 +10,8 @@ from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.model import CommandSettings, Settings
+from pollconsumer.interface.settings.owners import refuse_writable_program
 from pollconsumer.interface.settings.rules import backoff_of
-from pollconsumer.interface.settings.writable import refuse_writable_program
 from pollconsumer.runtime.children.command import Command
 from pollconsumer.runtime.children.notes import Programs
 from pollconsumer.runtime.handling.handler import Handler

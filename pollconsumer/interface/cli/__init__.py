@@ -21,7 +21,7 @@ from pollconsumer.runtime.system.signals import Terminated
 from pollconsumer.runtime.system.system_limits import USED_UP, met_by
 
 if TYPE_CHECKING:
-    from pollconsumer.interface.logs.streaks import LaunchStreaks
+    from pollconsumer.interface.logs.logs import LaunchStreaks
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -63,7 +63,7 @@ def _streaks(arguments: Sequence[str]) -> LaunchStreaks | None:
     role = command_in(arguments)
     if role not in LAUNCHES or sys.stderr is None or sys.stderr.isatty():
         return None
-    from pollconsumer.interface.logs.streaks import LaunchStreaks, name_of
+    from pollconsumer.interface.logs.logs import LaunchStreaks, name_of
 
     return LaunchStreaks(name_of(role, arguments, os.environ, PREFIX), OwnFiles(state_directories()))
 

@@ -22,8 +22,7 @@ from pollconsumer.interface.cli.types import Once, WordType, bound
 from pollconsumer.interface.command_line import LAUNCHES
 from pollconsumer.interface.logs import logs
 from pollconsumer.interface.logs.logs import log
-from pollconsumer.interface.settings.config_search import NAMED_BY, name_source, refuse_nowhere
-from pollconsumer.interface.settings.load import load_settings
+from pollconsumer.interface.settings.load import NAMED_BY, load_settings, name_source, refuse_nowhere
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import VERSION
 from pollconsumer.runtime.system.watchdog import lift, limit, raise_interrupts

@@ -16,8 +16,7 @@ from pollconsumer.interface.cli.group import current_settings, name_configuratio
 from pollconsumer.interface.cli.types import Duration, Once
 from pollconsumer.interface.logs import logs
 from pollconsumer.interface.logs.logs import log
-from pollconsumer.interface.settings.config_search import refuse_nowhere
-from pollconsumer.interface.settings.load import warn_of_former_names, with_flags
+from pollconsumer.interface.settings.load import refuse_nowhere, warn_of_former_names, with_flags
 from pollconsumer.interface.settings.model import Settings, changed
 from pollconsumer.runtime.launch.handlers_output import outlast_readers
 from pollconsumer.runtime.system.process_exit import before_exit

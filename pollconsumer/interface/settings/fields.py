@@ -1,6 +1,6 @@
 """The declared settings, as commands read and check them: a table that is made of the declaration, without pydantic.
 
-``python -m tests.interface.references`` writes ``fields.json`` again after a change of ``declaration/``.
+``python -m tests.interface.references`` writes ``fields.json`` again after a change of ``declared.py``.
 """
 
 import json

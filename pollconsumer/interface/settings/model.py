@@ -1,6 +1,6 @@
 """Settings as plain objects, made of the declared fields without pydantic.
 
-Each class stands for the class of its name in ``declaration/``, where its keys are declared; type checkers take it for
+Each class stands for the class of its name in ``declared.py``, where its keys are declared; type checkers take it for
 that one.
 """
 
@@ -68,14 +68,14 @@ PLACE = ("directory", "config", "nowhere")
 """Attributes of Settings that are no keys of the file: where it was found."""
 
 if TYPE_CHECKING:
-    from pollconsumer.interface.settings.declaration import declared, declared_tables
+    from pollconsumer.interface.settings import declared
 
-    CommandSettings = declared_tables.CommandSettings
+    CommandSettings = declared.CommandSettings
     ConsumerSettings = declared.ConsumerSettings
     LogsSettings = declared.LogsSettings
     MoverSettings = declared.MoverSettings
-    QueueSettings = declared_tables.QueueSettings
-    RecurrenceSettings = declared_tables.RecurrenceSettings
+    QueueSettings = declared.QueueSettings
+    RecurrenceSettings = declared.RecurrenceSettings
     WebSettings = declared.WebSettings
     Settings = declared.Settings
 else:

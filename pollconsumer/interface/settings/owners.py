@@ -1,18 +1,141 @@
-"""Finds whose the configuration, the modules and the embedded store are, and warns if that is not one user."""
+"""Whose files they are that settings come from, and that name the code to run; and whose store is meant.
+
+A file or directory that determines which code we run is refused if others may write it. Root also refuses files of
+other users. Other users may run what a deploying user owns; ``check`` shows the owner. A file that its group may write
+is accepted, since a umask of 002 makes such files; ``check`` names it.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from pollconsumer.core.errors import shown
+from pollconsumer.core.errors import ConfigurationError, shown
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.interface.logs.logs import NEWS, STANDING, about, damped_by, log
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.system.own_files import OwnFiles, modes_mean_nothing
+
+TRUST = "set POLLCONSUMER_TRUST_WRITABLE=true"
+COMPILED, IMPORTED = "__pycache__", (".py", ".pyc", ".so")
+
+
+def refuse_writable_file(path: Path) -> None:
+    """Raise ConfigurationError for a configuration that others may write or replace. In a sticky directory like /tmp,
+    they cannot replace files of ours or root's."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        return  # /dev/null, or a pipe of a shell
+    if found.st_mode & stat.S_IWOTH and not modes_mean_nothing(path):
+        raise ConfigurationError("configuration file is writable by others", path, _remedy(path))
+    if loose := _directory_to_replace_it_in(path):
+        raise ConfigurationError("configuration's directory is writable by others", loose, _remedy(loose))
+
+
+def refuse_found_of_others(path: Path, beside: int | None = None) -> None:
+    """Raise ConfigurationError for a configuration of another user's that nobody named: it was found because this
+    process was started there, and names the code to run. ``beside``: the owner of the module beside which the search
+    began. That module runs anyway."""
+    found = path.stat()
+    # GUARD no found configuration of another user's is read, but that of the owner of the module beside it
+    if stat.S_ISREG(found.st_mode) and found.st_uid not in (0, os.geteuid(), beside) and not modes_mean_nothing(path):
+        fix = "name it to run its code as this user: --config PATH, or POLLCONSUMER_CONFIG"
+        raise ConfigurationError("configuration that was found is another user's", path, fix)
+
+
+def refuse_writable_modules(directory: Path, modules: Iterable[str] = ()) -> None:
+    """Raise ConfigurationError for a directory of modules, or of PYTHONPATH, into which others may put a module, sticky
+    or not, since it is found first. And for importable files there, and in the packages of ``modules``, that others may
+    write, or replace through a link."""
+    if loose := directory if _others_may_write(directory) else _directory_to_replace_it_in(directory):
+        raise ConfigurationError("handlers' directory is writable by others", loose, _remedy(loose))
+    for entry in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+        if _others_may_write(Path(entry)):
+            raise ConfigurationError("directory of PYTHONPATH is writable by others", entry, _remedy(entry))
+    places = {directory: None}
+    for module in modules:
+        place = directory
+        for name in module.split("."):
+            place /= name
+            places[place] = None
+    for place in places:
+        if loose := _others_may_decide(place) or _loose_in(place):
+            raise ConfigurationError("handlers' module is writable by others", loose, _remedy(loose))
+
+
+def refuse_writable_program(path: Path, what: str = "command's program") -> None:
+    """Raise ConfigurationError for a program that others may write or replace. ``what`` it is, for the error."""
+    if loose := _others_may_decide(path) or _directory_to_replace_it_in(path):
+        raise ConfigurationError(f"{what} is writable by others", loose, _remedy(loose))
+
+
+def _loose_in(place: Path | str) -> Path | None:
+    """Importable files in the directory ``place``, compiled or not, that others may write or replace."""
+    # If there is none, or it is not ours to read, nothing is imported from it.
+    with suppress(OSError, ValueError), os.scandir(place) as entries:
+        for entry in entries:
+            if (entry.name == COMPILED or entry.name.endswith(IMPORTED)) and (loose := _loose(entry)):
+                return loose
+    return None
+
+
+def _loose(entry: os.DirEntry[str]) -> Path | None:
+    if entry.is_symlink() or _is_loose(entry.stat()):  # a link may lead nowhere
+        return _others_may_decide(Path(entry.path))
+    return _loose_in(entry.path) if entry.name == COMPILED else None
+
+
+def _others_may_decide(path: Path) -> Path | None:
+    """``path``, if others may write it; for a link, the directory in which they may replace its target."""
+    if _others_may_write(path):
+        return path
+    return _directory_to_replace_it_in(path) if path.is_symlink() and path.exists() else None
+
+
+def _directory_to_replace_it_in(path: Path) -> Path | None:
+    """The nearest directory in which others may replace ``path``, or a directory above it, along links, too."""
+    for entry in (path.absolute(), path.resolve()):
+        for directory in entry.parents:
+            found = directory.stat()
+            kept = found.st_mode & stat.S_ISVTX and entry.lstat().st_uid in (0, os.geteuid())
+            if _is_loose(found) and not kept and not modes_mean_nothing(directory):
+                return directory
+            entry = directory
+    return None
+
+
+def _others_may_write(path: Path) -> bool:
+    """Whether others may write what is at ``path``; False if nothing is."""
+    try:
+        return _is_loose(path.stat()) and not modes_mean_nothing(path)
+    except (OSError, ValueError):
+        return False
+
+
+def _is_loose(found: os.stat_result) -> bool:
+    """Whether others may write it. For root its owner is another, too."""
+    return bool(found.st_mode & stat.S_IWOTH) or (os.geteuid() == 0 and found.st_uid != 0)
+
+
+def _remedy(path: Path | str) -> str:
+    found = Path(path).stat()
+    if found.st_mode & stat.S_IWOTH:
+        return f"chmod o-w it, or {TRUST}"
+    return f"it belongs to user id {found.st_uid}, and root would run it: run as that user, chown it, or {TRUST}"
+
+
+def group_writable(*paths: Path | None) -> list[Path]:
+    """Those of ``paths`` that a group may write."""
+    return [path for path in paths if path is not None and _is_group_writable(path.stat().st_mode)]
+
+
+def _is_group_writable(mode: int) -> bool:
+    return bool(mode & stat.S_IWGRP) and (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
 
 REMEDY = "set data= or store= to share one (documentation: two-users.md)"
 
@@ -115,7 +238,7 @@ def warn_of_another_store(settings: Settings, files: OwnFiles | None = None) -> 
         log.warning("%s", text, extra=about("another's configuration", kind=STANDING))
         return
     from pollconsumer.core.notation.digests import sha256
-    from pollconsumer.interface.logs.streaks import LaunchStreaks  # few configurations are another user's
+    from pollconsumer.interface.logs.logs import LaunchStreaks  # few configurations are another user's
 
     name = sha256(f"producer\n{settings.config}\n{settings.namespace}".encode())[:32]
     line = LaunchStreaks(name, files or settings.state_files()).meet(STANDING, "another's configuration", text)

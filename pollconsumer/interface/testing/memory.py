@@ -1,18 +1,135 @@
-"""Opens a store in memory. Its server uses the virtual clock, which blocking commands advance."""
+"""A store in memory, and the virtual clock that its server has, which a test advances, and blocking commands."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
-from pollconsumer.interface.testing.clock import VirtualClock
-from pollconsumer.interface.testing.fake_store import DirectConnection, FakeStore
+from pollconsumer.core.notation.instants import ceil_epoch_ms, ceil_ms, datetime_of
 from pollconsumer.store.client.connection import Command, Connection
 from pollconsumer.store.client.patience import Budget, Patience
+from pollconsumer.store.client.replies import ErrorReply
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.scripts import Scripts
+
+
+class VirtualClock:
+    """The server's clock and the monotonic clock in one, in whole milliseconds.
+
+    ``tick`` does what is due now, and returns the seconds until the next due time, or None. Advancing the clock stops
+    at each due time.
+    """
+
+    def __init__(self, start: datetime) -> None:
+        self.start_ms = self.now_ms = ceil_epoch_ms(start)
+        self.tick: Callable[[], float | None] = lambda: None
+        self.patience: Callable[[int, int | None], int | None] | None = None
+        """Overrides the end of a wait, given its end and the next due time; None ends it now."""
+
+    def __call__(self) -> float:
+        """Seconds since the clock's start, like the monotonic clock."""
+        return (self.now_ms - self.start_ms) / 1000
+
+    def now(self) -> datetime:
+        return datetime_of(self.now_ms)
+
+    def next_due(self) -> int | None:
+        """Do what is due now. Returns the next due time, or None."""
+        left = self.tick()
+        return None if left is None else self.now_ms + max(1, ceil_ms(left))
+
+    def pass_until(self, instant: int) -> None:
+        """Advance to an instant in epoch milliseconds, unless it is in the past."""
+        due = self.next_due()
+        while self.now_ms < instant:
+            self.now_ms = instant if due is None else min(instant, due)
+            due = self.next_due()
+
+    def wait(self, seconds: float, woken: Callable[[], bool]) -> bool:
+        """Wait until ``woken``, at most for ``seconds``. Returns whether it was woken."""
+        until = self.now_ms + max(1, ceil_ms(seconds))
+        while True:
+            due = self.next_due()
+            if woken():
+                return True
+            if self.now_ms >= until:
+                return False
+            if self.patience is not None:
+                end = self.patience(until, due)
+                if end is None:
+                    return False
+                until = end
+            self.now_ms = until if due is None else min(until, due)
+
+
+try:
+    import fakeredis
+    import lupa.lua51  # noqa: F401  without it fakeredis runs no scripts, and says so late
+    from redis.exceptions import NoScriptError, ResponseError
+except ImportError as error:
+    raise ModuleNotFoundError(
+        f"pollconsumer.testing needs {error.name}; pip install 'pollconsumer[testing]'", name=error.name
+    ) from None
+
+
+class FakeStore:
+    """fakeredis, whose keys expire, and whose scripts read the time, by ``clock``: seconds since the epoch.
+
+    fakeredis has no clock to set: it stamps its databases before each command, and its TIME reads the machine's clock.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        server: Any = fakeredis.FakeServer()
+        database: Any = type(server.dbs[0])
+        time = property(lambda _: clock(), lambda _, __: None)
+        server.dbs[0] = type("ClockedDatabase", (database,), {"time": time})(server.lock)
+        self._connection: Any = fakeredis.FakeRedisConnection(server=server, protocol=2)
+        self._connection.get_socket().time = self._time
+
+    def execute(self, command: Command) -> Any:
+        """The reply, an error reply included."""
+        try:
+            self._connection.send_command(*command)
+            return self._connection.read_response(disable_decoding=True)
+        except NoScriptError as error:
+            return ErrorReply(f"NOSCRIPT {error}")  # redis-py's errors have lost their code
+        except ResponseError as error:
+            return ErrorReply(str(error))
+
+    def _time(self) -> list[bytes]:
+        seconds, microseconds = divmod(round(self._clock() * 1_000_000), 1_000_000)
+        return [b"%d" % seconds, b"%d" % microseconds]
+
+
+class DirectConnection:
+    """A connection to a server in memory: a command is carried out when it is sent."""
+
+    place = ""
+
+    def __init__(self, execute: Callable[[Command], Any]) -> None:
+        self._execute = execute
+        self._replies: deque[Any] = deque()
+
+    def connect(self, timeout: float) -> None: ...
+
+    def send(self, commands: Sequence[Command]) -> None:
+        self._replies.extend(self._execute(command) for command in commands)
+
+    def read(self, timeout: float) -> Any:  # noqa: ARG002  the protocol has it
+        return self._replies.popleft()
+
+    def readable(self, timeout: float) -> bool:  # noqa: ARG002  the protocol has it
+        return bool(self._replies)
+
+    def fileno(self) -> None: ...
+
+    def close(self) -> None: ...
+
 
 BUDGET = 5.0
 SCRIPTS = Scripts(shebang=False)

@@ -23,17 +23,14 @@ from pollconsumer.core.window import StopReason
 from pollconsumer.interface.api.app import PollConsumer, calls_of
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import registry
-from pollconsumer.interface.assembly.configured_recurrences import load_recurrences
-from pollconsumer.interface.assembly.handlers import load_handlers
+from pollconsumer.interface.assembly.handlers import load_handlers, load_recurrences
 from pollconsumer.interface.assembly.launch_roles import consumer_options, mover_options, served_queues
 from pollconsumer.interface.logs.event_log import listener
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.load import read_settings
 from pollconsumer.interface.settings.model import Settings
-from pollconsumer.interface.testing.clock import VirtualClock
-from pollconsumer.interface.testing.memory import MemoryOpener
-from pollconsumer.interface.testing.sandbox_launch import SandboxLaunch, WatchedExecutor
-from pollconsumer.interface.testing.sandbox_mover import SandboxMover
+from pollconsumer.interface.testing.memory import MemoryOpener, VirtualClock
+from pollconsumer.interface.testing.sandbox_launch import SandboxLaunch, SandboxMover, WatchedExecutor
 from pollconsumer.runtime.children.notes import Programs
 from pollconsumer.runtime.consumer_role import consume, define
 from pollconsumer.runtime.handling.handler import Handler

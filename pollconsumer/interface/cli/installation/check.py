@@ -24,25 +24,26 @@ from pollconsumer.core.recurrence import Recurrence, zone_of
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.api.slips import check_arguments
 from pollconsumer.interface.assembly import log_outputs
-from pollconsumer.interface.assembly.configured_recurrences import load_recurrences
-from pollconsumer.interface.assembly.handlers import load_handlers
+from pollconsumer.interface.assembly.handlers import (
+    LongHandler,
+    beyond_requests,
+    load_handlers,
+    load_recurrences,
+    long_handlers,
+    wing_part,
+)
 from pollconsumer.interface.assembly.launch_roles import served_queues
-from pollconsumer.interface.assembly.long_work import LongHandler, beyond_requests, long_handlers
-from pollconsumer.interface.assembly.wing_parts import wing_part
 from pollconsumer.interface.cli.group import current_settings, limit_command
 from pollconsumer.interface.cli.installation.next_window import described_window, next_window
 from pollconsumer.interface.cli.opened import command_patience
 from pollconsumer.interface.cli.output import given_row, print_json, print_lines, print_table, printed_as_json
 from pollconsumer.interface.cli.types import JSON_OBJECT
-from pollconsumer.interface.configured_spool import usable_spool
-from pollconsumer.interface.configured_store import opener_of, program_to_start, server_of
+from pollconsumer.interface.configured_store import opener_of, program_to_start, server_of, usable_spool
 from pollconsumer.interface.logs.logs import log
-from pollconsumer.interface.settings.config_search import other_config
-from pollconsumer.interface.settings.load import django_site, warn_of_former_names
+from pollconsumer.interface.settings.load import django_site, other_config, warn_of_former_names
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import NO_STATE
-from pollconsumer.interface.settings.owners import OwnStore, others_among, own_store
-from pollconsumer.interface.settings.writable import group_writable
+from pollconsumer.interface.settings.owners import OwnStore, group_writable, others_among, own_store
 from pollconsumer.runtime.children.command import Command
 from pollconsumer.runtime.handling.handler import Handler, aliases_among
 from pollconsumer.runtime.system.own_files import OwnFiles
@@ -75,7 +76,7 @@ class OnlyRead(OwnFiles):
 def check(compat: bool, schema: bool) -> int:
     """Validate configuration and handlers, connect to the store, and show when the next launches start and end."""
     if schema:
-        from pollconsumer.interface.settings.declaration import declared  # pydantic, which no other command needs
+        from pollconsumer.interface.settings import declared  # pydantic, which no other command needs
 
         print_json(declared.Settings.model_json_schema())
         return 0

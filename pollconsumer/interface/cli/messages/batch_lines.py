@@ -13,7 +13,7 @@ from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.interface.api.batches import OpenBatch
 from pollconsumer.interface.api.slips import BY_CONFIGURATION
 from pollconsumer.interface.api.store_calls import StoreCalls
-from pollconsumer.interface.assembly.own_defaults import OwnDefaults
+from pollconsumer.interface.assembly.handlers import OwnDefaults
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.messages.message_lines import (
     BULK,

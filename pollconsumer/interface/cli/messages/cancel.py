@@ -131,7 +131,7 @@ def reschedule(
 def _checked(handler: str, text: str) -> bytes:
     """What the store has of the payload in ``text``. BadData if the configuration's handler would refuse it."""
     from pollconsumer.interface.api.slips import BY_CONFIGURATION
-    from pollconsumer.interface.assembly.own_defaults import OwnDefaults  # imported lazily: it imports modules of users
+    from pollconsumer.interface.assembly.handlers import OwnDefaults  # imported lazily: it imports modules of users
     from pollconsumer.interface.cli.messages.enqueue import payload_of
 
     payload = payload_of(text)

@@ -12,7 +12,7 @@ import click
 from pollconsumer.core.errors import BadData, CannotCreate, Conflict, OutcomeUnknown, StoreUnreachable, UsageError
 from pollconsumer.core.messages.message import MOST_ATTEMPTS, NewMessage
 from pollconsumer.core.notation.instants import datetime_of
-from pollconsumer.interface.assembly.own_defaults import OwnDefaults
+from pollconsumer.interface.assembly.handlers import OwnDefaults
 from pollconsumer.interface.cli import discard
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.messages.message_lines import (
@@ -276,7 +276,7 @@ def _spool(messages: list[NewMessage], error: StoreUnreachable | CannotCreate, r
     settings = current_settings()
     if settings.spool is None:
         raise error
-    from pollconsumer.interface.configured_spool import spool_instead
+    from pollconsumer.interface.configured_store import spool_instead
 
     before = len(error.accepted)
     try:
@@ -298,7 +298,7 @@ def _cut_off(error: StoreUnreachable, lines: list[int], accepted: int) -> StoreU
     """The error for ``lines`` that were not accepted since the store could not be reached. If the outcome is unknown,
     it names the lines that were sent."""
     if isinstance(error, OutcomeUnknown):
-        from pollconsumer.interface.configured_spool import NOT_SPOOLED
+        from pollconsumer.interface.configured_store import NOT_SPOOLED
 
         _, spool, refusal = str(error).partition(NOT_SPOOLED)
         unknown = f"lines {lines[0]} to {lines[: len(error.ids)][-1]}"

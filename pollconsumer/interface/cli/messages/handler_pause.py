@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from pollconsumer.core.errors import BadData, ConfigurationError
-from pollconsumer.interface.assembly.own_defaults import OwnDefaults
+from pollconsumer.interface.assembly.handlers import OwnDefaults
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.logs.logs import log

@@ -17,7 +17,7 @@ from pollconsumer.core.messages.codec import is_encoded
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.notation.instants import datetime_of, read_instant
 from pollconsumer.core.users_code import refusing
-from pollconsumer.interface.assembly.own_defaults import OwnDefaults
+from pollconsumer.interface.assembly.handlers import OwnDefaults
 from pollconsumer.runtime.new_messages import SendOptions, milliseconds, new_message
 
 BULK = 1000

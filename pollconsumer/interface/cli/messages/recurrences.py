@@ -15,7 +15,7 @@ from pollconsumer.core.notation.instants import datetime_of, epoch_ms, iso, read
 from pollconsumer.core.notation.text import site_of
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.recurrence import Recurrence, zone_of
-from pollconsumer.interface.assembly.configured_recurrences import configured_recurrences
+from pollconsumer.interface.assembly.handlers import configured_recurrences
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.messages.enqueue import Report
 from pollconsumer.interface.cli.messages.recurrences_add import add

