@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.window import StopReason
-from pollconsumer.interface.testing.sandbox import Launched, Sandbox
+from pollconsumer.interface.sandbox import Launched, Sandbox
 from pollconsumer.store.reading.messages import Message
 
 __all__ = ["Launched", "Message", "Sandbox", "State", "StopReason"]

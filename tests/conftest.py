@@ -22,10 +22,10 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from pollconsumer.core.errors import StoreUnreachable
+from pollconsumer.interface import memory_store
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.logs.logs import log
-from pollconsumer.interface.testing import memory
-from pollconsumer.interface.testing.memory import SCRIPTS, DirectConnection
+from pollconsumer.interface.memory_store import SCRIPTS, DirectConnection
 from pollconsumer.runtime.embedded.directory import SOCKET
 from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.runtime.embedded.server_program import find_program
@@ -155,7 +155,7 @@ def pytest_sessionfinish() -> None:
         forks.close()
 
 
-memory.FakeStore = FastStore  # type: ignore[assignment, misc]
+memory_store.FakeStore = FastStore  # type: ignore[assignment, misc]
 """Sandboxes have the shorter path to fakeredis, but in the tests of sandboxes themselves."""
 
 

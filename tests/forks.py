@@ -41,7 +41,8 @@ CLONE_NEWNS, PR_SET_DUMPABLE = 0x20000, 4
 LEFT_OUT = (
     "pollconsumer.__main__",
     "pollconsumer.django",
-    "pollconsumer.interface.testing",
+    "pollconsumer.interface.memory_store",
+    "pollconsumer.interface.sandbox",
     "pollconsumer.interface.assembly.child",
 )
 """Modules that a launch does not import, or that do their work when they are imported."""

@@ -13,8 +13,8 @@ AT_MOST = {
     "modules under 60 lines that fewer than three import": 43,
     "packages with fewer than three modules": 6,
     "modules at the top of runtime/": 8,
-    "modules at the top of interface/": 5,
-    "imports in functions": 252,
+    "modules at the top of interface/": 7,
+    "imports in functions": 253,
     "public names of several files": 45,
     "constructors with more than eight parameters": 2,
 }

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator
 from pydantic.fields import FieldInfo
 
 from pollconsumer.interface.settings.declared import LaunchSettings, Section, Settings
-from pollconsumer.interface.settings.fields import DeclaredField, FieldTable
+from pollconsumer.interface.settings.model import DeclaredField, FieldTable
 
 
 @cache

@@ -17,7 +17,7 @@ import click
 
 from pollconsumer.interface.cli.group import group
 from pollconsumer.interface.settings.declared import Settings
-from pollconsumer.interface.settings.fields import READ_DURATION, TABLE
+from pollconsumer.interface.settings.model import READ_DURATION, TABLE
 from pollconsumer.interface.settings.names import variable
 from tests.interface.api_page import api
 from tests.interface.field_table import described, written_table
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
-    from pollconsumer.interface.settings.fields import DeclaredField
+    from pollconsumer.interface.settings.model import DeclaredField
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 CONFIG = Path(__file__).parents[2] / "config.toml"

@@ -8,7 +8,7 @@ import pytest
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.retry import Backoff
-from pollconsumer.interface.assembly.programs import load_commands
+from pollconsumer.interface.assembly.handlers import load_commands
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.settings.model import CommandSettings
 from pollconsumer.runtime.children.notes import Programs

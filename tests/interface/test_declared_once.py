@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pollconsumer
 from pollconsumer.interface.settings.declared import LaunchSettings
-from pollconsumer.interface.settings.fields import READ_DURATION, DeclaredField, declared_fields
+from pollconsumer.interface.settings.model import READ_DURATION, DeclaredField, declared_fields
 from tests.interface.references import CONFIG, REFERENCE, declared
 
 if TYPE_CHECKING:

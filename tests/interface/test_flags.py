@@ -11,9 +11,8 @@ import pytest
 from pollconsumer.interface.cli import flags as flags_module
 from pollconsumer.interface.cli import group, launch_commands
 from pollconsumer.interface.cli.flags import settings_of_section
-from pollconsumer.interface.settings.fields import READ_DURATION, DeclaredField, declared_fields
 from pollconsumer.interface.settings.load import with_flags
-from pollconsumer.interface.settings.model import Settings, changed
+from pollconsumer.interface.settings.model import READ_DURATION, DeclaredField, Settings, changed, declared_fields
 
 SECTIONS = {"run": "consumer", "move": "mover"}
 

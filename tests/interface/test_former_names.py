@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.interface.settings.fields import declared_fields
 from pollconsumer.interface.settings.load import former_names
+from pollconsumer.interface.settings.model import declared_fields
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,8 +15,8 @@ from pollconsumer import PollConsumer
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.interface.settings.declared import Settings
-from pollconsumer.interface.settings.fields import declared_fields
 from pollconsumer.interface.settings.load import load_settings
+from pollconsumer.interface.settings.model import declared_fields
 from pollconsumer.interface.settings.names import variable
 from pollconsumer.interface.settings.reading import read
 from pollconsumer.testing import Sandbox

@@ -22,7 +22,7 @@ from pollconsumer.core.errors import ConfigurationError, PermissionDenied, PollC
 from pollconsumer.interface.settings.load import load_settings, with_flags
 from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, Settings, as_values, settings_of
 from pollconsumer.interface.settings.names import VERSION
-from pollconsumer.interface.settings.rules import check_given
+from pollconsumer.interface.settings.reading import check_given
 from pollconsumer.interface.settings.values import check_cron, is_host, parse_memory
 
 if TYPE_CHECKING:

@@ -8,15 +8,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.interface.settings.fields import READ_DURATION, declared_fields
 from pollconsumer.interface.settings.load import load_settings
-from pollconsumer.interface.settings.model import TABLES, QueueSettings, Settings, as_values
+from pollconsumer.interface.settings.model import (
+    READ_DURATION,
+    TABLES,
+    QueueSettings,
+    Settings,
+    as_values,
+    declared_fields,
+)
 from pollconsumer.interface.settings.names import variable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pollconsumer.interface.settings.fields import DeclaredField
+    from pollconsumer.interface.settings.model import DeclaredField
 
 WRITTEN = {
     "namespace": ('"other"', "other"),

@@ -19,8 +19,8 @@ from pollconsumer.core.errors import (
     StoreUnreachable,
     WentBack,
 )
-from pollconsumer.interface.testing.memory import MemoryOpener, VirtualClock
-from pollconsumer.interface.testing.sandbox_launch import SandboxLaunch
+from pollconsumer.interface.memory_store import MemoryOpener, VirtualClock
+from pollconsumer.interface.sandbox import SandboxLaunch
 from pollconsumer.runtime.launch.launch import LaunchPlan
 from pollconsumer.runtime.system.own_threads import NO_THREAD
 from pollconsumer.store.leases import Group

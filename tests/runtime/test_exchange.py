@@ -14,8 +14,8 @@ import pytest
 from pollconsumer.core.messages.message_steps import Progress
 from pollconsumer.core.news.events import QueueLeftOut, ReservationsLost
 from pollconsumer.core.queue_order import Turns
-from pollconsumer.interface.testing.memory import MemoryOpener, VirtualClock
-from pollconsumer.interface.testing.sandbox_launch import SandboxLaunch
+from pollconsumer.interface.memory_store import MemoryOpener, VirtualClock
+from pollconsumer.interface.sandbox import SandboxLaunch
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.runtime.launch.launch import LaunchPlan

@@ -14,8 +14,8 @@ from pollconsumer.core.news.events import Event
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.core.retry import RetryIn
 from pollconsumer.core.window import StopReason
-from pollconsumer.interface.testing.memory import MemoryOpener, VirtualClock, VirtualWire
-from pollconsumer.interface.testing.sandbox_launch import SandboxLaunch
+from pollconsumer.interface.memory_store import MemoryOpener, VirtualClock, VirtualWire
+from pollconsumer.interface.sandbox import SandboxLaunch
 from pollconsumer.runtime.consumer_role import consume
 from pollconsumer.runtime.handling.executors.inline import InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pollconsumer.core.choices import HandOff
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.news.events import LaunchBegan, LaunchWaits
-from pollconsumer.interface.testing.memory import DirectConnection
+from pollconsumer.interface.memory_store import DirectConnection
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.runtime.system.watchdog import EXIT_CODE
 from pollconsumer.store.client.patience import Budget

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.choices import Missed
 from pollconsumer.core.recurrence import MOST_CAUGHT_UP, Recurrence
-from pollconsumer.interface.testing.memory import DirectConnection
+from pollconsumer.interface.memory_store import DirectConnection
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.client.patience import Budget

@@ -16,7 +16,7 @@ from pollconsumer.core.messages.sequel import member_of
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.interface.api import batches
-from pollconsumer.interface.testing.memory import DirectConnection
+from pollconsumer.interface.memory_store import DirectConnection
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.wire import Wire

@@ -9,7 +9,7 @@ import pytest
 from pollconsumer.core.lifecycle import State
 from pollconsumer.dashboard.readings.page_reader import PageReader
 from pollconsumer.dashboard.readings.past_reader import PastSpan
-from pollconsumer.interface.testing.memory import DirectConnection
+from pollconsumer.interface.memory_store import DirectConnection
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.reading.inspector import Inspector

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pollconsumer.core.errors import LeaseLost
-from pollconsumer.interface.testing.memory import DirectConnection
+from pollconsumer.interface.memory_store import DirectConnection
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire

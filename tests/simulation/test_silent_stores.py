@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import StoreUnreachable
-from pollconsumer.interface.testing.memory import DirectConnection
+from pollconsumer.interface.memory_store import DirectConnection
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pollconsumer.interface.testing.memory import DirectConnection
+from pollconsumer.interface.memory_store import DirectConnection
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.keyspace import Keys

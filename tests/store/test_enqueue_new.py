@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.errors import OutcomeUnknown, StoreRefused, StoreUnreachable
 from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.interface.testing.memory import MemoryOpener, VirtualClock
+from pollconsumer.interface.memory_store import MemoryOpener, VirtualClock
 from pollconsumer.store.client.patience import Patience
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.client.strict import Strict

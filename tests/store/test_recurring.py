@@ -20,7 +20,7 @@ from pollconsumer.core.news.events import (
     RecurrenceUnreadable,
 )
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.interface.testing.memory import MemoryOpener, VirtualClock
+from pollconsumer.interface.memory_store import MemoryOpener, VirtualClock
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.occurrences import id_of

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.errors import LeaseLost, PollConsumerError
-from pollconsumer.interface.testing.memory import MemoryOpener, VirtualClock
+from pollconsumer.interface.memory_store import MemoryOpener, VirtualClock
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.reservations import Reservation

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.errors import StoreRefused
-from pollconsumer.interface.testing.memory import SCRIPTS, DirectConnection, FakeStore
+from pollconsumer.interface.memory_store import SCRIPTS, DirectConnection, FakeStore
 from pollconsumer.store import rights
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import ErrorReply, Unanswered

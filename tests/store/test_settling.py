@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.errors import BadData, LeaseLost
 from pollconsumer.core.lifecycle import State
-from pollconsumer.interface.testing.memory import MemoryOpener, VirtualClock
+from pollconsumer.interface.memory_store import MemoryOpener, VirtualClock
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import Reservation

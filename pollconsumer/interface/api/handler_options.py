@@ -13,7 +13,7 @@ from pollconsumer.core.notation.timespan import Span, parse_duration
 from pollconsumer.core.retry import Backoff, ErrorPolicy, Pauses, RetryPolicy, sees_error
 from pollconsumer.core.users_code import called
 from pollconsumer.interface.settings.model import RecurrenceSettings
-from pollconsumer.interface.settings.rules import check_recurrence
+from pollconsumer.interface.settings.reading import check_recurrence
 from pollconsumer.interface.settings.values import parse_timeout, parse_word
 from pollconsumer.runtime.handling.handler import MAX_ATTEMPTS, RESULT_TTL, Bulk, Handler, calling, decoding
 from pollconsumer.runtime.handling.validation.arguments import Arguments

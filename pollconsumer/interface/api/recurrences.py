@@ -24,7 +24,7 @@ from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import RegisteredHandler
 from pollconsumer.interface.api.slips import check_arguments
 from pollconsumer.interface.settings.model import RecurrenceSettings
-from pollconsumer.interface.settings.rules import check_rule
+from pollconsumer.interface.settings.reading import check_rule
 from pollconsumer.interface.settings.values import parse_word, read_period
 from pollconsumer.runtime.new_messages import Defaults, due_ms
 from pollconsumer.store.client.strict import Strict

@@ -227,7 +227,7 @@ def _monitors(settings: Settings, launch: Launch) -> Monitors:
 def _programs(settings: Settings) -> Programs | None:
     if not settings.commands:
         return None
-    from pollconsumer.interface.assembly.programs import running_programs
+    from pollconsumer.interface.assembly.handlers import running_programs
 
     return running_programs(settings)
 

@@ -19,7 +19,7 @@ from pollconsumer.interface.cli.types import (
     Once,
     WordType,
 )
-from pollconsumer.interface.settings.fields import (
+from pollconsumer.interface.settings.model import (
     CHECK_CRON,
     CHECK_NAME,
     READ_DURATION,

@@ -1,12 +1,13 @@
 """The settings, each declared once: type, default, range, meaning. Everything else about them is made of these fields.
 
-No launch imports this: pydantic is slow to import. Commands have the fields from ``fields.json``
-(``fields.py``), which a test compares with these, and their settings are plain objects (``model.py``), which type
-checkers take for instances of these classes. ``check --schema`` prints the JSON Schema of the model.
+No launch imports this: pydantic is slow to import. Commands have the fields from ``fields.json``, which a test compares
+with these, and their settings are plain objects (``model.py``), which type checkers take for instances of these
+classes. ``check --schema`` prints the JSON Schema of the model.
 
 Every key of ``[consumer]`` is a flag of ``run``, every key of ``[mover]`` one of ``move``, unless ``flag_only_in``
 names the other section. A ``former`` name is accepted, and shown nowhere. A field that is not shown (``repr=False``)
-may hold a secret. Validators are functions of ``values.py``, where a launch finds them."""
+may hold a secret. Validators are functions of ``values.py``, where a launch finds them.
+"""
 
 from __future__ import annotations
 

@@ -17,12 +17,10 @@ from pollconsumer.core.notation.text import printable
 from pollconsumer.interface.command_line import values_of
 from pollconsumer.interface.logs.logs import STANDING, about, log
 from pollconsumer.interface.named_files import open_plain
-from pollconsumer.interface.settings.fields import declared_fields
-from pollconsumer.interface.settings.model import SECTIONS, TABLES, Settings, changed, settings_of
+from pollconsumer.interface.settings.model import SECTIONS, TABLES, Settings, changed, declared_fields, settings_of
 from pollconsumer.interface.settings.names import CONFIG_VARIABLE, PREFIX, variable
 from pollconsumer.interface.settings.owners import refuse_found_of_others, refuse_writable_file
-from pollconsumer.interface.settings.reading import read
-from pollconsumer.interface.settings.rules import check_connection, check_given, check_strict, check_together
+from pollconsumer.interface.settings.reading import check_connection, check_given, check_strict, check_together, read
 from pollconsumer.runtime.system.own_files import EMBEDDED, modes_mean_nothing
 
 NAME = "config.toml"

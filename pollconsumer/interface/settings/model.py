@@ -1,17 +1,197 @@
-"""Settings as plain objects, made of the declared fields without pydantic.
+"""Settings as plain objects, made without pydantic of the declared fields, a table that is made of the declaration.
 
-Each class stands for the class of its name in ``declared.py``, where its keys are declared; type checkers take it for
-that one.
+Each class of settings stands for the class of its name in ``declared.py``, where its keys are declared; type checkers
+take it for that one. ``python -m tests.interface.references`` writes ``fields.json`` again after a change there.
 """
 
-from __future__ import annotations
-
+import json
 from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from pollconsumer.interface.settings.fields import declared_fields
+from pollconsumer.core import choices
+from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.settings.places import Placed
+
+READ_ARGV, READ_DURATION, READ_MEMORY, CHECK_NAME, CHECK_CRON = (
+    f"pollconsumer.interface.settings.values:{name}"
+    for name in ("read_argv", "read_duration", "read_memory", "check_name", "check_cron")
+)
+EXPECTED = {
+    "bool": "expected true or false",
+    "int": "expected an integer",
+    "float": "expected a number",
+    "string": "expected text",
+    "tuple": "expected a list",
+    "dict": "expected a table",
+}
+KINDS: dict[str, type | tuple[type, ...]] = {
+    "bool": bool,
+    "int": int,
+    "float": (int, float),
+    "string": str,
+    "tuple": (list, tuple),
+    "dict": dict,
+}
+
+TABLE = Path(__file__).with_name("fields.json")
+
+
+class InvalidValue(ValueError):
+    """The rule that a value breaks; ``value``: as it is shown, of a list the invalid one."""
+
+    def __init__(self, rule: str, value: object) -> None:
+        super().__init__(rule)
+        self.value = value
+
+
+class DeclaredField(NamedTuple):
+    """A declared field, whose own fields are JSON. Functions are named ``module:function``: the one in ``reads`` makes
+    the value of what is written, those in ``checks`` raise a ValueError for an invalid value."""
+
+    key: str
+    kind: str
+    default: Any
+    may_be_none: bool = False
+    reads: str = ""
+    checks: tuple[str, ...] = ()
+    items: "DeclaredField | None" = None
+    """What each value of a list is."""
+    words: tuple[str, ...] = ()
+    enum: str = ""
+    """The enum of ``core/choices.py`` whose members the words are."""
+    over: float | None = None
+    least: float | None = None
+    most: float | None = None
+    flag: str | None = None
+    help: str = ""
+    secret: bool = False
+    former: str = ""
+    """The key by which it was known before."""
+
+    @property
+    def range(self) -> str:
+        """The range in words; empty if there is none."""
+        shown = _duration if self.reads == READ_DURATION else "{:.15g}".format
+        if self.over is not None:
+            return f"> {shown(self.over)}" + (f", and at most {shown(self.most)}" if self.most is not None else "")
+        if self.least is None or self.most is None:
+            return ""
+        if self.kind == "int":
+            return f"{self.least}-{self.most}"
+        return f"between {shown(self.least)} and {shown(self.most)}"
+
+    def decoded(self, text: str) -> Any:
+        """The TOML value for the ``text`` of a variable; ``text`` itself if it is invalid, which is refused later.
+
+        A list is written ``a,b`` or ``["a", "b"]``, a command in the second form only; a table as a JSON object.
+        """
+        try:
+            if self.items is not None and self.reads != READ_ARGV and not text.startswith("["):
+                return [int(part) if self.items.kind == "int" else part.strip() for part in text.split(",")]
+            if self.kind in ("tuple", "dict"):
+                return json.loads(text)
+            if self.kind == "bool":
+                return {"true": True, "false": False}.get(text.lower(), text)
+            if self.kind in ("int", "float") and not self.reads:
+                return int(text) if self.kind == "int" else float(text)
+        except (ValueError, RecursionError):
+            pass
+        return text
+
+    def accepted(self, written: Any) -> Any:
+        """The setting's value for one as it is written, or for a value that was read before. InvalidValue for one that
+        breaks a rule."""
+        if written is None and self.may_be_none:
+            return None
+        value = _called(self.reads, written) if self.reads else written
+        if self.words and value not in self.words:
+            *others, last = map(repr, self.words)
+            raise InvalidValue(f"expected {', '.join(others)} or {last}", value)
+        if not self._is_of_kind(value):
+            raise InvalidValue(EXPECTED[self.kind], value)
+        if self.items is not None:
+            value = tuple(self.items.accepted(each) for each in value)
+        if not self._is_in_range(value):
+            raise InvalidValue(f"must be {self.range}", written if self.may_be_none else value)
+        for check in self.checks:
+            _called(check, value, written)
+        return self.restored(float(value) if self.kind == "float" else value)
+
+    def _is_of_kind(self, value: object) -> bool:
+        return isinstance(value, KINDS[self.kind]) and (self.kind == "bool" or not isinstance(value, bool))
+
+    def _is_in_range(self, value: Any) -> bool:
+        """Whether ``value`` is in the range, if there is one; not-a-number never is."""
+        return (
+            (self.over is None or value > self.over)
+            and (self.least is None or value >= self.least)
+            and (self.most is None or value <= self.most)
+        )
+
+    def restored(self, value: Any) -> Any:
+        """A valid value from JSON, which has neither tuples nor enums. ValueError for a word that is none."""
+        if self.enum:
+            return getattr(choices, self.enum)(value)
+        return tuple(value) if self.kind == "tuple" else dict(value) if self.kind == "dict" else value
+
+
+def _called(function: str, value: Any, written: Any = None) -> Any:
+    module, _, name = function.partition(":")
+    try:
+        return getattr(import_module(module), name)(value)
+    except ValueError as error:
+        raise InvalidValue(str(error), value if written is None else written) from None
+
+
+def _duration(seconds: float) -> str:
+    return format_duration(seconds) if seconds else "0"
+
+
+class FieldTable(NamedTuple):
+    """All declared fields by key: of each section, with the keys at the top of the file under the empty name; and of an
+    entry of each table, whose entries the user names."""
+
+    sections: Mapping[str, Mapping[str, DeclaredField]]
+    tables: Mapping[str, Mapping[str, DeclaredField]]
+
+    def section(self, name: str) -> Mapping[str, DeclaredField]:
+        return self.sections[name] if name in self.sections else self.tables[name]
+
+    def path_of(self, key: str) -> str:
+        """The path of the first setting with this key, ``consumer.on_demand`` or ``queues.NAME.quota``; empty if none
+        has it."""
+        places = [
+            *((name, keys) for name, keys in self.sections.items()),
+            *((f"{name}.NAME", keys) for name, keys in self.tables.items()),
+        ]
+        return next((f"{place}.{key}".strip(".") for place, keys in places if key in keys), "")
+
+    def find(self, path: str) -> DeclaredField | None:
+        """The setting at a path such as ``consumer.timeout`` or ``queues.mail.quota``."""
+        section, _, key = path.rpartition(".")
+        name = section.partition(".")[0]
+        if name in self.tables and section != name:
+            return self.tables[name].get(key)
+        return self.sections.get(section, {}).get(key)
+
+
+@cache
+def declared_fields() -> FieldTable:
+    written = json.loads(TABLE.read_bytes())
+    return FieldTable(_sections(written["sections"]), _sections(written["tables"]))
+
+
+def _sections(written: Any) -> dict[str, dict[str, DeclaredField]]:
+    return {name: {key: _field(given) for key, given in fields.items()} for name, fields in written.items()}
+
+
+def _field(given: Any) -> DeclaredField:
+    field = DeclaredField(**given)
+    return field if field.items is None else field._replace(items=DeclaredField(**given["items"]))
+
 
 S = TypeVar("S")
 
