@@ -145,7 +145,7 @@ class MemoryOpener:
         self._wires: list[Wire] = []
 
     def wire(self) -> Wire:
-        wire = VirtualWire(self._clock, lambda: Budget(BUDGET), self._connect)
+        wire = VirtualWire(self._clock, lambda: Budget(BUDGET), lambda: DirectConnection(self._store.execute))
         self._wires.append(wire)
         return wire
 
@@ -158,9 +158,6 @@ class MemoryOpener:
     def close(self) -> None:
         for wire in self._wires:
             wire.close()
-
-    def _connect(self) -> Connection:
-        return DirectConnection(self._store.execute)
 
 
 class VirtualWire(ServerWire):

@@ -110,52 +110,6 @@ def _hook(hooks: list[Any], hook: H, parameters: int) -> H:
     return hook
 
 
-class BatchCalls:
-    """Batches and chains of an application. Imported lazily: most applications have none."""
-
-    _calls: AppCalls
-
-    def batch(
-        self,
-        id: str | None = None,  # noqa: A002  as in messages
-        *,
-        then: Sendable | None = None,
-        failed: Sendable | None = None,
-        ended: Sendable | None = None,
-        expires: Span | None = None,
-        cancelled_as: Literal["completed"] | None = None,
-    ) -> OpenBatch:
-        """A batch, for ``with`` or ``async with``, in which its ``add`` adds members.
-
-        Each callback, ``handler.args(…)``, is enqueued once: ``then`` when all members are completed, ``failed`` at the
-        first that is dead, cancelled or expired, ``ended`` when all have ended. ``expires``: how long after its opening
-        it calls ``failed`` and ``ended`` without its last members. With ``cancelled_as="completed"`` members that are
-        cancelled or stopped do not fail it: ``then`` follows once the others are completed. With an ``id`` it can be
-        enqueued again, after an error. BadData or UsageError for an invalid argument.
-        """
-        from pollconsumer.interface.api.batches import OpenBatch
-        from pollconsumer.runtime.new_batches import new_batch
-
-        batch_id = new_id() if id is None else id
-        codec = self._calls.codec
-        return OpenBatch(self._calls, new_batch(batch_id, then, failed, ended, expires, cancelled_as, codec))
-
-    @property
-    def batches(self) -> AppBatches:
-        """Batches that anybody has enqueued."""
-        from pollconsumer.interface.api.batches import AppBatches
-
-        return AppBatches(self._calls)
-
-    def chain(self, *links: Sendable, failed: Sendable | None = None) -> Chain:
-        """A chain of ``handler.args(…)``: each is enqueued with the completion of the one before, whose result is its
-        ``context.previous.result``. The first that is dead, cancelled or expired ends the chain, and ``failed`` is
-        enqueued. UsageError for links that do not fit in a chain."""
-        from pollconsumer.interface.api.batches import Chain
-
-        return Chain(self._calls, links, failed)
-
-
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -163,7 +117,7 @@ PATIENCE = 5.0
 """Seconds for which a call is repeated while the store does not answer."""
 
 
-class PollConsumer(BatchCalls, HookRegistration):
+class PollConsumer(HookRegistration):
     """Handlers, and the store of their messages.
 
     Settings are those of the command that imports the module, else read from the environment, a file and defaults. The
@@ -336,6 +290,46 @@ class PollConsumer(BatchCalls, HookRegistration):
         If it is cancelled, the message is not enqueued, or may be if it was already being sent.
         """
         return await self._calls.enqueue_by_name_async(handler, {} if payload is None else payload, options)
+
+    def batch(
+        self,
+        id: str | None = None,  # noqa: A002  as in messages
+        *,
+        then: Sendable | None = None,
+        failed: Sendable | None = None,
+        ended: Sendable | None = None,
+        expires: Span | None = None,
+        cancelled_as: Literal["completed"] | None = None,
+    ) -> OpenBatch:
+        """A batch, for ``with`` or ``async with``, in which its ``add`` adds members.
+
+        Each callback, ``handler.args(…)``, is enqueued once: ``then`` when all members are completed, ``failed`` at the
+        first that is dead, cancelled or expired, ``ended`` when all have ended. ``expires``: how long after its opening
+        it calls ``failed`` and ``ended`` without its last members. With ``cancelled_as="completed"`` members that are
+        cancelled or stopped do not fail it: ``then`` follows once the others are completed. With an ``id`` it can be
+        enqueued again, after an error. BadData or UsageError for an invalid argument.
+        """
+        from pollconsumer.interface.api.batches import OpenBatch
+        from pollconsumer.runtime.new_batches import new_batch
+
+        batch_id = new_id() if id is None else id
+        codec = self._calls.codec
+        return OpenBatch(self._calls, new_batch(batch_id, then, failed, ended, expires, cancelled_as, codec))
+
+    @property
+    def batches(self) -> AppBatches:
+        """Batches that anybody has enqueued."""
+        from pollconsumer.interface.api.batches import AppBatches
+
+        return AppBatches(self._calls)
+
+    def chain(self, *links: Sendable, failed: Sendable | None = None) -> Chain:
+        """A chain of ``handler.args(…)``: each is enqueued with the completion of the one before, whose result is its
+        ``context.previous.result``. The first that is dead, cancelled or expired ends the chain, and ``failed`` is
+        enqueued. UsageError for links that do not fit in a chain."""
+        from pollconsumer.interface.api.batches import Chain
+
+        return Chain(self._calls, links, failed)
 
     @property
     def recurrences(self) -> AppRecurrences:

@@ -92,14 +92,6 @@ def redriving(queue: str, message_id: str, *, from_start: bool) -> Act:
     return redrive
 
 
-def serve_others(store: Store, *, queue: str, launch: str) -> bool:
-    """Whether another launch than this one serves that queue now."""
-    return any(
-        lease["role"] == "consumer" and lease["holder"] != launch and queue in lease["queues"]
-        for lease in store.inspector.leases()
-    )
-
-
 R = TypeVar("R", covariant=True)
 T = TypeVar("T")
 
@@ -370,9 +362,13 @@ class _MessageLooks:
         return slots is not None and slots.may_be_stuck(self._for, message.queue, message.id)
 
     def serve_others(self, message: Message) -> Callable[[Store], bool]:
-        """The question to the store whether another launch serves the message's queue."""
+        """The question to the store whether another launch than this one serves the message's queue now."""
         assert self._slots is not None
-        return partial(serve_others, queue=message.queue, launch=self._slots.serving.launch)
+        launch = self._slots.serving.launch
+        return lambda store: any(
+            lease["role"] == "consumer" and lease["holder"] != launch and message.queue in lease["queues"]
+            for lease in store.inspector.leases()
+        )
 
     def give_up(self, message: Message) -> None:
         """Raise WaitRefused, unless another slot has given up meanwhile."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Literal, Required, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, Required, TypedDict, TypeVar, Unpack, cast
 
 from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.errors import BadData, unknown_options
@@ -114,8 +114,10 @@ def _new_put(name: str, registered: RegisteredHandler | None, defaults: Defaults
     times, created_by = given.pop("times", None), given.pop("created_by", None)
     headers = check_new_headers(given.pop("headers", {}))
     rule = _rule(given)
-    _check_limit(times)
-    _check_creator(created_by)
+    if times is not None and (not isinstance(times, int) or isinstance(times, bool) or not 1 <= times <= MOST_TIMES):
+        raise BadData("times", repr(times), f"a whole number from 1 to {MOST_TIMES}")
+    if created_by is not None and (not isinstance(created_by, str) or not 0 < len(created_by) <= LONGEST_CREATOR):
+        raise BadData("created_by", repr(created_by), f"text of 1 to {LONGEST_CREATOR} characters")
     fields = vars(rule) | {
         "cron": None if rule.cron is None else five_fields(rule.cron),
         "every": None if rule.every is None else _whole(parse_duration(rule.every)),
@@ -143,16 +145,6 @@ def _rule(given: dict[str, Any]) -> RecurrenceSettings:
     return rule
 
 
-def _check_limit(times: object) -> None:
-    if times is not None and (not isinstance(times, int) or isinstance(times, bool) or not 1 <= times <= MOST_TIMES):
-        raise BadData("times", repr(times), f"a whole number from 1 to {MOST_TIMES}")
-
-
-def _check_creator(name: object) -> None:
-    if name is not None and (not isinstance(name, str) or not 0 < len(name) <= LONGEST_CREATOR):
-        raise BadData("created_by", repr(name), f"text of 1 to {LONGEST_CREATOR} characters")
-
-
 def _payload(given: Mapping[str, Any], registered: RegisteredHandler | None) -> Any:
     """The arguments in ``given`` as JSON has them; checked, if the handler is registered here."""
     given = dict(given) if isinstance(given, Mapping) else given
@@ -164,10 +156,8 @@ def _payload(given: Mapping[str, Any], registered: RegisteredHandler | None) -> 
 
 
 def _first(first: Any) -> First:
-    if first == "now":
-        return "now"
-    if first == "next":
-        return "next"
+    if first in ("now", "next"):
+        return cast("First", first)
     if not isinstance(first, datetime):
         raise BadData("first", repr(first), "now, next, or an instant: a datetime with a zone")
     return due_ms(first)

@@ -20,7 +20,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import current_thread
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pollconsumer.core.errors import (
     CannotCreate,
@@ -136,15 +136,6 @@ class StorePool:
 T = TypeVar("T")
 
 
-class _WaitingCall(NamedTuple):
-    """A call that waits for its turn since it ``began``, and the loop that waits for its result."""
-
-    call: Callable[[Producer], Any]
-    began: float
-    loop: AbstractEventLoop
-    future: Future[Any]
-
-
 class CallThread:
     """Makes calls in one thread, in their order. The thread does not keep the process from ending.
 
@@ -154,7 +145,10 @@ class CallThread:
 
     def __init__(self, pool: StorePool) -> None:
         self._pool = pool
-        self._waiting: SimpleQueue[_WaitingCall] = SimpleQueue()
+        self._waiting: SimpleQueue[tuple[Callable[[Producer], Any], float, AbstractEventLoop, Future[Any]]] = (
+            SimpleQueue()
+        )
+        """Calls that wait for their turn, since when, and the loop and the future that wait for the result."""
         self._runs = False
         self._unanswered = False
         """Whether the store did not answer the last call."""
@@ -166,7 +160,7 @@ class CallThread:
 
         loop = get_running_loop()
         future: Future[T] = loop.create_future()
-        self._waiting.put(_WaitingCall(call, self._pool.clocks.monotonic(), loop, future))
+        self._waiting.put((call, self._pool.clocks.monotonic(), loop, future))
         self._start()
         return await future
 
@@ -192,14 +186,8 @@ class CallThread:
     def _make(
         self, call: Callable[[Producer], Any], began: float, loop: AbstractEventLoop, future: Future[Any]
     ) -> None:
-        if future.cancelled():
-            return
-        try:
-            result = self._answer(call, began)
-        except BaseException as error:
-            _tell(loop, future, None, error)
-        else:
-            _tell(loop, future, result, None)
+        if not future.cancelled():
+            _answer_loop(loop, future, partial(self._answer, call, began))
 
     def _answer(self, call: Callable[[Producer], T], began: float) -> T:
         pool = self._pool
@@ -226,21 +214,23 @@ async def call_in_thread(name: str, function: Callable[..., T], *arguments: Any)
     loop = get_running_loop()
     future: Future[T] = loop.create_future()
 
-    def call() -> None:
-        try:
-            result = function(*arguments)
-        except BaseException as error:
-            _tell(loop, future, None, error)
-        else:
-            _tell(loop, future, result, None)
-
-    start_thread(name, call)
+    start_thread(name, partial(_answer_loop, loop, future, partial(function, *arguments)))
     return await future
 
 
-def _tell(loop: AbstractEventLoop, future: Future[Any], result: object, error: BaseException | None) -> None:
-    with suppress(RuntimeError):  # the loop was closed meanwhile
-        loop.call_soon_threadsafe(_end, future, result, error)
+def _answer_loop(loop: AbstractEventLoop, future: Future[Any], call: Callable[[], Any]) -> None:
+    """Make the call, and end the future with its result, or with what it raises."""
+
+    def tell(result: object, error: BaseException | None = None) -> None:
+        with suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(_end, future, result, error)
+
+    try:
+        result = call()
+    except BaseException as error:
+        tell(None, error)
+    else:
+        tell(result)
 
 
 def _end(future: Future[Any], result: object, error: BaseException | None) -> None:

@@ -15,7 +15,6 @@ from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.durations import OVERRUN_TARGET_OF_BUDGETS, OVERRUN_TARGETS
 from pollconsumer.core.launcher.detection import Found, find_launcher, given_launcher, run_id
 from pollconsumer.core.launcher.punctuality import FLOOR, Punctuality
-from pollconsumer.core.news.events import Event
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface.configured_store import opener_of, producer_of
@@ -37,7 +36,7 @@ from pollconsumer.store.limits import Kept, Limits, Retention
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.children.notes import Programs
-    from pollconsumer.runtime.launch.pings import Monitors, Pinger
+    from pollconsumer.runtime.launch.pings import Monitors
     from pollconsumer.runtime.mover import MoverOptions
     from pollconsumer.runtime.session.consumer_options import ConsumerOptions
 
@@ -62,7 +61,8 @@ class ConsumerRole:
 
     def prepare(self) -> tuple[Group, Work]:
         # Imported lazily, since a mover needs none; and here, while the launch before still holds the lease.
-        from pollconsumer.interface.assembly.handlers import load_handlers, load_recurrences
+        from pollconsumer.interface.api.registry import registry
+        from pollconsumer.interface.assembly.handlers import load_handlers, load_recurrences, long_handlers
         from pollconsumer.runtime.consumer_role import consume
         from pollconsumer.runtime.handling.executors.executor import executor_of
         from pollconsumer.runtime.system.stray_forks import handle_signals_plainly_in_forks
@@ -71,14 +71,17 @@ class ConsumerRole:
         handle_signals_plainly_in_forks((*SIGNALS, CALL))
         handlers = self.handlers = load_handlers(settings, programs)
         recurrences = load_recurrences(settings, handlers)
-        if log.isEnabledFor(INFO):  # few launches are watched, and it reads the file of each application
-            _tell_of_other_configs(settings)
+        if is_watched := log.isEnabledFor(INFO):  # few launches are, and it reads the file of each application
+            for other in registry.other_configs(settings):
+                log.info("%s", other_config(other, settings))
         if not handlers:
             refuse_nowhere(settings)
             log.warning("%s", NO_HANDLERS, extra=about("no handlers", kind=STANDING))
         queues = served_queues(settings, handlers)
-        if log.isEnabledFor(INFO):
-            _tell_of_long_work(settings, handlers, queues)
+        if is_watched:
+            consumer = settings.consumer
+            for each in long_handlers(handlers, queues, consumer.timeout, {}, settings.commands, consumer.concurrency):
+                log.info("%s", each)
         names = sha256("\n".join(sorted(handlers)).encode("utf-8", "surrogateescape"))[:8]
 
         def work(launch: Launch) -> StopReason:
@@ -99,7 +102,9 @@ class ConsumerRole:
         return Group("consumer", tuple(sorted(queues)), settings.consumer.instances, names), work
 
     def _begin(self, launch: Launch, queues: tuple[str, ...]) -> ConsumerOptions:
-        """Tell the log and awaiting handlers of the launch, and the hooks that it begins."""
+        """Tell the log and awaiting handlers of the launch, and the hooks that it begins: those of its end are called
+        before the process exits, after the lease was released. ConfigurationError if a hook fails."""
+        from pollconsumer.interface.api.registry import registry
         from pollconsumer.runtime.handling.slot_waits import ServedQueues, SlotWaits, serve_here
 
         self.held = True
@@ -107,26 +112,11 @@ class ConsumerRole:
         identify(launch.id, launch.plan.run_id, flight.the_one)
         until, shared = launch.end.latest, chosen.instances > 1
         serve_here(SlotWaits(ServedQueues(launch.id, queues, chosen.concurrency, until, shared, flight.in_hand)))
-        begin_hooks()
+        hooks = [app.hooks for app in registry.apps if app.hooks.on_launch or app.hooks.on_launch_end]
+        if hooks:
+            before_exit(begin_launch(hooks))
         options = self._options_of(queues, launch.plan.launcher.rule)
         return options._replace(new_monitors=partial(_monitors, self._settings, launch), min_margin=launch.min_margin)
-
-
-def _tell_of_other_configs(settings: Settings) -> None:
-    """Log the applications that read another configuration file where they enqueue."""
-    from pollconsumer.interface.api.registry import registry
-
-    for other in registry.other_configs(settings):
-        log.info("%s", other_config(other, settings))
-
-
-def _tell_of_long_work(settings: Settings, handlers: Mapping[str, Handler], queues: tuple[str, ...]) -> None:
-    """Log the handlers that may outlast the window, by their timeouts, and keep others waiting."""
-    from pollconsumer.interface.assembly.handlers import long_handlers
-
-    consumer = settings.consumer
-    for each in long_handlers(handlers, queues, consumer.timeout, {}, settings.commands, consumer.concurrency):
-        log.info("%s", each)
 
 
 def launch_consumer(
@@ -139,7 +129,15 @@ def launch_consumer(
     reports_completed: bool = False,
 ) -> None:
     """Run one launch of the consumer. ``linger`` in seconds; ``reports_completed``: see `LaunchPlan`."""
-    programs = _programs(settings)
+    programs = pinger = None
+    if settings.commands:
+        from pollconsumer.interface.assembly.handlers import running_programs
+
+        programs = running_programs(settings)
+    if settings.pings.url is not None:
+        from pollconsumer.runtime.launch.pings import Pinger
+
+        pinger = Pinger(settings.pings.url, settings.pings.dialect)
     plan = plan_of(settings, settings.consumer)._replace(
         reports_completed=reports_completed,
         if_free=if_free,
@@ -151,16 +149,14 @@ def launch_consumer(
         window_is_budget=plan.window_is_budget,
     )  # fmt: skip
     role = ConsumerRole(settings, programs, options_of)
+    listen = listener(lambda: role.handlers)
+    if OUTCOME_VARIABLE in os.environ:
+        from pollconsumer.interface.assembly.handlers import wing_part
+
+        listen = wing_part("telling_outcome")(listen)  # the request that has started the launch is told, too
     warn_of_another_store(settings)
     on_death = None if programs is None else programs.clear
-    run_launch(
-        plan,
-        opener_of(settings),
-        _consumers_listener(lambda: role.handlers),
-        role.prepare,
-        on_death,
-        pinger=_pinger(settings),
-    )
+    run_launch(plan, opener_of(settings), listen, role.prepare, on_death, pinger=pinger)
     if role.held and settings.dashboard.static is not None:
         from pollconsumer.interface.assembly.handlers import wing_part
 
@@ -187,49 +183,12 @@ def mover_options(settings: Settings) -> MoverOptions:
     return MoverOptions(settings.mover.idle_time, settings.mover.page_size, keeping_of(settings))
 
 
-def _consumers_listener(handlers: Callable[[], Collection[str]]) -> Callable[[Event], None]:
-    """The log; also the request that has started the launch, if one has."""
-    logging = listener(handlers)
-    if OUTCOME_VARIABLE not in os.environ:
-        return logging
-    from pollconsumer.interface.assembly.handlers import wing_part
-
-    told: Callable[[Event], None] = wing_part("telling_outcome")(logging)
-    return told
-
-
-def begin_hooks() -> None:
-    """Call the ``on_launch`` hooks of all applications, and have those of ``on_launch_end`` called before the process
-    exits, after the lease was released. ConfigurationError if one fails."""
-    from pollconsumer.interface.api.registry import registry  # imported lazily, since a mover has no applications
-
-    hooks = [app.hooks for app in registry.apps if app.hooks.on_launch or app.hooks.on_launch_end]
-    if hooks:
-        before_exit(begin_launch(hooks))
-
-
-def _pinger(settings: Settings) -> Pinger | None:
-    if settings.pings.url is None:
-        return None
-    from pollconsumer.runtime.launch.pings import Pinger
-
-    return Pinger(settings.pings.url, settings.pings.dialect)
-
-
 def _monitors(settings: Settings, launch: Launch) -> Monitors:
     from pollconsumer.runtime.launch.pings import Monitors
 
     monitors = Monitors(settings.pings.dialect, launch.clock)
     before_exit(lambda left: monitors.wait(left, launch.emit))
     return monitors
-
-
-def _programs(settings: Settings) -> Programs | None:
-    if not settings.commands:
-        return None
-    from pollconsumer.interface.assembly.handlers import running_programs
-
-    return running_programs(settings)
 
 
 @contextmanager
