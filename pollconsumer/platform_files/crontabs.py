@@ -15,8 +15,7 @@ import click
 
 from pollconsumer.core.errors import CannotCreate, ConfigurationError, PermissionDenied, PollConsumerError
 from pollconsumer.interface.cli.output import print_line, print_lines, print_notice
-from pollconsumer.interface.settings.config_search import NAME
-from pollconsumer.interface.settings.load import absolute, find_config
+from pollconsumer.interface.settings.load import NAME, absolute, find_config
 from pollconsumer.interface.settings.names import CONFIG_VARIABLE
 from pollconsumer.platform_files.files import PRIVATE, File, crontab, render
 from pollconsumer.platform_files.installation import ENVIRONMENT_FILE, Installation, environment_text

@@ -26,8 +26,8 @@ from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.load import absolute, environment_in_force, read_settings
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import PREFIX
+from pollconsumer.interface.settings.owners import refuse_writable_modules
 from pollconsumer.interface.settings.reading import SERVICE_LINK
-from pollconsumer.interface.settings.writable import refuse_writable_modules
 from pollconsumer.platform_files import hosted, images, machines
 from pollconsumer.platform_files.crontabs import cron_files, install, installed_apart, uninstall
 from pollconsumer.platform_files.files import PRIVATE, File, render, shell, write_files

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ForwardRef, is_typeddict
 
 import pollconsumer
 from pollconsumer import audit, dashboard, django, otel, sentry, testing, web
-from pollconsumer.core.news.progress import Progress
+from pollconsumer.core.messages.message_steps import Progress
 from pollconsumer.interface.api.batches import AppBatch, AppBatches, Chain, LinkHandle, OpenBatch
 from pollconsumer.interface.api.handler_function import Args, BoundHandler, HandlerFunction
 from pollconsumer.interface.api.handler_options import HandlerOptions

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from pollconsumer import PollConsumer, StoreUnreachable
-from pollconsumer.core import rates
+from pollconsumer.core import spans
 from pollconsumer.interface import on_demand
 from pollconsumer.interface.api import store_calls
 from pollconsumer.interface.settings.load import load_settings

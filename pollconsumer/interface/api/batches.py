@@ -14,8 +14,7 @@ from typing import Any, Self
 from pollconsumer.core.errors import BadData, NotFound, UsageError, WentBack
 from pollconsumer.core.lifecycle import State, StateName
 from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.core.messages.packed_message import packed
-from pollconsumer.core.messages.sequel import Sequel, decoded, encoded, identified
+from pollconsumer.core.messages.sequel import Sequel, decoded, encoded, identified, packed
 from pollconsumer.core.notation.timespan import Span
 from pollconsumer.interface.api.handle import Act, Handle, Looks
 from pollconsumer.interface.api.store_calls import StoreCalls

@@ -12,8 +12,7 @@ from typing import Any, Literal, Required, TypedDict, TypeVar, Unpack, cast
 from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.errors import BadData, unknown_options
 from pollconsumer.core.messages.codec import encoded_json, readable_value
-from pollconsumer.core.messages.message import Codec
-from pollconsumer.core.messages.message_options import check_new_headers
+from pollconsumer.core.messages.message import Codec, check_new_headers
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.cron_expression import five_fields
 from pollconsumer.core.notation.instants import datetime_of

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 PARTS = {
     "closing_connections": "pollconsumer.django.connections",
     "import_site": "pollconsumer.django.site",
-    "installed_queues": "pollconsumer.platform_files.own_crontab",
-    "installed_schedule": "pollconsumer.platform_files.own_crontab",
+    "installed_queues": "pollconsumer.platform_files.crontabs",
+    "installed_schedule": "pollconsumer.platform_files.crontabs",
     "telling_outcome": "pollconsumer.web.launch_outcome",
     "write_at_end": "pollconsumer.dashboard.at_end",
 }

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from pollconsumer.core.errors import ConfigurationError, LeaseLost, PollConsumerError, StoreUnreachable, UsageError
 from pollconsumer.core.notation.digests import sha256
-from pollconsumer.core.notation.redaction import redacted
-from pollconsumer.core.notation.text import printable, printable_lines
+from pollconsumer.core.notation.text import printable, printable_lines, redacted
 from pollconsumer.core.users_code import MOST_CHARACTERS, called, described, text_of
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface.command_line import values_of

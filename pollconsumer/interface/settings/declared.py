@@ -22,10 +22,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from pollconsumer.core.choices import After, Dialect, HandOff, LauncherRule, Loop, Missed, Overlap
 from pollconsumer.core.durations import HANDLER_LIMIT
 from pollconsumer.core.messages.message import MOST_ATTEMPTS
-from pollconsumer.core.notation.addresses import check_address
-from pollconsumer.core.notation.quota import parse_quota
+from pollconsumer.core.notation.text import check_address
 from pollconsumer.core.notation.timespan import YEAR
-from pollconsumer.core.rates import MOST_IN_A_PERIOD, parse_rate
+from pollconsumer.core.spans import MOST_IN_A_PERIOD, parse_quota, parse_rate
 from pollconsumer.interface.settings import values
 from pollconsumer.interface.settings.places import Placed
 from pollconsumer.runtime.handling.handler import MAX_ATTEMPTS

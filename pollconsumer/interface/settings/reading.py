@@ -18,7 +18,7 @@ from pollconsumer.core.choices import After
 from pollconsumer.core.errors import BadData, ConfigurationError, PollConsumerError, UsageError, shown, suggestion
 from pollconsumer.core.messages.message import check_handler, check_priority
 from pollconsumer.core.messages.payloads import encode_payload
-from pollconsumer.core.notation.redaction import HIDDEN, redacted, site_of
+from pollconsumer.core.notation.text import HIDDEN, redacted, site_of
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.core.retry import Backoff
 from pollconsumer.interface.settings.model import (
@@ -191,7 +191,7 @@ def check_rule(recurrence: RecurrenceSettings) -> None:
     _check_when(recurrence)
     check_zone(recurrence.timezone)
     if recurrence.ping is not None:
-        from pollconsumer.core.notation.addresses import check_address
+        from pollconsumer.core.notation.text import check_address
 
         try:
             check_address(recurrence.ping)
