@@ -9,13 +9,13 @@ import pytest
 from tests import house
 
 AT_MOST = {
-    "modules under 60 lines": 84,
-    "modules under 60 lines that fewer than three import": 43,
+    "modules under 60 lines": 58,
+    "modules under 60 lines that fewer than three import": 27,
     "packages with fewer than three modules": 6,
     "modules at the top of runtime/": 8,
     "modules at the top of interface/": 7,
-    "imports in functions": 252,
-    "public names of several files": 45,
+    "imports in functions": 241,
+    "public names of several files": 42,
     "constructors with more than eight parameters": 2,
 }
 """What each count is today: a change may lower it, and lowers it here."""
