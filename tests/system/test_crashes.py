@@ -38,6 +38,10 @@ def patient(context: Context, name: str, how: str = "") -> None:
 def twice(context: Context, name: str, how: str = "") -> None:
     quick(context, name, how)
 
+@app.handler("quick.single", max_attempts=1)
+def single(context: Context, name: str, how: str = "") -> None:
+    quick(context, name, how)
+
 @app.handler("quick.once", delivery="at_most_once")
 def only(context: Context, name: str, how: str = "") -> None:
     note(f"{name} {context.attempt}")
@@ -65,6 +69,18 @@ def learn(site: Site, handler: str) -> None:
     wire = ServerWire(f"unix://{site.json('store', 'path')['socket']}", lambda: Budget(PATIENCE))
     Leases(wire, "pollconsumer").learn(group, {handler: remembered})
     wire.close()
+
+
+def test_a_message_that_ended_in_its_last_attempt_is_completed_although_the_next_one_kills_the_process(
+    site: Site,
+) -> None:
+    learn(site, "quick.single")
+    ended = [site.enqueue("quick.single", name=name) for name in ("a", "b")]
+    poison = site.enqueue("quick.single", name="poison", how="die")
+    assert site.drain().returncode == 9
+    assert site.drain().returncode == 0
+    assert site.notes() == ["a 1", "b 1", "poison 1"]
+    assert [site.state(message) for message in (*ended, poison)] == ["completed", "completed", "dead"]
 
 
 def test_three_deaths_in_flight_make_a_dead_letter(site: Site) -> None:

@@ -75,8 +75,8 @@ class Settlements:
         self.since: float | None = None
         """When the oldest unsettled attempt ended, on the monotonic clock; None if there is none."""
         self.urgent = False
-        """Whether an outcome must be settled before another message is handled: if the process died first, it would be
-        unknown whether a message that is handled at most once was handled."""
+        """Whether an outcome must be settled before another message is handled: that of a last attempt, or at most
+        once. If the process died first, the message would become a dead letter."""
         self.watched: list[tuple[bytes, Callable[[], None]]] = []
         """Calls of hooks, by message, for after the store has accepted the settlement."""
         self.monitors: Monitors | None = None
@@ -105,7 +105,7 @@ class Settlements:
             if self.since is None:
                 self.since = ended
             self._fail(handled, error, reservation.server_ms(started), reservation.server_ms(ended))
-        self.urgent = self.urgent or handler.at_most_once
+        self.urgent = self.urgent or reservation.attempt >= handler.max_attempts or handler.at_most_once
 
     def is_unfinished(self, handled: Handled) -> bool:
         """Whether the attempt ended without a result or a failure, and is uncharged. One that a person asked to stop
