@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.core import json_values
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.notation.timespan import format_duration
-from pollconsumer.interface.cli.messages.message_lines import refuse_closed_input
+from pollconsumer.interface.cli.messages.enqueue import refuse_closed_input
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.named_files import open_incoming
 

@@ -22,7 +22,7 @@ from pollconsumer.core.errors import BadData, StoreUnreachable
 from pollconsumer.core.notation.instants import ago, iso
 from pollconsumer.interface import cli
 from pollconsumer.interface.cli import group
-from pollconsumer.interface.cli.messages.recurrences_add import add
+from pollconsumer.interface.cli.messages.recurrences import add
 from pollconsumer.interface.cli.output import print_json, print_table
 from pollconsumer.interface.cli.types import CRON, DUE_TIME, MEMORY_SIZE, QUEUE_NAME, Duration, Once, WordType
 from pollconsumer.interface.logs import logs

@@ -8,9 +8,9 @@ from unittest import mock
 import click
 import pytest
 
-from pollconsumer.interface.cli import flags as flags_module
 from pollconsumer.interface.cli import group, launch_commands
-from pollconsumer.interface.cli.flags import settings_of_section
+from pollconsumer.interface.cli import types as flags_module
+from pollconsumer.interface.cli.types import settings_of_section
 from pollconsumer.interface.settings.load import with_flags
 from pollconsumer.interface.settings.model import READ_DURATION, DeclaredField, Settings, changed, declared_fields
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.choices import HandOff
-from pollconsumer.interface.cli.installation.next_window import described_window, next_window
+from pollconsumer.interface.cli.installation.check import described_window, next_window
 from pollconsumer.interface.settings.model import ConsumerSettings
 
 if TYPE_CHECKING:

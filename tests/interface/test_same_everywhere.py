@@ -18,7 +18,7 @@ from pollconsumer.interface import cli
 from pollconsumer.interface.api.recurrences import new_put
 from pollconsumer.interface.assembly.handlers import OwnDefaults
 from pollconsumer.interface.cli.messages import enqueue as command
-from pollconsumer.interface.cli.messages.message_lines import line_message
+from pollconsumer.interface.cli.messages.enqueue import line_message
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.new_messages import Defaults, SendOptions

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.interface.cli import output
-from pollconsumer.interface.cli.messages.list import LEAST, print_messages
-from pollconsumer.interface.cli.table import FOLDED, columns, lay_out
+from pollconsumer.interface.cli.messages.dead import LEAST, print_messages
+from pollconsumer.interface.cli.output import FOLDED, columns, lay_out
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.records.rows import BLANK, read_row
 from tests.terminal import Terminal
@@ -142,7 +142,7 @@ def test_only_a_terminal_limits_the_width(capsys: pytest.CaptureFixture[str], mo
 def test_a_list_is_printed_a_page_at_a_time_under_one_header(
     count: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pollconsumer.interface.cli.messages.list.PAGE", 2)
+    monkeypatch.setattr("pollconsumer.interface.cli.messages.dead.PAGE", 2)
     row = read_row(BLANK)
     with click.Context(click.Command("list")):
         print_messages(Message(f"m{n}", "mail", row, {}, None) for n in range(count))

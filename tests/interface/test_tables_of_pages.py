@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.interface.cli.table import lay_out
+from pollconsumer.interface.cli.output import lay_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,9 +16,8 @@ from click.shell_completion import get_completion_class, shell_complete
 from pollconsumer.core.errors import UsageError, shown, suggestion
 from pollconsumer.core.notation.text import redacted
 from pollconsumer.core.users_code import printing_aside
-from pollconsumer.interface.cli.flags import settings_of_section
 from pollconsumer.interface.cli.output import print_help, print_lines, wants_json
-from pollconsumer.interface.cli.types import Once, WordType, bound
+from pollconsumer.interface.cli.types import Once, WordType, bound, settings_of_section
 from pollconsumer.interface.command_line import LAUNCHES
 from pollconsumer.interface.logs import logs
 from pollconsumer.interface.logs.logs import log
@@ -38,24 +37,24 @@ COMMANDS = {
     ),
     "enqueue": ("interface.cli.messages.enqueue:enqueue", "Enqueue a message, or one for each line of a file."),
     "status": ("interface.cli.installation.status:status", "Show one message, or an overview of queues and launches."),
-    "list": ("interface.cli.messages.list:list_", "List messages, by state."),
-    "cancel": ("interface.cli.messages.cancel:cancel", "Cancel messages; --running also stops running ones."),
+    "list": ("interface.cli.messages.dead:list_", "List messages, by state."),
+    "cancel": ("interface.cli.messages.interventions:cancel", "Cancel messages; --running also stops running ones."),
     "reschedule": (
-        "interface.cli.messages.cancel:reschedule",
+        "interface.cli.messages.interventions:reschedule",
         "Change the due time, priority or payload of a message.",
     ),
-    "signal": ("interface.cli.messages.signal:signal", "Send a value to a message that waits for it."),
+    "signal": ("interface.cli.messages.interventions:signal", "Send a value to a message that waits for it."),
     "dead": ("interface.cli.messages.dead:dead", "Dead letters: list, show, redrive, purge."),
     "recurrences": (
         "interface.cli.messages.recurrences:recurrences",
         "Recurring messages: add, list, pause, resume, trigger, remove.",
     ),
-    "queue": ("interface.cli.messages.queue:queue", "Queues: list, pause, resume, purge."),
-    "handler": ("interface.cli.messages.handler_pause:handler", "Handlers: pause, resume."),
+    "queue": ("interface.cli.messages.interventions:queue", "Queues: list, pause, resume, purge."),
+    "handler": ("interface.cli.messages.interventions:handler", "Handlers: pause, resume."),
     "batch": ("interface.cli.messages.batch:batch", "Batches: list, show, members, cancel, redrive."),
-    "launches": ("interface.cli.installation.launches:launches", "Show what each launch did, newest first."),
-    "audit": ("interface.cli.installation.audit_command:audit", "Show what people did: who, when, what."),
-    "lease": ("interface.cli.installation.lease:lease", "Show which launch holds a lease, or break it."),
+    "launches": ("interface.cli.installation.status:launches", "Show what each launch did, newest first."),
+    "audit": ("interface.cli.installation.status:audit", "Show what people did: who, when, what."),
+    "lease": ("interface.cli.installation.status:lease", "Show which launch holds a lease, or break it."),
     "check": ("interface.cli.installation.check:check", "Validate configuration and handlers, show the next launches."),
     "metrics": ("watching.metrics_command:metrics", "Print metrics for Prometheus, or write them to a file."),
     "doctor": ("watching.doctor_command:doctor", "Find problems in the running system; exit with 1 if any."),

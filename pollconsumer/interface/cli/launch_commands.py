@@ -11,9 +11,8 @@ import click
 
 from pollconsumer.core.errors import UsageError
 from pollconsumer.interface.assembly.log_outputs import direct_log
-from pollconsumer.interface.cli.flags import settings_of_section
 from pollconsumer.interface.cli.group import current_settings, name_configuration
-from pollconsumer.interface.cli.types import Duration, Once
+from pollconsumer.interface.cli.types import Duration, Once, settings_of_section
 from pollconsumer.interface.logs import logs
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.load import refuse_nowhere, warn_of_former_names, with_flags

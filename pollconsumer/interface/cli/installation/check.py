@@ -8,19 +8,24 @@ import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 
-from pollconsumer.core.choices import After, LauncherRule
+from pollconsumer.core.choices import After, HandOff, LauncherRule
 from pollconsumer.core.errors import BadData, ConfigurationError, PermissionDenied, shown, suggestion
+from pollconsumer.core.launcher.detection import BY_PRODUCERS, Found, given_launcher, recorded_launcher
+from pollconsumer.core.launcher.observed import Observed, read_observed
+from pollconsumer.core.launcher.past import past_launch
+from pollconsumer.core.launcher.punctuality import allowance, learned
 from pollconsumer.core.launcher.unserved import unserved_time, usual_margin
 from pollconsumer.core.notation.instants import iso
-from pollconsumer.core.notation.text import site_of
+from pollconsumer.core.notation.text import counted, site_of
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.recurrence import Recurrence, zone_of
+from pollconsumer.core.window import predict_stop
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.api.slips import check_arguments
 from pollconsumer.interface.assembly import log_outputs
@@ -32,20 +37,20 @@ from pollconsumer.interface.assembly.handlers import (
     long_handlers,
     wing_part,
 )
-from pollconsumer.interface.assembly.launch_roles import served_queues
+from pollconsumer.interface.assembly.launch_roles import launcher_of, served_queues
 from pollconsumer.interface.cli.group import current_settings, limit_command
-from pollconsumer.interface.cli.installation.next_window import described_window, next_window
 from pollconsumer.interface.cli.opened import command_patience
 from pollconsumer.interface.cli.output import given_row, print_json, print_lines, print_table, printed_as_json
 from pollconsumer.interface.cli.types import JSON_OBJECT
 from pollconsumer.interface.configured_store import opener_of, program_to_start, server_of, usable_spool
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.load import django_site, other_config, warn_of_former_names
-from pollconsumer.interface.settings.model import Settings
+from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, Settings
 from pollconsumer.interface.settings.names import NO_STATE
 from pollconsumer.interface.settings.owners import OwnStore, group_writable, others_among, own_store
 from pollconsumer.runtime.children.command import Command
 from pollconsumer.runtime.handling.handler import Handler, aliases_among
+from pollconsumer.runtime.launch.next_launches import next_launches
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.runtime.system.signals import raising_terminations
 from pollconsumer.runtime.system.watchdog import WATCHDOG, watch
@@ -76,7 +81,7 @@ class OnlyRead(OwnFiles):
 def check(compat: bool, schema: bool) -> int:
     """Validate configuration and handlers, connect to the store, and show when the next launches start and end."""
     if schema:
-        from pollconsumer.interface.settings import declared  # pydantic, which no other command needs
+        from pollconsumer.interface.settings.declaration import declared
 
         print_json(declared.Settings.model_json_schema())
         return 0
@@ -477,3 +482,125 @@ def _try_server(settings: Settings) -> int:
     if not printed_as_json({"ok": not found, "lacks": lacks}):
         print_lines([f"{each.step}: {each.error}" for each in found] or ["ok"])
     return max((each.exit_code for each in found), default=0)
+
+
+LAUNCHES_SHOWN = 5
+RULES = {
+    LauncherRule.PARALLEL: "a new launch may start beside a running one",
+    LauncherRule.QUEUE: "a new launch starts when the running one has ended",
+    LauncherRule.DROP: "no launch is started while one is running",
+}
+
+
+def next_window(
+    role: ConsumerSettings | MoverSettings,
+    now: datetime,
+    past: list[dict[str, Any]],
+    longest: float,
+    schedule: str | None,
+) -> dict[str, Any]:
+    """The window of the launch that the platform starts next, or now without a schedule. ``past``: earlier launches,
+    newest first. They show what the launcher is: ``check`` itself is started by a person. ``longest``: the seconds
+    that a message which begins at the end of the window may be handled. ``schedule``: that of the launches."""
+    launches = _launches(schedule, now) if schedule else []
+    start = datetime.fromisoformat(launches[0]) if launches else now
+    ahead = next_launches(schedule, start) if schedule else None
+    found, observed = _launcher_of(role, past)
+    launches_before = [past_launch(each) for each in past]
+    punctuality = learned(launches_before, found.rule)
+    late, margin = allowance(found, punctuality, role.min_margin)
+    handoff = found.rule.handoff(role.handoff)
+    begin = 0.0 if ahead is None else punctuality.offset
+    offset_known = any(each.offset is not None for each in launches_before)
+    exit_known = any(each.exit is not None for each in launches_before)
+    stop = predict_stop(begin, role.timeout, ahead, handoff, late)
+    window = stop - begin
+    return {
+        "launcher": found.rule,
+        "platform": found.platform or None,
+        "observed": {"rule": observed.rule, "times": observed.times} if observed.times else None,
+        "launch_offset_seconds": punctuality.offset if offset_known else None,
+        "exit_seconds": punctuality.exit if exit_known else None,
+        "margin_seconds": min(margin, window / 2) if role.min_margin is None else margin,
+        "schedule": schedule,
+        "next_launches": launches,
+        "window_seconds": window,
+        "stop_before": _iso(start + timedelta(seconds=stop)),
+        "hard_end": _iso(start + timedelta(seconds=stop + longest + role.grace)),
+    }
+
+
+def _launches(schedule: str, now: datetime) -> list[str]:
+    """The next launches of a schedule."""
+    launches = []
+    for _ in range(LAUNCHES_SHOWN):
+        now += timedelta(seconds=next_launches(schedule, now)[0])
+        launches.append(_iso(now))
+    return launches
+
+
+def _launcher_of(role: ConsumerSettings | MoverSettings, past: list[dict[str, Any]]) -> tuple[Found, Observed]:
+    """What launches the role: found here, else by an earlier launch; where neither knows, as it was observed to act."""
+    found = launcher_of(role)
+    if not found.platform:
+        known = (
+            recorded_launcher(each["platform"], each["launcher"])
+            for each in past
+            if each["platform"] not in ("", *BY_PRODUCERS)
+        )
+        found = given_launcher(role.launcher, next(known, found))
+    if not found.is_watched or role.launcher is not LauncherRule.AUTO or not past:
+        return found, Observed()
+    observed = read_observed(past[0].get("observed"))
+    return found._replace(rule=observed.decides), observed
+
+
+def described_window(window: dict[str, Any], chosen: HandOff, margin: float | None) -> list[tuple[str, str]]:
+    """The rows for people of what `next_window` returned. ``chosen``: the hand-off of the settings. ``margin``: the
+    usual one of earlier launches; None if unknown: then the least."""
+    before = window["margin_seconds"] if margin is None else margin
+    if window["launcher"].handoff(chosen).on_call:
+        before = 0.0  # a launch works on until the next one calls
+    last = datetime.fromisoformat(window["stop_before"]) - timedelta(seconds=before)
+    limit = format_duration(window["window_seconds"])
+    launches = "  ".join(map(_local, window["next_launches"])) or f"none; a launch runs for timeout ({limit})"
+    return [
+        ("launcher", _launcher(window)),
+        *_unused(chosen, window["launcher"]),
+        *_timing(window),
+        ("window", limit),
+        ("next launches" if window["next_launches"] else "schedule", launches),
+        ("takes no new message after", _local(last.isoformat())),
+        ("killed if it still runs at", _local(window["hard_end"])),
+    ]
+
+
+def _launcher(window: dict[str, Any]) -> str:
+    found = window["platform"] or "not known yet"
+    if seen := window["observed"]:
+        found = f"seen {counted(seen['times'], 'time')}"
+    return f"{found}; {RULES[window['launcher']]}"
+
+
+def _unused(chosen: HandOff, rule: LauncherRule) -> list[tuple[str, str]]:
+    """A row with the reason, if the ``chosen`` hand-off is not in force."""
+    if rule.handoff(chosen) is chosen:
+        return []
+    return [("handoff", f"{chosen} is set and not used: {RULES[rule]}; where that is wrong, set launcher to parallel")]
+
+
+def _timing(window: dict[str, Any]) -> list[tuple[str, str]]:
+    """A row with what was learned of earlier launches, if anything."""
+    offset, leaving = window["launch_offset_seconds"], window["exit_seconds"]
+    parts = [] if offset is None else [f"starts {max(0.0, offset):.1f}s after its tick"]
+    parts += [] if leaving is None else [f"exits within {leaving:.1f}s"]
+    return [("timing", ", ".join(parts))] if parts else []
+
+
+def _iso(moment: datetime) -> str:
+    return iso(round(moment.timestamp() * 1000))
+
+
+def _local(moment: str) -> str:
+    """An instant of the report by the clock of this machine."""
+    return datetime.fromisoformat(moment).astimezone().isoformat(timespec="seconds")

@@ -10,9 +10,8 @@ import click
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.instants import iso
-from pollconsumer.interface.cli.messages.chosen import report_counts, would
-from pollconsumer.interface.cli.messages.dead import WHY_LEFT
-from pollconsumer.interface.cli.messages.list import print_messages
+from pollconsumer.interface.cli.messages.dead import WHY_LEFT, print_messages
+from pollconsumer.interface.cli.messages.interventions import report_counts, would
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import (
     given_row,

@@ -15,7 +15,7 @@ from pollconsumer.interface.api.slips import BY_CONFIGURATION
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.interface.assembly.handlers import OwnDefaults
 from pollconsumer.interface.cli.group import current_settings
-from pollconsumer.interface.cli.messages.message_lines import (
+from pollconsumer.interface.cli.messages.enqueue import (
     BULK,
     line_message,
     opened_lines,

@@ -1,25 +1,97 @@
-"""``pollconsumer dead``: list, show, redrive and purge dead letters."""
+"""Lists of messages, dead letters, and what no launch could read: ``pollconsumer list`` and ``dead``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
 from itertools import islice
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
 
-from pollconsumer.core.errors import NotFound, UsageError
+from pollconsumer.core.errors import NotFound, PermissionDenied, UsageError
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.notation.instants import iso
 from pollconsumer.core.notation.text import counted
+from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.message_details import describe, print_message
-from pollconsumer.interface.cli.messages.chosen import each_queue, report
-from pollconsumer.interface.cli.messages.list import print_messages
-from pollconsumer.interface.cli.messages.unreadable import print_unreadable, purge_unreadable
+from pollconsumer.interface.cli.messages.interventions import each_queue, report, report_counts
 from pollconsumer.interface.cli.opened import opened
-from pollconsumer.interface.cli.output import note_more
-from pollconsumer.interface.cli.types import JSON_ARRAY, JSON_OBJECT, QUEUE_NAME, Once, header_option
+from pollconsumer.interface.cli.output import note_more, print_table, printed_as_json
+from pollconsumer.interface.cli.types import JSON_ARRAY, JSON_OBJECT, QUEUE_NAME, Once, WordType, header_option
+from pollconsumer.store.queues.outbox_entry import read_entry
 from pollconsumer.store.reading.message_selector import Chosen, Selection, dead_letters
+from pollconsumer.store.reading.messages import Message
+from pollconsumer.store.records.id_text import id_text
+from pollconsumer.store.rights import OPERATOR, demand
+from pollconsumer.store.store import Store
+
+PAGE = 500
+"""Messages in memory at a time."""
+LEAST = ("attempts", "queue", "started", "at")
+"""Columns that a narrow terminal does without, in this order."""
+
+
+@click.command(name="list", epilog="pollconsumer list --state ready --queue mail")
+@click.option("--state", cls=Once, type=WordType(State), help="Only messages in this state.")
+@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only messages of this queue.")
+@click.option("--handler", cls=Once, help="Only messages of this handler.")
+@click.option("--recurrence", cls=Once, help="Only occurrences of this recurrence.")
+@header_option("Only messages with this header. Repeatable: all must match.")
+@click.option(
+    "--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Show at most this many."
+)
+@JSON_ARRAY
+def list_(
+    state: State | None,
+    queue: str | None,
+    handler: str | None,
+    recurrence: str | None,
+    headers: dict[str, str] | None,
+    limit: int,
+) -> None:
+    """List messages by queue and state.
+
+    Those next to be handled come first; of those that have ended, the oldest.
+    """
+    found = opened().selector.messages(Selection(state, queue, handler, recurrence, headers=headers))
+    print_messages(islice(found, limit))
+    note_more(found, limit)
+
+
+def print_messages(messages: Iterator[Message]) -> None:
+    """Print a line for each message, in pages whose columns have widths of their own; or one JSON array, as they are
+    read."""
+    if printed_as_json(map(describe, messages)):
+        return
+    page = [*islice(messages, PAGE)]
+    reported = any(message.progress for message in page)  # most handlers do not tell
+    began = any(_started(message) for message in page)
+    told = [*(["started"] if began else []), *(["progress"] if reported else [])]
+    columns: Sequence[int] | None = None
+    head: list[list[object]] = [["id", "queue", "handler", "state", "attempts", "at", *told, "last error"]]
+    while head or page:
+        rows = [*head, *(_row(message, began=began, reported=reported) for message in page)]
+        columns = print_table(rows[0], rows[1:], LEAST, columns)
+        head, page = [], [*islice(messages, PAGE)]
+
+
+def _started(message: Message) -> str | None:
+    """When a handler began with a message that is reserved; None for any other message."""
+    at = message.row.timestamps.started_at
+    return iso(at) if at is not None and message.state is State.RESERVED else None
+
+
+def _row(message: Message, *, began: bool, reported: bool) -> list[object]:
+    row = message.row
+    times = row.timestamps
+    since = times.ended_at or times.reserved_at or times.enqueued_at
+    at = since or times.next_attempt_at or times.due_at
+    what = [message.id, message.queue, row.handler, message.state.value, row.attempts, at and iso(at)]
+    what += [_started(message)] if began else []
+    return [*what, *([message.progress] if reported else []), message.last_error]
+
 
 WHY_LEFT = "no dead letter any more, record lost, or another message has the unique key"
 
@@ -72,7 +144,7 @@ def dead() -> None:
 )
 @UNREADABLE
 @JSON_ARRAY
-def list_(
+def list_dead(
     queue: str | None,
     handler: str | None,
     headers: dict[str, str] | None,
@@ -142,3 +214,75 @@ def _chosen(ids: tuple[str, ...], every: bool, selection: Selection) -> Chosen:
         if letter.state is not State.DEAD:
             raise NotFound("no such dead letter", letter.id, f"the message is {letter.state}")
     return [(letter.queue, letter.id) for letter in letters]
+
+
+SHOWN = 160
+"""Characters of a content."""
+
+
+class Quarantined(NamedTuple):
+    """``place``: the key, or the file."""
+
+    place: str
+    reason: str
+    content: str
+
+
+class Quarantine:
+    def __init__(self, store: Store) -> None:
+        self._wire = store.wire
+        self._keys = {store.keys.queue(queue, "quarantine"): queue for queue in store.inspector.queues()}
+
+    def entries(self) -> Iterator[Quarantined]:
+        for key, queue in self._keys.items():
+            for stored in self._wire.command("LRANGE", key, 0, -1):
+                entry = read_entry(queue, stored)
+                reason = "a newer version can read it" if entry is None else entry.problem or "it can be read now"
+                yield Quarantined(key, reason, id_text(stored[:SHOWN]))
+
+    def remove(self) -> int:
+        """Forget all entries. Returns how many these were."""
+        removed = 0
+        for key in self._keys:
+            demand(self._wire, OPERATOR, key)
+            count, _ = self._wire.all([("LLEN", key), ("DEL", key)])
+            removed += count
+        return removed
+
+
+def print_unreadable() -> None:
+    """Print what is kept."""
+    found = [*Quarantine(opened()).entries(), *_files()]
+    if not printed_as_json(each._asdict() for each in found):
+        print_table(Quarantined._fields, found)
+
+
+def purge_unreadable(*, yes: bool) -> None:
+    """Forget what is kept. UsageError without ``yes``."""
+    quarantine, files = Quarantine(opened()), [*_files()]
+    if not yes:
+        count = len([*quarantine.entries()]) + len(files)
+        raise UsageError("nothing purged", f"{counted(count, 'unreadable message')} would be purged", "give --yes")
+    removed = quarantine.remove()
+    for each in files:
+        _remove(Path(each.place))
+    report_counts("purged", removed + len(files), [], "")
+
+
+def _files() -> Iterator[Quarantined]:
+    settings = current_settings()
+    if settings.spool is None:
+        return
+    from pollconsumer.interface.configured_store import spool_of
+
+    for path, content, unreadable in spool_of(settings).refused():
+        entry = read_entry("", content)
+        reason = unreadable or (entry and entry.problem) or "a launch could not enqueue it"
+        yield Quarantined(str(path), reason, id_text(content[:SHOWN]))
+
+
+def _remove(file: Path) -> None:
+    try:
+        file.unlink(missing_ok=True)
+    except OSError as error:
+        raise PermissionDenied("cannot remove", file, error.strerror or str(error)) from None

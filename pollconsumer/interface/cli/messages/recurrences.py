@@ -9,21 +9,34 @@ from typing import Any
 
 import click
 
-from pollconsumer.core.errors import ConfigurationError, NotFound
+from pollconsumer.core.choices import After, Missed, Overlap
+from pollconsumer.core.errors import BadData, ConfigurationError, NotFound
 from pollconsumer.core.messages.codec import shown_value
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms, iso, read_instant
 from pollconsumer.core.notation.text import site_of
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.recurrence import Recurrence, zone_of
-from pollconsumer.interface.assembly.handlers import configured_recurrences
+from pollconsumer.core.users_code import refusing
+from pollconsumer.interface.api.recurrences import encoded_put, new_put
+from pollconsumer.interface.assembly.handlers import OwnDefaults, configured_recurrences
 from pollconsumer.interface.cli.group import current_settings
-from pollconsumer.interface.cli.messages.enqueue import Report
-from pollconsumer.interface.cli.messages.recurrences_add import add
+from pollconsumer.interface.cli.messages.enqueue import Report, payload_of
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import json_text, note_more, print_table, printed_as_json, span
-from pollconsumer.interface.cli.types import Once, Value, json_option
+from pollconsumer.interface.cli.types import (
+    CRON,
+    QUEUE_NAME,
+    Duration,
+    Once,
+    Value,
+    WordType,
+    header_option,
+    json_option,
+    priority_option,
+)
 from pollconsumer.interface.logs.event_log import listener
 from pollconsumer.interface.logs.logs import log
+from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.store.queues.producer import Enqueued
 from pollconsumer.store.recurrences.recurrence_interventions import Occurred, Recurrences
 from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus, awaited, readable
@@ -48,9 +61,6 @@ def _day(text: str) -> date | int:
 @click.group()
 def recurrences() -> None:
     """Recurring messages, from the configuration or added at run time."""
-
-
-recurrences.add_command(add)
 
 
 @recurrences.command(name="list", epilog="pollconsumer recurrences list\npollconsumer recurrences list --prefix check:")
@@ -301,3 +311,70 @@ def _now_ms() -> int:
 def _ahead(moment: datetime, now: int) -> str:
     seconds = moment.timestamp() - now / 1000
     return format_duration(seconds) if seconds >= 0 else f"{format_duration(-seconds)} ago"
+
+
+def _first(text: str) -> str | datetime:
+    return text.lower() if text.lower() in ("now", "next") else datetime_of(read_instant(text))
+
+
+def _until(text: str) -> datetime:
+    return datetime_of(read_instant(text))
+
+
+@recurrences.command(epilog="pollconsumer recurrences add nightly backup --cron '30 2 * * *' --timezone Europe/Paris")
+@click.argument("name")
+@click.argument("handler")
+@click.argument("payload", required=False)
+@click.option("--every", cls=Once, type=Duration(positive=True), help="Time between occurrences, as 5m.")
+@click.option("--cron", cls=Once, type=CRON, help="Cron expression, instead of --every.")
+@click.option("--timezone", cls=Once, help="Time zone of the cron expression. Default: UTC.")
+@click.option(
+    "--first",
+    cls=Once,
+    type=Value("now|next|TIME", _first),
+    help="First run of a new or changed recurrence: now, next (by its rule), or a time. Default: now.",
+)
+@click.option("--times", cls=Once, type=click.IntRange(1), help="Stop after this many occurrences.")
+@click.option("--until", cls=Once, type=Value("time", _until), help="Enqueue nothing after this time.")
+@click.option(
+    "--missed",
+    cls=Once,
+    type=WordType(Missed),
+    help="Occurrences that were missed: skip, run the last once, or all. Default: once.",
+)
+@click.option(
+    "--overlap", cls=Once, type=WordType(Overlap), help="skip: none while the last one is unfinished. Default: allow."
+)
+@click.option(
+    "--after", cls=Once, type=WordType(After), help="end: count --every from the end of the last one. Default: due."
+)
+@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue of its messages. Default: the handler's.")
+@priority_option(" Default: 0.")
+@header_option("Add a header to its messages. Repeatable.")
+@click.option("--created-by", cls=Once, help="Who added it, as shown by 'recurrences list'.")
+@click.option("--ping", cls=Once, metavar="URL", help="Monitor URL to call when an occurrence starts and ends.")
+@click.option(
+    "--disabled",
+    is_flag=True,
+    help="Add it switched off: it enqueues nothing until it is added again without --disabled.",
+)
+def add(name: str, handler: str, payload: str | None, disabled: bool, **options: Any) -> None:
+    """Add a recurrence, or change the one of that name.
+
+    It is stored, not written into config.toml. PAYLOAD is a JSON object; - reads it from standard input.
+    """
+    if (options["every"] is None) == (options["cron"] is None):
+        raise click.UsageError("give either --every or --cron")
+    own_defaults = OwnDefaults(current_settings())
+    registered, defaults = None, Defaults()
+    if options["queue"] is None:
+        registered, defaults = own_defaults.function(handler), own_defaults.of(handler)
+    options |= {"handler": handler, "payload": payload_of(payload), "enabled": not disabled}
+    try:
+        put = new_put(name, registered, defaults, **options)
+    except TypeError as error:
+        raise BadData(str(error)) from None
+    codec = None if registered is None else registered.definition.codec
+    with refusing("codec", handler, "encode"):
+        put = encoded_put(put, codec)
+    opened().recurrences.put([put])

@@ -1,0 +1,314 @@
+"""What a person does to messages that wait, and to queues and handlers: ``pollconsumer cancel``, ``reschedule``,
+``signal``, ``queue`` and ``handler``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from pollconsumer.core.errors import BadData, ConfigurationError, NotFound, PollConsumerError, UsageError, suggestion
+from pollconsumer.core.json_values import parse
+from pollconsumer.core.messages.codec import encoded_json
+from pollconsumer.core.messages.payloads import encode_payload
+from pollconsumer.core.notation.instants import ceil_ms
+from pollconsumer.core.notation.text import counted
+from pollconsumer.core.users_code import refusing
+from pollconsumer.interface.assembly.handlers import OwnDefaults
+from pollconsumer.interface.cli.group import current_settings
+from pollconsumer.interface.cli.installation.status import as_object, queues_table
+from pollconsumer.interface.cli.opened import opened
+from pollconsumer.interface.cli.output import (
+    is_terminal,
+    print_line,
+    print_notice,
+    printed_as_json,
+    progress_bar,
+    telling_when_interrupted,
+)
+from pollconsumer.interface.cli.types import (
+    DUE_TIME,
+    JSON_ARRAY,
+    JSON_OBJECT,
+    QUEUE_NAME,
+    Duration,
+    Once,
+    header_option,
+    json_option,
+    priority_option,
+)
+from pollconsumer.interface.logs.logs import log, write_error
+from pollconsumer.runtime.new_messages import LONGEST_DELAY
+from pollconsumer.store.queues.interventions import MAX_PAGE_IDS, EachPage
+from pollconsumer.store.reading.message_selector import Chosen, Selection, by_queue, dead_letters, unreserved
+from pollconsumer.store.server import known_queues
+
+MANY = 1000
+"""A progress bar is shown for more messages than this."""
+WHY_LEFT = "already taken by a launch, or ended"
+
+
+def each_queue(what: str, *acts: tuple[Chosen, Callable[[str, list[str], EachPage], list[str]]]) -> list[str]:
+    """Call each act with the ids of each queue, with a progress bar if they are many. Returns the ids that were acted
+    on. ``what`` names the outcome, as in ``cancelled``."""
+    done: list[str] = []
+    count = sum(len(chosen) for chosen, _ in acts)
+    with (
+        telling_when_interrupted(
+            lambda: f"{len(done)} of {count} {what}, and perhaps some of the next {MAX_PAGE_IDS}", lost=True
+        ),
+        progress_bar(count, shown=count > MANY) as bar,
+    ):
+
+        def each_page(asked: int, part: list[str]) -> None:
+            done.extend(part)
+            bar.update(asked)
+
+        for chosen, act in acts:
+            for queue, ids in by_queue(chosen).items():
+                act(queue, ids, each_page)
+    return done
+
+
+def report(what: str, done: Sequence[str], asked: Chosen, why_left: str) -> None:
+    """Print how many messages were acted on, and which were left."""
+    report_counts(what, len(done), sorted({message_id for _, message_id in asked} - set(done)), why_left)
+
+
+def report_counts(what: str, count: int, left: Sequence[str], why_left: str) -> None:
+    """`report`, where it is known how many messages were acted on, and which ids were left."""
+    told: dict[str, Any] = {what: count, "left": left}
+    if not printed_as_json(told):
+        print_line(f"{count} {what}" + (f", {len(left)} left: {why_left}" if left else ""))
+
+
+def would(what: str, count: int) -> None:
+    """Print how many messages would be acted on with ``--yes``."""
+    if not printed_as_json({f"would_be_{what}": count}):
+        print_line(f"{counted(count, 'message')} would be {what}; give --yes")
+
+
+@click.command(epilog="pollconsumer cancel ID\npollconsumer cancel --handler mail.send --yes")
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option(
+    "--queue", cls=Once, type=QUEUE_NAME, help="Messages of this queue. With an id: the queue of that message."
+)
+@click.option("--handler", cls=Once, help="Messages of this handler.")
+@click.option("--key", cls=Once, help="Messages with this unique key: one of each handler and queue at most.")
+@click.option("--recurrence", cls=Once, help="Occurrences of this recurrence.")
+@header_option("Messages with this header. Repeatable: all must match.")
+@click.option(
+    "--running", is_flag=True, help="With ids only: also stop running handlers. Ask them, and interrupt them 5s later."
+)
+@click.option(
+    "--yes", is_flag=True, help="Cancel what options select; without --yes they only count. Ids need no --yes."
+)
+@json_option("Without ids: print one JSON object.")
+def cancel(
+    ids: tuple[str, ...],
+    queue: str | None,
+    handler: str | None,
+    key: str | None,
+    recurrence: str | None,
+    headers: dict[str, str] | None,
+    running: bool,
+    yes: bool,
+) -> None:
+    """Cancel messages that are scheduled or ready.
+
+    Give ids, or options. Options select the messages that match all of them; without --yes these are only counted. With
+    ids, --running also stops running handlers; 'status ID' shows how such a message ended.
+    """
+    if ids:
+        if handler or key or recurrence or headers:
+            raise UsageError("ids and a selection", None, "give ids, or --handler, --key, --recurrence and --header")
+        _cancel_each(ids, queue, running=running)
+        return
+    if running:
+        raise UsageError("--running", "no id", "give the ids of the messages to stop")
+    if not any((queue, handler, key, recurrence, headers)):
+        raise UsageError("no messages chosen", None, "give ids, or --queue, --handler, --key, --recurrence or --header")
+    selection = Selection(queue=queue, handler=handler, key=key, recurrence=recurrence, headers=headers)
+    store = opened()
+    asked = unreserved(store.selector, selection)
+    if yes:
+        done = each_queue("cancelled", (asked, store.interventions.cancel_all))
+        report("cancelled", done, asked, WHY_LEFT)
+    else:
+        would("cancelled", len(asked))
+
+
+def _cancel_each(ids: tuple[str, ...], queue: str | None, *, running: bool) -> None:
+    """Cancel each message that can be. The last error is raised; earlier ones are printed."""
+    store = opened()
+    act = store.interventions.stop if running else store.interventions.cancel
+    refused: PollConsumerError | None = None
+    asked = 0
+    with telling_when_interrupted(lambda: f"{asked} of {len(ids)} done, and perhaps the next one"):
+        for message_id in ids:
+            try:
+                act(store.inspector.message(message_id, queue).queue, message_id)
+            except (BadData, NotFound) as error:
+                if refused is not None:
+                    write_error(refused)
+                refused = error
+            asked += 1
+    if refused is not None:
+        raise refused
+
+
+@click.command(epilog="pollconsumer reschedule ID --in 1h\npollconsumer reschedule ID --priority -10")
+@click.argument("message_id", metavar="ID")
+@click.option("--in", "in_", cls=Once, type=Duration(most=LONGEST_DELAY), help="Handle it after this time.")
+@click.option("--at", cls=Once, type=DUE_TIME, help="Handle it at this time, ISO 8601 with an offset or Z.")
+@priority_option()
+@click.option("--payload", cls=Once, metavar="JSON", help="New payload. - reads it from standard input.")
+@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue of the message, if two queues have its id.")
+def reschedule(
+    message_id: str,
+    in_: float | None,
+    at: int | None,
+    priority: int | None,
+    payload: str | None,
+    queue: str | None,
+) -> None:
+    """Change due time, priority or payload of a message that is scheduled or ready. A due time in the past is now."""
+    if in_ is not None and at is not None:
+        raise UsageError("--in and --at", None, "give one of the two")
+    if (in_, at, priority, payload) == (None, None, None, None):
+        raise UsageError("nothing to change", None, "give --in or --at, --priority or --payload")
+    store = opened()
+    message = store.inspector.message(message_id, queue)
+    store.interventions.change(
+        message.queue,
+        message_id,
+        due=at,
+        delay=None if in_ is None else ceil_ms(in_),
+        priority=priority,
+        payload=b"" if payload is None else _checked(message.handler, payload),
+    )
+
+
+def _checked(handler: str, text: str) -> bytes:
+    """What the store has of the payload in ``text``. BadData if the configuration's handler would refuse it."""
+    from pollconsumer.interface.api.slips import BY_CONFIGURATION
+    from pollconsumer.interface.assembly.handlers import OwnDefaults
+    from pollconsumer.interface.cli.messages.enqueue import payload_of
+
+    payload = payload_of(text)
+    own_defaults = OwnDefaults(current_settings())
+    own_defaults.function(handler, BY_CONFIGURATION)
+    own_defaults.checked(handler, payload)
+    with refusing("codec", handler, "encode"):
+        return encoded_json(encode_payload(payload), own_defaults.codec_of(handler))
+
+
+@click.command(epilog='pollconsumer signal ID approved \'{"by":"admin"}\'')
+@click.argument("message_id", metavar="ID")
+@click.argument("name", metavar="NAME")
+@click.argument("value", metavar="[VALUE]", default="true")
+@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue of the message, if two queues have its id.")
+def signal(message_id: str, name: str, value: str, queue: str | None) -> None:
+    """Send the signal NAME with VALUE to a message whose handler waits for it.
+
+    VALUE is JSON. Default: true. A signal sent before the handler waits is kept. A second signal of the same name is
+    refused.
+    """
+    try:
+        given = parse(value)
+    except (ValueError, RecursionError):
+        raise BadData("VALUE", value, 'JSON, as in true or \'{"by":"admin"}\'') from None
+    store = opened()
+    message = store.inspector.message(message_id, queue)
+    awaited = store.inspector.recorded(message)[1].awaited
+    if not store.interventions.signal(message.queue, message_id, name, given):
+        raise BadData("signal sent before", name, "the first value counts; use another name")
+    if awaited != name and is_terminal(sys.stderr):
+        waits = f"waits for {awaited}" if awaited else "waits for no signal"
+        print_notice(f"{message_id} {waits} now; {name} is kept until it asks")
+
+
+@click.group()
+def queue() -> None:
+    """List, pause, resume or empty queues."""
+
+
+@queue.command(name="list", epilog="pollconsumer queue list")
+@JSON_ARRAY
+def list_queues() -> None:
+    """List queues, with the number of messages in each state."""
+    queues = opened().inspector.overview().queues
+    if not printed_as_json([as_object(each) for each in queues]):
+        queues_table(queues)
+
+
+@queue.command(name="pause", epilog="pollconsumer queue pause mail\npollconsumer queue pause mail --for 2h")
+@click.argument("name", type=QUEUE_NAME)
+@click.option("--for", "lasts", cls=Once, type=Duration(positive=True), help="End the pause after this time.")
+def pause_queue(name: str, lasts: float | None) -> None:
+    """Pause a queue: its messages wait until it is resumed.
+
+    Running handlers go on. For a queue that is paused already, --for changes when the pause ends.
+    """
+    store = opened()
+    known = known_queues(store.wire, store.keys)
+    store.interventions.pause(name, paused=True, lasts_ms=0 if lasts is None else ceil_ms(lasts))
+    if name not in known:
+        others = f"queues are: {', '.join(known) or 'none yet'}"
+        log.warning("queue %s: paused before its first message; %s", name, suggestion(name, known, others))
+
+
+@queue.command(name="resume", epilog="pollconsumer queue resume mail")
+@click.argument("name", type=QUEUE_NAME)
+def resume_queue(name: str) -> None:
+    """Resume a paused queue."""
+    opened().interventions.pause(name, paused=False)
+
+
+@queue.command(name="purge", epilog="pollconsumer queue purge mail --yes")
+@click.argument("name", type=QUEUE_NAME)
+@click.option("--yes", is_flag=True, help="Purge the queue. Without --yes, only count its messages.")
+@JSON_OBJECT
+def purge_queue(name: str, yes: bool) -> None:
+    """Empty a queue: cancel waiting messages, delete dead letters.
+
+    Scheduled and ready messages are cancelled. Running handlers go on.
+    """
+    store = opened()
+    asked = unreserved(store.selector, Selection(queue=name))
+    dead = dead_letters(store.selector, Selection(queue=name))
+    if yes:
+        done = each_queue("purged", (asked, store.interventions.cancel_all), (dead, store.interventions.purge))
+        report("purged", done, [*asked, *dead], WHY_LEFT)
+    else:
+        would("purged", len(asked) + len(dead))
+
+
+@click.group()
+def handler() -> None:
+    """Pause a handler, or resume it. Its messages are kept meanwhile."""
+
+
+@handler.command(name="pause", epilog="pollconsumer handler pause mail.send")
+@click.argument("name")
+def pause_handler(name: str) -> None:
+    """Pause a handler: its messages are kept until it is resumed.
+
+    This holds for all queues and for the handler's aliases, within a second. Running handlers go on.
+    """
+    opened().handler_pauses.pause(name)
+    try:
+        OwnDefaults(current_settings()).function(name, fix="")
+    except BadData as error:
+        log.warning("handler %s is paused, and may be misspelt: %s", name, error)
+    except ConfigurationError:
+        pass  # that it cannot be imported may be why it is paused
+
+
+@handler.command(name="resume", epilog="pollconsumer handler resume mail.send")
+@click.argument("name")
+def resume_handler(name: str) -> None:
+    """Resume a paused handler: its messages are due at once."""
+    opened().handler_pauses.resume(name)
