@@ -12,6 +12,7 @@ import click
 from pollconsumer.core.errors import UsageError
 from pollconsumer.interface.assembly.log_outputs import direct_log
 from pollconsumer.interface.cli.group import current_settings, name_configuration
+from pollconsumer.interface.cli.output import is_terminal
 from pollconsumer.interface.cli.types import Duration, Once, settings_of_section
 from pollconsumer.interface.logs import logs
 from pollconsumer.interface.logs.logs import log
@@ -79,7 +80,7 @@ def _settings_of_launch(
 
     The configured schedule is the platform's: it bounds a launch at a terminal only if the flag gives it.
     """
-    settings, attended = with_flags(settings, section, flags), _at_terminal()
+    settings, attended = with_flags(settings, section, flags), is_terminal(sys.stdin) and is_terminal(sys.stderr)
     is_verbose = log.isEnabledFor(logging.INFO)
     if attended and log.isEnabledFor(logging.WARNING):
         logs.speak()
@@ -90,7 +91,3 @@ def _settings_of_launch(
     if attended and flags["schedule"] is None:
         settings = changed(settings, **{section: changed(getattr(settings, section), schedule=None)})
     return settings
-
-
-def _at_terminal() -> bool:
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))

@@ -69,15 +69,11 @@ def _stop(details: dict[str, Any]) -> str:
     return f"at {details['stop_asked_at']}; the handler is interrupted 5s later, unless it blocks in a thread"
 
 
-def _shown(progress: dict[str, Any]) -> str:
-    return f"{Progress(progress['done'], progress['total'], progress['note'])}, at {progress['at']}"
-
-
 def print_message(details: dict[str, Any]) -> None:
     """Print one message: one JSON object, or one property a line."""
     if printed_as_json(details):
         return
-    durations = details["durations"].items()
+    durations, progress = details["durations"].items(), details["progress"]
     rows: list[tuple[str, object]] = [
         *((name, details[name]) for name in ("queue", "handler", "state", "priority", "attempts")),
         ("payload", _json(details["payload"])),
@@ -85,7 +81,10 @@ def print_message(details: dict[str, Any]) -> None:
         *given_row("expires", details["expires_at"]),
         *given_row("last error", details["last_error"]),
         *given_row("result", _json(details["result"])),
-        *given_row("progress", details["progress"] and _shown(details["progress"])),
+        *given_row(
+            "progress",
+            progress and f"{Progress(progress['done'], progress['total'], progress['note'])}, at {progress['at']}",
+        ),
         *given_row("checkpoint", _json(details.get("checkpoint"))),
         *(("step", _shown_step(each)) for each in details.get("steps", ())),
         *given_row("waits for", details.get("awaits") and f"signal {details['awaits']}"),

@@ -153,6 +153,12 @@ def priority_option(told: str = "") -> Callable[[Function], Function]:
     return click.option("--priority", cls=Once, type=kind, help=f"Smaller numbers come first.{told}")
 
 
+def limit_option(default: int = 100, *, most: int | None = None) -> Callable[[Function], Function]:
+    """The option ``--limit``, of which ``most`` is the largest value."""
+    told, kind = "Show at most this many.", click.IntRange(1, most)
+    return click.option("--limit", cls=Once, type=kind, default=default, show_default=True, help=told)
+
+
 def json_option(told: str) -> Callable[[Function], Function]:
     """The option ``--json``, of which `wants_json` tells whether it was given; ``told`` is its help."""
     return click.option("--json", is_flag=True, expose_value=False, callback=note_json, help=told)
@@ -216,7 +222,10 @@ def settings_of_section(section: str) -> Callable[[Function], Function]:
 
 
 def _option_of(setting: DeclaredField, flag: str) -> Callable[[Function], Function]:
-    told = setting.help.replace("`", "") + _default(setting)
+    told, default = setting.help.replace("`", ""), setting.default
+    if default not in (None, [], False):
+        default = format_duration(default) if setting.reads == READ_DURATION else default
+        told += f"  [default: {default:g}]" if isinstance(default, float) else f"  [default: {default}]"
     if setting.kind == "bool":
         switches = f"{flag}/--no-{flag.removeprefix('--')}"
         return click.option(switches, setting.key, is_flag=True, default=None, help=told)
@@ -227,16 +236,6 @@ def _option_of(setting: DeclaredField, flag: str) -> Callable[[Function], Functi
     metavar = "URL" if setting.key == "store" else None
     kind = _type_of(setting)
     return click.option(flag, setting.key, cls=Once, former=former, type=kind, metavar=metavar, help=told)
-
-
-def _default(setting: DeclaredField) -> str:
-    """The setting's default for the help; empty where it is unset."""
-    value = setting.default
-    if value in (None, [], False):
-        return ""
-    if setting.reads == READ_DURATION:
-        value = format_duration(value)
-    return f"  [default: {value:g}]" if isinstance(value, float) else f"  [default: {value}]"
 
 
 def _type_of(setting: DeclaredField) -> click.ParamType[Any] | type:

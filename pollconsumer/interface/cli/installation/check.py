@@ -98,7 +98,10 @@ def check(compat: bool, schema: bool) -> int:
     queues = served_queues(settings, handlers)
     _check_handlers(recurrences, handlers)
     unserved = _unserved(store, queues, handlers, recurrences)
-    past = _earlier_launches(store)
+    past: list[dict[str, Any]] = []
+    if store is not None:
+        with suppress(PermissionDenied):  # a producer may not read the ledger
+            past = store.inspector.launches(LAUNCHES_LEARNED_FROM)
     launches = {
         "consumer": [each for each in past if each["queues"] == sorted(queues)],
         "mover": [each for each in past if each["role"] == "mover"],
@@ -178,16 +181,6 @@ def _unserved(
     wanted = {handler.queue for handler in handlers.values()} | {each.queue for each in recurrences if each.enabled}
     others = sorted(wanted - set(queues))
     return dict.fromkeys(others, NO_SERVICE) if store is None else service_of(store.wire, store.keys, others)
-
-
-def _earlier_launches(store: Store | None) -> list[dict[str, Any]]:
-    """The launches of the ledger, newest first; none for a producer, who may not read it, and where no server runs."""
-    if store is None:
-        return []
-    try:
-        return store.inspector.launches(LAUNCHES_LEARNED_FROM)
-    except PermissionDenied:
-        return []
 
 
 def _long_work(
@@ -564,37 +557,21 @@ def described_window(window: dict[str, Any], chosen: HandOff, margin: float | No
     last = datetime.fromisoformat(window["stop_before"]) - timedelta(seconds=before)
     limit = format_duration(window["window_seconds"])
     launches = "  ".join(map(_local, window["next_launches"])) or f"none; a launch runs for timeout ({limit})"
+    seen, rule = window["observed"], window["launcher"]
+    found = f"seen {counted(seen['times'], 'time')}" if seen else window["platform"] or "not known yet"
+    unused = f"{chosen} is set and not used: {RULES[rule]}; where that is wrong, set launcher to parallel"
+    offset, leaving = window["launch_offset_seconds"], window["exit_seconds"]
+    timing = [] if offset is None else [f"starts {max(0.0, offset):.1f}s after its tick"]
+    timing += [] if leaving is None else [f"exits within {leaving:.1f}s"]
     return [
-        ("launcher", _launcher(window)),
-        *_unused(chosen, window["launcher"]),
-        *_timing(window),
+        ("launcher", f"{found}; {RULES[rule]}"),
+        *([] if rule.handoff(chosen) is chosen else [("handoff", unused)]),
+        *([("timing", ", ".join(timing))] if timing else []),
         ("window", limit),
         ("next launches" if window["next_launches"] else "schedule", launches),
         ("takes no new message after", _local(last.isoformat())),
         ("killed if it still runs at", _local(window["hard_end"])),
     ]
-
-
-def _launcher(window: dict[str, Any]) -> str:
-    found = window["platform"] or "not known yet"
-    if seen := window["observed"]:
-        found = f"seen {counted(seen['times'], 'time')}"
-    return f"{found}; {RULES[window['launcher']]}"
-
-
-def _unused(chosen: HandOff, rule: LauncherRule) -> list[tuple[str, str]]:
-    """A row with the reason, if the ``chosen`` hand-off is not in force."""
-    if rule.handoff(chosen) is chosen:
-        return []
-    return [("handoff", f"{chosen} is set and not used: {RULES[rule]}; where that is wrong, set launcher to parallel")]
-
-
-def _timing(window: dict[str, Any]) -> list[tuple[str, str]]:
-    """A row with what was learned of earlier launches, if anything."""
-    offset, leaving = window["launch_offset_seconds"], window["exit_seconds"]
-    parts = [] if offset is None else [f"starts {max(0.0, offset):.1f}s after its tick"]
-    parts += [] if leaving is None else [f"exits within {leaving:.1f}s"]
-    return [("timing", ", ".join(parts))] if parts else []
 
 
 def _iso(moment: datetime) -> str:

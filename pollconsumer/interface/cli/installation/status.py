@@ -31,7 +31,7 @@ from pollconsumer.interface.cli.output import (
     span,
     wants_json,
 )
-from pollconsumer.interface.cli.types import JSON_ARRAY, PAST, QUEUE_NAME, Once, WordType, json_option
+from pollconsumer.interface.cli.types import JSON_ARRAY, PAST, QUEUE_NAME, Once, WordType, json_option, limit_option
 from pollconsumer.runtime.system.watchdog import lift
 from pollconsumer.store.audit_log import MOST_NOTED
 from pollconsumer.store.leases import MOST_LAUNCHES_KEPT
@@ -95,7 +95,16 @@ def status(message_id: str | None, queue: str | None, watch: bool) -> None:
 def _show_overview(reading: Inspector, *, again: bool = False) -> None:
     """Print the overview; ``again``: in place of the one before."""
     overview, launches = reading.overview(), reading.launches(LAUNCHES_SHOWN)
-    if printed_as_json(_as_json(overview) | {"launches": [launch_as_json(entry) for entry in launches]}):
+    told = {
+        "queues": [as_object(queue) for queue in overview.queues],
+        "overdue": overview.overdue,
+        "mover_seen_seconds_ago": overview.mover_seen_seconds_ago,
+        "leases": leases_as_json(overview.leases, ("role", "slot", "queues", "holder", "fence")),
+        "unreachable": overview.unreachable,
+        "paused_handlers": overview.paused_handlers,
+        "launches": [launch_as_json(entry) for entry in launches],
+    }
+    if printed_as_json(told):
         return
     if again:
         click.clear()
@@ -114,17 +123,6 @@ def _changes(inspector: Inspector, message_id: str, queue: str | None) -> Iterat
             return
         before = seen
         time.sleep(LOOK_EVERY)
-
-
-def _as_json(overview: Overview) -> dict[str, Any]:
-    return {
-        "queues": [as_object(queue) for queue in overview.queues],
-        "overdue": overview.overdue,
-        "mover_seen_seconds_ago": overview.mover_seen_seconds_ago,
-        "leases": leases_as_json(overview.leases, ("role", "slot", "queues", "holder", "fence")),
-        "unreachable": overview.unreachable,
-        "paused_handlers": overview.paused_handlers,
-    }
 
 
 def as_object(queue: QueueCounts) -> dict[str, Any]:
@@ -326,7 +324,7 @@ def launches_table(
         while left and left[0].last_ms > entry.get("started_ms", now):
             table.append(_hole_line(left.pop(0), now, utc))
         host = {"host": entry["host"]} if several else {}
-        row = host | (_age(entry, now) if ago else _times(entry, now, utc)) | _row(entry)
+        row = host | _row(entry, now, ago=ago, utc=utc)
         row |= {"skipped": entry["skipped"] or None} if skipped else {}
         row |= {"queues": ", ".join(entry["queues"]) or None} if by_queues else {}
         names = [*row]
@@ -336,19 +334,15 @@ def launches_table(
     print_table(names or ["started"], table, LEAST_OF_LAUNCHES)
 
 
-def _age(entry: dict[str, Any], now: int) -> dict[str, object]:
-    started = instants.ago(entry["started_ms"], now) if "started_ms" in entry else "unknown"
-    return {"launch": f"{started} ({counted(round(entry['running_seconds']), 'second')} running time)"}
-
-
-def _times(entry: dict[str, Any], now: int, utc: bool) -> dict[str, object]:
-    started = instants.clock(entry["started_ms"], now, utc=utc) if "started_ms" in entry else None
-    return {"started": started, "ran": span(entry["running_seconds"]), "waited": span(entry["waited_seconds"])}
-
-
-def _row(entry: dict[str, Any]) -> dict[str, object]:
-    consumer = entry["role"] == "consumer"
-    return {
+def _row(entry: dict[str, Any], now: int, *, ago: bool, utc: bool) -> dict[str, object]:
+    consumer, at, ran = entry["role"] == "consumer", entry.get("started_ms"), entry["running_seconds"]
+    if ago:
+        began = "unknown" if at is None else instants.ago(at, now)
+        times: dict[str, object] = {"launch": f"{began} ({counted(round(ran), 'second')} running time)"}
+    else:
+        started = None if at is None else instants.clock(at, now, utc=utc)
+        times = {"started": started, "ran": span(ran), "waited": span(entry["waited_seconds"])}
+    return times | {
         "role": entry["role"],
         "stopped": why_stopped(entry["stop_reason"]),
         "completed": entry["handled"] if consumer else f"{entry['handled']} moved",
@@ -440,14 +434,7 @@ SHOWN = 3
 
 
 @click.command(epilog="pollconsumer audit --limit 20")
-@click.option(
-    "--limit",
-    cls=Once,
-    type=click.IntRange(1, MOST_NOTED),
-    default=100,
-    show_default=True,
-    help="Show at most this many.",
-)
+@limit_option(most=MOST_NOTED)
 @JSON_ARRAY
 def audit(limit: int) -> None:
     """Show what people did, newest first: who cancelled, paused, redrove or removed what.
@@ -456,12 +443,9 @@ def audit(limit: int) -> None:
     anybody with a producer's login to the store could have forged them."""
     found = opened().audit(limit)
     if not printed_as_json([each._asdict() | {"at": iso(each.at)} for each in found]):
-        rows = [
-            [iso(each.at), each.shown_who, each.what, each.queue, in_brief(each.names, each.number)] for each in found
-        ]
+        rows = []
+        for each in found:
+            more = each.number - len(names := each.names[:SHOWN])
+            brief = ", ".join(names) + (f" and {more:,} more" if more else "")
+            rows.append([iso(each.at), each.shown_who, each.what, each.queue, brief])
         print_table(["at", "who", "what", "queue", "names"], rows)
-
-
-def in_brief(names: tuple[str, ...], count: int) -> str:
-    more = count - len(names[:SHOWN])
-    return ", ".join(names[:SHOWN]) + (f" and {more:,} more" if more else "")

@@ -22,7 +22,7 @@ from pollconsumer.interface.cli.output import (
     progress_bar,
     telling_when_interrupted,
 )
-from pollconsumer.interface.cli.types import JSON_ARRAY, JSON_OBJECT, Once, WordType
+from pollconsumer.interface.cli.types import JSON_ARRAY, JSON_OBJECT, Once, WordType, limit_option
 from pollconsumer.store.batch_interventions import CancelledMembers, RedrivenMembers
 from pollconsumer.store.reading.batch_reader import STATES, UNFINISHED, BatchReader, BatchStatus
 
@@ -39,9 +39,7 @@ def batch() -> None:
 
 @batch.command(name="list", epilog="pollconsumer batch list --state closed")
 @click.option("--state", cls=Once, type=WordType(STATES), help="Only batches in this state.")
-@click.option(
-    "--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Show at most this many."
-)
+@limit_option()
 @JSON_ARRAY
 def list_(state: str | None, limit: int) -> None:
     """List batches with progress, next to expire or be deleted first.
@@ -94,9 +92,7 @@ def show(batch_id: str, watch: bool) -> None:
 @batch.command(epilog="pollconsumer batch members import-42 --state dead --json")
 @ID
 @click.option("--state", cls=Once, type=WordType(State), help="Only members in this state.")
-@click.option(
-    "--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Show at most this many."
-)
+@limit_option()
 @JSON_ARRAY
 def members(batch_id: str, state: State | None, limit: int) -> None:
     """List the kept members of a batch, in the order they were added.

@@ -19,7 +19,15 @@ from pollconsumer.interface.cli.message_details import describe, print_message
 from pollconsumer.interface.cli.messages.interventions import each_queue, report, report_counts
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import note_more, print_table, printed_as_json
-from pollconsumer.interface.cli.types import JSON_ARRAY, JSON_OBJECT, QUEUE_NAME, Once, WordType, header_option
+from pollconsumer.interface.cli.types import (
+    JSON_ARRAY,
+    JSON_OBJECT,
+    QUEUE_NAME,
+    Once,
+    WordType,
+    header_option,
+    limit_option,
+)
 from pollconsumer.store.queues.outbox_entry import read_entry
 from pollconsumer.store.reading.message_selector import Chosen, Selection, dead_letters
 from pollconsumer.store.reading.messages import Message
@@ -39,9 +47,7 @@ LEAST = ("attempts", "queue", "started", "at")
 @click.option("--handler", cls=Once, help="Only messages of this handler.")
 @click.option("--recurrence", cls=Once, help="Only occurrences of this recurrence.")
 @header_option("Only messages with this header. Repeatable: all must match.")
-@click.option(
-    "--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Show at most this many."
-)
+@limit_option()
 @JSON_ARRAY
 def list_(
     state: State | None,
@@ -139,9 +145,7 @@ def dead() -> None:
 @click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only dead letters of this queue.")
 @click.option("--handler", cls=Once, help="Only dead letters of this handler.")
 @header_option("Only dead letters with this header. Repeatable: all must match.")
-@click.option(
-    "--limit", cls=Once, type=click.IntRange(1), default=100, show_default=True, help="Show at most this many."
-)
+@limit_option()
 @UNREADABLE
 @JSON_ARRAY
 def list_dead(
@@ -153,7 +157,9 @@ def list_dead(
 ) -> None:
     """List dead letters, oldest first."""
     if unreadable:
-        print_unreadable()
+        found = [*Quarantine(opened()).entries(), *_files()]
+        if not printed_as_json(each._asdict() for each in found):
+            print_table(Quarantined._fields, found)
         return
     letters = opened().selector.messages(Selection(State.DEAD, queue, handler, headers=headers))
     print_messages(islice(letters, limit))
@@ -250,13 +256,6 @@ class Quarantine:
         return removed
 
 
-def print_unreadable() -> None:
-    """Print what is kept."""
-    found = [*Quarantine(opened()).entries(), *_files()]
-    if not printed_as_json(each._asdict() for each in found):
-        print_table(Quarantined._fields, found)
-
-
 def purge_unreadable(*, yes: bool) -> None:
     """Forget what is kept. UsageError without ``yes``."""
     quarantine, files = Quarantine(opened()), [*_files()]
@@ -265,7 +264,10 @@ def purge_unreadable(*, yes: bool) -> None:
         raise UsageError("nothing purged", f"{counted(count, 'unreadable message')} would be purged", "give --yes")
     removed = quarantine.remove()
     for each in files:
-        _remove(Path(each.place))
+        try:
+            Path(each.place).unlink(missing_ok=True)
+        except OSError as error:
+            raise PermissionDenied("cannot remove", each.place, error.strerror or str(error)) from None
     report_counts("purged", removed + len(files), [], "")
 
 
@@ -279,10 +281,3 @@ def _files() -> Iterator[Quarantined]:
         entry = read_entry("", content)
         reason = unreadable or (entry and entry.problem) or "a launch could not enqueue it"
         yield Quarantined(str(path), reason, id_text(content[:SHOWN]))
-
-
-def _remove(file: Path) -> None:
-    try:
-        file.unlink(missing_ok=True)
-    except OSError as error:
-        raise PermissionDenied("cannot remove", file, error.strerror or str(error)) from None

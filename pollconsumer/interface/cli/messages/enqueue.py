@@ -181,7 +181,9 @@ def enqueue(
         if handler is not None or given:
             raise UsageError("--ndjson", handler or given[0], "give handler and options as keys of each line")
         if batch is not None:
-            _enqueue_batch(ndjson, batch, callbacks)
+            from pollconsumer.interface.cli.messages.batch_lines import enqueue_batch  # imports what few need
+
+            Report().show([enqueue_batch(ndjson, batch, callbacks)])
             return
         report = Report(counting=is_terminal(sys.stdout), line=skip)
         try:
@@ -222,12 +224,6 @@ def _refuse_without_batch(
         raise UsageError(
             "--skip", skip, "leave it out with --batch: lines that are members already are not added twice"
         )
-
-
-def _enqueue_batch(ndjson: str, batch: str, callbacks: Mapping[str, str | None]) -> None:
-    from pollconsumer.interface.cli.messages.batch_lines import enqueue_batch  # imports what few need
-
-    Report().show([enqueue_batch(ndjson, batch, callbacks)])
 
 
 def payload_of(text: str | None) -> dict[str, Any]:

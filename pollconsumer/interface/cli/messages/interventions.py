@@ -16,9 +16,11 @@ from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.instants import ceil_ms
 from pollconsumer.core.notation.text import counted
 from pollconsumer.core.users_code import refusing
+from pollconsumer.interface.api.slips import BY_CONFIGURATION
 from pollconsumer.interface.assembly.handlers import OwnDefaults
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.installation.status import as_object, queues_table
+from pollconsumer.interface.cli.messages.enqueue import payload_of
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import (
     is_terminal,
@@ -193,10 +195,6 @@ def reschedule(
 
 def _checked(handler: str, text: str) -> bytes:
     """What the store has of the payload in ``text``. BadData if the configuration's handler would refuse it."""
-    from pollconsumer.interface.api.slips import BY_CONFIGURATION
-    from pollconsumer.interface.assembly.handlers import OwnDefaults
-    from pollconsumer.interface.cli.messages.enqueue import payload_of
-
     payload = payload_of(text)
     own_defaults = OwnDefaults(current_settings())
     own_defaults.function(handler, BY_CONFIGURATION)

@@ -32,6 +32,7 @@ from pollconsumer.interface.cli.types import (
     WordType,
     header_option,
     json_option,
+    limit_option,
     priority_option,
 )
 from pollconsumer.interface.logs.event_log import listener
@@ -46,6 +47,7 @@ AS_JSON = json_option("Print JSON.")
 LAST_RESULT = "result of last completed"
 LEAST = ("missed", "overlap", "skipped", "enqueued", LAST_RESULT, "queue", "timezone", "last", "handler")
 """Columns that a narrow terminal does without, in this order."""
+NAMED_STARTS = ("now", "next")
 RESULT_CHARACTERS = 40
 """Maximum length of a result in a table."""
 
@@ -66,9 +68,7 @@ def recurrences() -> None:
 @recurrences.command(name="list", epilog="pollconsumer recurrences list\npollconsumer recurrences list --prefix check:")
 @click.option("--prefix", cls=Once, default="", help="Only recurrences whose names begin with this.")
 @click.option("--created-by", cls=Once, help="Only recurrences that this person added.")
-@click.option(
-    "--limit", cls=Once, type=click.IntRange(1), default=1000, show_default=True, help="Show at most this many."
-)
+@limit_option(1000)
 @AS_JSON
 def list_(prefix: str, created_by: str | None, limit: int) -> None:
     """List recurrences, with next due time, counts and last result."""
@@ -160,9 +160,7 @@ def trigger(name: str) -> None:
 
 @recurrences.command(epilog="pollconsumer recurrences history nightly")
 @NAME
-@click.option(
-    "--limit", cls=Once, type=click.IntRange(1, 100), default=20, show_default=True, help="Show at most this many."
-)
+@limit_option(20, most=100)
 @AS_JSON
 def history(name: str, limit: int) -> None:
     """List the last occurrences of a recurrence, newest first.
@@ -313,14 +311,6 @@ def _ahead(moment: datetime, now: int) -> str:
     return format_duration(seconds) if seconds >= 0 else f"{format_duration(-seconds)} ago"
 
 
-def _first(text: str) -> str | datetime:
-    return text.lower() if text.lower() in ("now", "next") else datetime_of(read_instant(text))
-
-
-def _until(text: str) -> datetime:
-    return datetime_of(read_instant(text))
-
-
 @recurrences.command(epilog="pollconsumer recurrences add nightly backup --cron '30 2 * * *' --timezone Europe/Paris")
 @click.argument("name")
 @click.argument("handler")
@@ -331,11 +321,19 @@ def _until(text: str) -> datetime:
 @click.option(
     "--first",
     cls=Once,
-    type=Value("now|next|TIME", _first),
+    type=Value(
+        "now|next|TIME",
+        lambda text: found if (found := text.lower()) in NAMED_STARTS else datetime_of(read_instant(text)),
+    ),
     help="First run of a new or changed recurrence: now, next (by its rule), or a time. Default: now.",
 )
 @click.option("--times", cls=Once, type=click.IntRange(1), help="Stop after this many occurrences.")
-@click.option("--until", cls=Once, type=Value("time", _until), help="Enqueue nothing after this time.")
+@click.option(
+    "--until",
+    cls=Once,
+    type=Value("time", lambda text: datetime_of(read_instant(text))),
+    help="Enqueue nothing after this time.",
+)
 @click.option(
     "--missed",
     cls=Once,
