@@ -3,7 +3,6 @@ are wanted."""
 
 from __future__ import annotations
 
-from pollconsumer.dashboard.access import Visitor
-from pollconsumer.dashboard.dashboard_endpoint import DashboardEndpoint
+from pollconsumer.dashboard.access import DashboardEndpoint, Visitor
 
 __all__ = ["DashboardEndpoint", "Visitor"]

@@ -11,12 +11,63 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Mapping
+from functools import cache, partial
 from typing import Any, NamedTuple, Protocol
 
+from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.users_code import answering, called
-from pollconsumer.dashboard.page_answer import PageAnswer, redirect
+from pollconsumer.interface.api.app import PollConsumer, calls_of
 from pollconsumer.interface.logs.logs import log
+from pollconsumer.web.asgi import AsgiApplication
 from pollconsumer.web.web_exchange import WebRequest, equal_secrets
+from pollconsumer.web.wsgi import serve_wsgi
+
+HEADERS = {
+    "content-security-policy": "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",  # under no-referrer, browsers send forms with `Origin: null`
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+LIVE = HEADERS | {
+    "content-security-policy": f"{HEADERS['content-security-policy']}; script-src 'self'; connect-src 'self'"
+}
+"""The same for the one page that has a script, a file of ours that reads the page again."""
+
+
+class PageAnswer(NamedTuple):
+    """An answer with the content ``said``, of the type ``kind``. ``live``: it has the script."""
+
+    status: int
+    said: bytes
+    kind: str = "text/html; charset=utf-8"
+    further: tuple[tuple[str, str], ...] = ()
+    """Headers beside those of every answer."""
+    live: bool = False
+
+    def headers(self) -> list[tuple[str, str]]:
+        plain = [("content-type", self.kind), ("content-length", str(len(self.said)))]
+        return [*plain, *(LIVE if self.live else HEADERS).items(), *self.further]
+
+    def content(self) -> bytes:
+        return self.said
+
+
+def page_answer(page: str, status: int = 200) -> PageAnswer:
+    return PageAnswer(status, page.encode("utf-8", "backslashreplace"))
+
+
+def plain_answer(text: str, status: int) -> PageAnswer:
+    return PageAnswer(status, f"{text}\n".encode(), "text/plain; charset=utf-8")
+
+
+def redirect(address: str, *further: tuple[str, str]) -> PageAnswer:
+    """An answer that leads a browser to ``address``, by GET."""
+    return PageAnswer(303, b"", further=(("location", address), *further))
+
 
 BY_TOKEN = "dashboard"
 """Who acts at a server of our own: whoever has the token."""
@@ -119,3 +170,40 @@ def _is_same_site(headers: Mapping[str, str]) -> bool | None:
 
 def _made(token: str, purpose: str) -> str:
     return hmac.digest(token.encode(), purpose.encode(), "sha256").hex()
+
+
+class DashboardEndpoint:
+    """A WSGI application: the pages of ``app``'s store, below the path that the site gives it.
+
+    ``visitor`` says who asks, from WSGI's environ or ASGI's scope: a `Visitor`, or None for somebody who may not look.
+    ``asgi`` is the same as an ASGI application.
+    """
+
+    asgi: AsgiApplication
+    """The pages as an ASGI application, under asyncio."""
+
+    def __init__(self, app: PollConsumer, visitor: Callable[[Any], Visitor | None]) -> None:
+        # Imported lazily: they need jinja2, which `dashboard` itself reports missing.
+        from pollconsumer.dashboard.page_reader import reading_of
+        from pollconsumer.dashboard.server import LONGEST_FORM, Dashboard
+
+        @cache
+        def pages() -> Dashboard:
+            calls = calls_of(app)
+            settings = calls.settings()  # read at the first request, as elsewhere in an application
+            return Dashboard(calls, partial(reading_of, settings), SiteAccess(visitor), settings.namespace)
+
+        self._pages = pages
+        self.asgi = AsgiApplication(self.answer, lambda _: LONGEST_FORM + 1)
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        return serve_wsgi(self.answer, environ, start_response)
+
+    def answer(self, request: WebRequest) -> PageAnswer:
+        """The answer to a request, for a server of another kind. ``visitor`` is asked with its ``source``."""
+        try:
+            pages = self._pages()
+        except PollConsumerError as error:
+            log.warning("dashboard: %s", error)  # it may name a host or a path, which are not told
+            return plain_answer("refused by the configuration; see the log", 500)
+        return pages.answer(request)

@@ -46,7 +46,7 @@ def _write(settings: Settings, directory: Path, problems: list[str]) -> None:
     try:
         # Imported here, within the bounded time.
         from pollconsumer.dashboard.files import write_pages
-        from pollconsumer.dashboard.readings.page_reader import reading_of
+        from pollconsumer.dashboard.page_reader import reading_of
         from pollconsumer.store.store import Store
 
         wire = opener_of(settings).bare_wire(lambda: Budget(PAGES_WITHIN))

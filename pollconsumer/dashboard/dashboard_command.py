@@ -56,17 +56,16 @@ def dashboard(host: str, port: int, allow_actions: bool, directory: Path | None)
         raise UsageError("--allow-actions", None, "files cannot act: give it without --static")
     else:
         from pollconsumer.dashboard.files import write_pages
-        from pollconsumer.dashboard.readings.page_reader import reading_of
+        from pollconsumer.dashboard.page_reader import reading_of
 
         write_pages(reading_of(settings, opened()), directory)
 
 
 def _serve(settings: Settings, host: str, port: int, allow_actions: bool) -> None:
     from pollconsumer.dashboard.access import TokenAccess
+    from pollconsumer.dashboard.page_reader import reading_of
     from pollconsumer.dashboard.page_server import guarded, is_loopback, listen, serve
-    from pollconsumer.dashboard.page_store import SharedStore
-    from pollconsumer.dashboard.readings.page_reader import reading_of
-    from pollconsumer.dashboard.server import Dashboard
+    from pollconsumer.dashboard.server import Dashboard, SharedStore
 
     token = settings.dashboard.token
     if token is None and (allow_actions or not is_loopback(host)):

@@ -12,9 +12,20 @@ from pathlib import Path
 
 from pollconsumer.core.errors import CannotCreate, NotFound
 from pollconsumer.core.lifecycle import State
-from pollconsumer.dashboard import links
-from pollconsumer.dashboard.pages import Pages, static_file
-from pollconsumer.dashboard.readings.page_reader import Front, OfMessage, PageReader
+from pollconsumer.dashboard.page_reader import Front, OfMessage, PageReader
+from pollconsumer.dashboard.pages import (
+    ICON,
+    STYLE,
+    Filed,
+    Pages,
+    of_batch,
+    of_batches,
+    of_handler,
+    of_message,
+    of_queue,
+    of_recurrence,
+    static_file,
+)
 from pollconsumer.interface.named_files import make_directory
 from pollconsumer.store.reading.messages import Message
 
@@ -31,7 +42,7 @@ def write_pages(reading: PageReader, directory: Path) -> None:
     it has files of the same names that are not ours. A browser sees each page as it was or as it is, never half of
     one."""
     contents = {page: text.encode("utf-8", "backslashreplace") for page, text in _pages(reading)}
-    contents |= {name: static_file(name) for name in (links.STYLE, links.ICON)}
+    contents |= {name: static_file(name) for name in (STYLE, ICON)}
     try:
         _publish(directory, contents)
     except OSError as error:
@@ -41,9 +52,9 @@ def write_pages(reading: PageReader, directory: Path) -> None:
 def _pages(reading: PageReader) -> Iterator[tuple[str, str]]:
     """Yield each page's name and text. The pages that are linked are known before the first one is made."""
     front = reading.front()
-    planned: dict[str, Make] = {links.Filed.front: partial(Pages.front, front=front, served=False)}
+    planned: dict[str, Make] = {Filed.front: partial(Pages.front, front=front, served=False)}
     planned |= _of_parts(reading, front)
-    pages = Pages(reading.store.namespace, links.Filed(planned.keys()))
+    pages = Pages(reading.store.namespace, Filed(planned.keys()))
     for name, make in planned.items():
         yield name, make(pages)
 
@@ -55,20 +66,20 @@ def _of_parts(reading: PageReader, front: Front) -> dict[str, Make]:
         for state in State:
             if state is State.READY or getattr(counts, state):
                 queue = reading.queue(counts.name, state, 0)
-                planned[links.of_queue(counts.name, state)] = partial(Pages.queue, page=queue)
+                planned[of_queue(counts.name, state)] = partial(Pages.queue, page=queue)
                 shown += queue.messages
         shown += _plan_batches(reading, counts.name, planned)
     for name in [*front.handlers][:HANDLERS]:
         handler = reading.handler(name)
-        planned[links.of_handler(name)] = partial(Pages.handler, page=handler)
+        planned[of_handler(name)] = partial(Pages.handler, page=handler)
         shown += [message for messages in handler.messages.values() for message in messages]
     for standing in front.recurrences[:RECURRENCES]:
         with suppress(NotFound):  # removed meanwhile
             recurrence = reading.recurrence(standing.name)
-            planned[links.of_recurrence(standing.name)] = partial(Pages.recurrence, page=recurrence)
+            planned[of_recurrence(standing.name)] = partial(Pages.recurrence, page=recurrence)
             shown += [occurred.message for occurred in recurrence.history]
     for message in shown:
-        planned[links.of_message(message.queue, message.id)] = partial(
+        planned[of_message(message.queue, message.id)] = partial(
             Pages.message, page=OfMessage(front.now, message, batch=message.batch)
         )
     return planned
@@ -78,11 +89,11 @@ def _plan_batches(reading: PageReader, queue: str, planned: dict[str, Make]) -> 
     """Plan the pages of a queue's batches. Returns the messages that these show."""
     listed, shown = reading.of_batches.batches(queue, 0), list[Message]()
     if listed.batches:
-        planned[links.of_batches(queue)] = partial(Pages.batches, page=listed)
+        planned[of_batches(queue)] = partial(Pages.batches, page=listed)
     for _, status in listed.batches[:BATCHES]:
         with suppress(NotFound):  # forgotten meanwhile
             batch = reading.of_batches.batch(queue, status.id)
-            planned[links.of_batch(queue, status.id)] = partial(Pages.batch, page=batch)
+            planned[of_batch(queue, status.id)] = partial(Pages.batch, page=batch)
             shown += [*batch.dead, *batch.called]
     return shown
 
@@ -115,7 +126,7 @@ def _replace(directory: Path, unfinished: Path, contents: Mapping[str, bytes], b
     for name, content in contents.items():
         (unfinished / name).write_bytes(content)
     _note(directory, unfinished, before | contents.keys())  # first: what is not noted could not be replaced later
-    for name in sorted(contents, key=lambda name: name == links.Filed.front):  # last, after what it links to
+    for name in sorted(contents, key=lambda name: name == Filed.front):  # last, after what it links to
         (unfinished / name).replace(directory / name)
     for name in before - contents.keys():
         (directory / name).unlink(missing_ok=True)

@@ -22,7 +22,7 @@ from wsgiref.handlers import SimpleHandler
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from pollconsumer.core.errors import CannotCreate
-from pollconsumer.dashboard.page_answer import PageAnswer, plain_answer
+from pollconsumer.dashboard.access import PageAnswer, plain_answer
 from pollconsumer.dashboard.server import LONGEST_FORM
 from pollconsumer.runtime.system.own_threads import Started, start_thread
 from pollconsumer.web.web_exchange import RETRY_AFTER, WebRequest

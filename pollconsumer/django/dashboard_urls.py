@@ -8,8 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 
-from pollconsumer.dashboard.access import Visitor
-from pollconsumer.dashboard.dashboard_endpoint import DashboardEndpoint
+from pollconsumer.dashboard.access import DashboardEndpoint, Visitor
 from pollconsumer.django.permissions import ACT, VIEW, may
 from pollconsumer.django.web_view import once, respond, site_app
 

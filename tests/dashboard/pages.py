@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from starlette.testclient import TestClient
 
 from pollconsumer.dashboard.access import TokenAccess
+from pollconsumer.dashboard.page_reader import PageReader
 from pollconsumer.dashboard.page_server import guarded
-from pollconsumer.dashboard.page_store import SharedStore
-from pollconsumer.dashboard.readings.page_reader import PageReader
-from pollconsumer.dashboard.server import LONGEST_FORM, Dashboard
+from pollconsumer.dashboard.server import LONGEST_FORM, Dashboard, SharedStore
 from pollconsumer.store.store import Store
 from pollconsumer.web.asgi import AsgiApplication
 from tests.as_set import expected_as_set
@@ -20,7 +19,7 @@ from tests.conftest import NAMESPACE
 if TYPE_CHECKING:
     from pollconsumer.dashboard.access import Access
     from pollconsumer.dashboard.page_server import Answers
-    from pollconsumer.dashboard.page_store import PageStore
+    from pollconsumer.dashboard.server import PageStore
     from pollconsumer.store.client.wire import Wire
 
 VOID = {"meta", "link", "input", "br", "img"}

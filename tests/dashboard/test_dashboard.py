@@ -13,9 +13,9 @@ import pytest
 from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.dashboard.page_actions import SWEEP_WITHIN, PageActions
-from pollconsumer.dashboard.page_answer import HEADERS, LIVE
-from pollconsumer.dashboard.readings.letters import Letters, Sweep, Wanted, mark_of
+from pollconsumer.dashboard.access import HEADERS, LIVE
+from pollconsumer.dashboard.excerpts import Letters, Sweep, Wanted, mark_of
+from pollconsumer.dashboard.server import SWEEP_WITHIN, PageActions
 from pollconsumer.store.audit_log import acting_as, note
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.wire import Wire

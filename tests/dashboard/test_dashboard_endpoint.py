@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from pollconsumer import PollConsumer
 from pollconsumer.dashboard import DashboardEndpoint, Visitor
-from pollconsumer.dashboard.page_answer import HEADERS
+from pollconsumer.dashboard.access import HEADERS
 from pollconsumer.store import rights
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.inspector import Inspector

@@ -21,7 +21,7 @@ from tests.store.acting import HOUR, message
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pollconsumer.dashboard.readings.page_reader import PageReader
+    from pollconsumer.dashboard.page_reader import PageReader
     from pollconsumer.store.client.wire import Wire
     from tests.store.servers import Server
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.dashboard.page_actions import PageActions
+from pollconsumer.dashboard.server import PageActions
 from pollconsumer.store.store import Store
 from tests.conftest import NAMESPACE
 from tests.dashboard.batch_scene import a_batch

@@ -8,9 +8,8 @@ import pytest
 
 from pollconsumer.core.durations import Histogram
 from pollconsumer.core.lifecycle import Timestamps
-from pollconsumer.dashboard.drawings.charts import of_completions, of_durations
-from pollconsumer.dashboard.drawings.launches_drawn import Drawn, drawn
-from pollconsumer.dashboard.readings.excerpts import Completions
+from pollconsumer.dashboard.drawings import Drawn, drawn, of_completions, of_durations
+from pollconsumer.dashboard.excerpts import Completions
 from pollconsumer.store.reading.ledger import _BLANK
 from tests.dashboard.pages import Document
 

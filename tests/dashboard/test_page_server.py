@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.dashboard import page_server
-from pollconsumer.dashboard.access import TokenAccess
-from pollconsumer.dashboard.page_answer import PageAnswer, plain_answer
+from pollconsumer.dashboard.access import PageAnswer, TokenAccess, plain_answer
 from pollconsumer.dashboard.page_server import PageServer, listen
 from pollconsumer.runtime.system.own_threads import Started
 from tests.dashboard.pages import TOKEN, answers

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.lifecycle import State
-from pollconsumer.dashboard.readings.page_reader import PageReader
-from pollconsumer.dashboard.readings.past_reader import PastSpan
+from pollconsumer.dashboard.page_reader import PageReader, PastSpan
 from pollconsumer.interface.memory_store import DirectConnection
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire

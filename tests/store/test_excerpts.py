@@ -9,7 +9,7 @@ import pytest
 
 from pollconsumer.core.durations import Histogram
 from pollconsumer.core.lifecycle import State
-from pollconsumer.dashboard.readings.excerpts import SAMPLE, Excerpts
+from pollconsumer.dashboard.excerpts import SAMPLE, Excerpts
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.records import rows

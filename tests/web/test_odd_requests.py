@@ -10,8 +10,7 @@ from wsgiref.util import setup_testing_defaults
 
 import pytest
 
-from pollconsumer.dashboard.access import Visitor
-from pollconsumer.dashboard.dashboard_endpoint import DashboardEndpoint
+from pollconsumer.dashboard.access import DashboardEndpoint, Visitor
 from tests.web.conftest import ENQUEUE_TOKEN
 
 if TYPE_CHECKING:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pollconsumer.core.durations import Histogram
-from pollconsumer.core.errors import UsageError
+from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import read_header
 from pollconsumer.core.messages.message_steps import Recorded
 from pollconsumer.core.notation.instants import epoch_ms
-from pollconsumer.dashboard.readings.batch_page_reader import BatchPageReader
-from pollconsumer.dashboard.readings.excerpts import Completions, Excerpts
-from pollconsumer.dashboard.readings.letters import Letter, LetterGroup, Letters, Wanted, groups_of
-from pollconsumer.dashboard.readings.past_reader import OfPast, PastSpan, past_of
+from pollconsumer.dashboard.excerpts import Completions, Excerpts, Letter, LetterGroup, Letters, Wanted, groups_of
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.store.audit_log import Intervention
-from pollconsumer.store.reading.inspector import Overview, QueueCounts
+from pollconsumer.store.leases import LAUNCHES_KEPT, MOST_LAUNCHES_KEPT
+from pollconsumer.store.reading.batch_reader import WAITING, BatchStatus
+from pollconsumer.store.reading.inspector import Inspector, Overview, QueueCounts
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.records.id_text import id_bytes
 from pollconsumer.store.recurrences.recurrence_interventions import Occurred
@@ -255,3 +256,121 @@ class PageReader:
 def reading_of(settings: Settings, store: Store) -> PageReader:
     data = settings.data_directory() if settings.is_embedded else None
     return PageReader(store, expected_of(settings), data)
+
+
+class OfBatches(NamedTuple):
+    """The page of a queue's batches. ``all``: how many the queue keeps. ``batches``: a part of them, from number
+    ``skip`` on, each after its instant, as of `BatchReader.part`."""
+
+    now: int
+    queue: str
+    all: int
+    batches: Sequence[tuple[float, BatchStatus]]
+    skip: int
+
+
+class OfBatch(NamedTuple):
+    """The page of a batch. ``called``: its callbacks that are kept. ``dead``: dead members from the number ``first``
+    on; ``after``: the number that the next page begins with."""
+
+    now: int
+    batch: BatchStatus
+    called: Sequence[Message]
+    dead: Sequence[Message]
+    first: int = 0
+    after: int | None = None
+
+
+class BatchPageReader:
+    def __init__(self, store: Store) -> None:
+        self._reader, self._inspector = store.batches, store.inspector
+
+    def count(self, queue: str) -> int:
+        """How many batches the queue keeps."""
+        return self._reader.counts([queue])[0]
+
+    def exists(self, batch: tuple[str, str]) -> bool:
+        """Whether a batch, by home and id, is kept."""
+        try:
+            return bool(self._reader.batch(batch[1], batch[0]))
+        except NotFound:
+            return False
+
+    def batches(self, queue: str, skip: int) -> OfBatches:
+        """The page of the batches of ``queue``: last those that are forgotten first."""
+        found = self._reader.part(queue, -skip - PAGE, -skip - 1)
+        return OfBatches(self._inspector.now(), queue, self.count(queue), found[::-1], skip)
+
+    def batch(self, queue: str, batch_id: str, first: int = 0) -> OfBatch:
+        """The page of a batch. NotFound if there is none."""
+        batch, now = self._reader.batch(batch_id, queue), self._inspector.now()
+        called = [
+            message
+            for each in batch.callbacks
+            if each.state not in (None, WAITING)
+            for message in self._inspector.those(each.queue, [id_bytes(each.message_id)])
+        ]
+        dead, after = self._reader.some(batch, "dead", first, PAGE) if batch.dead else ([], None)
+        still = [each for each in dead if each.state is State.DEAD]  # a batch is not told of a redrive
+        return OfBatch(now, batch, called, still, first, after)
+
+
+HANDLERS = 50
+"""Handlers whose totals are shown."""
+
+
+class PastSpan(StrEnum):
+    DAY = "day"
+    WEEK = "week"
+
+    @property
+    def milliseconds(self) -> int:
+        return 86_400_000 * (1 if self is PastSpan.DAY else 7)
+
+
+class HandlerTotals(NamedTuple):
+    """How the messages of a handler were settled, ever. ``mean_seconds``: how long one took; None if none did."""
+
+    name: str
+    completed: int
+    retried: int
+    dead: int
+    others: int
+    mean_seconds: float | None
+
+
+class OfPast(NamedTuple):
+    """The page of a day or a week. ``since``: the start of the oldest launch that is kept, in epoch ms, if that is
+    later than the span's beginning."""
+
+    now: int
+    span: PastSpan
+    launches: Sequence[Mapping[str, Any]]
+    since: int | None
+    totals: Sequence[HandlerTotals]
+
+
+def past_of(inspector: Inspector, span: PastSpan) -> OfPast:
+    """The page. The ledger is read whole."""
+    now, kept = inspector.now(), inspector.launches(MOST_LAUNCHES_KEPT)
+    begin = now - span.milliseconds
+    found = [each for each in kept if each.get("started_ms", 0) > begin]
+    oldest = min((each["started_ms"] for each in kept if "started_ms" in each), default=None)
+    since = oldest if oldest is not None and oldest > begin and len(kept) >= LAUNCHES_KEPT else None
+    return OfPast(now, span, found, since, _totals(inspector))
+
+
+def _totals(inspector: Inspector) -> list[HandlerTotals]:
+    totals = inspector.totals()
+    settled: dict[str, Counter[str]] = {}
+    for (_, handler, outcome), number in totals.settled.items():
+        if handler:
+            settled.setdefault(handler, Counter())[outcome] += number
+    found = []
+    for name, counts in settled.items():
+        took = totals.durations.get(name)
+        handled = sum(took.counts.values()) if took else 0
+        mean = took.total / handled if took and handled else None
+        first = (counts["completed"], counts["retried"], counts["dead"])
+        found.append(HandlerTotals(name, *first, counts.total() - sum(first), mean))
+    return sorted(found, key=lambda each: (-each.completed, each.name))[:HANDLERS]

@@ -1,0 +1,417 @@
+"""Pictures of pages, as inline SVG. They are stretched to the page's width, so they have shapes only: text stands
+beside them.
+
+Launches are the log of the article drawn to scale: each is a column where it stands in the hour, from its tick up:
+waiting for the lease, work, idling, and the margin up to the window's end. What stands above that line overran it; what
+is blank below the line is the gap, during which nobody held the lease.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from statistics import median
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+from pollconsumer.core.durations import BOUNDS, Histogram
+from pollconsumer.core.notation.instants import datetime_of
+from pollconsumer.core.notation.text import printable
+from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.core.window import StopReason, why_stopped
+from pollconsumer.dashboard.excerpts import Completions
+from pollconsumer.dashboard.page_reader import OfPast, PastSpan
+
+
+class Box(NamedTuple):
+    """A rectangle in the units of what is drawn, ``bottom`` upwards. ``kind``: a class of the stylesheet."""
+
+    kind: str
+    left: float
+    bottom: float
+    width: float
+    height: float
+
+
+def group(boxes: Iterable[Box], title: str) -> Markup:
+    """Boxes that belong together, with the ``title`` that a browser shows over them."""
+    inner = Markup("").join(_rectangle(box) for box in boxes if box.width > 0 and box.height > 0)
+    return Markup("<g><title>{}</title>{}</g>").format(printable(title), inner)
+
+
+def line(kind: str, bottom: float, width: float) -> Markup:
+    """A line from the picture's left edge to its right one."""
+    return Markup('<line class="{}" x1="0" x2="{}" y1="{}" y2="{}"/>').format(
+        kind, _decimal(width), *[_decimal(-bottom)] * 2
+    )
+
+
+def picture(kind: str, width: float, height: float, parts: Iterable[Markup], label: str) -> Markup:
+    """An image of ``width`` times ``height`` units, which the stylesheet sizes by ``kind``; ``label`` for who cannot
+    see it."""
+    return Markup(
+        '<svg class="{}" viewBox="0 {} {} {}" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>'
+    ).format(kind, _decimal(-height), _decimal(width), _decimal(height), printable(label), Markup("").join(parts))
+
+
+def _rectangle(box: Box) -> Markup:
+    corner = (box.left, -box.bottom - box.height, box.width, box.height)
+    return Markup('<rect class="{}" x="{}" y="{}" width="{}" height="{}"/>').format(box.kind, *map(_decimal, corner))
+
+
+def _decimal(value: float) -> str:
+    return f"{value:.3f}".rstrip("0").rstrip(".")
+
+
+BARS = 60
+"""Bars of a chart, one for each minute."""
+MINUTE = 60_000
+SHORTEST = 0.001
+"""Seconds at the lower edge of a picture of spans, whose scale is logarithmic."""
+
+
+class Chart(NamedTuple):
+    """A picture with its title. ``scale``: what heights stand for, at equal distances, the upper edge first."""
+
+    title: str
+    image: Markup
+    scale: tuple[str, ...]
+
+
+class DurationsDrawn(NamedTuple):
+    """A picture of durations. ``top``: the messages that its upper edge stands for; ``shortest`` and ``longest``: the
+    durations at its left and right edge."""
+
+    image: Markup
+    top: str
+    shortest: str
+    longest: str
+
+
+class _Minute(NamedTuple):
+    at: str
+    completed: float
+    waited: Sequence[float]
+    late: Sequence[float]
+
+
+def of_completions(completions: Sequence[Completions], now: int) -> list[Chart]:
+    """Charts of all queues together: completed messages by the minute, how long they waited, and how late they were.
+    None if nothing was completed. ``now`` in epoch ms."""
+    minutes = [_minute(completions, now - (BARS - number) * MINUTE) for number in range(BARS)]
+    if not any(minute.completed for minute in minutes):
+        return []
+    charts = [_throughput(minutes), _spans("waited for a launch", minutes, [m.waited for m in minutes])]
+    if any(minute.late for minute in minutes):
+        charts.append(_spans("became ready after their due time", minutes, [m.late for m in minutes]))
+    return charts
+
+
+def of_durations(histogram: Histogram) -> DurationsDrawn:
+    """How many messages took how long."""
+    first, last = min(histogram.counts), max(histogram.counts)
+    most = max(histogram.counts.values())
+    boxes = [
+        group([Box("work", bucket - first, 0, 0.9, count)], f"up to {format_duration(BOUNDS[bucket])}: {count:,}")
+        for bucket, count in sorted(histogram.counts.items())
+    ]
+    ends = format_duration(BOUNDS[max(0, first - 1)]), format_duration(BOUNDS[last])
+    label = f"handling durations from {ends[0]} to {ends[1]}"
+    return DurationsDrawn(picture("durations", last - first + 1, most, boxes, label), f"{most:,}", *ends)
+
+
+def _minute(completions: Sequence[Completions], begin: int) -> _Minute:
+    end = begin + MINUTE
+    completed = sum(each.between(begin, end) for each in completions)
+    ended = [t for each in completions for t in each.samples if t.completed_at and begin <= t.completed_at < end]
+    waited = [(t.reserved_at - t.enqueued_at) / 1000 for t in ended if t.reserved_at and t.enqueued_at]
+    late = [(t.enqueued_at - t.due_at) / 1000 for t in ended if t.enqueued_at and t.due_at]
+    return _Minute(clock(begin), completed, waited, late)
+
+
+def _throughput(minutes: Sequence[_Minute]) -> Chart:
+    most = max(1.0, *(minute.completed for minute in minutes))
+    parts = [
+        group([Box("work", number, 0, 0.8, minute.completed)], f"{minute.at}: {minute.completed:.0f} completed")
+        for number, minute in enumerate(minutes)
+    ]
+    return Chart(
+        "completed per minute",
+        picture("chart", BARS, most, parts, "completed messages by the minute"),
+        (f"{most:.0f}", "0"),
+    )
+
+
+def _spans(title: str, minutes: Sequence[_Minute], spans: Sequence[Sequence[float]]) -> Chart:
+    """A chart of ``spans``: for each minute a bar from the shortest to the longest, with the median."""
+    top = max(0.01, *(max(each, default=0.0) for each in spans))
+    height = _scale(top)
+    parts = []
+    for number, (minute, each) in enumerate(zip(minutes, spans, strict=True)):
+        if each:
+            least, middle, most = (_scale(span) for span in (min(each), median(each), max(each)))
+            thick = height / 30
+            boxes = [
+                Box("idle", number, least, 0.8, max(thick, most - least)),
+                Box("work", number, min(middle, height - thick), 0.8, thick),
+            ]
+            said = f"{minute.at}: median {format_duration(median(each))}, longest {format_duration(max(each))}"
+            parts.append(group(boxes, said))
+    scale = tuple(format_duration(SHORTEST * (top / SHORTEST) ** share) for share in (1.0, 0.5, 0.0))
+    return Chart(title, picture("chart", BARS, height, parts, f"how long messages {title}"), scale)
+
+
+def _scale(seconds: float) -> float:
+    return math.log10(max(SHORTEST, seconds) / SHORTEST)
+
+
+def clock(at: float) -> str:
+    """Hour and minute of an instant in epoch ms, in UTC."""
+    return datetime_of(int(at)).strftime("%H:%M")
+
+
+HOUR = 3600.0
+"""Seconds that are drawn."""
+ABNORMAL = (
+    StopReason.DIED, StopReason.WATCHDOG, StopReason.LEASE_LOST, StopReason.STORE_UNREACHABLE, StopReason.FAILED,
+)  # fmt: skip
+CUT_SHORT = (StopReason.NO_TIME_TO_HANDLE, StopReason.NO_TIME_TO_IDLE)
+"""Reasons that end a launch where its margin begins."""
+MOST_GROUPS = 8
+FEWEST = 5
+"""Times between launches from which on they may be regular."""
+PUNCTUAL = 0.1
+"""Share of a period by which half of the launches may be early or late, for the others to be missing."""
+
+
+class DrawnLaunch(NamedTuple):
+    """A launch. ``at``: seconds from the beginning of the hour to its tick; all other times are seconds from that tick.
+    ``window``: its end, None if that is unknown; ``died``: it did not end by itself; ``long_work``: it handled a
+    message that took longer than its window."""
+
+    at: float
+    started: float
+    acquired: float
+    worked: float
+    ended: float
+    window: float | None
+    margin: float
+    died: bool
+    long_work: bool
+    runs: bool
+    handled: int
+    failed: int
+    title: str
+
+
+class Drawn(NamedTuple):
+    """Launches of one role and set of queues. ``top``: seconds at the picture's upper edge; ``covered``: share of the
+    time since the first one for which one of them held the lease; ``longest_gap``: most seconds for which none did;
+    ``missing``: launches that did not come, where they come regularly."""
+
+    title: str
+    columns: Markup
+    handled: Markup
+    top: float
+    most_handled: int
+    launches: int
+    overran: int
+    died: int
+    covered: float
+    longest_gap: float
+    missing: int
+    total: int
+    failures: int
+
+
+def drawn(launches: Sequence[Mapping[str, Any]], now: int) -> list[Drawn]:
+    """The pictures, one for each group of launches, consumers first. ``now`` in epoch ms."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for entry in reversed(launches):
+        if "started_ms" in entry:
+            groups.setdefault((entry["role"], ", ".join(entry["queues"])), []).append(entry)
+    ordered = sorted(groups.items(), key=lambda item: (item[0][0] != "consumer", -len(item[1]), item[0]))
+    return [_draw(role, queues, entries, now) for (role, queues), entries in ordered[:MOST_GROUPS]]
+
+
+def _draw(role: str, queues: str, entries: Sequence[Mapping[str, Any]], now: int) -> Drawn:
+    found = [_launched(entry, now) for entry in entries]
+    apart = [later.at - earlier.at for earlier, later in pairwise(found) if later.at > earlier.at]
+    width = min(max(0.8 * median(apart), 6.0), 300.0) if apart else 48.0
+    top = max(1.05 * max(max(each.ended, each.window or 0.0) for each in found), 10.0)
+    most = max([1, *(each.handled + each.failed for each in found)])
+    title = f"{role}, {queues}" if queues else role
+    covered, longest_gap = _held(found)
+    columns = [*(_column(each, width) for each in found), *_usual_window(found)]
+    bars = [_bar(each, width) for each in found]
+    return Drawn(
+        title=title,
+        columns=picture("launches", HOUR, top, columns, f"{title}: launches of the last hour"),
+        handled=picture("handled", HOUR, most, bars, f"{title}: messages of each launch"),
+        top=top,
+        most_handled=most,
+        launches=len(found),
+        overran=sum(_overran(each) > 0 and not each.long_work for each in found),
+        died=sum(each.died for each in found),
+        covered=covered,
+        longest_gap=longest_gap,
+        missing=_missing([*apart, HOUR - found[-1].at]),
+        total=sum(each.handled for each in found),
+        failures=sum(each.failed for each in found),
+    )
+
+
+def _usual_window(found: Sequence[DrawnLaunch]) -> list[Markup]:
+    """A line where windows usually end."""
+    windows = [each.window for each in found if each.window]
+    return [line("window", median(windows), HOUR)] if windows else []
+
+
+def _launched(entry: Mapping[str, Any], now: int) -> DrawnLaunch:
+    offset = max(0.0, entry["launch_offset_seconds"] or 0.0)
+    tick = entry["started_ms"] / 1000 - offset
+    runs = entry["stop_reason"] is None
+    acquired = entry.get("acquired_ms", entry["started_ms"]) / 1000 - tick
+    ended = now / 1000 - tick if runs else entry.get("ended_ms", entry["started_ms"]) / 1000 - tick
+    margin, reason = entry["margin_seconds"], entry["stop_reason"]
+    ahead = entry.get("next_tick_seconds")
+    if isinstance(ahead, int | float) and 0 < ahead <= HOUR:
+        window = offset + ahead
+    else:
+        window = ended + margin if reason in CUT_SHORT else None
+    worked = min(max(0.0, ended - acquired), (entry["handled"] + entry["failed"]) * entry["average_seconds"])
+    return DrawnLaunch(
+        at=HOUR + tick - now / 1000,
+        started=offset,
+        acquired=acquired,
+        worked=worked,
+        ended=max(ended, acquired),
+        window=window,
+        margin=margin,
+        died=reason in ABNORMAL,
+        long_work=entry["longer_than_window"] > 0,
+        runs=runs,
+        handled=entry["handled"],
+        failed=entry["failed"],
+        title=_said(entry),
+    )
+
+
+def _column(each: DrawnLaunch, width: float) -> Markup:
+    end = each.ended if each.window is None else min(each.ended, max(each.window, each.acquired))
+    boxes = [
+        Box("waiting", each.at, each.started, width, each.acquired - each.started),
+        Box("work", each.at, each.acquired, width, min(each.worked, end - each.acquired)),
+        Box("idle", each.at, each.acquired + each.worked, width, end - each.acquired - each.worked),
+        Box("over", each.at, end, width, _overran(each)),
+    ]
+    if each.window is not None:
+        begins = max(each.ended, each.window - each.margin)
+        boxes.append(Box("margin", each.at, begins, width, each.window - begins))
+    if each.died:
+        boxes.append(Box("died", each.at, each.ended, width, 2.0))
+    return group(boxes, each.title)
+
+
+def _bar(each: DrawnLaunch, width: float) -> Markup:
+    boxes = [Box("work", each.at, 0, width, each.handled), Box("died", each.at, each.handled, width, each.failed)]
+    return group(boxes, each.title)
+
+
+def _overran(each: DrawnLaunch) -> float:
+    return 0.0 if each.window is None else max(0.0, each.ended - max(each.window, each.acquired))
+
+
+def _missing(apart: Sequence[float]) -> int:
+    """Ticks without a launch. ``apart``: seconds between launches, and last those since the latest one."""
+    *between, since = apart
+    if len(between) < FEWEST:
+        return 0
+    period = median(between)
+    if sum(abs(each - period) < PUNCTUAL * period for each in between) < len(between) / 2:
+        return 0
+    return sum(round(each / period) - 1 for each in between if each > period) + max(0, round(since / period) - 1)
+
+
+def _held(found: Sequence[DrawnLaunch]) -> tuple[float, float]:
+    """The share of the time since the first one for which the lease was held, and the longest time it was not."""
+    spans = sorted((each.at + each.acquired, each.at + each.ended) for each in found)
+    begin = until = max(0.0, spans[0][0])
+    held = longest_gap = 0.0
+    for start, end in [*spans, (HOUR, HOUR)]:
+        longest_gap = max(longest_gap, start - until)
+        held += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return min(1.0, held / max(0.001, HOUR - begin)), longest_gap
+
+
+def _said(entry: Mapping[str, Any]) -> str:
+    return "; ".join(_parts(entry))
+
+
+def _parts(entry: Mapping[str, Any]) -> Iterator[str]:
+    yield f"started {datetime_of(entry['started_ms']).strftime('%H:%M:%S')}"
+    yield f"ran {format_duration(entry['running_seconds'])}"
+    if entry["waited_seconds"]:
+        yield f"waited {format_duration(entry['waited_seconds'])}"
+    yield why_stopped(entry["stop_reason"])
+    yield f"{entry['handled']} completed, {entry['failed']} failed"
+    if entry["average_seconds"]:
+        yield f"average {format_duration(entry['average_seconds'])}"
+    if entry["margin_seconds"]:
+        yield f"margin {format_duration(entry['margin_seconds'])}"
+    if entry["gap_seconds"] is not None:
+        yield f"gap {format_duration(entry['gap_seconds'])}"
+
+
+PARTS_OF_PAST = {PastSpan.DAY: (96, "the quarter of an hour"), PastSpan.WEEK: (84, "two hours")}
+"""How many bars a chart has, and the time that each stands for."""
+MARKS_OF_PAST = {PastSpan.DAY: 4, PastSpan.WEEK: 7}
+"""Distances between the instants that stand below."""
+
+
+def of_past(page: OfPast) -> list[Chart]:
+    """Charts of messages and of launches; none if there was no launch."""
+    if not page.launches:
+        return []
+    died = [launch["stop_reason"] == StopReason.DIED for launch in page.launches]
+    messages = [(launch["handled"], launch["failed"]) for launch in page.launches]
+    return [
+        _chart(page, "messages", ("completed", "failed"), messages),
+        _chart(page, "launches", ("ended", "died"), [(1 - each, int(each)) for each in died]),
+    ]
+
+
+def marks_of(page: OfPast) -> list[str]:
+    """The instants below a chart, at equal distances."""
+    count = MARKS_OF_PAST[page.span]
+    step = page.span.milliseconds // count
+    instants = [page.now - step * (count - number) for number in range(count + 1)]
+    return [_named(page.span, at) if page.span is PastSpan.DAY else f"{datetime_of(at):%b %d}" for at in instants]
+
+
+def _chart(page: OfPast, title: str, words: tuple[str, str], counts: Sequence[tuple[int, int]]) -> Chart:
+    """Bars of what the first of ``words`` says, with what the second says upon it in red. ``counts``: how many each
+    launch had of both."""
+    bars, each_time = PARTS_OF_PAST[page.span]
+    width, begin = page.span.milliseconds / bars, page.now - page.span.milliseconds
+    sums = [(0, 0)] * bars
+    for launch, (done, bad) in zip(page.launches, counts, strict=True):
+        bar = min(bars - 1, int((launch["started_ms"] - begin) / width))
+        sums[bar] = sums[bar][0] + done, sums[bar][1] + bad
+    most = max(1, *map(sum, sums))
+    parts = [
+        group(
+            [Box("work", bar, 0, 0.8, done), Box("died", bar, done, 0.8, bad)],
+            f"{_named(page.span, begin + bar * width)}: {done:,} {words[0]}, {bad:,} {words[1]}",
+        )
+        for bar, (done, bad) in enumerate(sums)
+    ]
+    image = picture("chart", bars, most, parts, f"{title} of the last {page.span}")
+    return Chart(f"{title} by {each_time}", image, (f"{most:,}", "0"))
+
+
+def _named(span: PastSpan, at: float) -> str:
+    return clock(at) if span is PastSpan.DAY else f"{datetime_of(int(at)):%b %d %H:%M}"

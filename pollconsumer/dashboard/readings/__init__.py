@@ -1,1 +1,0 @@
-"""What pages show, read from the store in bounded parts."""
