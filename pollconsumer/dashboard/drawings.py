@@ -244,7 +244,9 @@ def _draw(role: str, queues: str, entries: Sequence[Mapping[str, Any]], now: int
     most = max([1, *(each.handled + each.failed for each in found)])
     title = f"{role}, {queues}" if queues else role
     covered, longest_gap = _held(found)
-    columns = [*(_column(each, width) for each in found), *_usual_window(found)]
+    columns = [_column(each, width) for each in found]
+    if windows := [each.window for each in found if each.window]:
+        columns.append(line("window", median(windows), HOUR))  # where windows usually end
     bars = [_bar(each, width) for each in found]
     return Drawn(
         title=title,
@@ -261,12 +263,6 @@ def _draw(role: str, queues: str, entries: Sequence[Mapping[str, Any]], now: int
         total=sum(each.handled for each in found),
         failures=sum(each.failed for each in found),
     )
-
-
-def _usual_window(found: Sequence[DrawnLaunch]) -> list[Markup]:
-    """A line where windows usually end."""
-    windows = [each.window for each in found if each.window]
-    return [line("window", median(windows), HOUR)] if windows else []
 
 
 def _launched(entry: Mapping[str, Any], now: int) -> DrawnLaunch:
@@ -295,7 +291,7 @@ def _launched(entry: Mapping[str, Any], now: int) -> DrawnLaunch:
         runs=runs,
         handled=entry["handled"],
         failed=entry["failed"],
-        title=_said(entry),
+        title="; ".join(_said(entry)),
     )
 
 
@@ -347,11 +343,7 @@ def _held(found: Sequence[DrawnLaunch]) -> tuple[float, float]:
     return min(1.0, held / max(0.001, HOUR - begin)), longest_gap
 
 
-def _said(entry: Mapping[str, Any]) -> str:
-    return "; ".join(_parts(entry))
-
-
-def _parts(entry: Mapping[str, Any]) -> Iterator[str]:
+def _said(entry: Mapping[str, Any]) -> Iterator[str]:
     yield f"started {datetime_of(entry['started_ms']).strftime('%H:%M:%S')}"
     yield f"ran {format_duration(entry['running_seconds'])}"
     if entry["waited_seconds"]:

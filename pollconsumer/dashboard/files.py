@@ -13,19 +13,7 @@ from pathlib import Path
 from pollconsumer.core.errors import CannotCreate, NotFound
 from pollconsumer.core.lifecycle import State
 from pollconsumer.dashboard.page_reader import Front, OfMessage, PageReader
-from pollconsumer.dashboard.pages import (
-    ICON,
-    STYLE,
-    Filed,
-    Pages,
-    of_batch,
-    of_batches,
-    of_handler,
-    of_message,
-    of_queue,
-    of_recurrence,
-    static_file,
-)
+from pollconsumer.dashboard.pages import ICON, STYLE, Filed, Pages, file_of, static_file
 from pollconsumer.interface.named_files import make_directory
 from pollconsumer.store.reading.messages import Message
 
@@ -66,20 +54,20 @@ def _of_parts(reading: PageReader, front: Front) -> dict[str, Make]:
         for state in State:
             if state is State.READY or getattr(counts, state):
                 queue = reading.queue(counts.name, state, 0)
-                planned[of_queue(counts.name, state)] = partial(Pages.queue, page=queue)
+                planned[file_of("queue", counts.name, state)] = partial(Pages.queue, page=queue)
                 shown += queue.messages
         shown += _plan_batches(reading, counts.name, planned)
     for name in [*front.handlers][:HANDLERS]:
         handler = reading.handler(name)
-        planned[of_handler(name)] = partial(Pages.handler, page=handler)
+        planned[file_of("handler", name)] = partial(Pages.handler, page=handler)
         shown += [message for messages in handler.messages.values() for message in messages]
     for standing in front.recurrences[:RECURRENCES]:
         with suppress(NotFound):  # removed meanwhile
             recurrence = reading.recurrence(standing.name)
-            planned[of_recurrence(standing.name)] = partial(Pages.recurrence, page=recurrence)
+            planned[file_of("recurrence", standing.name)] = partial(Pages.recurrence, page=recurrence)
             shown += [occurred.message for occurred in recurrence.history]
     for message in shown:
-        planned[of_message(message.queue, message.id)] = partial(
+        planned[file_of("message", message.queue, message.id)] = partial(
             Pages.message, page=OfMessage(front.now, message, batch=message.batch)
         )
     return planned
@@ -87,13 +75,13 @@ def _of_parts(reading: PageReader, front: Front) -> dict[str, Make]:
 
 def _plan_batches(reading: PageReader, queue: str, planned: dict[str, Make]) -> list[Message]:
     """Plan the pages of a queue's batches. Returns the messages that these show."""
-    listed, shown = reading.of_batches.batches(queue, 0), list[Message]()
+    listed, shown = reading.batches(queue, 0), list[Message]()
     if listed.batches:
-        planned[of_batches(queue)] = partial(Pages.batches, page=listed)
+        planned[file_of("batches", queue)] = partial(Pages.batches, page=listed)
     for _, status in listed.batches[:BATCHES]:
         with suppress(NotFound):  # forgotten meanwhile
-            batch = reading.of_batches.batch(queue, status.id)
-            planned[of_batch(queue, status.id)] = partial(Pages.batch, page=batch)
+            batch = reading.batch(queue, status.id)
+            planned[file_of("batch", queue, status.id)] = partial(Pages.batch, page=batch)
             shown += [*batch.dead, *batch.called]
     return shown
 

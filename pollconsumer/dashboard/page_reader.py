@@ -47,6 +47,8 @@ LETTERS = 500
 RECURRENCES = 200
 INTERVENTIONS = 500
 QUEUES_SAMPLED = 20
+HANDLERS = 50
+"""Handlers whose totals are shown."""
 INSTANTS, OCCURRENCES = 5, 20
 """How many instants ahead, and how many occurrences behind, the page of a recurrence shows."""
 
@@ -145,13 +147,66 @@ class OfInterventions(NamedTuple):
     interventions: Sequence[Intervention]
 
 
+class OfBatches(NamedTuple):
+    """The page of a queue's batches. ``all``: how many the queue keeps. ``batches``: a part of them, from number
+    ``skip`` on, each after its instant, as of `BatchReader.part`."""
+
+    now: int
+    queue: str
+    all: int
+    batches: Sequence[tuple[float, BatchStatus]]
+    skip: int
+
+
+class OfBatch(NamedTuple):
+    """The page of a batch. ``called``: its callbacks that are kept. ``dead``: dead members from the number ``first``
+    on; ``after``: the number that the next page begins with."""
+
+    now: int
+    batch: BatchStatus
+    called: Sequence[Message]
+    dead: Sequence[Message]
+    first: int = 0
+    after: int | None = None
+
+
+class PastSpan(StrEnum):
+    DAY = "day"
+    WEEK = "week"
+
+    @property
+    def milliseconds(self) -> int:
+        return 86_400_000 * (1 if self is PastSpan.DAY else 7)
+
+
+class HandlerTotals(NamedTuple):
+    """How the messages of a handler were settled, ever. ``mean_seconds``: how long one took; None if none did."""
+
+    name: str
+    completed: int
+    retried: int
+    dead: int
+    others: int
+    mean_seconds: float | None
+
+
+class OfPast(NamedTuple):
+    """The page of a day or a week. ``since``: the start of the oldest launch that is kept, in epoch ms, if that is
+    later than the span's beginning."""
+
+    now: int
+    span: PastSpan
+    launches: Sequence[Mapping[str, Any]]
+    since: int | None
+    totals: Sequence[HandlerTotals]
+
+
 class PageReader:
     def __init__(self, store: Store, expected: Expected, data: Path | None) -> None:
         """``expected``, ``data``: as for the Examiner."""
         self.store = store
         self._expected, self._data = expected, data
         self._inspector, self._excerpts, self._letters = store.inspector, Excerpts(store), Letters(store)
-        self.of_batches = BatchPageReader(store)
 
     def front(self) -> Front:
         facts = Examiner(self.store).facts(self._expected, self._data)
@@ -184,8 +239,14 @@ class PageReader:
         """The page of a message. NotFound if there is none, UsageError if two queues have one."""
         message = self._inspector.message(message_id, queue)
         kept = self._inspector.recorded(message)
-        batch = message.batch if message.batch and self.of_batches.exists(message.batch) else None
+        batch = message.batch if message.batch and self._is_kept(*message.batch) else None
         return OfMessage(self._inspector.now(), message, *kept, batch)
+
+    def _is_kept(self, home: str, batch_id: str) -> bool:
+        try:
+            return bool(self.store.batches.batch(batch_id, home))
+        except NotFound:
+            return False
 
     def search(self, text: str = "", header: str = "") -> OfSearch:
         """The page of a search for ``text``, or for ``header``. UsageError for a header that is not NAME=VALUE."""
@@ -205,15 +266,39 @@ class PageReader:
         return OfInterventions(self._inspector.now(), self.store.audit(INTERVENTIONS))
 
     def past(self, span: PastSpan) -> OfPast:
-        return past_of(self._inspector, span)
+        """The page of a day or a week. The ledger is read whole."""
+        now, kept = self._inspector.now(), self._inspector.launches(MOST_LAUNCHES_KEPT)
+        begin = now - span.milliseconds
+        found = [each for each in kept if each.get("started_ms", 0) > begin]
+        oldest = min((each["started_ms"] for each in kept if "started_ms" in each), default=None)
+        since = oldest if oldest is not None and oldest > begin and len(kept) >= LAUNCHES_KEPT else None
+        return OfPast(now, span, found, since, _totals(self._inspector))
 
     def queue(self, name: str, state: State, skip: int) -> OfQueue:
         """The page of the queue ``name``. NotFound if there is none."""
         counts, now = self._inspector.counts(name), self._inspector.now()
         messages = self._excerpts.messages(state, PAGE + 1, queue=name, skip=skip)
         completions = self._excerpts.completions(name, now - HOUR)
-        more, batches = len(messages) > PAGE, self.of_batches.count(name)
+        more, batches = len(messages) > PAGE, self.store.batches.counts([name])[0]
         return OfQueue(now, counts, completions, state, messages[:PAGE], skip, more, batches)
+
+    def batches(self, queue: str, skip: int) -> OfBatches:
+        """The page of the batches of ``queue``: last those that are forgotten first."""
+        found = self.store.batches.part(queue, -skip - PAGE, -skip - 1)
+        return OfBatches(self._inspector.now(), queue, self.store.batches.counts([queue])[0], found[::-1], skip)
+
+    def batch(self, queue: str, batch_id: str, first: int = 0) -> OfBatch:
+        """The page of a batch. NotFound if there is none."""
+        batch, now = self.store.batches.batch(batch_id, queue), self._inspector.now()
+        called = [
+            message
+            for each in batch.callbacks
+            if each.state not in (None, WAITING)
+            for message in self._inspector.those(each.queue, [id_bytes(each.message_id)])
+        ]
+        dead, after = self.store.batches.some(batch, "dead", first, PAGE) if batch.dead else ([], None)
+        still = [each for each in dead if each.state is State.DEAD]  # a batch is not told of a redrive
+        return OfBatch(now, batch, called, still, first, after)
 
     def dead(self, wanted: Wanted) -> OfDead:
         """The page of the dead letters wanted. NotFound if there is no such queue."""
@@ -256,108 +341,6 @@ class PageReader:
 def reading_of(settings: Settings, store: Store) -> PageReader:
     data = settings.data_directory() if settings.is_embedded else None
     return PageReader(store, expected_of(settings), data)
-
-
-class OfBatches(NamedTuple):
-    """The page of a queue's batches. ``all``: how many the queue keeps. ``batches``: a part of them, from number
-    ``skip`` on, each after its instant, as of `BatchReader.part`."""
-
-    now: int
-    queue: str
-    all: int
-    batches: Sequence[tuple[float, BatchStatus]]
-    skip: int
-
-
-class OfBatch(NamedTuple):
-    """The page of a batch. ``called``: its callbacks that are kept. ``dead``: dead members from the number ``first``
-    on; ``after``: the number that the next page begins with."""
-
-    now: int
-    batch: BatchStatus
-    called: Sequence[Message]
-    dead: Sequence[Message]
-    first: int = 0
-    after: int | None = None
-
-
-class BatchPageReader:
-    def __init__(self, store: Store) -> None:
-        self._reader, self._inspector = store.batches, store.inspector
-
-    def count(self, queue: str) -> int:
-        """How many batches the queue keeps."""
-        return self._reader.counts([queue])[0]
-
-    def exists(self, batch: tuple[str, str]) -> bool:
-        """Whether a batch, by home and id, is kept."""
-        try:
-            return bool(self._reader.batch(batch[1], batch[0]))
-        except NotFound:
-            return False
-
-    def batches(self, queue: str, skip: int) -> OfBatches:
-        """The page of the batches of ``queue``: last those that are forgotten first."""
-        found = self._reader.part(queue, -skip - PAGE, -skip - 1)
-        return OfBatches(self._inspector.now(), queue, self.count(queue), found[::-1], skip)
-
-    def batch(self, queue: str, batch_id: str, first: int = 0) -> OfBatch:
-        """The page of a batch. NotFound if there is none."""
-        batch, now = self._reader.batch(batch_id, queue), self._inspector.now()
-        called = [
-            message
-            for each in batch.callbacks
-            if each.state not in (None, WAITING)
-            for message in self._inspector.those(each.queue, [id_bytes(each.message_id)])
-        ]
-        dead, after = self._reader.some(batch, "dead", first, PAGE) if batch.dead else ([], None)
-        still = [each for each in dead if each.state is State.DEAD]  # a batch is not told of a redrive
-        return OfBatch(now, batch, called, still, first, after)
-
-
-HANDLERS = 50
-"""Handlers whose totals are shown."""
-
-
-class PastSpan(StrEnum):
-    DAY = "day"
-    WEEK = "week"
-
-    @property
-    def milliseconds(self) -> int:
-        return 86_400_000 * (1 if self is PastSpan.DAY else 7)
-
-
-class HandlerTotals(NamedTuple):
-    """How the messages of a handler were settled, ever. ``mean_seconds``: how long one took; None if none did."""
-
-    name: str
-    completed: int
-    retried: int
-    dead: int
-    others: int
-    mean_seconds: float | None
-
-
-class OfPast(NamedTuple):
-    """The page of a day or a week. ``since``: the start of the oldest launch that is kept, in epoch ms, if that is
-    later than the span's beginning."""
-
-    now: int
-    span: PastSpan
-    launches: Sequence[Mapping[str, Any]]
-    since: int | None
-    totals: Sequence[HandlerTotals]
-
-
-def past_of(inspector: Inspector, span: PastSpan) -> OfPast:
-    """The page. The ledger is read whole."""
-    now, kept = inspector.now(), inspector.launches(MOST_LAUNCHES_KEPT)
-    begin = now - span.milliseconds
-    found = [each for each in kept if each.get("started_ms", 0) > begin]
-    oldest = min((each["started_ms"] for each in kept if "started_ms" in each), default=None)
-    since = oldest if oldest is not None and oldest > begin and len(kept) >= LAUNCHES_KEPT else None
-    return OfPast(now, span, found, since, _totals(inspector))
 
 
 def _totals(inspector: Inspector) -> list[HandlerTotals]:

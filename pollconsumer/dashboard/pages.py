@@ -102,13 +102,13 @@ class Filed:
         self._pages = pages
 
     def message(self, queue: str, message_id: str) -> str | None:
-        return self._known(of_message(queue, message_id))
+        return self._known("message", queue, message_id)
 
     def queue(self, name: str, state: State = State.READY, skip: int = 0) -> str | None:
-        return None if skip else self._known(of_queue(name, state))
+        return None if skip else self._known("queue", name, state)
 
     def handler(self, name: str) -> str | None:
-        return self._known(of_handler(name))
+        return self._known("handler", name)
 
     def dead(self, queue: str | None = None, handler: str | None = None, error: str | None = None) -> None:
         """Return None: dead letters are selected to act on them, which a file does not."""
@@ -117,40 +117,17 @@ class Filed:
         """Return None: it is the whole ledger, which is too much for a launch's end."""
 
     def batches(self, queue: str, skip: int = 0) -> str | None:
-        return None if skip else self._known(of_batches(queue))
+        return None if skip else self._known("batches", queue)
 
     def batch(self, queue: str, batch_id: str, first: int = 0) -> str | None:
-        return None if first else self._known(of_batch(queue, batch_id))
+        return None if first else self._known("batch", queue, batch_id)
 
     def recurrence(self, name: str) -> str | None:
-        return self._known(of_recurrence(name))
+        return self._known("recurrence", name)
 
-    def _known(self, page: str) -> str | None:
+    def _known(self, kind: str, *names: str) -> str | None:
+        page = file_of(kind, *names)
         return page if page in self._pages else None
-
-
-def of_message(queue: str, message_id: str) -> str:
-    return _file("message", queue, message_id)
-
-
-def of_queue(name: str, state: State) -> str:
-    return _file("queue", name, state)
-
-
-def of_handler(name: str) -> str:
-    return _file("handler", name)
-
-
-def of_batches(queue: str) -> str:
-    return _file("batches", queue)
-
-
-def of_batch(queue: str, batch_id: str) -> str:
-    return _file("batch", queue, batch_id)
-
-
-def of_recurrence(name: str) -> str:
-    return _file("recurrence", name)
 
 
 def _query(page: str, **values: object) -> str | None:
@@ -160,8 +137,9 @@ def _query(page: str, **values: object) -> str | None:
     return f"{page}?{urlencode(texts, errors='replace')}"
 
 
-def _file(kind: str, *names: str) -> str:
-    """A digest takes the place of a name that is none for a file, or whose letters a file system may confuse."""
+def file_of(kind: str, *names: str) -> str:
+    """The file of a page about ``names``. A digest takes the place of a name that is none for a file, or whose letters
+    a file system may confuse."""
     plain = all(_AS_IT_IS.fullmatch(name) and name == name.lower() for name in names)
     named = SEPARATOR.join(names) if plain else sha256("\n".join(names).encode("utf-8", "replace"))[:32]
     return f"{kind}-{named}.html"
@@ -195,15 +173,8 @@ class Pages:
         does that by itself. ``done``: what the action that led here has done."""
         pictures = drawn(front.launches, front.now)
         charts = of_completions([*front.completions.values()], front.now)
-        more = {
-            "pictures": pictures,
-            "charts": charts,
-            "spans": [*PastSpan],
-            "served": served,
-            "refresh": refresh,
-            "shown": SHOWN,
-        }
-        return self._render("front.html", front, done=done, **more)
+        given = {"pictures": pictures, "charts": charts, "spans": [*PastSpan], "shown": SHOWN}
+        return self._render("front.html", front, done=done, served=served, refresh=refresh, **given)
 
     def message(self, page: OfMessage, done: str | None = None) -> str:
         return self._render("message.html", page, done=done)

@@ -66,9 +66,9 @@ class Dashboard:
             "": self._front,
             "message": self._message,
             "queue": _queue,
-            "handler": _handler,
+            "handler": lambda pages, reading, query: pages.handler(reading.handler(_named(query, "name"))),
             "dead": self._dead,
-            "recurrence": _recurrence,
+            "recurrence": lambda pages, reading, query: pages.recurrence(reading.recurrence(_named(query, "name"))),
             "batches": _batches,
             "batch": self._batch,
             "search": _search,
@@ -125,7 +125,7 @@ class Dashboard:
 
     def _batch(self, pages: Pages, reading: PageReader, query: Query) -> str:
         queue, batch_id = check_queue(_named(query, "queue")), _named(query, "id")
-        found = reading.of_batches.batch(queue, batch_id, _number(query, "first"))
+        found = reading.batch(queue, batch_id, _number(query, "first"))
         return pages.batch(found, done=self._told_of(query))
 
     def _dead(self, pages: Pages, reading: PageReader, query: Query) -> str:
@@ -166,14 +166,6 @@ def _queue(pages: Pages, reading: PageReader, query: Query) -> str:
     return pages.queue(reading.queue(_named(query, "name"), State(state), _number(query, "skip")))
 
 
-def _handler(pages: Pages, reading: PageReader, query: Query) -> str:
-    return pages.handler(reading.handler(_named(query, "name")))
-
-
-def _recurrence(pages: Pages, reading: PageReader, query: Query) -> str:
-    return pages.recurrence(reading.recurrence(_named(query, "name")))
-
-
 def _search(pages: Pages, reading: PageReader, query: Query) -> str:
     given = {"text": query.get("q", "").strip(), "header": query.get("header", "")}
     return pages.search(reading.search(**{name: _named(given, name) for name, text in given.items() if text}))
@@ -188,7 +180,7 @@ def _past(pages: Pages, reading: PageReader, query: Query) -> str:
 
 def _batches(pages: Pages, reading: PageReader, query: Query) -> str:
     queue = check_queue(_named(query, "queue"))
-    return pages.batches(reading.of_batches.batches(queue, _number(query, "skip")))
+    return pages.batches(reading.batches(queue, _number(query, "skip")))
 
 
 def _named(query: Query, name: str) -> str:

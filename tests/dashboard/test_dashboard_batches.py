@@ -108,13 +108,13 @@ def test_many_batches_and_many_dead_members_are_shown_in_parts(wire: Wire) -> No
     launch.settle(*(die(each) for each in reserved[:70]))
     launch.settle(die(reserved[-1]))
     batch.send()
-    of_batches = reading(wire).of_batches
-    parts = [of_batches.batches(HOME, skip).batches for skip in (0, 50, 100)]
+    pages = reading(wire)
+    parts = [pages.batches(HOME, skip).batches for skip in (0, 50, 100)]
     assert [len(part) for part in parts] == [50, 11, 0]
     assert len({each.id for part in parts for _, each in part}) == 61
-    first = of_batches.batch(HOME, "b")
+    first = pages.batch(HOME, "b")
     assert (len(first.dead), first.after) == (50, 50)
-    second = of_batches.batch(HOME, "b", 50)
+    second = pages.batch(HOME, "b", 50)
     assert ([each.id for each in second.dead[19:]], second.after) == (["b.69", "b.699"], None)
     assert f"{BATCH}&first=50" in seen(browser(wire), BATCH).links()
 
@@ -126,7 +126,7 @@ def test_dead_members_of_an_open_batch_are_shown_after_many_that_are_not(wire: W
     *_, last = (each for _ in range(6) for each in launch.reserve(100))
     launch.settle(die(last))
     batch.send()
-    assert [each.id for each in reading(wire).of_batches.batch(HOME, "b").dead] == [f"b.{PER_CHUNK}"]
+    assert [each.id for each in reading(wire).batch(HOME, "b").dead] == [f"b.{PER_CHUNK}"]
 
 
 def test_an_action_on_a_large_batch_ends_in_time_and_says_that_there_is_more(wire: Wire) -> None:
