@@ -6,8 +6,8 @@ from typing import Any
 
 from pollconsumer.core.choices import HandOff
 from pollconsumer.interface.settings.model import Settings
-from pollconsumer.watching.expected import expected_of
-from pollconsumer.watching.health.facts import Expected
+from pollconsumer.watching.examiner import expected_of
+from pollconsumer.watching.facts import Expected
 from tests.forecast.consumer_rules import Rules
 
 

@@ -308,7 +308,7 @@ def _run(program: str) -> NoReturn:
 FORKS = Forks()
 DJANGO_FORKS = Forks(
     "django.db.backends.sqlite3.base",
-    *(f"pollconsumer.django.{module}" for module in ("task_backend.checks", "task_handlers", "site")),
+    *(f"pollconsumer.django.{module}" for module in ("task_backend", "task_handlers", "site")),
 )
 """Of sites, which import these, too."""
 

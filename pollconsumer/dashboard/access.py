@@ -18,9 +18,7 @@ from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.users_code import answering, called
 from pollconsumer.interface.api.app import PollConsumer, calls_of
 from pollconsumer.interface.logs.logs import log
-from pollconsumer.web.asgi import AsgiApplication
-from pollconsumer.web.web_exchange import WebRequest, equal_secrets
-from pollconsumer.web.wsgi import serve_wsgi
+from pollconsumer.web.web_exchange import AsgiApplication, WebRequest, equal_secrets, serve_wsgi
 
 HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "

@@ -27,10 +27,9 @@ from pollconsumer.store.records.id_text import id_bytes
 from pollconsumer.store.recurrences.recurrence_interventions import Occurred
 from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus
 from pollconsumer.store.store import Store
-from pollconsumer.watching.examiner import Examiner
-from pollconsumer.watching.expected import expected_of
-from pollconsumer.watching.health.facts import Expected, Finding
-from pollconsumer.watching.health.findings import findings_of
+from pollconsumer.watching.examiner import Examiner, expected_of
+from pollconsumer.watching.facts import Expected, Finding
+from pollconsumer.watching.findings import findings_of
 
 HOUR = 3_600_000
 """An hour in milliseconds: the time that the pictures show."""

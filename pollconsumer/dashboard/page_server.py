@@ -25,8 +25,7 @@ from pollconsumer.core.errors import CannotCreate
 from pollconsumer.dashboard.access import PageAnswer, plain_answer
 from pollconsumer.dashboard.server import LONGEST_FORM
 from pollconsumer.runtime.system.own_threads import Started, start_thread
-from pollconsumer.web.web_exchange import RETRY_AFTER, WebRequest
-from pollconsumer.web.wsgi import serve_wsgi
+from pollconsumer.web.web_exchange import RETRY_AFTER, WebRequest, serve_wsgi
 
 if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication

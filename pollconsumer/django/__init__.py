@@ -13,8 +13,7 @@ except ModuleNotFoundError as missing:
     raise ImportError("Django is not installed here: pip install 'pollconsumer[django]'") from missing
 
 if TYPE_CHECKING:
-    from pollconsumer.django.task_backend.backend import PollConsumerBackend
-    from pollconsumer.django.task_backend.task import PollConsumerTask, PollConsumerTaskContext
+    from pollconsumer.django.task_backend import PollConsumerBackend, PollConsumerTask, PollConsumerTaskContext
 
 __all__ = ["PollConsumerBackend", "PollConsumerTask", "PollConsumerTaskContext"]
 
@@ -23,7 +22,6 @@ def __getattr__(name: str) -> Any:
     # A site without the framework still has handlers that use its models.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+    from pollconsumer.django import task_backend
 
-    module = "backend" if name == "PollConsumerBackend" else "task"
-    return getattr(import_module(f"{__name__}.task_backend.{module}"), name)
+    return getattr(task_backend, name)

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin import ShowFacets
+from django.contrib.admin.views.main import ChangeList
 from django.http import HttpRequest
 from django.shortcuts import redirect
 from django.utils.html import format_html
@@ -15,9 +16,7 @@ from django.utils.html import format_html
 from pollconsumer.core.errors import NotFound, PollConsumerError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.django.models import QueueBatch, QueueMessage
-from pollconsumer.django.permissions import ACT, VIEW, may
-from pollconsumer.django.store_rows import StoreChangeList, StoreRows
-from pollconsumer.django.web_view import site_app
+from pollconsumer.django.web_view import ACT, VIEW, may, site_app
 from pollconsumer.interface.api.app import calls_of
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.store.audit_log import acting_as
@@ -184,3 +183,41 @@ class BatchAdmin(_OfStore):
     def redrive(self, request: HttpRequest, queryset: StoreRows) -> None:
         done = sum(site_app().batches.get(each.batch_id).redrive() for each in queryset)
         self.tell(request, done, "redriven", 0, "")
+
+
+class StoreRows:
+    """Objects that were read, with as much of a QuerySet as the admin's list and its actions use."""
+
+    def __init__(self, objects: Iterable[Any] = ()) -> None:
+        self._objects = list(objects)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._objects)
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __getitem__(self, which: Any) -> Any:
+        return self._objects[which]
+
+    def count(self) -> int:
+        return len(self)
+
+    def filter(self, *, pk__in: Iterable[str]) -> StoreRows:
+        """Return the rows with these keys: an action asks so for what was marked."""
+        wanted = set(pk__in)
+        return StoreRows(each for each in self if each.pk in wanted)
+
+    def _clone(self) -> StoreRows:
+        return self
+
+
+class StoreChangeList(ChangeList):
+    """A page of the admin's list: what `rows` of its ModelAdmin reads for the filters that are chosen."""
+
+    def get_queryset(self, request: Any, exclude_parameters: Any = None) -> StoreRows:
+        del exclude_parameters  # of facets, which count rows of a table
+        self.filter_specs, self.has_filters, left, _, self.has_active_filters = self.get_filters(request)
+        self.clear_all_filters_qs = self.get_query_string(new_params=left, remove=self.get_filters_params())
+        chosen = {each.parameter_name: each.value() for each in self.filter_specs}
+        return StoreRows(self.model_admin.rows(self.query.strip(), **chosen))

@@ -9,8 +9,7 @@ from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 
 from pollconsumer.dashboard.access import DashboardEndpoint, Visitor
-from pollconsumer.django.permissions import ACT, VIEW, may
-from pollconsumer.django.web_view import once, respond, site_app
+from pollconsumer.django.web_view import ACT, VIEW, may, once, respond, site_app
 
 
 def _respond(request: HttpRequest, page: str = "") -> HttpResponse:

@@ -9,11 +9,18 @@ from typing import Any
 
 from django.db import close_old_connections
 
-from pollconsumer.django.site_place import application
-from pollconsumer.django.task_backend.backend import PollConsumerBackend
-from pollconsumer.django.task_backend.framework import Task, TaskResult, task_backends, task_finished, task_started
-from pollconsumer.django.task_backend.result import running_result, stored_result, succeed
-from pollconsumer.django.task_backend.task import PollConsumerTaskContext, find_tasks, modules_of_tasks, task_at
+from pollconsumer.django.site import application
+from pollconsumer.django.task_backend import (
+    PollConsumerBackend,
+    PollConsumerTaskContext,
+    find_tasks,
+    modules_of_tasks,
+    running_result,
+    stored_result,
+    succeed,
+    task_at,
+)
+from pollconsumer.django.task_framework import Task, TaskResult, task_backends, task_finished, task_started
 from pollconsumer.interface.api.app import calls_of
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.logs.logs import STANDING, about, log

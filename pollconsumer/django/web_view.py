@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, wraps
 from threading import Lock
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.conf import settings as django_settings
 from django.http import HttpRequest, HttpResponse
 
-from pollconsumer.django.site_place import application
+from pollconsumer.django.site import application
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.web.web_exchange import Answer, WebRequest
 
@@ -49,3 +49,13 @@ def site_app() -> PollConsumer:
         return application()
     register_tasks(found[0].settings())
     return found[0].app
+
+
+VIEW, ACT = "pollconsumer.view_queuemessage", "pollconsumer.change_queuemessage"
+"""Permissions to look, and to cancel, redrive, pause, purge, trigger. Superusers have both; others can be given them
+where ``pollconsumer.django`` is among ``INSTALLED_APPS``."""
+
+
+def may(user: Any, permission: str) -> bool:
+    """Whether a user of the site may do what ``permission`` allows."""
+    return bool(user.is_active and user.is_staff and user.has_perm(permission))

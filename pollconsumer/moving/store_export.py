@@ -10,13 +10,30 @@ In text, a byte is the character of the same number.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+import io
+import os
+import select
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pollconsumer.core.errors import StoreRefused
-from pollconsumer.moving.contents import ContentsDigest, ContentsTotals, digest_of, length_of, pages
+from pollconsumer.core.errors import BadData, StoreRefused
+from pollconsumer.core import json_values
+from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.interface.cli.messages.enqueue import refuse_closed_input
+from pollconsumer.interface.logs.logs import log
+from pollconsumer.interface.named_files import open_incoming
+from pollconsumer.interface.settings.values import NAME
 from pollconsumer.moving.store_closer import Place, StoreCloser
-from pollconsumer.store.safety.closing_note import ClosingNote
+from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.safety.closing_note import IMPORT, ClosingNote
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
 
 FORMAT = "pollconsumer store"
 VERSION = 1
@@ -74,3 +91,335 @@ def _kinds(closing: StoreCloser) -> dict[Place, str]:
         kinds = closing.wire.all([("TYPE", closing.closed_key(place)) for place in places])
         found |= {place: kind.decode() for place, kind in zip(places, kinds, strict=True) if kind != b"none"}
     return found
+
+
+FEWEST, MOST = 10, 1000
+"""Elements asked for at once."""
+PAGE_BYTES = 1 << 18
+"""Bytes of the values of a page, which then takes the server a few milliseconds."""
+ATTEMPTS = 10
+_MODULUS = 1 << 128
+_LENGTH = {"list": ("LLEN",), "hash": ("HLEN",), "zset": ("ZCARD",), "set": ("SCARD",), "string": ("EXISTS",)}
+KINDS = tuple(_LENGTH)
+_SCANS = {"hash": ("HSCAN",), "set": ("SSCAN",)}
+_WIDTH = {"hash": 2, "zset": 2}
+"""The number of values for an element, by the type of a key; one for other types."""
+
+
+class ContentsPage(NamedTuple):
+    at: int
+    """The number of elements in the pages before this one."""
+    values: list[bytes]
+    """Fields and values of a hash, scores and members of a sorted set, values of any other key."""
+
+
+def count_of(kind: str, values: Sequence[object]) -> int:
+    """The number of elements that a page's ``values`` are."""
+    return len(values) // _WIDTH.get(kind, 1)
+
+
+def check_values(kind: str, values: Sequence[bytes]) -> None:
+    """Raise ValueError if ``values`` cannot be a page of a key of this ``kind``: an element is incomplete, or a score
+    is not written as an export has it."""
+    if not values or len(values) % _WIDTH.get(kind, 1):
+        raise ValueError("elements are not whole")
+    if kind == "zset" and any(score == b"nan" or _score(score) != score for score in values[::2]):
+        raise ValueError("a score is not as it is exported")
+
+
+class Digest(NamedTuple):
+    elements: int
+    digest: str
+    """The sum of the elements' digests, as 32 hexadecimal digits."""
+
+
+def length_of(wire: Wire, key: str, kind: str) -> int:
+    return int(wire.command(*_LENGTH[kind], key))
+
+
+def pages(wire: Wire, key: str, kind: str) -> Iterator[ContentsPage]:
+    """The elements of a key that does not change. Of a hash or set, some may come twice."""
+    at, asked, cursor = 0, FEWEST, b"0"
+    while True:
+        if kind in _SCANS:
+            cursor, values = wire.command(*_SCANS[kind], key, cursor, "COUNT", asked)
+            last = int(cursor) == 0
+        elif kind == "string":
+            values, last = [each for each in [wire.command("GET", key)] if each is not None], True
+        else:
+            scores = ["WITHSCORES"] if kind == "zset" else []
+            values = wire.command("LRANGE" if kind == "list" else "ZRANGE", key, at, at + asked - 1, *scores)
+            last = len(values) < asked * _WIDTH.get(kind, 1)
+            if kind == "zset":
+                values = [each for pair in zip(map(_score, values[1::2]), values[::2], strict=True) for each in pair]
+        if values:
+            yield ContentsPage(at, values)
+        if last:
+            return
+        at += count_of(kind, values)
+        large = sum(map(len, values)) > PAGE_BYTES
+        asked = max(FEWEST, asked // 2) if large else min(MOST, asked * 2)
+
+
+def _score(text: bytes) -> bytes:
+    """A score in one form, since servers write the same score differently."""
+    return repr(float(text)).encode()
+
+
+class ContentsDigest:
+    """The digest of pages."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind, self._sum, self.count = kind, 0, 0
+
+    def add(self, page: ContentsPage) -> None:
+        for element in _elements(self._kind, page):
+            self._sum += int.from_bytes(blake2b(element, digest_size=16).digest(), "big")
+        self.count += count_of(self._kind, page.values)
+
+    def digest(self) -> Digest:
+        return Digest(self.count, f"{self._sum % _MODULUS:032x}")
+
+
+def digest_of(wire: Wire, key: str, kind: str) -> Digest:
+    """The digest of all elements, each counted once."""
+    for _ in range(ATTEMPTS):
+        summing = ContentsDigest(kind)
+        for page in pages(wire, key, kind):
+            summing.add(page)
+        if summing.count == length_of(wire, key, kind):
+            return summing.digest()
+    raise StoreRefused("key changes while it is read", key, "end what writes to it")
+
+
+def _elements(kind: str, page: ContentsPage) -> Iterator[bytes]:
+    values = page.values
+    if kind == "hash":
+        for field, value in zip(values[::2], values[1::2], strict=True):
+            yield len(field).to_bytes(4, "big") + field + value
+    elif kind == "zset":
+        for score, member in zip(values[::2], values[1::2], strict=True):
+            yield struct.pack(">d", float(score)) + member
+    elif kind == "list":
+        for at, value in enumerate(values, page.at):
+            yield at.to_bytes(8, "big") + value
+    else:
+        yield from values
+
+
+class ContentsTotals:
+    """What a store has: its keys, their elements, the messages among these, and a digest of all of them."""
+
+    def __init__(self) -> None:
+        self.keys, self.elements, self.messages = 0, 0, 0
+        self._sum = 0
+
+    def add(self, queue: str, word: str, kind: str, found: Digest) -> None:
+        line = f"{queue} {word} {kind} {found.elements} {found.digest}"
+        self._sum += int.from_bytes(blake2b(line.encode(), digest_size=16).digest(), "big")
+        self.keys += 1
+        self.elements += found.elements
+        if queue and word == "records":
+            self.messages += found.elements
+
+    def as_json(self) -> dict[str, int | str]:
+        digest = f"{self._sum % _MODULUS:032x}"
+        return {"messages": self.messages, "elements": self.elements, "keys": self.keys, "digest": digest}
+
+
+FIRST_WITHIN = 3600.0
+"""Seconds for the first byte: an export waits until the launches that are under way have ended."""
+SAID_AFTER = 3.0
+"""Seconds of waiting for the first bytes that are worth a line: perhaps nobody writes to the pipe."""
+REST_WITHIN = 60.0
+"""Seconds of waiting for the rest, and a second more for each `SLOWEST` bytes of it."""
+SLOWEST = 16 * 1024
+LONGEST_LINE = 1 << 28
+"""Bytes of a line, at most. A page has some 256 KiB of values, or ten elements if these are long."""
+
+
+class IncomingExport(io.RawIOBase):
+    """What a descriptor brings. BadData where it takes too long."""
+
+    def __init__(self, name: str, descriptor: int) -> None:
+        self._name, self._descriptor = name, descriptor
+        self._brought, self._waited = 0, 0.0
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLIN)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        while True:
+            began, limit = time.monotonic(), REST_WITHIN + self._brought / SLOWEST if self._brought else FIRST_WITHIN
+            silent = not self._brought and not self._waited
+            ready = self._poll.poll(max(0.0, 1000 * ((min(SAID_AFTER, limit) if silent else limit) - self._waited)))
+            self._waited += time.monotonic() - began
+            if not ready and self._waited < limit:
+                log.warning("%s has brought nothing yet; waiting up to %s", self._name, format_duration(round(limit)))
+            elif not ready:
+                brought = f"brought {self._brought} bytes within {format_duration(round(limit, 1))}"
+                raise BadData("export", self._name, f"{brought}: import it again")
+            if not ready:
+                continue
+            try:
+                read = os.readv(self._descriptor, [buffer])
+            except BlockingIOError:
+                continue
+            if not self._brought:
+                self._waited = 0.0
+            self._brought += read
+            return read
+
+
+@contextmanager
+def opened_export(name: str) -> Iterator[Iterator[tuple[int, dict[str, Any]]]]:
+    """Yield the lines of an export, each after its number; those of standard input for ``-``. BadData if it cannot be
+    read, or is no export."""
+    if name == "-":
+        refuse_closed_input()
+    descriptor = None
+    try:
+        descriptor = 0 if name == "-" else open_incoming(name)
+        yield _parsed(io.BufferedReader(IncomingExport(name, descriptor), 1 << 16))
+    except OSError as error:
+        raise BadData("export", name, f"cannot be read: {error.strerror}") from None
+    finally:
+        if descriptor:
+            os.close(descriptor)
+
+
+def _parsed(lines: io.BufferedReader) -> Iterator[tuple[int, dict[str, Any]]]:
+    number = 0
+    while text := lines.readline(LONGEST_LINE):
+        number += 1
+        try:
+            line = json_values.parse(text)
+        except ValueError:
+            line = None
+        if not isinstance(line, dict):
+            raise BadData("export damaged or cut off", f"line {number}", "export again")
+        yield number, line
+
+
+TRIP_BYTES = 1 << 18
+"""Bytes of values in one round trip."""
+TRIP_VALUES = 2 * MOST
+"""The number of values in one call: Lua takes some eight thousand, and a server may show more of a small hash at
+once."""
+AGAIN = "import again, with --restart; if that fails too, export again"
+
+
+def check_header(header: Mapping[str, Any]) -> list[str]:
+    """The namespaces that the first line of an export names, which may be none. BadData if the file is not an export,
+    or has another version."""
+    if header.get("format") != FORMAT:
+        raise BadData("not an export", None, "give what 'pollconsumer store export' wrote")
+    if header.get("version") not in (VERSION, VERSION_OF_SEVERAL):
+        raise BadData("export of another version", header.get("version"), f"this program reads {VERSION_OF_SEVERAL}")
+    found = header.get("namespaces", [header["namespace"]] if "namespace" in header else [])
+    if not isinstance(found, list) or not all(isinstance(each, str) and NAME.fullmatch(each) for each in found):
+        raise BadData("export damaged", f"its namespaces are {found}", "export again")
+    return found
+
+
+class Import:
+    """An import into a closed store. ``advance`` is called with the number of elements of each page."""
+
+    def __init__(self, closing: StoreCloser, advance: Callable[[int], object]) -> None:
+        self._closing, self._wire, self._advance = closing, closing.wire, advance
+        self._imported = closing.keys.control("imported")
+        self._complete: Mapping[bytes, bytes] = {}
+        self._pages: list[tuple[Any, ...]] = []
+        self._bytes = 0
+        self.totals = ContentsTotals()
+
+    def begin(self, header: Mapping[str, Any], *, restart: bool = False) -> None:
+        """Close the store, which must be empty, or closed for the same import. ``restart`` removes what an import has
+        left.
+
+        BadData if ``header`` is not that of an export of this version, StoreRefused if the store has something else.
+        """
+        check_header(header)
+        id_ = header.get("export")
+        if not isinstance(id_, str) or not (id_.isascii() and id_.isalnum()):
+            raise BadData("export damaged", f"its id is {id_}", "export again")
+        note = self._closing.note()
+        if note is not None and note.for_ != IMPORT:
+            raise StoreRefused("store closed for its export", note.id, "import into another one")
+        if note is not None and restart:
+            self._closing.empty()
+            note = None
+        if note is not None and note.id != id_:
+            raise StoreRefused("store has a part of another export", note.id, "import that, or give --restart")
+        if note is None:
+            self._closing.close_empty(id_)
+        found = self._wire.command("HGETALL", self._imported)
+        self._complete = dict(zip(found[::2], found[1::2], strict=True))
+
+    def take(self, line: Mapping[str, Any]) -> None:
+        """Take a line: a page of a key, or the key's end. BadData if it is neither, StoreRefused if the store has
+        something else."""
+        place, kind, rest = _read(line)
+        key = self._closing.closed_key(place)
+        if isinstance(rest, ContentsPage):
+            self._advance(count_of(kind, rest.values))
+            if key.encode() not in self._complete:
+                self._add(key, kind, rest)
+            return
+        stated, expires_in_ms = rest
+        if key.encode() not in self._complete:
+            self._send()
+            found = digest_of(self._wire, key, kind)
+            if found != stated:
+                said = f"{key} has {found.elements} of {stated.elements} elements, digest {found.digest}"
+                raise StoreRefused("store differs from the export", said, AGAIN)
+            if expires_in_ms > 0:
+                self._wire.command("PEXPIRE", key, expires_in_ms)
+            self._wire.command("HSET", self._imported, key, stated.digest)
+        self.totals.add(place.queue, place.word, kind, stated)
+
+    def check(self, stated: object) -> None:
+        """Raise BadData if the totals are not those ``stated``."""
+        if self.totals.as_json() != stated:
+            raise BadData("export damaged", "its totals differ from its content", "export again")
+
+    def finish(self, stated: object) -> None:
+        """Open the store. BadData if the totals are not those ``stated``."""
+        self.check(stated)
+        self._closing.open()
+        self._wire.command("DEL", self._imported)
+
+    def _add(self, key: str, kind: str, page: ContentsPage) -> None:
+        for first in range(0, len(page.values), TRIP_VALUES):
+            at, values = page.at + count_of(kind, page.values[:first]), page.values[first : first + TRIP_VALUES]
+            self._pages.append(self._wire.script("fill", [key], [kind, at, *values]))
+        self._bytes += sum(map(len, page.values))
+        if self._bytes >= TRIP_BYTES:
+            self._send()
+
+    def _send(self) -> None:
+        if self._pages and not all(self._wire.all(self._pages)):
+            raise StoreRefused("store changed during its import", None, AGAIN)
+        self._pages, self._bytes = [], 0
+
+
+def _read(line: Mapping[str, Any]) -> tuple[Place, str, ContentsPage | tuple[Digest, int]]:
+    """The key of a line, its type, and what the line says."""
+    try:
+        place, kind = Place.of(line["queue"], line["key"]), line["type"]
+        if place is None or kind not in KINDS:
+            raise BadData("unknown key", line["key"], "import with the version that wrote the export")
+        if "values" in line:
+            page = ContentsPage(int(line["at"]), [as_bytes(each) for each in line["values"]])
+            check_values(kind, page.values)
+            return place, kind, page
+        expires_in_ms = int(line["expires_in_ms"])
+        if expires_in_ms.bit_length() > 62:
+            raise ValueError(expires_in_ms)
+        return place, kind, (Digest(int(line["count"]), str(line["digest"])), expires_in_ms)
+    except BadData:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        raise BadData("export damaged", str(line), "export again") from None

@@ -16,11 +16,9 @@ from pollconsumer.interface.cli.types import JSON_OBJECT
 from pollconsumer.interface.logs.logs import write_line
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.owners import REMEDY, OwnStore, own_store
-from pollconsumer.watching.examiner import Examiner
-from pollconsumer.watching.expected import expected_of
-from pollconsumer.watching.health.facts import Expected, Finding
-from pollconsumer.watching.health.findings import findings_of
-from pollconsumer.watching.health.of_launches import unserved_times
+from pollconsumer.watching.examiner import Examiner, expected_of
+from pollconsumer.watching.facts import Expected, Finding
+from pollconsumer.watching.findings import findings_of, unserved_times
 
 SPOOLED_AT_MOST = 180.0
 """Seconds for which a file may wait, and twice the time between launches."""

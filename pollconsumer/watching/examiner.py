@@ -8,10 +8,14 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pollconsumer.core.choices import HandOff
 from pollconsumer.core.notation.instants import epoch_ms
+from pollconsumer.interface.settings.model import Settings
+from pollconsumer.runtime.launch.next_launches import next_launches
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.reading.inspector import QueueCounts
@@ -20,7 +24,7 @@ from pollconsumer.store.records import rows
 from pollconsumer.store.rights import LAUNCH
 from pollconsumer.store.server import TIME, count_of, info_fields, to_ms
 from pollconsumer.store.store import Store
-from pollconsumer.watching.health.facts import BatchFacts, Expected, Facts, QueueFacts, RecurrenceFacts, ServerFacts
+from pollconsumer.watching.facts import BatchFacts, Expected, Facts, QueueFacts, RecurrenceFacts, ServerFacts
 
 LAUNCHES_READ = 1000
 PARKED_LOOKED_AT = 200
@@ -180,3 +184,27 @@ def _batches_of(reader: BatchReader, queue: str, now: int) -> Iterator[BatchFact
             age=(now - epoch_ms(each.created_at)) / 1000,
             overdue_by=(now - at) / 1000 if at < now else None,
         )
+
+
+def expected_of(settings: Settings) -> Expected:
+    """What launches with these settings are to be like."""
+    consumer, period, launches = settings.consumer, None, 1
+    if consumer.schedule:
+        first, second = next_launches(consumer.schedule, datetime.now().astimezone())
+        period = second - first
+    if consumer.handoff is HandOff.BATON:
+        launches = 2
+    window = min(consumer.timeout, period or consumer.timeout) * launches
+    replicas = (settings.strict.replicas or 1) if settings.durability == "strict" and not settings.is_embedded else None
+    program = settings.server_program() if settings.is_embedded else None
+    return Expected(
+        consumer.queues,
+        period,
+        window,
+        consumer.grace,
+        consumer.overrun_target,
+        replicas,
+        settings.doctor.recent,
+        program=str(program or ""),
+        handoff=consumer.handoff,
+    )

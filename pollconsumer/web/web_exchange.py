@@ -1,13 +1,26 @@
-"""A request and its answer, as WSGI, ASGI, Lambda and Django have them in common."""
+"""A request and its answer, as WSGI, ASGI, Lambda and Django have them in common, and how each of these brings them."""
 
 from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeVar
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from contextlib import suppress
+from contextvars import copy_context
+from http import HTTPStatus
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from urllib.parse import unquote
+from weakref import WeakKeyDictionary
 
 from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.interface.logs.logs import log
+from pollconsumer.runtime.system.own_threads import start_thread
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Semaphore, Task
+
 
 S = TypeVar("S")
 RETRY_AFTER = 30
@@ -73,3 +86,196 @@ def status_of(error: Exception, known: Mapping[type[PollConsumerError], S], othe
 def equal_secrets(one: str, other: str) -> bool:
     """Whether two secrets are equal, in a time that does not tell where they differ."""
     return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))
+
+
+def serve_wsgi(
+    answer: Callable[[WebRequest], Answer], environ: dict[str, Any], start_response: Callable[..., Any]
+) -> list[bytes]:
+    headers = {
+        name.removeprefix("HTTP_").replace("_", "-").lower(): value
+        for name, value in environ.items()
+        if name.startswith("HTTP_") or name == "CONTENT_LENGTH"
+    }
+
+    def read(most: int) -> bytes:
+        """Read not beyond what is announced, unless the server ends the input there: it would block."""
+        ends, announced = environ.get("wsgi.input_terminated"), headers.get("content-length", "")
+        size = int(announced) if announced.isascii() and announced.isdecimal() and len(announced) < 10 else 0
+        read: bytes = environ["wsgi.input"].read(most if ends else min(most, size))
+        return read
+
+    path, query, mount = (environ.get(name, "") for name in ("PATH_INFO", "QUERY_STRING", "SCRIPT_NAME"))
+    answered = answer(WebRequest(environ["REQUEST_METHOD"], path, headers, read, query, mount, environ))
+    start_response(f"{answered.status} {HTTPStatus(answered.status).phrase}", answered.headers())
+    return [] if environ["REQUEST_METHOD"] == "HEAD" else [answered.content()]  # not every server leaves it out
+
+
+T = TypeVar("T")
+BODY_WITHIN = 10.0
+"""Seconds for a body of a message."""
+MOST_READ = 32
+"""Bodies that are read at one time. If there are more, the one that began first is given up: an honest client's comes
+within milliseconds."""
+THREADS = 16
+MOST_WAITING, MOST_BYTES = 256, 32 << 20
+"""Requests that have a thread or wait for one, and bytes of their bodies. Further ones are asked to come again."""
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class AsgiApplication:
+    """An object, since servers take a bound method for an application of ASGI 2."""
+
+    def __init__(
+        self, answer: Callable[[WebRequest], Answer], before_body: Callable[[WebRequest], Answer | int]
+    ) -> None:
+        """``before_body``: the answer to a post that needs no body, else how many bytes of the body are read."""
+        self._answer, self._before_body = answer, before_body
+        self._free: WeakKeyDictionary[AbstractEventLoop, Semaphore] = WeakKeyDictionary()
+        self._bodies: dict[Task[bytes], None] = {}
+        """Those that are read, the first one first."""
+        self._waiting = self._bytes = 0
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            for phase in ("startup", "shutdown"):
+                await receive()
+                await send({"type": f"lifespan.{phase}.complete"})
+        if scope["type"] != "http":
+            return
+        answered = await self._answered(scope, receive)
+        given = [(name.lower().encode(), value.encode()) for name, value in answered.headers()]
+        await send({"type": "http.response.start", "status": answered.status, "headers": given})
+        await send({"type": "http.response.body", "body": answered.content()})
+
+    async def _answered(self, scope: Mapping[str, Any], receive: Receive) -> Answer:
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        mount = scope.get("root_path", "")
+        path, query = scope["path"].removeprefix(mount), scope.get("query_string", b"").decode("latin-1")
+        request, body = WebRequest(scope["method"], path, headers, lambda _: b"", query, mount, scope), b""
+        try:
+            if request.method == "POST":
+                found = await self._in_thread(self._before_body, request)
+                if not isinstance(found, int):
+                    return found
+                try:
+                    body = await self._read_ahead(receive, found)
+                except OSError:
+                    request = request._replace(read=_not_read)
+                else:
+                    request = request._replace(read=lambda most: body[:most])
+            return await self._in_thread(self._answer, request, len(body))
+        except _TooManyError as error:
+            return failure(503, error=str(error))
+
+    async def _in_thread(self, call: Callable[[WebRequest], T], request: WebRequest, size: int = 0) -> T:
+        """What ``call`` returns or raises, in one of the threads, once one is free. ``size``: bytes of the body."""
+        import asyncio  # which nobody needs under WSGI, nor a launch
+
+        loop, context = asyncio.get_running_loop(), copy_context()  # a site's `visitor` may look at context variables
+        free = self._free.setdefault(loop, asyncio.Semaphore(THREADS))
+        ended: asyncio.Future[None] = loop.create_future()
+        found, raised = list[T](), list[BaseException]()
+
+        def leave() -> None:
+            self._waiting, self._bytes = self._waiting - 1, self._bytes - size
+
+        def end() -> None:
+            leave()
+            free.release()
+            if not ended.done():  # else the server has given up the request
+                ended.set_result(None)
+
+        def run() -> None:
+            try:
+                found.append(context.run(call, request))
+            except BaseException as error:  # it is raised where the request is awaited
+                raised.append(error)
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(end)
+
+        if self._waiting >= MOST_WAITING or self._bytes + size > MOST_BYTES:
+            raise _TooManyError("too many requests at one time")
+        self._waiting, self._bytes = self._waiting + 1, self._bytes + size
+        try:
+            await free.acquire()
+        except BaseException:  # the server gives up the request
+            leave()
+            raise
+        try:
+            start_thread("web request", run)
+        except RuntimeError as error:
+            end()
+            raise _TooManyError(str(error)) from None
+        await ended
+        if raised:
+            raise raised[0]
+        return found[0]
+
+    async def _read_ahead(self, receive: Receive, most: int) -> bytes:
+        """The first ``most`` bytes of the body. OSError if they do not come in time."""
+        import asyncio
+
+        if not most:
+            return b""
+        reading = asyncio.ensure_future(asyncio.wait_for(_body(receive, most), BODY_WITHIN))
+        self._bodies[reading] = None
+        if len(self._bodies) > MOST_READ:
+            slowest = next(iter(self._bodies))
+            del self._bodies[slowest]
+            slowest.get_loop().call_soon_threadsafe(slowest.cancel)
+        try:
+            await asyncio.wait([reading])
+        finally:
+            self._bodies.pop(reading, None)
+            reading.cancel()
+        if reading.cancelled():
+            raise TimeoutError
+        return reading.result()
+
+
+class _TooManyError(Exception):
+    """There are as many requests as are answered at one time, or the system refuses another thread."""
+
+
+def _not_read(_: int) -> bytes:
+    raise ConnectionError
+
+
+async def _body(receive: Receive, most: int) -> bytes:
+    parts, size, more = list[bytes](), 0, True
+    while more and size < most:
+        part = await receive()
+        if part["type"] == "http.disconnect":
+            raise ConnectionError
+        parts.append(part.get("body", b""))
+        size, more = size + len(parts[-1]), part.get("more_body", False)
+    return b"".join(parts)[:most]
+
+
+def serve_lambda(
+    answer: Callable[[WebRequest, float], WebAnswer], event: Mapping[str, Any], context: Any
+) -> dict[str, Any]:
+    """``context``: Lambda's, if there is one, which says how much time is left. 400 for an event of another kind, which
+    the log says, too: a scheduler may look at no answer."""
+    left = inf if context is None else context.get_remaining_time_in_millis() / 1000
+    try:
+        request = _request_of(event)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        said = "no event of a function URL, or of an HTTP API with payload format 2.0"
+        log.warning("web: %s", said)
+        answered = refusal(400, said)
+    else:
+        answered = answer(request, left)
+    return {"statusCode": answered.status, "headers": dict(answered.headers()), "body": answered.content().decode()}
+
+
+def _request_of(event: Mapping[str, Any]) -> WebRequest:
+    """The request of an event. AttributeError, KeyError, TypeError or ValueError if it has another form."""
+    method, path = event["requestContext"]["http"]["method"], unquote(event["rawPath"])
+    headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
+    body = event.get("body") or ""
+    for text in (method, path, *headers, *headers.values()):
+        text.encode()  # a text without unpaired surrogates
+    content = b64decode(body, validate=True) if event.get("isBase64Encoded") else body.encode()
+    return WebRequest(method, path, headers, lambda most: content[:most])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pollconsumer.moving.store_closer import StoreCloser
 from pollconsumer.store.store import Store
 from pollconsumer.watching.examiner import Examiner
-from pollconsumer.watching.health.findings import findings_of
+from pollconsumer.watching.findings import findings_of
 from tests.as_set import expected_as_set
 from tests.conftest import NAMESPACE
 from tests.store.acting import message

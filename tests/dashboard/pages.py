@@ -12,7 +12,7 @@ from pollconsumer.dashboard.page_reader import PageReader
 from pollconsumer.dashboard.page_server import guarded
 from pollconsumer.dashboard.server import LONGEST_FORM, Dashboard, SharedStore
 from pollconsumer.store.store import Store
-from pollconsumer.web.asgi import AsgiApplication
+from pollconsumer.web.web_exchange import AsgiApplication
 from tests.as_set import expected_as_set
 from tests.conftest import NAMESPACE
 

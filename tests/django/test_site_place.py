@@ -11,7 +11,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 READS = """
-from pollconsumer.django.site_place import application
+from pollconsumer.django.site import application
 from pollconsumer.interface.api.app import calls_of
 
 settings = calls_of(application()).settings()

@@ -215,7 +215,7 @@ def test_an_import_says_that_nothing_is_served_from_it(site: Site, valkey: Serve
     site.enqueue("record", name="a")
     assert site.command("store", "export", "moved").returncode == 0
     command = ("--store", valkey.url, "store", "import", "moved")
-    done = interrupted(site, "moving.store_import", "Import", "take", *command, at=5)
+    done = interrupted(site, "moving.store_export", "Import", "take", *command, at=5)
     assert (done.returncode, done.stdout) == (130, "")
     end = " elements read, the store cannot be used before all are there: import the same file again\n"
     assert done.stderr.startswith("pollconsumer: interrupted: ")

@@ -18,8 +18,8 @@ from pollconsumer.store.leases import Leases
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.ledger import launches_of
 from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
-from pollconsumer.watching.health.facts import ServerFacts
-from pollconsumer.watching.health.of_server import of_server
+from pollconsumer.watching.facts import ServerFacts
+from pollconsumer.watching.findings import of_server
 from tests.as_set import expected_as_set
 from tests.simulation.hosts.process import Process
 from tests.simulation.hosts.server import BEGINS

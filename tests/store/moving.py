@@ -6,8 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.moving.store_closer import StoreCloser
-from pollconsumer.moving.store_export import export
-from pollconsumer.moving.store_import import Import
+from pollconsumer.moving.store_export import Import, export
 from tests.conftest import NAMESPACE
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.store import Store
 from pollconsumer.watching.examiner import UNREADABLE_READ, Examiner
-from pollconsumer.watching.health.facts import Facts, RecurrenceFacts
+from pollconsumer.watching.facts import Facts, RecurrenceFacts
 from tests.as_set import expected_as_set
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, park

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.errors import BadData, NotFound, PollConsumerError, StoreRefused, StoreUnreachable
-from pollconsumer.moving import contents
-from pollconsumer.moving.contents import digest_of, pages
+from pollconsumer.moving import store_export
 from pollconsumer.moving.store_closer import Place, StoreCloser
-from pollconsumer.moving.store_export import export
-from pollconsumer.moving.store_import import Import
+from pollconsumer.moving.store_export import Import, digest_of, export, pages
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.keyspace import QUEUE_KEYS
 from pollconsumer.store.leases import Group, Leases, TurnedAway
@@ -362,8 +360,8 @@ def reopen(wire: Wire, queue: str) -> None:
 def test_an_import_that_was_cut_off_after_any_line_is_continued(
     store: RedisStore, elsewhere: Callable[[], Wire], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contents, "FEWEST", 2)
-    monkeypatch.setattr(contents, "MOST", 2)
+    monkeypatch.setattr(store_export, "FEWEST", 2)
+    monkeypatch.setattr(store_export, "MOST", 2)
     store.enqueue([message(f"m{n}") for n in range(5)])
     before = snapshot(store.wire)
     lines = exported(store.wire)
@@ -473,8 +471,8 @@ def test_an_element_that_is_missing_or_another_is_noticed_and_nothing_is_served(
 def test_a_page_of_a_list_that_is_missing_is_noticed_by_the_next_one(
     store: RedisStore, elsewhere: Callable[[], Wire], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contents, "FEWEST", 2)
-    monkeypatch.setattr(contents, "MOST", 2)
+    monkeypatch.setattr(store_export, "FEWEST", 2)
+    monkeypatch.setattr(store_export, "MOST", 2)
     store.enqueue([message(f"m{n}") for n in range(6)])
     lines = [line for line in exported(store.wire) if line.get("key") != "ready" or line.get("at") != 2]
     with pytest.raises(StoreRefused, match="changed during its import"):
@@ -568,6 +566,6 @@ def test_elements_that_a_server_shows_twice_count_once(
 def test_a_key_that_changes_while_it_is_read_has_no_digest(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
     key = f"{{{NAMESPACE}}}:hash"
     store.wire.command("HSET", key, "a", "1")
-    monkeypatch.setattr(contents, "length_of", lambda *_: 2)
+    monkeypatch.setattr(store_export, "length_of", lambda *_: 2)
     with pytest.raises(StoreRefused, match="changes while it is read"):
         digest_of(store.wire, key, "hash")

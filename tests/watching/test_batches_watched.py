@@ -12,8 +12,8 @@ from pollconsumer.store.reading.batch_reader import PER_CHUNK, BatchReader
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.store import Store
 from pollconsumer.watching.examiner import Examiner, batch_facts
-from pollconsumer.watching.health.facts import BatchFacts
-from pollconsumer.watching.health.findings import findings_of
+from pollconsumer.watching.facts import BatchFacts
+from pollconsumer.watching.findings import findings_of
 from pollconsumer.watching.metrics import metrics_of
 from tests.as_set import expected_as_set
 from tests.conftest import NAMESPACE

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.choices import HandOff
-from pollconsumer.watching.health.facts import Expected, Facts, Finding, QueueFacts, RecurrenceFacts, ServerFacts
-from pollconsumer.watching.health.findings import findings_of
-from pollconsumer.watching.health.groups import groups_of
-from pollconsumer.watching.health.of_launches import unserved_times
+from pollconsumer.watching.facts import Expected, Facts, Finding, QueueFacts, RecurrenceFacts, ServerFacts, groups_of
+from pollconsumer.watching.findings import findings_of, unserved_times
 from tests.as_set import expected_as_set
 
 if TYPE_CHECKING:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.watching import health
-from pollconsumer.watching.health.of_launches import ENDS
+from pollconsumer.watching import doctor_command, findings
+from pollconsumer.watching.findings import ENDS
 from pollconsumer.watching.metrics import metrics_of
 from tests.conftest import NAMESPACE
 
@@ -30,9 +31,8 @@ def listed(page: str) -> set[str]:
 def made() -> Iterator[str]:
     """What the code names its findings, at the calls that make them; those of ends by force stand in a table."""
     yield from (name for name, *_ in ENDS.values())
-    rooms = Path(health.__file__).parent
-    for path in [*rooms.glob("*.py"), rooms.parent / "doctor_command.py"]:
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for module in (findings, doctor_command):
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding":
                 yield from (str(each.value) for each in node.args[:1] if isinstance(each, ast.Constant))
 

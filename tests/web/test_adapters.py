@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 
 from pollconsumer.core.messages.payloads import MAX_PAYLOAD_BYTES
-from pollconsumer.web import asgi, launch_starter
+from pollconsumer.web import launch_starter, web_exchange
 from pollconsumer.web.web_exchange import WebAnswer
 from tests.site import PATIENCE
 from tests.web.conftest import ENQUEUE_TOKEN, TOKEN
@@ -223,7 +223,7 @@ def test_a_body_that_never_ends_is_cut(endpoint: LaunchEndpoint) -> None:
 
 
 def test_a_client_that_sends_no_body_is_given_up(endpoint: LaunchEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asgi, "BODY_WITHIN", 0.01)
+    monkeypatch.setattr(web_exchange, "BODY_WITHIN", 0.01)
     assert asgi_told(endpoint, HTTP, part(b"{", more=True))[0]["status"] == 408
 
 

@@ -15,9 +15,8 @@ import httpx
 import pytest
 import uvicorn
 
-from pollconsumer.web import asgi
-from pollconsumer.web.asgi import AsgiApplication
-from pollconsumer.web.web_exchange import WebAnswer
+from pollconsumer.web import web_exchange
+from pollconsumer.web.web_exchange import AsgiApplication, WebAnswer
 from tests.site import PATIENCE, wait_until
 from tests.web.conftest import ENQUEUE_TOKEN, TOKEN
 
@@ -55,20 +54,20 @@ def begun(address: str, token: str, content: bytes = b"{") -> socket.socket:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A body may take longer than the test."""
-    monkeypatch.setattr(asgi, "BODY_WITHIN", 2 * PATIENCE)
+    monkeypatch.setattr(web_exchange, "BODY_WITHIN", 2 * PATIENCE)
 
 
 def test_slow_posts_keep_nobody_from_an_answer(endpoint: LaunchEndpoint) -> None:
     with ExitStack() as held, served(endpoint.asgi) as address:
         clients = [held.enter_context(begun(address, ENQUEUE_TOKEN)) for _ in range(SLOW)]
-        wait_until(lambda: len(endpoint.asgi._bodies) == asgi.MOST_READ, "the beginning of the bodies")  # noqa: SLF001
+        wait_until(lambda: len(endpoint.asgi._bodies) == web_exchange.MOST_READ, "the beginning of the bodies")  # noqa: SLF001
         posted = httpx.post(f"{address}/messages", headers=GIVEN, content=MESSAGE, timeout=PATIENCE)
         looked = httpx.get(f"{address}/messages/nowhere", headers=GIVEN, timeout=PATIENCE)
         assert [posted.status_code, looked.status_code] == [202, 404]
-        wait_until(lambda: len(answered_of(clients)) >= SLOW - asgi.MOST_READ, "the end of the slowest ones")
+        wait_until(lambda: len(answered_of(clients)) >= SLOW - web_exchange.MOST_READ, "the end of the slowest ones")
         given_up = answered_of(clients)
         assert {each.recv(12) for each in given_up} == {b"HTTP/1.1 408"}
-        assert len(given_up) <= SLOW - asgi.MOST_READ + 1  # the honest one needed a place, too
+        assert len(given_up) <= SLOW - web_exchange.MOST_READ + 1  # the honest one needed a place, too
         left = next(each for each in clients if each not in given_up)
         left.sendall(MESSAGE[1:].ljust(899))
         assert left.recv(12) == b"HTTP/1.1 202"
@@ -118,7 +117,7 @@ async def statuses_of(slow: Slow, requests: int, body: bytes, until: int) -> lis
 def test_more_requests_than_are_answered_at_one_time_are_asked_to_come_again(
     monkeypatch: pytest.MonkeyPatch, bound: str, value: int, requests: int, size: int, taken: int
 ) -> None:
-    monkeypatch.setattr(asgi, bound, value)
+    monkeypatch.setattr(web_exchange, bound, value)
     slow = Slow()
     found = asyncio.run(statuses_of(slow, requests, b" " * size, requests - taken))
     assert sorted(found) == [200] * taken + [503] * (requests - taken)
@@ -127,7 +126,7 @@ def test_more_requests_than_are_answered_at_one_time_are_asked_to_come_again(
 
 
 def test_no_more_requests_have_a_thread_than_the_endpoint_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asgi, "THREADS", 3)
+    monkeypatch.setattr(web_exchange, "THREADS", 3)
     slow, three, inside, seen = Slow(), threading.Barrier(3), set[int](), list[int]()
 
     def answer(_: WebRequest) -> WebAnswer:
@@ -153,7 +152,7 @@ def test_where_no_thread_can_be_started_the_client_is_to_come_again(
             return await client.post("/messages", headers=GIVEN, content=MESSAGE)
 
     with monkeypatch.context() as refusing:
-        refusing.setattr(asgi, "start_thread", refuse)
+        refusing.setattr(web_exchange, "start_thread", refuse)
         answered = asyncio.run(ask())
     assert (answered.status_code, json.loads(answered.content)) == (503, {"error": "can't start new thread"})
     assert asyncio.run(ask()).status_code == 202

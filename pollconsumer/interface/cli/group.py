@@ -56,7 +56,7 @@ COMMANDS = {
     "audit": ("interface.cli.installation.status:audit", "Show what people did: who, when, what."),
     "lease": ("interface.cli.installation.status:lease", "Show which launch holds a lease, or break it."),
     "check": ("interface.cli.installation.check:check", "Validate configuration and handlers, show the next launches."),
-    "metrics": ("watching.metrics_command:metrics", "Print metrics for Prometheus, or write them to a file."),
+    "metrics": ("watching.metrics:metrics", "Print metrics for Prometheus, or write them to a file."),
     "doctor": ("watching.doctor_command:doctor", "Find problems in the running system; exit with 1 if any."),
     "dashboard": (
         "dashboard.dashboard_command:dashboard",

@@ -1,0 +1,383 @@
+"""The backend of the tasks framework: tasks become messages, whose handlers are the tasks' functions. Their results,
+and what of their settings is wrong."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import datetime
+from difflib import get_close_matches
+from functools import cache, partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+from asgiref.sync import sync_to_async
+from django.apps import apps
+from django.conf import settings
+from django.core import checks
+from django.db import transaction
+from django.utils import timezone
+from django.utils.module_loading import module_has_submodule
+
+from pollconsumer.core.errors import NotFound, PollConsumerError
+from pollconsumer.core.lifecycle import State
+from pollconsumer.core.messages.message import NewMessage, check_handler, check_queue
+from pollconsumer.core.notation.timespan import Span
+from pollconsumer.core.retry import Fatal, HandlerTimeout, ProcessDied
+from pollconsumer.django.site import application, beside_site
+from pollconsumer.django.task_framework import (
+    TASK_MAX_PRIORITY,
+    BaseTaskBackend,
+    InvalidTask,
+    Task,
+    TaskContext,
+    TaskError,
+    TaskResult,
+    TaskResultDoesNotExist,
+    TaskResultStatus,
+    normalize_json,
+    task_enqueued,
+)
+from pollconsumer.interface.api.app import PollConsumer, calls_of
+from pollconsumer.interface.api.handler_options import HandlerOptions, Retrying, check_options
+from pollconsumer.interface.settings.load import load_settings
+from pollconsumer.interface.settings.model import Settings
+from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.new_messages import new_message
+from pollconsumer.store.reading.messages import Message
+
+MODULE = "tasks"
+"""The module of each installed app in which tasks are found."""
+OPTIONS = tuple(name for name in HandlerOptions.__annotations__ if name != "queue")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollConsumerTask(Task):  # type: ignore[type-arg]  # that of Django 6 is not generic
+    """A task of our backend. ``@task(max_attempts=1)`` sets an option of its handler; None leaves it to the backend."""
+
+    max_attempts: int | None = None
+    retry: Retrying | None = None
+    fatal: type[BaseException] | tuple[type[BaseException], ...] | None = None
+    timeout: Span | None = None
+    isolation: Literal["none", "process"] | None = None
+    result_ttl: Span | None = None
+    delivery: Literal["at_least_once", "at_most_once"] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollConsumerTaskContext(TaskContext):
+    """What a task with ``takes_context=True`` is given. ``message``: our own context, with ``time_left()``,
+    ``cancelled``, ``checkpoint`` and the others."""
+
+    message: Context
+
+
+def options_of(task: Task[Any, Any]) -> dict[str, Any]:
+    """The options of its handler that a task sets; one declared for another backend sets none."""
+    given = {name: getattr(task, name, None) for name in OPTIONS}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+_found: dict[str, Task[Any, Any]] = {}
+
+
+def modules_of_tasks() -> list[str]:
+    return [f"{app.name}.{MODULE}" for app in apps.get_app_configs() if module_has_submodule(app.module, MODULE)]
+
+
+def find_tasks(around: Callable[[str], AbstractContextManager[object]] = nullcontext) -> dict[str, Task[Any, Any]]:
+    """The tasks in the modules ``tasks`` of the installed apps, by path. Each module is imported within ``around``."""
+    found: dict[str, Task[Any, Any]] = {}
+    for module in modules_of_tasks():
+        with around(module):
+            names = vars(import_module(module))
+        for name, value in names.items():
+            # Not isinstance: a lazy object of Django's would be made to find its class.
+            if issubclass(type(value), Task) and (name == value.name or value.module_path not in found):
+                found[value.module_path] = value
+    _found.update(found)
+    return found
+
+
+def task_at(path: str) -> Task[Any, Any] | None:
+    """The task of that path, if it is among those that can be found. Nothing is imported by the path."""
+    return _found.get(path) or find_tasks().get(path)
+
+
+STATUSES: dict[State, Any] = {
+    State.RESERVED: TaskResultStatus.RUNNING,
+    State.COMPLETED: TaskResultStatus.SUCCESSFUL,
+}
+"""The status of a message by its state; in all other states it is FAILED if the message has ended, else READY."""
+READY: Any = TaskResultStatus.READY
+OURS = {kind.__name__: kind for kind in (Fatal, HandlerTimeout, ProcessDied)}
+"""Classes of ours, by name, whose errors may have no traceback."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredError(TaskError):
+    @property
+    def exception_class(self) -> type[BaseException]:
+        """The class of the error. ValueError unless its module is imported already: nothing that a store names is
+        imported."""
+        module, _, name = self.exception_class_path.rpartition(".")
+        found = getattr(sys.modules.get(module), "__dict__", {}).get(name)
+        if not isinstance(found, type) or not issubclass(found, BaseException):
+            raise ValueError(f"{self.exception_class_path!r} is no exception of a module that is imported here")
+        return found
+
+
+def new_result(task: Task[Any, Any], message_id: str, alias: str, **known: Any) -> TaskResult[Any]:
+    """A result of which all else is empty, or None."""
+    instants: dict[str, Any] = dict.fromkeys(("enqueued_at", "started_at", "finished_at", "last_attempted_at"))
+    others: dict[str, Any] = {"status": READY, "args": [], "kwargs": {}, "errors": [], "worker_ids": []}
+    return TaskResult(task=task, id=message_id, backend=alias, **(instants | others | known))
+
+
+def stored_result(message: Message, task: Task[Any, Any], alias: str) -> TaskResult[Any]:
+    """The result as the store has it. Its arguments are empty if the store no longer has them."""
+    times, payload = message.timestamps, message.payload or {}
+    started, other = _datetime(times.started_at), TaskResultStatus.FAILED if message.state.has_ended else READY
+    result = new_result(
+        _as_sent(task, message, alias),
+        message.id,
+        alias,
+        status=STATUSES.get(message.state, other),
+        enqueued_at=_datetime(times.scheduled_at or times.enqueued_at),
+        started_at=started,
+        finished_at=_datetime(times.ended_at),
+        last_attempted_at=started,
+        args=payload.get("args", []),
+        kwargs=payload.get("kwargs", {}),
+        errors=[] if message.last_error is None else [_error(message.last_error, message.traceback)],
+        worker_ids=worker_ids(message.attempts),
+    )
+    object.__setattr__(result, "_return_value", message.result)
+    return result
+
+
+def running_result(
+    context: Context, task: Task[Any, Any], alias: str, args: list[Any], kwargs: dict[str, Any]
+) -> TaskResult[Any]:
+    """The result of the message in hand, without a look into the store."""
+    now = timezone.now()
+    return new_result(
+        task,
+        context.id,
+        alias,
+        status=TaskResultStatus.RUNNING,
+        started_at=now,
+        last_attempted_at=now,
+        args=args,
+        kwargs=kwargs,
+        worker_ids=worker_ids(context.attempt),
+    )
+
+
+def succeed(result: TaskResult[Any], value: Any) -> None:
+    for name, changed in (
+        ("status", TaskResultStatus.SUCCESSFUL),
+        ("finished_at", timezone.now()),
+        ("_return_value", value),
+    ):
+        object.__setattr__(result, name, changed)  # as the framework does, whose results are frozen
+
+
+def worker_ids(attempts: int) -> list[str]:
+    """Names of workers, one for each attempt, since the framework counts attempts by them. Which launches made earlier
+    attempts is not kept."""
+    return ["pollconsumer"] * attempts
+
+
+def _as_sent(task: Task[Any, Any], message: Message, alias: str) -> Task[Any, Any]:
+    """``task`` with the message's options, if the backend accepts them: other backends may have sent the message."""
+    priority = max(-TASK_MAX_PRIORITY, min(TASK_MAX_PRIORITY, -message.row.priority))
+    due = _datetime(message.timestamps.due_at)
+    try:
+        return task.using(priority=priority, queue_name=message.queue, run_after=due, backend=alias)
+    except InvalidTask:
+        return task
+
+
+def _datetime(moment: datetime | None) -> datetime | None:
+    return moment if moment is None or settings.USE_TZ else timezone.make_naive(moment)
+
+
+def _error(text: str, trace: str | None) -> StoredError:
+    return StoredError(exception_class_path=_class_path(text, trace or ""), traceback=trace or text)
+
+
+def _class_path(text: str, trace: str) -> str:
+    """The class of an error: a traceback ends with its path and text; without one it is of ours."""
+    name = text.partition(":")[0]
+    said = re.findall(rf"^((?:\w+\.)*){re.escape(name)}(?::|$)", trace, re.MULTILINE)
+    if said:
+        return f"{said[-1] or 'builtins.'}{name}"
+    kind = OURS.get(name, Fatal)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+OF_PRODUCERS = ("config", "store", "namespace", "patience")
+
+
+class PollConsumerBackend(BaseTaskBackend):
+    """OPTIONS: ``config``, ``store``, ``namespace`` and ``patience`` are those of `PollConsumer`. Options of handlers,
+    such as ``max_attempts``, are for tasks that set none. ENQUEUE_ON_COMMIT: send when the transaction commits."""
+
+    task_class = PollConsumerTask
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        # The framework makes a backend for each thread; they share a connection.
+        self.app = _application(**{name: value for name, value in self.options.items() if name in OF_PRODUCERS})
+        self._calls = calls_of(self.app)
+        self.handler_options = {name: value for name, value in self.options.items() if name not in OF_PRODUCERS}
+        self._on_commit = bool(params.get("ENQUEUE_ON_COMMIT"))
+
+    def settings(self) -> Settings:
+        """The settings of its OPTIONS and of this process's environment. Errors as in ``load_settings``."""
+        config, store, namespace = map(self.options.get, OF_PRODUCERS[:3])
+        named = None if config is None else Path(config)
+        return load_settings(named, store=store, namespace=namespace, beside=beside_site())
+
+    def options_of(self, task: Task[Any, Any]) -> HandlerOptions:
+        """The options of the task's handler, unchecked."""
+        options: Any = self.handler_options | options_of(task) | {"queue": task.queue_name}
+        given: HandlerOptions = options
+        return given
+
+    def validate_task(self, task: Task[Any, Any]) -> None:
+        super().validate_task(task)
+        try:
+            check_handler(task.module_path)
+            check_queue(task.queue_name)
+            check_options(self.options_of(task))
+        except (PollConsumerError, TypeError) as error:
+            raise InvalidTask(str(error)) from None
+
+    def enqueue(self, task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
+        """Enqueue a message for ``task``. Errors as of `PollConsumer.enqueue`; TypeError for arguments without a JSON
+        form."""
+        message, result = self._prepared(task, args, kwargs)
+        if self._on_commit:
+            transaction.on_commit(partial(self._send, message, result))
+        else:
+            self._send(message, result)
+        return result
+
+    async def aenqueue(self, task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
+        """Do the same as ``enqueue``, without blocking the event loop."""
+        if self._on_commit:  # a transaction belongs to the thread that makes blocking calls
+            return await sync_to_async(self.enqueue)(task, args, kwargs)
+        message, result = self._prepared(task, args, kwargs)
+        await self._calls.enqueue_one_async(message)
+        await task_enqueued.asend_robust(type(self), task_result=result)
+        return result
+
+    def _prepared(
+        self, task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[NewMessage, TaskResult[Any]]:
+        self.validate_task(task)
+        if task_at(task.module_path) is None:
+            rule = f"define or import it in the module '{MODULE}' of an installed app, where a launch finds it"
+            raise InvalidTask(f"Task {task.module_path} cannot be found; {rule}.")
+        message = new_message(
+            task.module_path,
+            {"args": normalize_json(args), "kwargs": normalize_json(kwargs)},
+            queue=task.queue_name,
+            priority=-task.priority,
+            at=_aware(task.run_after),
+        )
+        now = timezone.now()
+        known = {"enqueued_at": now, "args": list(args), "kwargs": dict(kwargs)}
+        return message, new_result(task, message.id, self.alias, **known)
+
+    def _send(self, message: NewMessage, result: TaskResult[Any]) -> None:
+        self._calls.enqueue_one(message)
+        task_enqueued.send_robust(type(self), task_result=result)  # what a receiver raises changes nothing
+
+    def get_result(self, result_id: str) -> TaskResult[Any]:
+        """The result of the message with this id. TaskResultDoesNotExist for an unknown id, one that is no longer kept,
+        and a message of no task."""
+        with _missing():
+            return self._result(self._calls.look(None, result_id))
+
+    async def aget_result(self, result_id: str) -> TaskResult[Any]:
+        """The same as ``get_result``, without blocking the event loop."""
+        with _missing():
+            return self._result(await self._calls.look_async(None, result_id))
+
+    def _result(self, message: Message) -> TaskResult[Any]:
+        if (task := task_at(message.handler)) is None:
+            raise TaskResultDoesNotExist(f"message {message.id} is of no task: {message.handler}")
+        return stored_result(message, task, self.alias)
+
+    def check(self, **_: Any) -> Iterable[checks.CheckMessage]:
+        return problems(self)
+
+
+@contextmanager
+def _missing() -> Iterator[None]:
+    try:
+        yield
+    except NotFound as error:
+        raise TaskResultDoesNotExist(str(error)) from None
+
+
+@cache
+def _application(**options: Any) -> PollConsumer:
+    return application(**options)
+
+
+def _aware(moment: datetime | None) -> datetime | None:
+    return timezone.make_aware(moment) if moment is not None and timezone.is_naive(moment) else moment
+
+
+def problems(backend: PollConsumerBackend) -> Iterator[checks.CheckMessage]:
+    where = f"TASKS[{backend.alias!r}]"
+    yield from _unknown_options(backend, where)
+    for queue in sorted(backend.queues):
+        try:
+            check_queue(queue)
+        except PollConsumerError as error:
+            yield checks.Error(f"{where}: QUEUES: {error}", id="pollconsumer.E002")
+    try:
+        check_options({name: value for name, value in backend.handler_options.items() if name in OPTIONS})  # type: ignore[arg-type]  # names of options
+    except (PollConsumerError, TypeError) as error:
+        yield checks.Error(f"{where}: OPTIONS: {error}", id="pollconsumer.E003")
+    try:
+        yield from _unserved(backend, backend.settings(), where)
+    except PollConsumerError as error:
+        yield checks.Error(f"{where}: OPTIONS: {error}", id="pollconsumer.E004")
+    try:
+        find_tasks()
+    except Exception as error:
+        hint = f"Importing the modules {MODULE!r} of the installed apps raised this; a launch imports them, too."
+        yield checks.Error(f"{type(error).__name__}: {error}", hint=hint, id="pollconsumer.E005")
+
+
+def _unknown_options(backend: PollConsumerBackend, where: str) -> Iterator[checks.CheckMessage]:
+    known = [*OF_PRODUCERS, *OPTIONS]
+    for name in sorted(backend.options.keys() - {*known}):
+        close = get_close_matches(name, known, n=1)
+        hint = f"Did you mean {close[0]}?" if close else f"Known are {', '.join(known)}."
+        yield checks.Error(f"{where}: OPTIONS: unknown option {name}.", hint=hint, id="pollconsumer.E001")
+
+
+def _unserved(backend: PollConsumerBackend, settings: Settings, where: str) -> Iterator[checks.CheckMessage]:
+    """The queues of the backend that no launch of its configuration serves."""
+    served = settings.consumer.queues
+    for queue in sorted(backend.queues - {*served}) if served else ():
+        file = settings.config or "the environment"
+        hint = f"Add it to consumer.queues in {file}, or launch 'pollconsumer run --queue {queue}', too."
+        yield checks.Warning(
+            f"{where}: QUEUES: {queue} is not among consumer.queues.", hint=hint, id="pollconsumer.W001"
+        )

@@ -1,1 +1,0 @@
-"""The backend of the tasks framework: tasks, their results, and what of their settings is wrong."""

@@ -1,1 +1,0 @@
-"""What is wrong with a running system: facts in, findings out."""
