@@ -34,6 +34,8 @@ LIVE = HEADERS | {
     "content-security-policy": f"{HEADERS['content-security-policy']}; script-src 'self'; connect-src 'self'"
 }
 """The same for the one page that has a script, a file of ours that reads the page again."""
+BY_TOKEN = "dashboard"
+"""Who acts at a server of our own: whoever has the token."""
 
 
 class PageAnswer(NamedTuple):
@@ -65,10 +67,6 @@ def plain_answer(text: str, status: int) -> PageAnswer:
 def redirect(address: str, *further: tuple[str, str]) -> PageAnswer:
     """An answer that leads a browser to ``address``, by GET."""
     return PageAnswer(303, b"", further=(("location", address), *further))
-
-
-BY_TOKEN = "dashboard"
-"""Who acts at a server of our own: whoever has the token."""
 
 
 class Visitor(NamedTuple):

@@ -24,6 +24,28 @@ from pollconsumer.core.window import StopReason, why_stopped
 from pollconsumer.dashboard.excerpts import Completions
 from pollconsumer.dashboard.page_reader import OfPast, PastSpan
 
+BARS = 60
+"""Bars of a chart, one for each minute."""
+MINUTE = 60_000
+SHORTEST = 0.001
+"""Seconds at the lower edge of a picture of spans, whose scale is logarithmic."""
+HOUR = 3600.0
+"""Seconds that are drawn."""
+ABNORMAL = (
+    StopReason.DIED, StopReason.WATCHDOG, StopReason.LEASE_LOST, StopReason.STORE_UNREACHABLE, StopReason.FAILED,
+)  # fmt: skip
+CUT_SHORT = (StopReason.NO_TIME_TO_HANDLE, StopReason.NO_TIME_TO_IDLE)
+"""Reasons that end a launch where its margin begins."""
+MOST_GROUPS = 8
+FEWEST = 5
+"""Times between launches from which on they may be regular."""
+PUNCTUAL = 0.1
+"""Share of a period by which half of the launches may be early or late, for the others to be missing."""
+PARTS_OF_PAST = {PastSpan.DAY: (96, "the quarter of an hour"), PastSpan.WEEK: (84, "two hours")}
+"""How many bars a chart has, and the time that each stands for."""
+MARKS_OF_PAST = {PastSpan.DAY: 4, PastSpan.WEEK: 7}
+"""Distances between the instants that stand below."""
+
 
 class Box(NamedTuple):
     """A rectangle in the units of what is drawn, ``bottom`` upwards. ``kind``: a class of the stylesheet."""
@@ -63,13 +85,6 @@ def _rectangle(box: Box) -> Markup:
 
 def _decimal(value: float) -> str:
     return f"{value:.3f}".rstrip("0").rstrip(".")
-
-
-BARS = 60
-"""Bars of a chart, one for each minute."""
-MINUTE = 60_000
-SHORTEST = 0.001
-"""Seconds at the lower edge of a picture of spans, whose scale is logarithmic."""
 
 
 class Chart(NamedTuple):
@@ -170,20 +185,6 @@ def _scale(seconds: float) -> float:
 def clock(at: float) -> str:
     """Hour and minute of an instant in epoch ms, in UTC."""
     return datetime_of(int(at)).strftime("%H:%M")
-
-
-HOUR = 3600.0
-"""Seconds that are drawn."""
-ABNORMAL = (
-    StopReason.DIED, StopReason.WATCHDOG, StopReason.LEASE_LOST, StopReason.STORE_UNREACHABLE, StopReason.FAILED,
-)  # fmt: skip
-CUT_SHORT = (StopReason.NO_TIME_TO_HANDLE, StopReason.NO_TIME_TO_IDLE)
-"""Reasons that end a launch where its margin begins."""
-MOST_GROUPS = 8
-FEWEST = 5
-"""Times between launches from which on they may be regular."""
-PUNCTUAL = 0.1
-"""Share of a period by which half of the launches may be early or late, for the others to be missing."""
 
 
 class DrawnLaunch(NamedTuple):
@@ -356,12 +357,6 @@ def _said(entry: Mapping[str, Any]) -> Iterator[str]:
         yield f"margin {format_duration(entry['margin_seconds'])}"
     if entry["gap_seconds"] is not None:
         yield f"gap {format_duration(entry['gap_seconds'])}"
-
-
-PARTS_OF_PAST = {PastSpan.DAY: (96, "the quarter of an hour"), PastSpan.WEEK: (84, "two hours")}
-"""How many bars a chart has, and the time that each stands for."""
-MARKS_OF_PAST = {PastSpan.DAY: 4, PastSpan.WEEK: 7}
-"""Distances between the instants that stand below."""
 
 
 def of_past(page: OfPast) -> list[Chart]:

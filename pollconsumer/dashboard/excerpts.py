@@ -22,6 +22,8 @@ from pollconsumer.store.store import Store
 
 SAMPLE = 120
 """Messages that stand for all that a queue completed in a time."""
+AT_ONCE = 100
+"""Dead letters that one step looks at."""
 
 
 class Completions(NamedTuple):
@@ -144,10 +146,6 @@ def _spread(first: int, end: int) -> list[int]:
     """At most SAMPLE positions from ``first`` to ``end``, the last one included."""
     count = min(SAMPLE, end - first)
     return [end - 1 - (end - first) * number // count for number in range(count)]
-
-
-AT_ONCE = 100
-"""Dead letters that one step looks at."""
 
 
 class Wanted(NamedTuple):

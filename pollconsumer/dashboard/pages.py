@@ -54,6 +54,31 @@ SEPARATOR = "~"
 _AS_IT_IS = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 LONGEST_NAME = 1000
 """Characters of an id or a name that has a page."""
+BRIEF, LONGEST = 160, 64 << 10
+"""Characters of a payload or an error in a table, and on the page of its message."""
+_SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+_EXPLAINED = {
+    "started": "when the launch or the handler started",
+    "stopped": "why the launch ended; window over: it ended in time for the next launch",
+    "ran": "how long the launch ran",
+    "average": "mean duration of a handler",
+    "margin": "how long before the end of its window the launch stopped taking messages",
+    "gap": "time without a launch before this one",
+    "offset": "how long after its tick, as the full minute, the launch started",
+    "exit": "how long the process of the launch took to exit",
+    "in flight": "messages that a launch has taken and not finished",
+    "outstanding": "members that have not ended",
+    "reserved": "when a launch took the message from its queue",
+    "per minute": "messages completed in the last minute",
+    "oldest ready": "how long the oldest ready message has waited for a launch",
+    "late": "time from when a message was due until it was ready; of a queue: the longest of recent messages",
+    "waited": "a launch: until the launch before it ended; a message: while it was ready, of a queue the mean",
+    "duration": "how long the handler took; of a queue: the mean",
+    "skipped": "occurrences that were not enqueued: missed, or the previous one was unfinished",
+    "p90": "90 % of the messages took at most this long",
+    "other": "messages that were cancelled or expired",
+}
+"""What the head of a column means, where it is no everyday word."""
 
 
 class Served:
@@ -146,8 +171,6 @@ def file_of(kind: str, *names: str) -> str:
 
 
 TEMPLATES = Path(__file__).with_name("templates")
-BRIEF, LONGEST = 160, 64 << 10
-"""Characters of a payload or an error in a table, and on the page of its message."""
 
 
 class Pages:
@@ -222,31 +245,6 @@ def _within(durations: Histogram, share: float) -> float:
     """Seconds that ``share`` of the messages took at most. A histogram knows no less than its shortest durations, but
     at most one in ten messages takes longer than ten times the average."""
     return min(durations.quantile(share), (durations.mean or 0.0) / (1 - share))
-
-
-_SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
-_EXPLAINED = {
-    "started": "when the launch or the handler started",
-    "stopped": "why the launch ended; window over: it ended in time for the next launch",
-    "ran": "how long the launch ran",
-    "average": "mean duration of a handler",
-    "margin": "how long before the end of its window the launch stopped taking messages",
-    "gap": "time without a launch before this one",
-    "offset": "how long after its tick, as the full minute, the launch started",
-    "exit": "how long the process of the launch took to exit",
-    "in flight": "messages that a launch has taken and not finished",
-    "outstanding": "members that have not ended",
-    "reserved": "when a launch took the message from its queue",
-    "per minute": "messages completed in the last minute",
-    "oldest ready": "how long the oldest ready message has waited for a launch",
-    "late": "time from when a message was due until it was ready; of a queue: the longest of recent messages",
-    "waited": "a launch: until the launch before it ended; a message: while it was ready, of a queue the mean",
-    "duration": "how long the handler took; of a queue: the mean",
-    "skipped": "occurrences that were not enqueued: missed, or the previous one was unfinished",
-    "p90": "90 % of the messages took at most this long",
-    "other": "messages that were cancelled or expired",
-}
-"""What the head of a column means, where it is no everyday word."""
 
 
 def static_file(name: str) -> bytes:

@@ -50,6 +50,10 @@ FILES = {
 }
 Query = Mapping[str, str]
 Page = Callable[[Pages, PageReader, Query], str]
+T = TypeVar("T")
+SWEEP_WITHIN = 20.0
+"""Seconds for one action on many messages: browsers and proxies wait that long for an answer."""
+_UNFINISHED = f"that took {SWEEP_WITHIN:.0f} s: press the button again for the rest"
 
 
 class Dashboard:
@@ -211,12 +215,6 @@ def _form(request: WebRequest) -> dict[str, str] | None:
     except (OSError, ValueError):
         return None
     return {name: values[0] for name, values in read.items() if len(values) == 1}
-
-
-T = TypeVar("T")
-SWEEP_WITHIN = 20.0
-"""Seconds for one action on many messages: browsers and proxies wait that long for an answer."""
-_UNFINISHED = f"that took {SWEEP_WITHIN:.0f} s: press the button again for the rest"
 
 
 class PageActions:

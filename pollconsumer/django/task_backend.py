@@ -53,6 +53,15 @@ from pollconsumer.store.reading.messages import Message
 MODULE = "tasks"
 """The module of each installed app in which tasks are found."""
 OPTIONS = tuple(name for name in HandlerOptions.__annotations__ if name != "queue")
+STATUSES: dict[State, Any] = {
+    State.RESERVED: TaskResultStatus.RUNNING,
+    State.COMPLETED: TaskResultStatus.SUCCESSFUL,
+}
+"""The status of a message by its state; in all other states it is FAILED if the message has ended, else READY."""
+READY: Any = TaskResultStatus.READY
+OURS = {kind.__name__: kind for kind in (Fatal, HandlerTimeout, ProcessDied)}
+"""Classes of ours, by name, whose errors may have no traceback."""
+OF_PRODUCERS = ("config", "store", "namespace", "patience")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,16 +115,6 @@ def find_tasks(around: Callable[[str], AbstractContextManager[object]] = nullcon
 def task_at(path: str) -> Task[Any, Any] | None:
     """The task of that path, if it is among those that can be found. Nothing is imported by the path."""
     return _found.get(path) or find_tasks().get(path)
-
-
-STATUSES: dict[State, Any] = {
-    State.RESERVED: TaskResultStatus.RUNNING,
-    State.COMPLETED: TaskResultStatus.SUCCESSFUL,
-}
-"""The status of a message by its state; in all other states it is FAILED if the message has ended, else READY."""
-READY: Any = TaskResultStatus.READY
-OURS = {kind.__name__: kind for kind in (Fatal, HandlerTimeout, ProcessDied)}
-"""Classes of ours, by name, whose errors may have no traceback."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,9 +218,6 @@ def _class_path(text: str, trace: str) -> str:
         return f"{said[-1] or 'builtins.'}{name}"
     kind = OURS.get(name, Fatal)
     return f"{kind.__module__}.{kind.__qualname__}"
-
-
-OF_PRODUCERS = ("config", "store", "namespace", "patience")
 
 
 class PollConsumerBackend(BaseTaskBackend):

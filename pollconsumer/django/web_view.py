@@ -15,6 +15,9 @@ from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.web.web_exchange import Answer, WebRequest
 
 T = TypeVar("T")
+VIEW, ACT = "pollconsumer.view_queuemessage", "pollconsumer.change_queuemessage"
+"""Permissions to look, and to cancel, redrive, pause, purge, trigger. Superusers have both; others can be given them
+where ``pollconsumer.django`` is among ``INSTALLED_APPS``."""
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:
@@ -49,11 +52,6 @@ def site_app() -> PollConsumer:
         return application()
     register_tasks(found[0].settings())
     return found[0].app
-
-
-VIEW, ACT = "pollconsumer.view_queuemessage", "pollconsumer.change_queuemessage"
-"""Permissions to look, and to cancel, redrive, pause, purge, trigger. Superusers have both; others can be given them
-where ``pollconsumer.django`` is among ``INSTALLED_APPS``."""
 
 
 def may(user: Any, permission: str) -> bool:

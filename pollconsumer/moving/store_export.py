@@ -41,6 +41,32 @@ VERSION_OF_SEVERAL = 2
 """That of an export with several namespaces, of which an earlier version would have read the first."""
 ASKED = 1000
 """Keys whose types are asked for in a round trip."""
+FEWEST, MOST = 10, 1000
+"""Elements asked for at once."""
+PAGE_BYTES = 1 << 18
+"""Bytes of the values of a page, which then takes the server a few milliseconds."""
+ATTEMPTS = 10
+_MODULUS = 1 << 128
+_LENGTH = {"list": ("LLEN",), "hash": ("HLEN",), "zset": ("ZCARD",), "set": ("SCARD",), "string": ("EXISTS",)}
+KINDS = tuple(_LENGTH)
+_SCANS = {"hash": ("HSCAN",), "set": ("SSCAN",)}
+_WIDTH = {"hash": 2, "zset": 2}
+"""The number of values for an element, by the type of a key; one for other types."""
+FIRST_WITHIN = 3600.0
+"""Seconds for the first byte: an export waits until the launches that are under way have ended."""
+SAID_AFTER = 3.0
+"""Seconds of waiting for the first bytes that are worth a line: perhaps nobody writes to the pipe."""
+REST_WITHIN = 60.0
+"""Seconds of waiting for the rest, and a second more for each `SLOWEST` bytes of it."""
+SLOWEST = 16 * 1024
+LONGEST_LINE = 1 << 28
+"""Bytes of a line, at most. A page has some 256 KiB of values, or ten elements if these are long."""
+TRIP_BYTES = 1 << 18
+"""Bytes of values in one round trip."""
+TRIP_VALUES = 2 * MOST
+"""The number of values in one call: Lua takes some eight thousand, and a server may show more of a small hash at
+once."""
+AGAIN = "import again, with --restart; if that fails too, export again"
 
 
 def as_text(value: bytes) -> str:
@@ -91,19 +117,6 @@ def _kinds(closing: StoreCloser) -> dict[Place, str]:
         kinds = closing.wire.all([("TYPE", closing.closed_key(place)) for place in places])
         found |= {place: kind.decode() for place, kind in zip(places, kinds, strict=True) if kind != b"none"}
     return found
-
-
-FEWEST, MOST = 10, 1000
-"""Elements asked for at once."""
-PAGE_BYTES = 1 << 18
-"""Bytes of the values of a page, which then takes the server a few milliseconds."""
-ATTEMPTS = 10
-_MODULUS = 1 << 128
-_LENGTH = {"list": ("LLEN",), "hash": ("HLEN",), "zset": ("ZCARD",), "set": ("SCARD",), "string": ("EXISTS",)}
-KINDS = tuple(_LENGTH)
-_SCANS = {"hash": ("HSCAN",), "set": ("SSCAN",)}
-_WIDTH = {"hash": 2, "zset": 2}
-"""The number of values for an element, by the type of a key; one for other types."""
 
 
 class ContentsPage(NamedTuple):
@@ -227,17 +240,6 @@ class ContentsTotals:
         return {"messages": self.messages, "elements": self.elements, "keys": self.keys, "digest": digest}
 
 
-FIRST_WITHIN = 3600.0
-"""Seconds for the first byte: an export waits until the launches that are under way have ended."""
-SAID_AFTER = 3.0
-"""Seconds of waiting for the first bytes that are worth a line: perhaps nobody writes to the pipe."""
-REST_WITHIN = 60.0
-"""Seconds of waiting for the rest, and a second more for each `SLOWEST` bytes of it."""
-SLOWEST = 16 * 1024
-LONGEST_LINE = 1 << 28
-"""Bytes of a line, at most. A page has some 256 KiB of values, or ten elements if these are long."""
-
-
 class IncomingExport(io.RawIOBase):
     """What a descriptor brings. BadData where it takes too long."""
 
@@ -301,14 +303,6 @@ def _parsed(lines: io.BufferedReader) -> Iterator[tuple[int, dict[str, Any]]]:
         if not isinstance(line, dict):
             raise BadData("export damaged or cut off", f"line {number}", "export again")
         yield number, line
-
-
-TRIP_BYTES = 1 << 18
-"""Bytes of values in one round trip."""
-TRIP_VALUES = 2 * MOST
-"""The number of values in one call: Lua takes some eight thousand, and a server may show more of a small hash at
-once."""
-AGAIN = "import again, with --restart; if that fails too, export again"
 
 
 def check_header(header: Mapping[str, Any]) -> list[str]:

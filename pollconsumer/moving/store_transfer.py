@@ -46,6 +46,12 @@ NOT_SERVED = "elements read, the store cannot be used before all are there: impo
 OF_ONE = ", and no other one of the server"
 LOOK_EVERY = 0.2
 """Seconds between looks at the leases that are held."""
+SILENT_FOR = 60.0
+"""Seconds without a byte after which the server is given up. While it writes its file, it sends a line each second."""
+READ_WITHIN = 3600.0
+"""Seconds for our own server to read the copy."""
+BASE = "appendonly.aof.1.base.rdb"
+ANOTHER_WAY = "close it for an export: pollconsumer store export FILE; or use the provider's backups"
 
 
 @click.command(name="export", epilog="pollconsumer store export store.ndjson\npollconsumer store export -")
@@ -303,14 +309,6 @@ def _shown(totals: dict[str, Any], note: str) -> dict[str, Any]:
     if "namespaces" in totals:
         return {**totals, "namespaces": ", ".join(totals["namespaces"])}
     return {**totals, "namespace": totals["namespace"] + note}
-
-
-SILENT_FOR = 60.0
-"""Seconds without a byte after which the server is given up. While it writes its file, it sends a line each second."""
-READ_WITHIN = 3600.0
-"""Seconds for our own server to read the copy."""
-BASE = "appendonly.aof.1.base.rdb"
-ANOTHER_WAY = "close it for an export: pollconsumer store export FILE; or use the provider's backups"
 
 
 @contextlib.contextmanager

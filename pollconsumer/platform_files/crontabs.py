@@ -22,6 +22,17 @@ from pollconsumer.platform_files.installation import ENVIRONMENT_FILE, Installat
 
 HOURLY = "7 * * * *"
 """A schedule for each hour, at a minute that few others have."""
+PATIENCE = 30.0
+"""Seconds for one call of ``crontab``."""
+BLOCK = re.compile(
+    rb"^# pollconsumer begin: (?P<path>[^\r\n\0]*)\r?\n"
+    rb"(?:(?!# pollconsumer (?:begin|end): )[^\n]*\n)*"
+    rb"# pollconsumer end: (?P=path)\r?(?:\n|\Z)",
+    re.MULTILINE,
+)
+MARK = re.compile(rb"^# pollconsumer (?:begin|end): ([^\r\n\0]*)", re.MULTILINE)
+ABSENT = re.compile(r"no crontab for |can't open .*: No such file")
+"""What Debian's cron, cronie and macOS, and what busybox say where there is none."""
 
 
 def cron_files(installation: Installation) -> list[File]:
@@ -127,19 +138,6 @@ def uninstall(user: str) -> None:
 
 def _show(heading: str, block: bytes) -> None:
     print_lines([heading, *map(os.fsdecode, block.splitlines())])
-
-
-PATIENCE = 30.0
-"""Seconds for one call of ``crontab``."""
-BLOCK = re.compile(
-    rb"^# pollconsumer begin: (?P<path>[^\r\n\0]*)\r?\n"
-    rb"(?:(?!# pollconsumer (?:begin|end): )[^\n]*\n)*"
-    rb"# pollconsumer end: (?P=path)\r?(?:\n|\Z)",
-    re.MULTILINE,
-)
-MARK = re.compile(rb"^# pollconsumer (?:begin|end): ([^\r\n\0]*)", re.MULTILINE)
-ABSENT = re.compile(r"no crontab for |can't open .*: No such file")
-"""What Debian's cron, cronie and macOS, and what busybox say where there is none."""
 
 
 def block_of(config: Path, lines: Iterable[str]) -> bytes:

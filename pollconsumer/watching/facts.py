@@ -14,6 +14,15 @@ from pollconsumer.core.launcher.detection import BY_PRODUCERS, ON_DEMAND
 from pollconsumer.core.notation.text import printable
 from pollconsumer.core.window import StopReason
 
+LOOKED_AT = 10
+"""Launches of a lineage whose starts tell how often they come."""
+FEWEST = 3
+MISSED = 3
+"""Launches missing in succession from which on the group counts as absent."""
+AT_LEAST = 180.0
+UNLEARNED = 1200.0
+"""Seconds without a launch, where too few are known to tell how often they come."""
+
 
 class Finding(NamedTuple):
     """Something that is wrong. ``name``: the same for each finding of a kind. ``subject``: the queue, handler or
@@ -147,16 +156,6 @@ class Facts(NamedTuple):
     unreachable: Sequence[str] = ()
     batches: Sequence[BatchFacts] = ()
     paused_handlers: Collection[str] = ()
-
-
-LOOKED_AT = 10
-"""Launches of a lineage whose starts tell how often they come."""
-FEWEST = 3
-MISSED = 3
-"""Launches missing in succession from which on the group counts as absent."""
-AT_LEAST = 180.0
-UNLEARNED = 1200.0
-"""Seconds without a launch, where too few are known to tell how often they come."""
 
 
 class LaunchGroup(NamedTuple):

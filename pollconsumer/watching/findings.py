@@ -31,6 +31,52 @@ from pollconsumer.watching.facts import (
 
 UNRECORDED = ("launch_absent", "mover_absent", "launches_died")
 """Findings that a server which cannot write leads to: no launch can record that it came, or how it ended."""
+MOST_SKEW = 2.0
+"""Seconds between two clocks that nobody notices: a launch allows a second for its tick."""
+NEARLY_FULL = 0.9
+GROWN = 4
+"""Multiple of its rewritten size that an append-only file never reaches: by default it is rewritten when it doubles."""
+SMALLEST_REWRITTEN = 64 << 20
+"""Bytes from which on a server rewrites its append-only file by default."""
+SPARE_DISK = 64 << 20
+LAGGING = 10.0
+"""Seconds: a replica reports once a second."""
+INSTALL = "'pollconsumer init cron --install'"
+LONG_WAIT = 600.0
+"""Seconds: a ready message that waits longer waits too long, unless launches come more rarely."""
+BATCH_LATE, BATCH_LONG = 600.0, 3600.0
+"""Seconds for which a batch may be overdue, and after which a closed one should not wait for launches."""
+JUDGED = 100
+"""How many launches of a group are judged, the newest ones."""
+FEWEST_JUDGED, FEWEST_OVERRUNS, OFTEN = 20, 3, 2
+"""The number of launches, and of overruns among them, and the multiple of the target, from which on overruns are a
+finding."""
+LATE = 0.5
+"""Seconds by which a launch may outlast its window without an effect on the next one."""
+LATELY = 3600.0
+"""Seconds for which one launch that was ended by force is a finding: its own output was mailed; and for which projects
+are looked for that share a lease."""
+REPEATED = 3
+"""Launches that were ended by force within a day, from which on they are a finding all day."""
+CUT_SHORT = (StopReason.HANDED_OVER, StopReason.LEASE_LOST, StopReason.STORE_UNREACHABLE, StopReason.FAILED)
+"""Reasons of launches that tell nothing about the margin."""
+ENDS = {
+    StopReason.WATCHDOG: (
+        "launches_overlong",
+        "were killed by the watchdog",
+        'give the handler that did not stop at its limit isolation="process", or a timeout that it keeps',
+    ),
+    StopReason.FAILED: (
+        "launches_failed",
+        "ended with an error",
+        "look for the error in their output; pollconsumer check finds most causes",
+    ),
+    StopReason.DIED: (
+        "launches_died",
+        "died",
+        "look for 'out of memory' in the system's log; was the store away?",
+    ),
+}
 
 
 def findings_of(facts: Facts) -> list[Finding]:
@@ -57,18 +103,6 @@ def _of_lost(facts: Facts) -> Iterator[Finding]:
 def _of_placed(server: ServerFacts, expected: Expected) -> Iterator[Finding]:
     for finding in of_server(server, expected):
         yield finding._replace(what=f"{finding.what} at {server.place}") if server.place else finding
-
-
-MOST_SKEW = 2.0
-"""Seconds between two clocks that nobody notices: a launch allows a second for its tick."""
-NEARLY_FULL = 0.9
-GROWN = 4
-"""Multiple of its rewritten size that an append-only file never reaches: by default it is rewritten when it doubles."""
-SMALLEST_REWRITTEN = 64 << 20
-"""Bytes from which on a server rewrites its append-only file by default."""
-SPARE_DISK = 64 << 20
-LAGGING = 10.0
-"""Seconds: a replica reports once a second."""
 
 
 def of_server(server: ServerFacts, expected: Expected) -> Iterator[Finding]:
@@ -160,13 +194,6 @@ def _size(count: int) -> str:
         if count >= size:
             return f"{count / size:.1f} {unit}"
     return f"{count / 1000:.0f} kB"
-
-
-INSTALL = "'pollconsumer init cron --install'"
-LONG_WAIT = 600.0
-"""Seconds: a ready message that waits longer waits too long, unless launches come more rarely."""
-BATCH_LATE, BATCH_LONG = 600.0, 3600.0
-"""Seconds for which a batch may be overdue, and after which a closed one should not wait for launches."""
 
 
 def of_queues(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
@@ -385,39 +412,6 @@ def _of_unserved_batch(batch: BatchFacts, unserved: Sequence[str]) -> Finding:
         f"{batch.outstanding} of {batch.total} have not ended after {format_duration(batch.age)}",
         f"start launches for queue{'s'[: len(unserved) > 1]} {', '.join(unserved)}, or cancel the batch",
     )  # fmt: skip
-
-
-JUDGED = 100
-"""How many launches of a group are judged, the newest ones."""
-FEWEST_JUDGED, FEWEST_OVERRUNS, OFTEN = 20, 3, 2
-"""The number of launches, and of overruns among them, and the multiple of the target, from which on overruns are a
-finding."""
-LATE = 0.5
-"""Seconds by which a launch may outlast its window without an effect on the next one."""
-LATELY = 3600.0
-"""Seconds for which one launch that was ended by force is a finding: its own output was mailed; and for which projects
-are looked for that share a lease."""
-REPEATED = 3
-"""Launches that were ended by force within a day, from which on they are a finding all day."""
-CUT_SHORT = (StopReason.HANDED_OVER, StopReason.LEASE_LOST, StopReason.STORE_UNREACHABLE, StopReason.FAILED)
-"""Reasons of launches that tell nothing about the margin."""
-ENDS = {
-    StopReason.WATCHDOG: (
-        "launches_overlong",
-        "were killed by the watchdog",
-        'give the handler that did not stop at its limit isolation="process", or a timeout that it keeps',
-    ),
-    StopReason.FAILED: (
-        "launches_failed",
-        "ended with an error",
-        "look for the error in their output; pollconsumer check finds most causes",
-    ),
-    StopReason.DIED: (
-        "launches_died",
-        "died",
-        "look for 'out of memory' in the system's log; was the store away?",
-    ),
-}
 
 
 def of_launches(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:

@@ -24,6 +24,8 @@ LAUNCHES_READ = 1000
 Labels = Mapping[str, str]
 BOUNDS = [f"{0.001 * 2**number:g}" for number in range(LAST_BUCKET)]
 """Upper bounds of the buckets but the last, in seconds."""
+READABLE = 0o644
+"""The text file's mode: its collector is another user."""
 
 
 class Sample(NamedTuple):
@@ -178,10 +180,6 @@ def _of_launches(launches: Sequence[Mapping[str, Any]]) -> list[Metric]:
             [Sample(labels, each["margin_seconds"]) for labels, each in by_group],
         ),
     ]
-
-
-READABLE = 0o644
-"""The text file's mode: its collector is another user."""
 
 
 @click.command(epilog="pollconsumer metrics\npollconsumer metrics --textfile /var/lib/node_exporter/pollconsumer.prom")

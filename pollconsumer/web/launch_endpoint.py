@@ -54,6 +54,10 @@ STATUS: dict[type[PollConsumerError], int] = {
 SCHEME = "bearer "
 TokenName = Literal["token", "enqueue_token"]
 """The setting that a request's token is compared with."""
+CALLBACKS = ("then", "failed")
+"""Options whose values are no JSON."""
+OPTIONS = [name for name in SendOptions.__annotations__ if name not in CALLBACKS]
+KEYS = ("handler", "payload", *(name.removesuffix("_") for name in OPTIONS))
 
 
 class _Route(NamedTuple):
@@ -179,12 +183,6 @@ def _is_of_app_engine(request: WebRequest) -> bool:
     anywhere else, anybody may send it."""
     here = os.environ.get("GAE_ENV", "").startswith("standard")
     return here and request.headers.get("x-appengine-cron") == "true"
-
-
-CALLBACKS = ("then", "failed")
-"""Options whose values are no JSON."""
-OPTIONS = [name for name in SendOptions.__annotations__ if name not in CALLBACKS]
-KEYS = ("handler", "payload", *(name.removesuffix("_") for name in OPTIONS))
 
 
 def enqueue_received(app: AppCalls, body: bytes) -> Handle[Any]:

@@ -25,6 +25,15 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 RETRY_AFTER = 30
 """Seconds after which a client may repeat what failed for now."""
+T = TypeVar("T")
+BODY_WITHIN = 10.0
+"""Seconds for a body of a message."""
+MOST_READ = 32
+"""Bodies that are read at one time. If there are more, the one that began first is given up: an honest client's comes
+within milliseconds."""
+THREADS = 16
+MOST_WAITING, MOST_BYTES = 256, 32 << 20
+"""Requests that have a thread or wait for one, and bytes of their bodies. Further ones are asked to come again."""
 
 
 class WebRequest(NamedTuple):
@@ -110,15 +119,6 @@ def serve_wsgi(
     return [] if environ["REQUEST_METHOD"] == "HEAD" else [answered.content()]  # not every server leaves it out
 
 
-T = TypeVar("T")
-BODY_WITHIN = 10.0
-"""Seconds for a body of a message."""
-MOST_READ = 32
-"""Bodies that are read at one time. If there are more, the one that began first is given up: an honest client's comes
-within milliseconds."""
-THREADS = 16
-MOST_WAITING, MOST_BYTES = 256, 32 << 20
-"""Requests that have a thread or wait for one, and bytes of their bodies. Further ones are asked to come again."""
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 

@@ -28,6 +28,13 @@ from pollconsumer.runtime.system.watchdog import lift
 _DELETE = "\x7f"
 """The only control character that JSON allows unescaped in a string."""
 _WANTS_JSON = "pollconsumer.json"
+GAP = "  "
+FOLDED = "    "
+"""Indentation of a row's continuation lines."""
+READABLE = 20
+"""Minimum columns of a last cell, before it gets a separate line."""
+_WORD = re.compile(r"""[(\[:=,]*(?<!\w)(['"`]).*?\1(?!\w)\S*|\S+""")
+"""What no line breaks: a word, or what is quoted, as a command."""
 
 
 def note_json(context: click.Context, option: click.Parameter, value: bool) -> None:
@@ -190,15 +197,6 @@ def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
-GAP = "  "
-FOLDED = "    "
-"""Indentation of a row's continuation lines."""
-READABLE = 20
-"""Minimum columns of a last cell, before it gets a separate line."""
-
-
-_WORD = re.compile(r"""[(\[:=,]*(?<!\w)(['"`]).*?\1(?!\w)\S*|\S+""")
-"""What no line breaks: a word, or what is quoted, as a command."""
 Rows = Sequence[Sequence[object] | str]
 """Rows of cells, or lines of their own."""
 

@@ -63,6 +63,12 @@ LAUNCHES_LEARNED_FROM = 100
 REACH_BUDGET = 5.0
 IMPORT_WITHIN = 20.0
 """Timeout of importing the user's modules, in seconds."""
+LAUNCHES_SHOWN = 5
+RULES = {
+    LauncherRule.PARALLEL: "a new launch may start beside a running one",
+    LauncherRule.QUEUE: "a new launch starts when the running one has ended",
+    LauncherRule.DROP: "no launch is started while one is running",
+}
 
 
 class OnlyRead(OwnFiles):
@@ -475,14 +481,6 @@ def _try_server(settings: Settings) -> int:
     if not printed_as_json({"ok": not found, "lacks": lacks}):
         print_lines([f"{each.step}: {each.error}" for each in found] or ["ok"])
     return max((each.exit_code for each in found), default=0)
-
-
-LAUNCHES_SHOWN = 5
-RULES = {
-    LauncherRule.PARALLEL: "a new launch may start beside a running one",
-    LauncherRule.QUEUE: "a new launch starts when the running one has ended",
-    LauncherRule.DROP: "no launch is started while one is running",
-}
 
 
 def next_window(

@@ -47,6 +47,41 @@ OVERVIEW_EVERY = 2.0
 """Seconds after which ``--watch`` reads the overview again."""
 MOVER_MISSING_AFTER = 5.0
 """Seconds that a message may be overdue before a missing mover is reported."""
+USUAL = 20
+"""Launches that are shown by default."""
+BEFORE = 50
+"""Launches before those that are shown: what they were like tells the ticks of these."""
+LEAST_OF_LAUNCHES = ("released", "exit", "offset", "average", "margin", "waited", "role")
+"""Columns that a narrow terminal does without, in this order."""
+LAUNCH_FIELDS = (
+    "launch_id",
+    "role",
+    "running_seconds",
+    "stop_reason",
+    "exit_code",
+    "handled",
+    "failed",
+    "released",
+    "yielded",
+    "longer_than_window",
+    "average_seconds",
+    "margin_seconds",
+    "gap_seconds",
+    "waited_seconds",
+    "missed_ticks",
+    "skipped",
+    "launch_offset_seconds",
+    "exit_seconds",
+    "platform",
+    "launcher",
+    "run_id",
+    "host",
+    "pid",
+    "config",
+)
+LEASE_FIELDS = ("role", "slot", "queues", "holder", "host", "pid", "fence")
+SHOWN = 3
+"""Names in a row of the table."""
 
 
 @click.command(epilog="pollconsumer status\npollconsumer status ID --watch")
@@ -176,40 +211,6 @@ def _unattended(overview: Overview) -> list[str]:
         return []
     served = {queue for lease in overview.leases for queue in lease["queues"]}
     return [f"{each.overdue} in {each.name}" for each in overview.queues if each.overdue and each.name not in served]
-
-
-USUAL = 20
-"""Launches that are shown by default."""
-BEFORE = 50
-"""Launches before those that are shown: what they were like tells the ticks of these."""
-LEAST_OF_LAUNCHES = ("released", "exit", "offset", "average", "margin", "waited", "role")
-"""Columns that a narrow terminal does without, in this order."""
-LAUNCH_FIELDS = (
-    "launch_id",
-    "role",
-    "running_seconds",
-    "stop_reason",
-    "exit_code",
-    "handled",
-    "failed",
-    "released",
-    "yielded",
-    "longer_than_window",
-    "average_seconds",
-    "margin_seconds",
-    "gap_seconds",
-    "waited_seconds",
-    "missed_ticks",
-    "skipped",
-    "launch_offset_seconds",
-    "exit_seconds",
-    "platform",
-    "launcher",
-    "run_id",
-    "host",
-    "pid",
-    "config",
-)
 
 
 @click.command(
@@ -356,9 +357,6 @@ def _row(entry: dict[str, Any], now: int, *, ago: bool, utc: bool) -> dict[str, 
     }
 
 
-LEASE_FIELDS = ("role", "slot", "queues", "holder", "host", "pid", "fence")
-
-
 @click.group()
 def lease() -> None:
     """Show or break leases."""
@@ -427,10 +425,6 @@ def leases_table(leases: Sequence[dict[str, Any]], names: Sequence[str], now: in
         rows.append([*(shown[name] for name in names), iso(lease["since_ms"])])
         rows += [working_on(lease["working_on"], now)] if lease["working_on"] else []
     print_table([*names, "since"], rows)
-
-
-SHOWN = 3
-"""Names in a row of the table."""
 
 
 @click.command(epilog="pollconsumer audit --limit 20")

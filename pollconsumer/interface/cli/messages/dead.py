@@ -39,6 +39,14 @@ PAGE = 500
 """Messages in memory at a time."""
 LEAST = ("attempts", "queue", "started", "at")
 """Columns that a narrow terminal does without, in this order."""
+WHY_LEFT = "no dead letter any more, record lost, or another message has the unique key"
+UNREADABLE = click.option(
+    "--unreadable",
+    is_flag=True,
+    help="Instead of dead letters: unreadable messages in outboxes (sent from queue to queue) and this host's spool.",
+)
+SHOWN = 160
+"""Characters of a content."""
 
 
 @click.command(name="list", epilog="pollconsumer list --state ready --queue mail")
@@ -99,9 +107,6 @@ def _row(message: Message, *, began: bool, reported: bool) -> list[object]:
     return [*what, *([message.progress] if reported else []), message.last_error]
 
 
-WHY_LEFT = "no dead letter any more, record lost, or another message has the unique key"
-
-
 def chosen(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that select dead letters, and call it with queue and id of each as ``letters``."""
 
@@ -127,13 +132,6 @@ def chosen(command: Callable[..., None]) -> Callable[..., None]:
     ):
         call = option(call)
     return call
-
-
-UNREADABLE = click.option(
-    "--unreadable",
-    is_flag=True,
-    help="Instead of dead letters: unreadable messages in outboxes (sent from queue to queue) and this host's spool.",
-)
 
 
 @click.group()
@@ -220,10 +218,6 @@ def _chosen(ids: tuple[str, ...], every: bool, selection: Selection) -> Chosen:
         if letter.state is not State.DEAD:
             raise NotFound("no such dead letter", letter.id, f"the message is {letter.state}")
     return [(letter.queue, letter.id) for letter in letters]
-
-
-SHOWN = 160
-"""Characters of a content."""
 
 
 class Quarantined(NamedTuple):

@@ -56,6 +56,22 @@ from pollconsumer.runtime.system.watchdog import lift
 from pollconsumer.store.queues.producer import Producer
 
 CALLBACK = "HANDLER[=PAYLOAD]"
+BULK = 1000
+"""Lines per page."""
+CALLBACKS = ("then", "failed", "ended")
+NAMES = (
+    *("handler", "payload"),
+    *(name.removesuffix("_") for name in SendOptions.__annotations__ if name not in CALLBACKS),
+)
+"""Keys of a line of --ndjson."""
+NO_CALLBACKS = "a line has no callbacks: a batch of lines has, as --then HANDLER; a message in Python, using(then=…)"
+LONGEST_EXAMPLE = 400
+"""Characters of a text whose correction is shown."""
+WORDS = re.compile(
+    r"""(?P<json>"(?:[^"\\]|\\.)*")|'(?P<quoted>[^'"\\]*)'|[^\s"'{}\[\],:](?:[^"'{}\[\],:]*[^\s"'{}\[\],:])?"""
+)
+"""The names and values of an object in JSON, or in what resembles it."""
+PYTHONS = {"True": "true", "False": "false", "None": "null"}
 
 
 @click.command(
@@ -366,25 +382,6 @@ class Report:
         except BrokenPipeError:
             # The reader of the ids has closed the pipe; continue to enqueue.
             discard(sys.stdout)
-
-
-BULK = 1000
-"""Lines per page."""
-CALLBACKS = ("then", "failed", "ended")
-NAMES = (
-    *("handler", "payload"),
-    *(name.removesuffix("_") for name in SendOptions.__annotations__ if name not in CALLBACKS),
-)
-"""Keys of a line of --ndjson."""
-NO_CALLBACKS = "a line has no callbacks: a batch of lines has, as --then HANDLER; a message in Python, using(then=…)"
-
-LONGEST_EXAMPLE = 400
-"""Characters of a text whose correction is shown."""
-WORDS = re.compile(
-    r"""(?P<json>"(?:[^"\\]|\\.)*")|'(?P<quoted>[^'"\\]*)'|[^\s"'{}\[\],:](?:[^"'{}\[\],:]*[^\s"'{}\[\],:])?"""
-)
-"""The names and values of an object in JSON, or in what resembles it."""
-PYTHONS = {"True": "true", "False": "false", "None": "null"}
 
 
 def own_message(
