@@ -42,7 +42,7 @@ from pollconsumer.django.task_framework import (
     normalize_json,
     task_enqueued,
 )
-from pollconsumer.interface.api.app import PollConsumer, calls_of
+from pollconsumer.interface.api.app import calls_of
 from pollconsumer.interface.api.handler_options import HandlerOptions, Retrying, check_options
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.settings.model import Settings
@@ -207,17 +207,13 @@ def _datetime(moment: datetime | None) -> datetime | None:
 
 
 def _error(text: str, trace: str | None) -> StoredError:
-    return StoredError(exception_class_path=_class_path(text, trace or ""), traceback=trace or text)
-
-
-def _class_path(text: str, trace: str) -> str:
-    """The class of an error: a traceback ends with its path and text; without one it is of ours."""
+    """The error. A traceback ends with the path of its class and its text; without one its class is of ours."""
     name = text.partition(":")[0]
-    said = re.findall(rf"^((?:\w+\.)*){re.escape(name)}(?::|$)", trace, re.MULTILINE)
-    if said:
-        return f"{said[-1] or 'builtins.'}{name}"
     kind = OURS.get(name, Fatal)
-    return f"{kind.__module__}.{kind.__qualname__}"
+    path = f"{kind.__module__}.{kind.__qualname__}"
+    if said := re.findall(rf"^((?:\w+\.)*){re.escape(name)}(?::|$)", trace or "", re.MULTILINE):
+        path = f"{said[-1] or 'builtins.'}{name}"
+    return StoredError(exception_class_path=path, traceback=trace or text)
 
 
 class PollConsumerBackend(BaseTaskBackend):
@@ -232,7 +228,6 @@ class PollConsumerBackend(BaseTaskBackend):
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
-        # The framework makes a backend for each thread; they share a connection.
         self.app = _application(**{name: value for name, value in self.options.items() if name in OF_PRODUCERS})
         self._calls = calls_of(self.app)
         self.handler_options = {name: value for name, value in self.options.items() if name not in OF_PRODUCERS}
@@ -285,12 +280,13 @@ class PollConsumerBackend(BaseTaskBackend):
         if task_at(task.module_path) is None:
             rule = f"define or import it in the module '{MODULE}' of an installed app, where a launch finds it"
             raise InvalidTask(f"Task {task.module_path} cannot be found; {rule}.")
+        after = task.run_after
         message = new_message(
             task.module_path,
             {"args": normalize_json(args), "kwargs": normalize_json(kwargs)},
             queue=task.queue_name,
             priority=-task.priority,
-            at=_aware(task.run_after),
+            at=timezone.make_aware(after) if after is not None and timezone.is_naive(after) else after,
         )
         now = timezone.now()
         known = {"enqueued_at": now, "args": list(args), "kwargs": dict(kwargs)}
@@ -328,13 +324,8 @@ def _missing() -> Iterator[None]:
         raise TaskResultDoesNotExist(str(error)) from None
 
 
-@cache
-def _application(**options: Any) -> PollConsumer:
-    return application(**options)
-
-
-def _aware(moment: datetime | None) -> datetime | None:
-    return timezone.make_aware(moment) if moment is not None and timezone.is_naive(moment) else moment
+_application = cache(application)
+"""The applications of backends: the framework makes a backend for each thread, and these share a connection."""
 
 
 def problems(backend: PollConsumerBackend) -> Iterator[checks.CheckMessage]:

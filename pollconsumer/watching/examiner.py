@@ -7,10 +7,9 @@ import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from pollconsumer.core.choices import HandOff
 from pollconsumer.core.notation.instants import epoch_ms
@@ -58,11 +57,17 @@ class Examiner:
         now, server = self._server(home, data)
         launches = self._inspector.launches(LAUNCHES_READ)
         doubtful = self._store.recurrences.doubtful(UNREADABLE_READ)
+        lacking = self._wire.call("rights", [self._keys.control("fences")], [*LAUNCH.split(), *CUTTING_OFF])
+        missing = {each.decode() for each in lacking}
+        programs = {os.path.realpath(each) for each in (server.program, expected.program)}  # a package's may be links
         return Facts(
             now=now,
-            server=self._with_rights(server)._replace(
+            server=server._replace(
+                lacking=tuple(name for name in LAUNCH.split() if name in missing),
+                set_back=self._store.leases.set_back_by(),
+                may_cut_off=None if not self._wire.over_network else missing.isdisjoint(CUTTING_OFF),
                 place=home.place if others or lost else "",
-                runs_another=bool(expected.program) and not _is_same(server.program, expected.program),
+                runs_another=bool(expected.program) and len(programs) > 1,
             ),
             queues=[self._queue(counts, now, expected.recent) for counts in overview.queues],
             recurrences=[RecurrenceFacts(each.name, each.queue, each.owners, each.error) for each in doubtful],
@@ -75,15 +80,6 @@ class Examiner:
             batches=batch_facts(self._store.batches, [counts.name for counts in overview.queues], now),
         )
 
-    def _with_rights(self, server: ServerFacts) -> ServerFacts:
-        lacking = self._wire.call("rights", [self._keys.control("fences")], [*LAUNCH.split(), *CUTTING_OFF])
-        missing = {each.decode() for each in lacking}
-        return server._replace(
-            lacking=tuple(name for name in LAUNCH.split() if name in missing),
-            set_back=self._store.leases.set_back_by(),
-            may_cut_off=None if not self._wire.over_network else missing.isdisjoint(CUTTING_OFF),
-        )
-
     def _server(self, wire: Wire, data: Path | None) -> tuple[int, ServerFacts]:
         """The time by the server's clock, and what the server says of itself."""
         sections = [("INFO", name) for name in ("server", "memory", "persistence", "replication")]
@@ -91,12 +87,12 @@ class Examiner:
         answer = wire.command(*TIME)
         after = time.time()
         info = info_fields(wire.all(sections))
-        now = to_ms(answer)
+        now, valkey = to_ms(answer), info.get("valkey_version")
         replicas = [value for name, value in info.items() if re.fullmatch(r"slave\d+", name)]
         lags = map(_LAG.search, replicas)
         states = filter(None, map(_STATE.search, replicas))
         return now, ServerFacts(
-            version=_version(info),
+            version=f"Valkey {valkey}" if valkey else f"Redis {info.get('redis_version', 'unknown')}",
             program="" if data is None else info.get("executable", ""),
             skew=now / 1000 - (before + after) / 2,
             skew_within=(after - before) / 2,
@@ -149,17 +145,6 @@ class Examiner:
         if len(ids) < PARKED_LOOKED_AT:
             return dict(handlers)
         return {handler: round(count * counts.parked / len(ids)) for handler, count in handlers.items()}
-
-
-def _is_same(program: str, other: str) -> bool:
-    """Whether two paths lead to one file, as those of a package's links do."""
-    return os.path.realpath(program) == os.path.realpath(other)
-
-
-def _version(info: Mapping[str, Any]) -> str:
-    if valkey := info.get("valkey_version"):
-        return f"Valkey {valkey}"
-    return f"Redis {info.get('redis_version', 'unknown')}"
 
 
 def batch_facts(reader: BatchReader, queues: Sequence[str], now: int) -> list[BatchFacts]:

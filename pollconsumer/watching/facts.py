@@ -204,7 +204,8 @@ def _group(name: str, launches: list[Mapping[str, Any]], now: int, expected: Exp
     for launch in launches:
         if launch.get("platform") not in BY_PRODUCERS:
             by_lineage[launch["lineage"]].append(launch["started_ms"])
-    periods = [_period(starts[:LOOKED_AT]) for starts in by_lineage.values() if len(starts) >= FEWEST]
+    between = [[*pairwise(starts[:LOOKED_AT])] for starts in by_lineage.values() if len(starts) >= FEWEST]
+    periods = [median(abs(later - earlier) for later, earlier in each) / 1000 for each in between]
     # A scheduler's request that meets a launch by a URL leaves no entry: each of those may be its.
     others = [launch for launch in launches if launch.get("platform") != ON_DEMAND]
     first = (now - launches[-1]["started_ms"]) / 1000
@@ -213,10 +214,6 @@ def _group(name: str, launches: list[Mapping[str, Any]], now: int, expected: Exp
     scheduled = expected.period if expected.concerns(role, queues) else None
     by_producers = launches[0].get("platform") == ON_DEMAND
     return LaunchGroup(name, role, queues, seen, min(periods, default=scheduled), launches, by_producers)
-
-
-def _period(starts: list[int]) -> float:
-    return median(abs(later - earlier) for later, earlier in pairwise(starts)) / 1000
 
 
 def _seen(launch: Mapping[str, Any], now: int) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -19,7 +19,6 @@ from pollconsumer.watching.facts import (
     AT_LEAST,
     LOOKED_AT,
     MISSED,
-    BatchFacts,
     Expected,
     Facts,
     Finding,
@@ -81,8 +80,14 @@ ENDS = {
 
 def findings_of(facts: Facts) -> list[Finding]:
     groups = groups_of(facts.launches, facts.now, facts.expected)
-    found = [*_of_lost(facts)]
-    found += [each for server in (facts.server, *facts.others) for each in _of_placed(server, facts.expected)]
+    found = list[Finding]()
+    if facts.lost:
+        waiting = f"; these queues wait: {', '.join(facts.unreachable)}" if facts.unreachable else ""
+        fix = f"start them, or replicas of them{waiting}"
+        found.append(Finding("node_lost", None, "nodes of the cluster do not answer", ", ".join(facts.lost), fix))
+    for server in (facts.server, *facts.others):
+        place = f" at {server.place}" if server.place else ""
+        found += [each._replace(what=each.what + place) for each in of_server(server, facts.expected)]
     found += [*of_queues(facts, groups), *of_batches(facts, groups), *of_launches(facts, groups)]
     if facts.server.lacking and all(group.absent for group in groups):
         lacking = " ".join(each.lower() for each in facts.server.lacking)
@@ -91,18 +96,6 @@ def findings_of(facts: Facts) -> list[Finding]:
     if facts.server.broken:  # GUARD what is only not recorded
         found = [each for each in found if each.name not in UNRECORDED]
     return found
-
-
-def _of_lost(facts: Facts) -> Iterator[Finding]:
-    if facts.lost:
-        waiting = f"; these queues wait: {', '.join(facts.unreachable)}" if facts.unreachable else ""
-        fix = f"start them, or replicas of them{waiting}"
-        yield Finding("node_lost", None, "nodes of the cluster do not answer", ", ".join(facts.lost), fix)
-
-
-def _of_placed(server: ServerFacts, expected: Expected) -> Iterator[Finding]:
-    for finding in of_server(server, expected):
-        yield finding._replace(what=f"{finding.what} at {server.place}") if server.place else finding
 
 
 def of_server(server: ServerFacts, expected: Expected) -> Iterator[Finding]:
@@ -225,7 +218,12 @@ def of_queues(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
             yield _absent(group, queues)
     deserted = {queue.name for queues in missed.values() for queue in queues}
     overdue = sum(queue.overdue for queue in facts.queues if queue.name in deserted)
-    yield from _of_movers((group for group in groups if group.role == "mover"), overdue)
+    for group in groups:
+        if group.role == "mover" and group.absent and (overdue or group.seen < DAY):
+            yield Finding(
+                "mover_absent", None, "no mover has run lately", _seen_ago(group),
+                "check that cron, or your platform, still starts 'pollconsumer move'",
+            )  # fmt: skip
     yield from _of_recurrences(facts, groups, deserted)
 
 
@@ -238,13 +236,14 @@ def _missed(facts: Facts, consumers: Sequence[LaunchGroup]) -> defaultdict[str |
         latest = min(serving, key=lambda group: group.seen, default=None)
         if any(not group.absent for group in serving):
             continue
+        waits = queue.ready + queue.scheduled
         if latest is None:
-            if _waiting(queue):
+            if waits:
                 found[None].append(queue)
-        elif _waiting(queue) or (
-            (nobody_there or _is_expected(queue, latest, facts.expected))
-            and not _was_tried(queue, latest, facts, consumers)
-        ):
+            continue
+        # One without messages, which no launch served lately, may have been given up.
+        is_used = nobody_there or queue.name in facts.expected.queues or latest.seen < DAY
+        if waits or (is_used and not _was_tried(queue, latest, facts, consumers)):
             found[latest.name].append(queue)
     return found
 
@@ -269,24 +268,6 @@ def _of_parked(queue: QueueFacts, paused: Collection[str]) -> Iterator[Finding]:
             f"{counted(messages, 'message')} wait{'s' if messages == 1 else ''} in queue {queue.name}",
             f'add its module to handlers, or aliases=["{handler}"] to the handler that has another name now',
         )  # fmt: skip
-
-
-def _of_movers(movers: Iterable[LaunchGroup], overdue: int) -> Iterator[Finding]:
-    for mover in movers:
-        if mover.absent and (overdue or mover.seen < DAY):
-            yield Finding(
-                "mover_absent", None, "no mover has run lately", _seen_ago(mover),
-                "check that cron, or your platform, still starts 'pollconsumer move'",
-            )  # fmt: skip
-
-
-def _waiting(queue: QueueFacts) -> int:
-    return queue.ready + queue.scheduled
-
-
-def _is_expected(queue: QueueFacts, latest: LaunchGroup, expected: Expected) -> bool:
-    """Whether a queue without messages, which no launch served lately, is still in use: it may have been given up."""
-    return queue.name in expected.queues or latest.seen < DAY
 
 
 def _was_tried(queue: QueueFacts, latest: LaunchGroup, facts: Facts, consumers: Sequence[LaunchGroup]) -> bool:
@@ -392,26 +373,19 @@ def of_batches(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]
     served = {queue for group in groups if group.role == "consumer" and not group.absent for queue in group.queues}
     for batch in facts.batches:
         if batch.overdue_by is not None and batch.overdue_by > BATCH_LATE:
-            yield _of_overdue_batch(batch)
+            end = "abandoned" if batch.state == "open" else "expired"
+            yield Finding(
+                "batch_stuck", batch.id, f"batch {batch.id} is still {batch.state}",
+                f"it should have been {end} {format_duration(batch.overdue_by)} ago",
+                f"launches of queue {batch.queues[0]} do that: check that they run, and see the log of one (run -v)",
+            )  # fmt: skip
         elif batch.state == "closed" and batch.age > BATCH_LONG and not served.issuperset(batch.queues[1:]):
-            yield _of_unserved_batch(batch, [queue for queue in batch.queues[1:] if queue not in served])
-
-
-def _of_overdue_batch(batch: BatchFacts) -> Finding:
-    end = "abandoned" if batch.state == "open" else "expired"
-    return Finding(
-        "batch_stuck", batch.id, f"batch {batch.id} is still {batch.state}",
-        f"it should have been {end} {format_duration(batch.overdue_by or 0.0)} ago",
-        f"launches of queue {batch.queues[0]} do that: check that they run, and see the log of one (run -v)",
-    )  # fmt: skip
-
-
-def _of_unserved_batch(batch: BatchFacts, unserved: Sequence[str]) -> Finding:
-    return Finding(
-        "batch_stuck", batch.id, f"no launch serves the members of batch {batch.id}",
-        f"{batch.outstanding} of {batch.total} have not ended after {format_duration(batch.age)}",
-        f"start launches for queue{'s'[: len(unserved) > 1]} {', '.join(unserved)}, or cancel the batch",
-    )  # fmt: skip
+            unserved = [queue for queue in batch.queues[1:] if queue not in served]
+            yield Finding(
+                "batch_stuck", batch.id, f"no launch serves the members of batch {batch.id}",
+                f"{batch.outstanding} of {batch.total} have not ended after {format_duration(batch.age)}",
+                f"start launches for queue{'s'[: len(unserved) > 1]} {', '.join(unserved)}, or cancel the batch",
+            )  # fmt: skip
 
 
 def of_launches(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
@@ -488,7 +462,7 @@ def _of_ends(group: LaunchGroup, recent: Sequence[Mapping[str, Any]], queues: st
 def _of_overruns(recent: Sequence[Mapping[str, Any]], queues: str, expected: Expected) -> Iterator[Finding]:
     judged = [each for each in recent if each["stop_reason"] is not None and each["stop_reason"] not in CUT_SHORT]
     known = [outlasted for each in judged if (outlasted := _outlasted(each)) is not None]
-    target = expected.overrun_target or _target(judged)
+    target = expected.overrun_target or OVERRUN_TARGETS[_rule(judged[0]) if judged else LauncherRule.PARALLEL]
     if len(known) >= FEWEST_JUDGED and sum(known) >= max(FEWEST_OVERRUNS, OFTEN * target * len(known)):
         yield Finding(
             "overruns", queues, f"launches run longer than their window ({queues})",
@@ -506,10 +480,6 @@ def _outlasted(launch: Mapping[str, Any]) -> bool | None:
     if launch.get("longer_than_window"):  # GUARD what a launch may outlast its window for
         return False
     return bool(launch["running_seconds"] > past.next_tick + max(0.0, past.offset or 0.0) + LATE)
-
-
-def _target(launches: Sequence[Mapping[str, Any]]) -> float:
-    return OVERRUN_TARGETS[_rule(launches[0]) if launches else LauncherRule.PARALLEL]
 
 
 def _rule(launch: Mapping[str, Any]) -> LauncherRule:

@@ -17,7 +17,7 @@ from pollconsumer.interface.cli.output import print_lines
 from pollconsumer.interface.cli.types import NAMED_PATH, Once
 from pollconsumer.interface.named_files import refuse_to_replace, replacement
 from pollconsumer.store.reading.batch_reader import STATES
-from pollconsumer.store.reading.inspector import Inspector, Overview, QueueCounts
+from pollconsumer.store.reading.inspector import Inspector, QueueCounts
 from pollconsumer.store.reading.totals import LAST_BUCKET, Spans, Totals
 
 LAUNCHES_READ = 1000
@@ -75,11 +75,18 @@ def metrics_of(inspector: Inspector) -> list[Metric]:
     overview, totals = inspector.overview(), inspector.totals()
     launches = inspector.launches(LAUNCHES_READ)
     held = [Sample({"role": each["role"]}, 1) for each in {each["role"]: each for each in overview.leases}.values()]
+    lost = [Sample({"queue": each.name}, 0) for each in overview.queues]
+    lost += [Sample({"queue": name}, 1) for name in overview.unreachable]
+    batches = [
+        Sample({"queue": home, "state": state}, states.get(state, 0))
+        for home, states in sorted(inspector.batches().items())
+        for state in STATES
+    ]
     return [
         *_of_totals(totals),
         *_of_queues(overview.queues),
-        _of_batches(inspector.batches()),
-        _of_lost(overview),
+        Metric("batches", "gauge", "Batches that the store has now, by state.", batches),
+        Metric("queue_unreachable", "gauge", "1 while the cluster node of this queue is lost, else 0.", lost),
         Metric("lease_held", "gauge", "1 while a launch of this role holds a lease, else 0.", held),
         *_of_launches(launches),
     ]
@@ -141,21 +148,6 @@ def _of_queues(queues: Sequence[QueueCounts]) -> list[Metric]:
     ]
 
 
-def _of_batches(batches: Mapping[str, Mapping[str, int]]) -> Metric:
-    samples = [
-        Sample({"queue": home, "state": state}, states.get(state, 0))
-        for home, states in sorted(batches.items())
-        for state in STATES
-    ]
-    return Metric("batches", "gauge", "Batches that the store has now, by state.", samples)
-
-
-def _of_lost(overview: Overview) -> Metric:
-    samples = [Sample({"queue": each.name}, 0) for each in overview.queues]
-    samples += [Sample({"queue": name}, 1) for name in overview.unreachable]
-    return Metric("queue_unreachable", "gauge", "1 while the cluster node of this queue is lost, else 0.", samples)
-
-
 def _of_launches(launches: Sequence[Mapping[str, Any]]) -> list[Metric]:
     """Metrics of the last launch of each role and queue."""
     latest: dict[tuple[str, str], Mapping[str, Any]] = {}
@@ -190,16 +182,13 @@ def metrics(textfile: Path | None) -> None:
     if textfile is None:
         print_lines(lines)
     else:
-        _write(textfile, "".join(f"{line}\n" for line in lines))
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace the file: a collector reads it whole, before or after. CannotCreate, PermissionDenied."""
-    try:
-        refuse_to_replace(path)
-        with replacement(path, READABLE) as written:
-            written.write(text.encode())
-    except PermissionError:
-        raise PermissionDenied("text file", path, "permission denied: let this user write its directory") from None
-    except OSError as error:
-        raise CannotCreate("text file", path, f"{error.strerror}: name a file in a directory that exists") from None
+        try:
+            refuse_to_replace(textfile)
+            with replacement(textfile, READABLE) as written:  # a collector reads it whole, before or after
+                written.write("".join(f"{line}\n" for line in lines).encode())
+        except PermissionError:
+            fix = "permission denied: let this user write its directory"
+            raise PermissionDenied("text file", textfile, fix) from None
+        except OSError as error:
+            fix = f"{error.strerror}: name a file in a directory that exists"
+            raise CannotCreate("text file", textfile, fix) from None

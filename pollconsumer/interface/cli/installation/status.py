@@ -54,30 +54,9 @@ BEFORE = 50
 LEAST_OF_LAUNCHES = ("released", "exit", "offset", "average", "margin", "waited", "role")
 """Columns that a narrow terminal does without, in this order."""
 LAUNCH_FIELDS = (
-    "launch_id",
-    "role",
-    "running_seconds",
-    "stop_reason",
-    "exit_code",
-    "handled",
-    "failed",
-    "released",
-    "yielded",
-    "longer_than_window",
-    "average_seconds",
-    "margin_seconds",
-    "gap_seconds",
-    "waited_seconds",
-    "missed_ticks",
-    "skipped",
-    "launch_offset_seconds",
-    "exit_seconds",
-    "platform",
-    "launcher",
-    "run_id",
-    "host",
-    "pid",
-    "config",
+    *("launch_id", "role", "running_seconds", "stop_reason", "exit_code", "handled", "failed", "released", "yielded"),
+    *("longer_than_window", "average_seconds", "margin_seconds", "gap_seconds", "waited_seconds", "missed_ticks"),
+    *("skipped", "launch_offset_seconds", "exit_seconds", "platform", "launcher", "run_id", "host", "pid", "config"),
 )
 LEASE_FIELDS = ("role", "slot", "queues", "holder", "host", "pid", "fence")
 SHOWN = 3
