@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pollconsumer.core.errors import BadData, StoreRefused
 from pollconsumer.core import json_values
+from pollconsumer.core.errors import BadData, StoreRefused
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.cli.messages.enqueue import refuse_closed_input
 from pollconsumer.interface.logs.logs import log
