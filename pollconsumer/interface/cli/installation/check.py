@@ -87,7 +87,7 @@ class OnlyRead(OwnFiles):
 def check(compat: bool, schema: bool) -> int:
     """Validate configuration and handlers, connect to the store, and show when the next launches start and end."""
     if schema:
-        from pollconsumer.interface.settings.declaration import declared
+        from pollconsumer.interface.settings import declared  # pydantic, which no other command needs
 
         print_json(declared.Settings.model_json_schema())
         return 0
