@@ -22,6 +22,7 @@ from pollconsumer.interface.named_files import open_plain
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.owners import refuse_writable_program
 from pollconsumer.runtime.store_opener import StoreOpener
+from pollconsumer.runtime.system.executables import why_not_run
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.store.client.address import TLS_FILES, CredentialProvider
 from pollconsumer.store.client.wire import Wire
@@ -58,8 +59,6 @@ def server_program_of(settings: Settings) -> Path | None:
     program = settings.server_program()
     if program is None or settings.trust_writable:
         return program
-    from pollconsumer.runtime.system.executables import why_not_run  # few settings name a program
-
     if not why_not_run(program):  # else its start says why
         refuse_writable_program(program, "server's program")
     return program

@@ -25,7 +25,7 @@ from typing_extensions import TypedDict
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.messages.payloads import decode_payload, encode_payload
-from pollconsumer.interface.api.handler_options import _converting, _dumping
+from pollconsumer.interface.api.registry import _converting, _dumping
 from pollconsumer.runtime.handling.validation.argument_errors import MOST_CHARACTERS, BadArguments
 from pollconsumer.runtime.handling.validation.arguments import Arguments
 from tests.core.test_message import TEXT

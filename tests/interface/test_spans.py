@@ -17,7 +17,7 @@ import pollconsumer
 from pollconsumer import Backoff, Context, Item, PollConsumer, RetryIn, testing
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.django import PollConsumerTask
-from pollconsumer.interface.api.handler_options import BulkOptions
+from pollconsumer.interface.api.registry import BulkOptions
 from pollconsumer.runtime.new_messages import SendOptions
 from pollconsumer.testing import Sandbox, State
 from tests.inner import calls_of, registered

@@ -13,7 +13,7 @@ import pytest
 
 from pollconsumer import PollConsumer
 from pollconsumer.core.messages.message import Codec
-from pollconsumer.interface.api.handler_options import BulkOptions
+from pollconsumer.interface.api.registry import BulkOptions
 from pollconsumer.interface.settings.declared import Settings
 from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.store.client.address import CredentialProvider

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 
 from pollconsumer.core.errors import ConfigurationError, unknown_options
 from pollconsumer.core.lifecycle import State, StateName
-from pollconsumer.core.messages.message import Codec, check_handler
+from pollconsumer.core.messages.message import Codec, check_handler, check_headers, check_policy_name
 from pollconsumer.core.notation.timespan import Span
 from pollconsumer.interface.api import slips
 from pollconsumer.interface.api.app_calls import AppCalls
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.handler_function import BulkRegister, HandlerFunction, Register
-from pollconsumer.interface.api.handler_options import (
+from pollconsumer.interface.api.registry import (
     BulkOptions,
     HandlerOptions,
+    RegisteredHandler,
     Retrying,
     aliases_of,
     arguments_of,
@@ -27,10 +28,10 @@ from pollconsumer.interface.api.handler_options import (
     policy_of,
     recurrence_of,
     refuse_second,
+    registry,
     seconds_of,
     upgrade_of,
 )
-from pollconsumer.interface.api.registry import RegisteredHandler, registry
 from pollconsumer.interface.settings.values import parse_timeout, parse_word, read_period
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.hooks import Hooks
@@ -208,8 +209,6 @@ class PollConsumer(HookRegistration):
     def retry_policy(self, name: str, policy: Retrying) -> None:
         """Give a policy a name, for messages that name it as their ``retry``. ConfigurationError for an invalid policy,
         or for a second one of that name; BadData for an invalid name."""
-        from pollconsumer.core.messages.message import check_policy_name
-
         checked = policy_of(policy)
         if check_policy_name(name) in self._calls.retry_policies:
             raise ConfigurationError("retry policy registered twice", name, "give one of them another name")
@@ -366,7 +365,6 @@ class PollConsumer(HookRegistration):
         entered their state at least, in seconds, as text such as ``5m`` or as a timedelta. ``header``: they have each
         of these headers. ValueError for an invalid value.
         """
-        from pollconsumer.core.messages.message import check_headers
         from pollconsumer.interface.api.message_set import Messages
         from pollconsumer.store.reading.message_selector import Selection
 

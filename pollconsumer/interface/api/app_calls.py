@@ -11,8 +11,7 @@ from pollconsumer.core.messages.message import Codec, NewMessage
 from pollconsumer.core.retry import ErrorPolicy, RetryPolicy
 from pollconsumer.interface.api import slips
 from pollconsumer.interface.api.handle import Handle
-from pollconsumer.interface.api.handler_options import check_codec
-from pollconsumer.interface.api.registry import Application, RegisteredHandler, registry
+from pollconsumer.interface.api.registry import Application, RegisteredHandler, check_codec, registry
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.interface.settings.model import RecurrenceSettings
 from pollconsumer.runtime.new_messages import Defaults, SendOptions, new_message, refuse_unknown
@@ -78,10 +77,8 @@ class AppCalls(StoreCalls, Application):
         known = self.known(handler, anywhere=options.get("queue") is not None)
         if known is None or not isinstance(payload, dict):
             return new_message(handler, payload, **options)
-        from pollconsumer.interface.api.slips import check_retry
-
         refuse_unknown(options)
-        check_retry(known, options.get("retry"))
+        slips.check_retry(known, options.get("retry"))
         return new_message(handler, known.arguments.json_of(payload), **options)
 
     def defaults_of(self, handler: str) -> Defaults:
@@ -97,15 +94,11 @@ class AppCalls(StoreCalls, Application):
         known = self.handlers.get(handler) or registry.known(handler, self.place)
         if known is not None:
             return known
-        if not anywhere and registry.imported is not None and not any(self.place):
-            from pollconsumer.interface.api.slips import refuse_handler
-
-            if handler not in registry.imported:
-                refuse_handler(handler, registry.imported)
+        imported = registry.imported
+        if not anywhere and imported is not None and not any(self.place) and handler not in imported:
+            slips.refuse_handler(handler, imported)
         if not anywhere and self.handlers and handler not in self._warned_of:
-            from pollconsumer.interface.api.slips import warn_of_handler
-
             self._warned_of.add(handler)
             if registry.imported is None and handler not in self.settings().commands:
-                warn_of_handler(handler, self.handlers)
+                slips.warn_of_handler(handler, self.handlers)
         return None

@@ -78,9 +78,7 @@ class MessageMaker:
         """A new message, with an id of the user, a rate, a policy or callbacks."""
         first = self._first
         if first.retry is not None:
-            from pollconsumer.interface.api.slips import check_retry
-
-            check_retry(self.registered, first.retry)
+            slips.check_retry(self.registered, first.retry)
         first = self._defaults.rated(first._replace(payload=encoded))
         if first.digest:
             return first._replace(digest=digest_of(first.handler, encoded))

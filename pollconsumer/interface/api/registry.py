@@ -1,18 +1,324 @@
-"""The process-wide registry of applications: modules need not share one application."""
+"""Handlers as applications register them: their options, and the process-wide registry of applications.
 
-from __future__ import annotations
+Modules need not share one application.
+"""
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dis import get_instructions
+from functools import partial
+from inspect import isasyncgenfunction, isclass, iscoroutinefunction, isgeneratorfunction, isroutine, signature, unwrap
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol, Required, TypedDict, cast
 
-from pollconsumer.interface.api.handler_options import refuse_second
+from pollconsumer.core.choices import After, Missed, Overlap
+from pollconsumer.core.errors import ConfigurationError, UsageError, unknown_options
+from pollconsumer.core.messages.message import MOST_ATTEMPTS, Codec, check_handler, check_queue
+from pollconsumer.core.notation.timespan import Span, parse_duration
+from pollconsumer.core.retry import Backoff, ErrorPolicy, Pauses, RetryPolicy, sees_error
+from pollconsumer.core.spans import parse_rate
+from pollconsumer.core.users_code import called
 from pollconsumer.interface.settings.model import RecurrenceSettings, Settings
-from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.interface.settings.reading import check_recurrence
+from pollconsumer.interface.settings.values import parse_timeout, parse_word
+from pollconsumer.runtime.handling.handler import MAX_ATTEMPTS, RESULT_TTL, Bulk, Handler, calling, decoding
 from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.runtime.handling.validation.arguments import Arguments
 from pollconsumer.store.queues.producer import Producer
+
+if TYPE_CHECKING:
+    from pollconsumer.runtime.handling.bulk.bulk_arguments import BulkArguments
+
+_STEPPING = frozenset({"step", "step_async", "sleep", "wait_for"})
+Retrying = RetryPolicy | ErrorPolicy | Sequence[Span]
+"""What the delays between attempts are given as."""
+
+
+class HandlerOptions(TypedDict, total=False):
+    """How a handler's messages are handled.
+
+    ``queue``: the default queue of its messages. ``max_attempts`` (5), with the delays of ``retry`` between
+    them: a policy, or a list such as ``["10s", "1m"]``, of which the last is that of all further attempts; none after
+    one of the exceptions in ``fatal``. ``timeout``, seconds, text such as ``30s`` or a timedelta, after which it is
+    stopped and the attempt fails. ``isolation="process"``: it runs in a separate process, which is killed at the
+    timeout. ``result_ttl``: how long a result is kept (a day), 0 disables results. ``delivery="at_most_once"``: a
+    message is never handled twice; it becomes a dead letter if the handler fails or its process dies. ``rate``: how
+    many of its messages are handed out in a period at most, as ``60/1h``; with ``rate_key``, the name of an argument,
+    messages are counted separately for each value of it. ``aliases``: earlier names, whose messages it handles, too.
+    ``upgrade(payload)`` returns the payload of today's form for one that does not fit the function; what it raises
+    counts as raised by the handler.
+    """
+
+    queue: str
+    max_attempts: int
+    retry: Retrying | None
+    fatal: type[BaseException] | tuple[type[BaseException], ...]
+    timeout: Span | None
+    isolation: Literal["none", "process"]
+    result_ttl: Span
+    delivery: Literal["at_least_once", "at_most_once"]
+    rate: str | None
+    rate_key: str | None
+    aliases: Sequence[str]
+    upgrade: Callable[[dict[str, Any]], dict[str, Any]] | None
+
+
+class BulkOptions(HandlerOptions, total=False):
+    """Options of a handler that is given several messages at a time.
+
+    ``bulk``: how many at most, from 2 to 500. ``bulk_wait``: how long a call waits for more messages while there are
+    fewer, seconds, text such as ``2s`` or a timedelta; by default it does not wait.
+    """
+
+    bulk: Required[int]
+    bulk_wait: Span
+
+
+MOST_BULK = 500
+
+
+def check_options(options: HandlerOptions | BulkOptions) -> dict[str, Any]:
+    """The fields of a `Handler` that they give. ConfigurationError for an invalid value, TypeError for an unknown
+    option."""
+    known = BulkOptions.__annotations__.keys()
+    if unknown := options.keys() - known:
+        raise unknown_options(unknown, known)
+    max_attempts = options.get("max_attempts", MAX_ATTEMPTS)
+    if not isinstance(max_attempts, int) or isinstance(max_attempts, bool) or not 1 <= max_attempts <= MOST_ATTEMPTS:
+        raise ConfigurationError("max_attempts", repr(max_attempts), f"a whole number from 1 to {MOST_ATTEMPTS}")
+    fatal = options.get("fatal", ())
+    fatal = (fatal,) if isinstance(fatal, type) else tuple(fatal)
+    if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in fatal):
+        raise ConfigurationError("fatal", repr(fatal), "exception classes, as in (ValueError,)")
+    for name, values in (("isolation", ("none", "process")), ("delivery", ("at_least_once", "at_most_once"))):
+        if options.get(name, values[0]) not in values:
+            raise ConfigurationError(name, repr(options.get(name)), " or ".join(values))
+    at_most_once = options.get("delivery") == "at_most_once"
+    retry, timeout, result_ttl = options.get("retry"), options.get("timeout"), options.get("result_ttl", RESULT_TTL)
+    return {
+        "queue": check_queue(options.get("queue", "default")),
+        "max_attempts": 1 if at_most_once else max_attempts,
+        "retry": Backoff() if retry is None else policy_of(retry),
+        "fatal": fatal,
+        "timeout": None if timeout is None else seconds_of("timeout", timeout, parse_timeout),
+        "isolated": options.get("isolation") == "process",
+        "result_ttl": seconds_of("result_ttl", result_ttl, parse_duration),
+        "at_most_once": at_most_once,
+        "rate": _rate(options.get("rate")),
+        "rate_key": options.get("rate_key"),
+        "bulk": _bulk(options.get("bulk"), options.get("bulk_wait")),
+    }
+
+
+def check_codec(codec: Codec | None) -> Codec | None:
+    """``codec``. ConfigurationError if it is none."""
+    if codec is not None and not all(callable(getattr(codec, name, None)) for name in ("encode", "decode")):
+        raise ConfigurationError("codec", repr(codec), "an object with encode(bytes) and decode(bytes)")
+    return codec
+
+
+def aliases_of(given: object) -> tuple[str, ...]:
+    """The aliases of a handler. ConfigurationError for what are none, BadData for an invalid name."""
+    if not isinstance(given, list | tuple) or len(set(map(str, given))) < len(given):
+        raise ConfigurationError("aliases", repr(given), 'a list of different names, as ["send_mail"]')
+    return tuple(map(check_handler, given))
+
+
+def upgrade_of(
+    given: Callable[[dict[str, Any]], dict[str, Any]] | None,
+) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
+    """The function that upgrades payloads, if there is one. ConfigurationError for what is none."""
+    if given is not None and (not callable(given) or is_asynchronous("upgrade", given)):
+        raise ConfigurationError("upgrade", repr(given), "a function of a payload that returns a payload, not async")
+    return given
+
+
+def _bulk(most: object, wait: Any) -> Bulk | None:
+    if most is None:
+        if wait is not None:
+            raise ConfigurationError(
+                "bulk_wait", repr(wait), "give the greatest number of messages of a call, as bulk=200"
+            )
+        return None
+    if not isinstance(most, int) or isinstance(most, bool) or not 2 <= most <= MOST_BULK:
+        raise ConfigurationError("bulk", repr(most), f"a whole number from 2 to {MOST_BULK}")
+    return Bulk(most, 0.0 if wait is None else seconds_of("bulk_wait", wait, parse_duration))
+
+
+def _rate(rate: str | None) -> str | None:
+    if rate is not None:
+        try:
+            parse_rate(rate)
+        except ValueError as error:
+            raise ConfigurationError("rate", repr(rate), str(error)) from None
+    return rate
+
+
+def policy_of(retry: Retrying) -> RetryPolicy | ErrorPolicy:
+    """The retry policy that is given. ConfigurationError for what is none."""
+    if isinstance(retry, list | tuple):
+        try:
+            return Pauses(retry)
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(str(error)) from None
+    if not _is_policy(retry):
+        rule = (
+            "a Backoff, as in Backoff(first='1s', most='10m'), delays such as ['10s', '1m'], or an object with a "
+            "method delay(attempt, chance) or delay(attempt, chance, error)"
+        )
+        raise ConfigurationError("retry", repr(retry), rule)
+    return cast("RetryPolicy | ErrorPolicy", retry)
+
+
+def _is_policy(retry: object) -> bool:
+    delay = getattr(retry, "delay", None)
+    try:
+        if not callable(delay) or is_asynchronous("retry", delay):
+            return False
+        signature(delay).bind(*(1, 0.5, ValueError())[: 3 if sees_error(delay) else 2])
+    except (ConfigurationError, TypeError):
+        return False
+    except ValueError:  # not written in Python
+        pass
+    return True
+
+
+def seconds_of(name: str, value: Span, parse: Callable[[Span], float]) -> float:
+    """``value`` of the option ``name``, in seconds. ConfigurationError if it is invalid."""
+    try:
+        return parse(value)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(name, repr(value), str(error)) from None
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """``FILE:LINE`` of ``function``, else its qualified name."""
+    inner = unwrap(function)
+    code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
+    if code is None:
+        return f"{getattr(inner, '__module__', None)}.{getattr(inner, '__qualname__', type(inner).__qualname__)}"
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def is_asynchronous(what: str, function: Callable[..., Any]) -> bool:
+    """Whether a call of ``function`` makes a coroutine. ConfigurationError for a generator function, of which a call
+    runs nothing."""
+    while isinstance(function, partial):
+        function = function.func
+    called = function if isroutine(function) or isclass(function) else type(function).__call__
+    if isgeneratorfunction(called) or isasyncgenfunction(called):
+        name = getattr(called, "__qualname__", None)
+        raise ConfigurationError(
+            what, name, "it is a generator function, whose call runs nothing: use return, not yield"
+        )
+    return iscoroutinefunction(called)
+
+
+def refuse_second(name: str, first: Callable[..., Any], second: Callable[..., Any]) -> NoReturn:
+    """Raise the ConfigurationError for two handlers of one name."""
+    if first is second:
+        raise ConfigurationError(
+            "handler registered twice", name, f"two decorators at {place_of(first)} register it: leave out one"
+        )
+    places = place_of(first), place_of(second)
+    modules = sorted({str(getattr(function, "__module__", None)) for function in (first, second)})
+    if places[0] == places[1] and len(modules) == 2:
+        fix = f"{places[0]} was imported as {' and as '.join(modules)}; import it under one name"
+    else:
+        fix = f"at {places[0]} and at {places[1]}; give one of them another name"
+    raise ConfigurationError("handler registered twice", name, fix)
+
+
+def arguments_of(
+    function: Callable[..., Any],
+    upgrade: Callable[[dict[str, Any]], dict[str, Any]] | None,
+    codec: Codec | None,
+    *,
+    is_bulk: bool,
+) -> Arguments:
+    """The parameters of ``function``; a payload that does not fit is upgraded, those of a bulk handler are decoded.
+    ConfigurationError for a function that no message can call."""
+    if is_bulk:
+        from pollconsumer.runtime.handling.bulk.bulk_arguments import BulkArguments  # few handlers are
+
+        return BulkArguments(function, _converting, _dumping, upgrade, codec)
+    if upgrade is None:
+        return Arguments(function, _converting, _dumping)
+    from pollconsumer.runtime.handling.validation import upgraded_arguments  # few have an earlier form
+
+    return upgraded_arguments.UpgradedArguments(function, _converting, _dumping, upgrade)
+
+
+def _converting(hint: Any) -> Callable[[Any], Any]:
+    from pollconsumer.interface.api.conversion import converting
+
+    return called(converting, hint)
+
+
+def _dumping(hint: Any) -> Callable[[Any], Any]:
+    from pollconsumer.interface.api.conversion import dumping
+
+    return called(dumping, hint)
+
+
+def handler_of(name: str, function: Callable[..., Any], arguments: Arguments, checked: dict[str, Any]) -> Handler:
+    """The handler ``name`` that calls ``function``, with the fields ``checked``."""
+    if (argument := checked["rate_key"]) is not None and not arguments.takes(argument):
+        raise ConfigurationError("rate_key", repr(argument), f"the handler {name} has no parameter of that name")
+    if checked["at_most_once"] and arguments.takes_context and (seen := _step_seen(function)) is not None:
+        fix = f"{seen} needs a second attempt, which at_most_once rules out: leave out delivery"
+        raise UsageError("delivery", f"at_most_once of {name}", fix)
+    asynchronous = is_asynchronous(f"handler {name}", function)
+    if checked["bulk"] is None:
+        run = calling(function, arguments)
+        if checked["codec"] is not None:
+            run = decoding(run, checked["codec"])
+    else:
+        from pollconsumer.runtime.handling.bulk.bulk_call import calling_bulk
+
+        run = calling_bulk(function, cast("BulkArguments", arguments), asynchronous=asynchronous)
+    if checked["timeout"] is not None and not asynchronous and not checked["isolated"]:
+        from pollconsumer.runtime.handling.interrupts.timeouts import limited
+
+        run = limited(run, checked["timeout"])
+    return Handler(
+        name,
+        run,
+        takes_context=arguments.takes_context,
+        takes_occurrence=arguments.takes_occurrence,
+        asynchronous=asynchronous,
+        timed=lambda seconds: handler_of(name, function, arguments, checked | {"timeout": seconds}),
+        **checked,
+    )
+
+
+def recurrence_of(handler: Handler, missed: str, overlap: str, after: str, **given: Any) -> RecurrenceSettings:
+    """The recurrence of a decorated handler. ConfigurationError for an invalid value."""
+    name = handler.name
+    try:
+        recurrence = RecurrenceSettings(
+            handler=name,
+            queue=handler.queue,
+            missed=parse_word(Missed, "missed", missed),
+            overlap=parse_word(Overlap, "overlap", overlap),
+            after=parse_word(After, "after", after),
+            **given,
+        )
+        check_recurrence(name, recurrence)
+    except ValueError as error:
+        raise ConfigurationError(f"recurrences.{name}: {error}") from None
+    return recurrence
+
+
+def _step_seen(function: Callable[..., Any]) -> str | None:
+    """The first action of its ``context`` by which the function takes a step, as far as its own code shows."""
+    code, loaded = getattr(unwrap(function), "__code__", None), False
+    for instruction in get_instructions(code) if code is not None else ():
+        if loaded and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD") and instruction.argval in _STEPPING:
+            return f"context.{instruction.argval}"
+        names = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
+        loaded = instruction.opname.startswith("LOAD_") and names[-1] == "context"
+    return None
 
 
 class RegisteredHandler(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from pollconsumer.core.errors import BadData, shown, suggestion
 from pollconsumer.core.users_code import called
 from pollconsumer.interface.api.registry import RegisteredHandler
+from pollconsumer.interface.logs.logs import log
 from pollconsumer.runtime.handling.validation.argument_errors import BadArguments, refuse_thrown
 
 LATER = "using(in_=...).enqueue(...)"
@@ -79,8 +80,6 @@ def refuse_handler(name: str, known: Collection[str], fix: str = BY_QUEUE) -> No
 
 def warn_of_handler(name: str, known: Collection[str]) -> None:
     """Warn of a handler that an application does not have. Not refused: another program may have it."""
-    from pollconsumer.interface.logs.logs import log
-
     meant = suggestion(name, known, "if another program has it, name its queue: queue=...")
     log.warning("%s", f"this application has no handler {shown(name)}, the message is enqueued all the same; {meant}")
 

@@ -30,21 +30,23 @@ from pollconsumer.core.errors import (
     PollConsumerError,
     StoreUnreachable,
 )
-from pollconsumer.core.messages.codec import readable_value
+from pollconsumer.core.messages.codec import coded, readable_value
 from pollconsumer.core.messages.message import Codec, NewMessage
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import registry
+from pollconsumer.interface.configured_store import opener_of, producer_of, spool_instead, strict_of
 from pollconsumer.interface.logs.logs import log, said_once, warn_of_store, warn_of_users_code
 from pollconsumer.interface.settings.load import Beside, beside_module, find_config, load_settings
 from pollconsumer.interface.settings.model import Settings, changed
 from pollconsumer.interface.settings.names import PREFIX
+from pollconsumer.interface.settings.owners import user_named, warn_of_another_store
 from pollconsumer.runtime.handling.hooks import Hooks
 from pollconsumer.runtime.handling.shield import Shield
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.own_files import EMBEDDED
 from pollconsumer.runtime.system.own_threads import start_thread
 from pollconsumer.store.client.patience import COMMAND_TIMEOUT, SYSTEM_CLOCKS, Clocks, Patience, answer_within
-from pollconsumer.store.queues.producer import Producer
+from pollconsumer.store.queues.producer import ENQUEUE_PAGE, ENQUEUE_PAGES, Producer
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
@@ -337,8 +339,6 @@ class StoreCalls:
         Raises ``error`` if they cannot be spooled."""
         if registry.stand_in is not None or self.settings().spool is None:
             raise error
-        from pollconsumer.interface.configured_store import spool_instead
-
         accepted = error.accepted[before:]
         spool_instead(self.settings(), messages[len(accepted) :], error)
         ids = [*accepted, *(message.id for message in messages[len(accepted) :])]
@@ -358,8 +358,6 @@ class StoreCalls:
     def _coded(self, message: NewMessage) -> NewMessage:
         if self.codec is None:
             return message
-        from pollconsumer.core.messages.codec import coded  # few applications have a codec
-
         return coded(message, self.codec)
 
     def _drafted(self, message: NewMessage) -> NewMessage:
@@ -459,8 +457,6 @@ class StoreCalls:
 
     def strict(self) -> Strict | None:
         """The replication that calls wait for."""
-        from pollconsumer.interface.configured_store import strict_of
-
         return None if registry.stand_in is not None else strict_of(self.settings())
 
     def _take(self) -> PooledStore:
@@ -471,16 +467,12 @@ class StoreCalls:
         return self._pool.take()
 
     def _open(self, patience: Patience) -> Producer:
-        from pollconsumer.interface.configured_store import opener_of, producer_of
-
         settings = self.settings()
         if self._opener is None:
             client = self._client
             given = None if client is None else lambda: client
             self._opener = opener_of(settings, warn=said_once(warn_of_store), client=given)
             if settings is not registry.settings:  # otherwise the command has warned already
-                from pollconsumer.interface.settings.owners import user_named, warn_of_another_store
-
                 warn_of_another_store(settings)
                 if settings.nowhere is not None:
                     what = "%s: this application has the namespace %s of %s's own store; give it config= or %sCONFIG"
@@ -525,8 +517,6 @@ def _looking(queue: str | None, message_id: str) -> Callable[[Store], Message]:
 
 def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Sequence[NewMessage]]:
     """``messages`` in parts, each for one round trip: at least one part, whose round trip opens the store."""
-    from pollconsumer.store.queues.producer import ENQUEUE_PAGE, ENQUEUE_PAGES
-
     most = ENQUEUE_PAGE * ENQUEUE_PAGES
     for at in range(0, max(1, len(messages)), most):
         yield messages[at : at + most]

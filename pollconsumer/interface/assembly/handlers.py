@@ -16,8 +16,7 @@ from pollconsumer.core.messages.message import Codec, NewMessage
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.notation.timespan import format_duration, parse_duration
 from pollconsumer.core.users_code import refusing
-from pollconsumer.interface.api.handler_options import place_of
-from pollconsumer.interface.api.registry import RegisteredHandler, registry
+from pollconsumer.interface.api.registry import RegisteredHandler, place_of, registry
 from pollconsumer.interface.api.slips import BY_QUEUE, check_arguments, check_retry, refuse_handler
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.load import DJANGO_VARIABLE, NO_HANDLERS, django_site
@@ -77,7 +76,11 @@ def import_handlers(settings: Settings) -> dict[str, Handler]:
     if modules := settings.handlers if site is None else (site, *settings.handlers):
         find_modules(settings, modules)
     if site is not None:
-        _import_site(site, settings)
+        try:
+            import_site = wing_part("import_site")
+        except ImportError as error:
+            raise ConfigurationError(DJANGO_VARIABLE, site, f"{error}, or unset the variable") from None
+        import_site(site, settings)
     for module in settings.handlers:
         with importing("handlers", module):
             import_module(module)
@@ -93,14 +96,6 @@ def _has_database_of_django() -> bool:
     """Whether the user's modules have configured Django themselves, and imported its database."""
     found = sys.modules.get("django.conf")
     return found is not None and "django.db" in sys.modules and bool(found.settings.configured)
-
-
-def _import_site(site: str, settings: Settings) -> None:
-    try:
-        import_site = wing_part("import_site")
-    except ImportError as error:
-        raise ConfigurationError(DJANGO_VARIABLE, site, f"{error}, or unset the variable") from None
-    import_site(site, settings)
 
 
 def configured_recurrences(settings: Settings) -> dict[str, Recurrence]:
@@ -119,19 +114,16 @@ def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> lis
 
     recurrences = []
     for name, given in chosen.items():
-        try:
-            check_recurrence(name, given)
-        except ValueError as error:
-            raise ConfigurationError(f"recurrences.{name}: {error}") from None
         handler = handlers.get(given.handler)
         defaults = Defaults() if handler is None else handler.defaults
-        fields = vars(given) | {
-            "every": None if given.every is None else parse_duration(given.every),
-            "cron": None if given.cron is None else five_fields(given.cron),
-            "queue": given.queue or defaults.queue,
-            "occurrence_wanted": handler is not None and handler.takes_occurrence,
-        }
         try:
+            check_recurrence(name, given)
+            fields = vars(given) | {
+                "every": None if given.every is None else parse_duration(given.every),
+                "cron": None if given.cron is None else five_fields(given.cron),
+                "queue": given.queue or defaults.queue,
+                "occurrence_wanted": handler is not None and handler.takes_occurrence,
+            }
             recurrences.append(defaults.rated_recurrence(Recurrence(name=name, **fields)))
         except ValueError as error:
             raise ConfigurationError(f"recurrences.{name}: {error}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from functools import partial
 from logging import DEBUG, ERROR, INFO
 from pathlib import Path
@@ -16,8 +16,9 @@ from pollconsumer.core.durations import OVERRUN_TARGET_OF_BUDGETS, OVERRUN_TARGE
 from pollconsumer.core.launcher.detection import Found, find_launcher, given_launcher, run_id
 from pollconsumer.core.launcher.punctuality import FLOOR, Punctuality
 from pollconsumer.core.notation.digests import sha256
+from pollconsumer.core.spans import parse_quota, parse_rate
 from pollconsumer.core.window import StopReason
-from pollconsumer.interface.configured_store import opener_of, producer_of
+from pollconsumer.interface.configured_store import opener_of, producer_of, spool_of
 from pollconsumer.interface.logs.event_log import listener
 from pollconsumer.interface.logs.logs import STANDING, about, damped_by, identify, identity, log
 from pollconsumer.interface.settings.load import NO_HANDLERS, other_config, refuse_nowhere
@@ -31,6 +32,7 @@ from pollconsumer.runtime.launch.launch import Launch, LaunchPlan, Work, run_lau
 from pollconsumer.runtime.system.process import ancestors
 from pollconsumer.runtime.system.process_exit import before_exit
 from pollconsumer.runtime.system.signals import CALL, SIGNALS
+from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.leases import Group
 from pollconsumer.store.limits import Kept, Limits, Retention
 
@@ -200,11 +202,9 @@ def _ready(
     if programs is not None:
         programs.clear()
     try:
-        if any(handler.isolated for handler in handlers.values()):
-            with isolating(handlers, settings, check_lease) as ready:
-                yield ready
-        else:
-            yield handlers
+        is_any = any(handler.isolated for handler in handlers.values())
+        with isolating(handlers, settings, check_lease) if is_any else nullcontext(handlers) as ready:
+            yield ready
     finally:
         if programs is not None:
             programs.clear(os.getpid())
@@ -216,9 +216,7 @@ def taking_in(settings: Settings, launch: Launch) -> Iterator[None]:
     if settings.spool is None:
         yield
         return
-    from pollconsumer.interface.configured_store import spool_of
     from pollconsumer.runtime.spool.intake import Intake
-    from pollconsumer.store.client.patience import Budget
 
     wire = opener_of(settings, warn=lambda _: None).wire(lambda: Budget(INTAKE_BUDGET))
     intake = Intake(spool_of(settings), producer_of(settings, wire), launch.emit)
@@ -274,12 +272,8 @@ def _limits(table: QueueSettings) -> Limits:
     """The limits of a queue, periods in milliseconds."""
     quota = rate = period_ms = rate_period_ms = None
     if table.quota:
-        from pollconsumer.core.spans import parse_quota  # imported lazily, since few queues have a quota
-
         quota, period_ms = parse_quota(table.quota)
     if table.rate:
-        from pollconsumer.core.spans import parse_rate
-
         rate, rate_period_ms = parse_rate(table.rate)
     return Limits(table.max_in_flight, quota, period_ms, rate, rate_period_ms)
 

@@ -7,6 +7,7 @@ is printed each time."""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from traceback import format_exception
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -141,8 +143,6 @@ class LaunchStreaks:
 
 def name_of(role: str, arguments: Sequence[str], variables: Mapping[str, str], prefix: str) -> str:
     """A name for the launches with this role and the configuration that ``arguments`` and environment choose."""
-    import json
-
     given = {
         option: sorted(values_of(option, arguments)) or [variables.get(prefix + variable, "")]
         for option, variable in _VARIABLES.items()
@@ -299,8 +299,6 @@ def direct(line: Line | None, copy: Copy | None, *, has_traceback: bool = False)
 
 def _origin(record: logging.LogRecord) -> dict[str, Any]:
     """The fields of a record that only formats for programs show."""
-    from traceback import format_exception
-
     origin = {"logger": record.name}
     if record.exc_info and record.exc_info[1] is not None:
         with suppress(Exception):  # raised by the user's class of the exception
@@ -387,8 +385,6 @@ def is_news(error: Exception) -> bool:
 
 def write_traceback(error: BaseException) -> None:
     """Print the traceback of a bug of ours, escaped and indented."""
-    from traceback import format_exception
-
     text = f"unexpected {type(error).__name__}; please report it, with what follows"
     traced = "".join(format_exception(error))
     if _copy is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pollconsumer.core import choices
 from pollconsumer.core.notation.timespan import format_duration
-from pollconsumer.interface.settings.places import Placed
+from pollconsumer.interface.settings.values import Placed
 
 READ_ARGV, READ_DURATION, READ_MEMORY, CHECK_NAME, CHECK_CRON = (
     f"pollconsumer.interface.settings.values:{name}"

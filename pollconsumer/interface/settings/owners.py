@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from pollconsumer.core.errors import ConfigurationError, shown
 from pollconsumer.core.notation.digests import sha256
-from pollconsumer.interface.logs.logs import NEWS, STANDING, about, damped_by, log
+from pollconsumer.interface.logs.logs import NEWS, STANDING, LaunchStreaks, about, damped_by, log
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.system.own_files import OwnFiles, modes_mean_nothing
 
@@ -237,9 +237,6 @@ def warn_of_another_store(settings: Settings, files: OwnFiles | None = None) -> 
     if damped_by() is not None:
         log.warning("%s", text, extra=about("another's configuration", kind=STANDING))
         return
-    from pollconsumer.core.notation.digests import sha256
-    from pollconsumer.interface.logs.logs import LaunchStreaks  # few configurations are another user's
-
     name = sha256(f"producer\n{settings.config}\n{settings.namespace}".encode())[:32]
     line = LaunchStreaks(name, files or settings.state_files()).meet(STANDING, "another's configuration", text)
     if line is not None:

@@ -18,7 +18,7 @@ from pollconsumer.core.choices import After
 from pollconsumer.core.errors import BadData, ConfigurationError, PollConsumerError, UsageError, shown, suggestion
 from pollconsumer.core.messages.message import check_handler, check_priority
 from pollconsumer.core.messages.payloads import encode_payload
-from pollconsumer.core.notation.text import HIDDEN, redacted, site_of
+from pollconsumer.core.notation.text import HIDDEN, check_address, redacted, site_of
 from pollconsumer.core.notation.timespan import parse_duration
 from pollconsumer.core.retry import Backoff
 from pollconsumer.interface.settings.model import (
@@ -34,6 +34,7 @@ from pollconsumer.interface.settings.model import (
 from pollconsumer.interface.settings.names import CONFIG_VARIABLE, PREFIX, variable
 from pollconsumer.interface.settings.values import NAME, NAME_RULE, check_cron, check_zone
 from pollconsumer.runtime.system.own_files import EMBEDDED
+from pollconsumer.store.client.address import several_hosts
 
 RETRY = ("first", "factor", "most", "jitter")
 
@@ -130,8 +131,6 @@ def check_connection(settings: Settings) -> None:
         raise refusal("credentials", settings.credentials, rule)
     if settings.store == EMBEDDED:
         raise refusal("credentials", settings.credentials, "the embedded server has no users: name a store of yours")
-    from pollconsumer.store.client.address import several_hosts  # few settings have credentials
-
     login, _, _, options = several_hosts(settings.store)
     if login or {"username", "password"} & options.keys():
         raise refusal("credentials", settings.credentials, "the store's URL has a login: keep one of them")
@@ -191,8 +190,6 @@ def check_rule(recurrence: RecurrenceSettings) -> None:
     _check_when(recurrence)
     check_zone(recurrence.timezone)
     if recurrence.ping is not None:
-        from pollconsumer.core.notation.text import check_address
-
         try:
             check_address(recurrence.ping)
         except ValueError as error:

@@ -1,16 +1,24 @@
-"""Validates single values. Each check raises a ValueError with the broken rule."""
+"""Validates single values; and what follows from values: places of the store, and of files that outlive a launch.
+
+Each check raises a ValueError with the broken rule.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from datetime import UTC, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pollconsumer.core.errors import shown, suggestion
+from pollconsumer.core.errors import ConfigurationError, shown, suggestion
+from pollconsumer.core.notation.text import check_address, redacted
 from pollconsumer.core.notation.timespan import YEAR, Span, parse_duration
+from pollconsumer.interface.named_files import other_than_directory
+from pollconsumer.interface.settings.names import NO_STATE
+from pollconsumer.runtime.new_messages import Defaults
+from pollconsumer.runtime.system.own_files import EMBEDDED, OwnFiles, data_directory, state_directories
 
 R = TypeVar("R")
 W = TypeVar("W", bound="StrEnum")
@@ -110,13 +118,11 @@ def read_exit_codes(value: object) -> object:
 
 
 def check_name(name: str) -> None:
-    """Raise ValueError for a name that queues and namespaces cannot have."""
     if not NAME.fullmatch(name):
         raise ValueError(NAME_RULE)
 
 
 def check_shared_directory(data: str) -> None:
-    """Raise ValueError for what cannot be a directory of several users."""
     if not data.strip() or "\0" in data or data[0] == "~":
         raise ValueError("name a directory that its users share, none of a home")
 
@@ -132,7 +138,6 @@ def check_directory(directory: str) -> None:
 
 
 def check_program(program: str) -> None:
-    """Raise ValueError for what cannot be a program's path."""
     try:
         check_directory(program)
     except ValueError:
@@ -140,7 +145,6 @@ def check_program(program: str) -> None:
 
 
 def check_state(state: str) -> None:
-    """Raise ValueError for what cannot be a directory, nor ``none``."""
     try:
         check_directory(state)
     except ValueError as error:
@@ -154,9 +158,6 @@ def check_token(token: str) -> None:
 
 
 def check_on_demand(way: str) -> None:
-    """Raise ValueError for what is neither a process nor the URL of an endpoint."""
-    from pollconsumer.core.notation.text import check_address  # few settings have any
-
     if way != PROCESS:
         try:
             check_address(way)
@@ -165,7 +166,6 @@ def check_on_demand(way: str) -> None:
 
 
 def check_linger(linger: str) -> None:
-    """Raise ValueError for what is neither a duration nor the budget."""
     if linger != BUDGET:
         try:
             parse_duration(linger)
@@ -174,31 +174,26 @@ def check_linger(linger: str) -> None:
 
 
 def check_log_target(target: str) -> None:
-    """Raise ValueError for what cannot be a file."""
     if not target or "\0" in target:
         raise ValueError("write stderr, syslog, or a file's path")
 
 
 def check_argument(word: str) -> None:
-    """Raise ValueError for what no program can be given."""
     if "\0" in word:
         raise ValueError("no argument can hold a NUL character")
 
 
 def check_member(name: str) -> None:
-    """Raise ValueError for an empty name."""
     if not name:
         raise ValueError("name a member of the payload")
 
 
 def check_named(name: str) -> None:
-    """Raise ValueError for what names nothing in a module."""
     if not re.fullmatch(rf"{VARIABLE}(\.{VARIABLE})*:{VARIABLE}", name):
         raise ValueError("write module:function, as in myapp.redis:client")
 
 
 def check_variable(name: str) -> None:
-    """Raise ValueError for what is no name of a variable."""
     if not re.fullmatch(VARIABLE, name):
         raise ValueError("name variables to pass on, without values")
 
@@ -300,7 +295,6 @@ def _is_field(part: str, index: int) -> bool:
 
 def _is_cron(parts: list[str]) -> bool:
     """Whether an expression of these fields is valid, and has an instant in this century."""
-    from datetime import UTC
 
     from pollconsumer.core.notation.cron_expression import Cron
 
@@ -337,7 +331,6 @@ def parse_keep(keep: str) -> tuple[int | None, int | None]:
 
 
 def check_zone(name: str) -> None:
-    """Raise ValueError for an unknown time zone."""
     from pollconsumer.core.recurrence import zone_of
 
     if not isinstance(name, str):
@@ -357,3 +350,46 @@ def _zone_rule(name: str) -> str:
         return "no time zones are known here: install tzdata"
     close = get_close_matches(name.lower(), known, n=1)
     return f"did you mean {known[close[0]]}?" if close else "use an IANA name such as Europe/Paris"
+
+
+class Placed:
+    """What follows from all settings. ``directory`` is where the configuration file ``config`` is, else the current
+    directory."""
+
+    def defaults_of(self: Any, handler: str) -> Defaults:
+        """The defaults of a handler's messages, for a producer that does not have the handler's code."""
+        command = self.commands.get(handler)
+        return Defaults() if command is None else Defaults(command.queue, command.rate, command.rate_key)
+
+    @property
+    def is_embedded(self: Any) -> bool:
+        """Whether the store is the server that pollconsumer starts."""
+        return self.store == EMBEDDED and self.client is None
+
+    @property
+    def shown_store(self: Any) -> str:
+        """The store for people, without a secret."""
+        return redacted(self.store) if self.client is None else f"client {self.client}"
+
+    def data_directory(self: Any) -> Path:
+        """The embedded server's directory: ``data``, which users share, or one of this user's. CannotCreate without a
+        home."""
+        return data_directory() if self.data is None else Path(self.directory) / self.data
+
+    def spool_directory(self: Any) -> Path | None:
+        """The directory that ``spool`` names; None if it names none."""
+        return None if self.spool is None else Path(self.directory) / Path(self.spool).expanduser()
+
+    def server_program(self: Any) -> Path | None:
+        """The program that ``server`` names; None if it names none. Whether one is there is not looked at."""
+        return None if self.server is None else Path(self.directory) / Path(self.server).expanduser()
+
+    def state_files(self: Any) -> OwnFiles:
+        """Files that outlive a launch: below ``state``, else in the user's directories; none, if it is ``none``.
+        ConfigurationError if ``state`` is something else than a directory."""
+        if self.state is None or self.state == NO_STATE:
+            return OwnFiles([] if self.state else state_directories())
+        directory = self.directory / Path(self.state).expanduser()
+        if (found := other_than_directory(directory)) is not None:
+            raise ConfigurationError("state", directory, f"is {found}: name a directory, or {NO_STATE}")
+        return OwnFiles([directory])
