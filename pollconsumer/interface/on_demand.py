@@ -39,7 +39,9 @@ RULES = ("--handoff", "deadline", "--launcher", "parallel", "--if-free", "--unti
 
 def launch_command(*options: str) -> list[str]:
     """The command line of a launch with ``options``."""
-    return [_interpreter(), "-m", "pollconsumer", "run", *RULES, *options]
+    named = Path(sys.executable or "none")  # in a server that has Python built in, it is that server
+    python = named if named.name.startswith("python") else Path(sys.prefix, "bin", "python3")
+    return [str(python), "-m", "pollconsumer", "run", *RULES, *options]
 
 
 def launch_environment(settings: Settings, place: tuple[object, str | None]) -> dict[str, str]:
@@ -63,12 +65,6 @@ def launch_environment(settings: Settings, place: tuple[object, str | None]) -> 
     if namespace is not None:
         given[variable("namespace")] = namespace
     return given | {"PYTHONPATH": os.pathsep.join(_import_path())}
-
-
-def _interpreter() -> str:
-    """Python. In a server that has it built in, ``sys.executable`` is that server."""
-    named = Path(sys.executable or "none")
-    return str(named if named.name.startswith("python") else Path(sys.prefix, "bin", "python3"))
 
 
 def _import_path() -> list[str]:

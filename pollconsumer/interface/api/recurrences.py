@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Literal, Required, TypedDict, TypeVar, Unpack, cast
+from typing import Any, Literal, Required, TypedDict, TypeVar, Unpack
 
 from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.errors import BadData, unknown_options
@@ -17,7 +17,7 @@ from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.cron_expression import five_fields
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.core.notation.timespan import Span, parse_duration
-from pollconsumer.core.recurrence import LONGEST_CREATOR, LONGEST_NAME, MOST_TIMES, First, Recurrence
+from pollconsumer.core.recurrence import LONGEST_CREATOR, LONGEST_NAME, MOST_TIMES, Recurrence
 from pollconsumer.interface.api.app_calls import AppCalls
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import RegisteredHandler
@@ -129,7 +129,11 @@ def _new_put(name: str, registered: RegisteredHandler | None, defaults: Defaults
         "headers": headers,
         "created_by": created_by,
     }
-    return defaults.rated_recurrence(Recurrence(name=name, **fields)), _first(first)
+    if first not in ("now", "next"):
+        if not isinstance(first, datetime):
+            raise BadData("first", repr(first), "now, next, or an instant: a datetime with a zone")
+        first = due_ms(first)
+    return defaults.rated_recurrence(Recurrence(name=name, **fields)), first
 
 
 def _rule(given: dict[str, Any]) -> RecurrenceSettings:
@@ -152,14 +156,6 @@ def _payload(given: Mapping[str, Any], registered: RegisteredHandler | None) -> 
     payload = json.loads(encode_payload(registered.arguments.dumped(given)))
     check_arguments(registered, payload, recurs=True)
     return payload
-
-
-def _first(first: Any) -> First:
-    if first in ("now", "next"):
-        return cast("First", first)
-    if not isinstance(first, datetime):
-        raise BadData("first", repr(first), "now, next, or an instant: a datetime with a zone")
-    return due_ms(first)
 
 
 def _whole(seconds: float) -> float:

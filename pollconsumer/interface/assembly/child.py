@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.core.messages.message_steps import Progress, StepEntry
+from pollconsumer.core.messages.message_steps import Progress
 from pollconsumer.core.users_code import OURS, whose
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.log_outputs import direct_log
@@ -175,7 +175,9 @@ class _ChildServer:
     def _handle(self, given: dict[str, Any]) -> dict[str, Any]:
         handed = Handed(*given["message"])
         IN_SLOT.set(handed)
-        serve_here(_WaitsTold(self._launch, given["deadline"], handed, self._tell_of_wait))
+        serve_here(
+            _WaitsTold(self._launch, given["deadline"], handed, lambda *what: self._ask({"waits": what})["stuck"])
+        )
         handler = self._handlers[given["handler"]]
         if given["timeout"] != handler.timeout:
             handler = handler.with_timeout(given["timeout"])  # the message's own
@@ -183,12 +185,12 @@ class _ChildServer:
         situation = Situation(
             lambda began, limit=inf: min(given["deadline"], began + limit),
             lambda: self._cancelled,
-            self._save,
-            self._defaults_of,
+            lambda _, state: self._asked({"checkpoint": json.loads(state)}),
+            lambda name: Defaults(*self._defaults.get(name, ())),
             report=reports.report,
             before_enqueue=hooks_before_enqueue(handler),
-            record=None if handler.at_most_once else self._record,
-            ask_batch=self._ask_batch,
+            record=None if handler.at_most_once else lambda _, entry: self._asked({"step": entry}),
+            ask_batch=lambda *question: self._asked({"batch": question}),
             codec=handler.codec,
         )
         context = LaunchContext(Delivery(*given["delivery"]), situation)
@@ -200,15 +202,6 @@ class _ChildServer:
         ended |= {"opened": [batch._asdict() for batch in context.batches()], "unasked": [*(context.unasked or ())]}
         return encode_outcome(outcome, handler.fatal) | ended
 
-    def _save(self, _message: object, state: bytes) -> None:
-        self._asked({"checkpoint": json.loads(state)})
-
-    def _record(self, _message: object, entry: StepEntry) -> None:
-        self._asked({"step": entry})
-
-    def _ask_batch(self, *question: Any) -> Any:
-        return self._asked({"batch": question})
-
     def _asked(self, frame: dict[str, Any]) -> Any:
         """The launch's answer, or what it raised."""
         reply = self._ask(frame)
@@ -216,14 +209,7 @@ class _ChildServer:
             raise decode_refusal(reply["refused"])
         return reply["answer"]
 
-    def _tell_of_wait(self, *what: str) -> bool:
-        stuck: bool = self._ask({"waits": what})["stuck"]
-        return stuck
-
     def _ask(self, frame: dict[str, Any]) -> dict[str, Any]:
         with self._asking:
             self._connection.send(frame)
             return self._replies.get()
-
-    def _defaults_of(self, handler: str) -> Defaults:
-        return Defaults(*self._defaults.get(handler, ()))

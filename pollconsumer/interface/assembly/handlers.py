@@ -158,7 +158,12 @@ class OwnDefaults:
         if handler in self._settings.commands or not (self._settings.handlers or django_site()):
             return None
         if self._registered is None:
-            self._registered = self._import()
+            try:
+                self._registered = import_handlers(self._settings)
+            except ConfigurationError as error:
+                refusal = ConfigurationError(f"{error}; or name the queue: then no module is imported")
+                refusal.traced = error.traced
+                raise refusal from None
             self._functions = registry.handlers()
         return self._registered.get(handler)
 
@@ -198,14 +203,6 @@ class OwnDefaults:
 
         with refusing("before_enqueue", message.handler, "a hook"):
             return drafted(message, known.hooks.before_enqueue)
-
-    def _import(self) -> Mapping[str, Handler]:
-        try:
-            return import_handlers(self._settings)
-        except ConfigurationError as error:
-            refusal = ConfigurationError(f"{error}; or name the queue: then no module is imported")
-            refusal.traced = error.traced
-            raise refusal from None
 
 
 NEAR = 0.9

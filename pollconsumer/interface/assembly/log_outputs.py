@@ -108,7 +108,11 @@ def _opened(target: str, directory: Path, *, creates: bool = True) -> logging.Ha
                 created = os.O_CREAT if creates else 0
                 os.close(open_plain(path, os.O_WRONLY | os.O_APPEND | created, LOG_MODE))
             else:
-                _refuse_unwritable(Path(os.path.realpath(path)).parent)
+                parent = Path(os.path.realpath(path)).parent
+                if not stat.S_ISDIR(parent.stat().st_mode):
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+                if not os.access(parent, os.W_OK | os.X_OK):
+                    raise PermissionError
             handler = WatchedFileHandler(path, encoding="utf-8", delay=not creates)
     except PermissionError:
         raise PermissionDenied("logs.target", path, "permission denied: let this user write it") from None
@@ -120,19 +124,9 @@ def _opened(target: str, directory: Path, *, creates: bool = True) -> logging.Ha
         nonlocal told
         if not told:
             told = True
-            why = _reason(sys.exc_info()[1])
+            error = sys.exc_info()[1]
+            why = (isinstance(error, OSError) and error.strerror) or type(error).__name__
             logs.log.warning("logs.target: %s; %s: lines are lost", path, why, extra=ABOUT_TARGET)
 
     handler.handleError = tell  # type: ignore[method-assign, assignment]  # a full disk ends no launch
     return handler
-
-
-def _refuse_unwritable(directory: Path) -> None:
-    if not stat.S_ISDIR(directory.stat().st_mode):
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-    if not os.access(directory, os.W_OK | os.X_OK):
-        raise PermissionError
-
-
-def _reason(error: BaseException | None) -> str:
-    return (isinstance(error, OSError) and error.strerror) or type(error).__name__

@@ -110,7 +110,8 @@ class DeclaredField(NamedTuple):
         if self.words and value not in self.words:
             *others, last = map(repr, self.words)
             raise InvalidValue(f"expected {', '.join(others)} or {last}", value)
-        if not self._is_of_kind(value):
+        is_of_kind = isinstance(value, KINDS[self.kind]) and (self.kind == "bool" or not isinstance(value, bool))
+        if not is_of_kind:
             raise InvalidValue(EXPECTED[self.kind], value)
         if self.items is not None:
             value = tuple(self.items.accepted(each) for each in value)
@@ -119,9 +120,6 @@ class DeclaredField(NamedTuple):
         for check in self.checks:
             _called(check, value, written)
         return self.restored(float(value) if self.kind == "float" else value)
-
-    def _is_of_kind(self, value: object) -> bool:
-        return isinstance(value, KINDS[self.kind]) and (self.kind == "bool" or not isinstance(value, bool))
 
     def _is_in_range(self, value: Any) -> bool:
         """Whether ``value`` is in the range, if there is one; not-a-number never is."""

@@ -130,11 +130,8 @@ def _remedy(path: Path | str) -> str:
 
 def group_writable(*paths: Path | None) -> list[Path]:
     """Those of ``paths`` that a group may write."""
-    return [path for path in paths if path is not None and _is_group_writable(path.stat().st_mode)]
-
-
-def _is_group_writable(mode: int) -> bool:
-    return bool(mode & stat.S_IWGRP) and (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+    modes = {path: path.stat().st_mode for path in paths if path is not None}
+    return [path for path, mode in modes.items() if mode & stat.S_IWGRP and (stat.S_ISREG(mode) or stat.S_ISDIR(mode))]
 
 
 REMEDY = "set data= or store= to share one (documentation: two-users.md)"

@@ -353,10 +353,14 @@ def _overrides(
             path, setting = found
             yield path, setting, variables[name]
         elif found is None and name != CONFIG_VARIABLE and not re.fullmatch(SERVICE_LINK, name):
-            beside = _known_beside(name, paths, table)
+            parts = name.split("__")
+            entry = parts[1] if len(parts) > 2 else "NAME"
+            in_tables = (variable(f"{place}.{entry}.{key}") for place, keys in table.tables.items() for key in keys)
             there = table.path_of(name.removeprefix(PREFIX).rpartition("__")[2].lower())
             otherwise = f"did you mean {variable(there)}?" if there else ELSEWHERE
-            raise ConfigurationError("unknown variable", name, suggestion(name, beside, otherwise, beginning=PREFIX))
+            raise ConfigurationError(
+                "unknown variable", name, suggestion(name, [*paths, *in_tables], otherwise, beginning=PREFIX)
+            )
 
 
 def _rename(section: Any, settings: Iterable[DeclaredField]) -> None:
@@ -424,13 +428,6 @@ def _spelled(name: str, written: str, known: Iterable[str]) -> str:
     if len(alike) > 1 and written not in alike:
         raise ConfigurationError("ambiguous variable", name, f"{' and '.join(alike)} differ in case only: use the file")
     return written if written in alike else alike[0] if alike else written.lower()
-
-
-def _known_beside(name: str, paths: Iterable[str], table: FieldTable) -> list[str]:
-    """Variables of which ``name`` may be a misspelling."""
-    parts = name.split("__")
-    entry = parts[1] if len(parts) > 2 else "NAME"
-    return [*paths, *(variable(f"{place}.{entry}.{key}") for place, keys in table.tables.items() for key in keys)]
 
 
 def _as_json(text: str) -> Any:
