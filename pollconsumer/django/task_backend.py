@@ -43,7 +43,7 @@ from pollconsumer.django.task_framework import (
     task_enqueued,
 )
 from pollconsumer.interface.api.app import calls_of
-from pollconsumer.interface.api.handler_options import HandlerOptions, Retrying, check_options
+from pollconsumer.interface.api.registry import HandlerOptions, Retrying, check_options
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.handling.context import Context
