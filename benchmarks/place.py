@@ -134,7 +134,7 @@ def move_to(directory: Path) -> None:
 
 def server_program() -> str:
     """The one that was asked for, else that of an embedded store."""
-    from pollconsumer.runtime.embedded.server_program import find_program
+    from pollconsumer.runtime.embedded.start import find_program
 
     return os.environ.get(SERVER) or find_program()
 

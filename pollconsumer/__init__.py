@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     )
     from pollconsumer.interface.api.app import PollConsumer
     from pollconsumer.interface.api.handle import Handle
-    from pollconsumer.runtime.drafts import Draft
     from pollconsumer.runtime.handling.batch_in_hand import Batch
-    from pollconsumer.runtime.handling.bulk.item import BulkContext, Item
+    from pollconsumer.runtime.handling.bulk import BulkContext, Item
     from pollconsumer.runtime.handling.context import Context
+    from pollconsumer.runtime.new_messages import Draft
 
     __version__: str
 
@@ -91,11 +91,11 @@ _HOMES = {
     "Skip": "pollconsumer.core.retry",
     "Yield": "pollconsumer.core.retry",
     "Batch": "pollconsumer.runtime.handling.batch_in_hand",
-    "BulkContext": "pollconsumer.runtime.handling.bulk.item",
+    "BulkContext": "pollconsumer.runtime.handling.bulk",
     "Context": "pollconsumer.runtime.handling.context",
-    "Draft": "pollconsumer.runtime.drafts",
+    "Draft": "pollconsumer.runtime.new_messages",
     "Handle": "pollconsumer.interface.api.handle",
-    "Item": "pollconsumer.runtime.handling.bulk.item",
+    "Item": "pollconsumer.runtime.handling.bulk",
 }
 
 

@@ -53,7 +53,7 @@ def main() -> NoReturn:
     code = 1
     try:
         code = _ran()
-        from pollconsumer.runtime.system.process_exit import leave
+        from pollconsumer.runtime.system.watchdog import leave
 
         leave(code)
     except KeyboardInterrupt:  # after the command has ended, or while what it raised was reported

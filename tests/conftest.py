@@ -28,7 +28,7 @@ from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.memory_store import SCRIPTS, DirectConnection
 from pollconsumer.runtime.embedded.directory import SOCKET
 from pollconsumer.runtime.embedded.server import EmbeddedServer
-from pollconsumer.runtime.embedded.server_program import find_program
+from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.brought_client import brought
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.wire import Wire

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
+    from pollconsumer.runtime.launch.board import LaunchProgress
     from pollconsumer.runtime.launch.heartbeat import OpenStore
     from pollconsumer.runtime.launch.launch_end import LaunchEnd
     from pollconsumer.runtime.launch.pings import Pinger
-    from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
-    from pollconsumer.runtime.system.process_exit import LateAct
+    from pollconsumer.runtime.system.watchdog import LateAct
     from pollconsumer.store.records.reservations import Claim
 
 

@@ -11,7 +11,7 @@ from pollconsumer.interface.configured_store import opener_of
 from pollconsumer.interface.logs.logs import about, log
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.system.own_threads import start_thread
-from pollconsumer.runtime.system.process_exit import LateAct
+from pollconsumer.runtime.system.watchdog import LateAct
 from pollconsumer.store.client.patience import Budget
 
 PAGES_WITHIN = 1.0

@@ -19,7 +19,7 @@ from markupsafe import Markup, escape
 
 from pollconsumer.core.durations import Histogram
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.core.launcher.work_beyond import working_on
+from pollconsumer.core.launcher.coverage import working_on
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.codec import shown_value
 from pollconsumer.core.notation.digests import sha256

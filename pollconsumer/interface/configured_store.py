@@ -22,15 +22,15 @@ from pollconsumer.interface.named_files import open_plain
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.owners import refuse_writable_program
 from pollconsumer.runtime.store_opener import StoreOpener
-from pollconsumer.runtime.system.executables import why_not_run
 from pollconsumer.runtime.system.own_files import OwnFiles
+from pollconsumer.runtime.system.process import why_not_run
 from pollconsumer.store.client.address import TLS_FILES, CredentialProvider
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.producer import Producer
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.embedded.server import EmbeddedServer
-    from pollconsumer.runtime.spool.spool import Spool
+    from pollconsumer.runtime.spool import Spool
     from pollconsumer.store.brought_client import BroughtClient
     from pollconsumer.store.client.strict import Strict
 
@@ -69,7 +69,7 @@ def program_to_start(settings: Settings) -> str | None:
     ConfigurationError if the settings name one that cannot be it."""
     if not settings.is_embedded:
         return None
-    from pollconsumer.runtime.embedded.server_program import find_program  # only to show it
+    from pollconsumer.runtime.embedded.start import find_program  # only to show it
 
     named = server_program_of(settings)
     try:
@@ -151,7 +151,7 @@ NOT_SPOOLED = "; not spooled: "
 def spool_of(settings: Settings) -> Spool:
     """The spool that the settings name."""
     from pollconsumer.runtime.embedded.directory import modes_of  # few settings name a spool
-    from pollconsumer.runtime.spool.spool import Spool
+    from pollconsumer.runtime.spool import Spool
 
     directory = settings.spool_directory()
     assert directory is not None

@@ -26,7 +26,7 @@ from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import CONFIG_VARIABLE, variable
 from pollconsumer.interface.settings.values import PROCESS
 from pollconsumer.runtime.system.own_threads import Started, start_thread
-from pollconsumer.runtime.system.process_exit import before_exit
+from pollconsumer.runtime.system.watchdog import before_exit
 from pollconsumer.store.leases import TTL
 from pollconsumer.store.queues.demand import ONE_WITHIN_MS, Presence
 

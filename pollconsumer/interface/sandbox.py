@@ -36,16 +36,14 @@ from pollconsumer.interface.memory_store import MemoryOpener, VirtualClock
 from pollconsumer.interface.settings.load import read_settings
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.children.notes import Programs
-from pollconsumer.runtime.consumer_role import consume, define
-from pollconsumer.runtime.handling.executors.executor import Handled
-from pollconsumer.runtime.handling.executors.inline import InlineExecutor
-from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.handling.hooks import begin_launch, hook_timeout
+from pollconsumer.runtime.consumer import consume, define
+from pollconsumer.runtime.handling.annotations import BadArguments
+from pollconsumer.runtime.handling.executors import Handled, InlineExecutor
+from pollconsumer.runtime.handling.handler import Handler, begin_launch, hook_timeout
 from pollconsumer.runtime.handling.outcome import Outcome
-from pollconsumer.runtime.handling.validation.argument_errors import BadArguments
+from pollconsumer.runtime.launch.board import Stops
 from pollconsumer.runtime.launch.host import ThisProcess
 from pollconsumer.runtime.launch.launch import Attendance, Launch, LaunchPlan, Work
-from pollconsumer.runtime.launch.shared_memory.stops import Stops
 from pollconsumer.runtime.mover import Mover, MoverOptions
 from pollconsumer.runtime.new_messages import due_ms
 from pollconsumer.runtime.store_opener import StoreOpener

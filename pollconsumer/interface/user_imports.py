@@ -17,7 +17,7 @@ from pollconsumer.core.users_code import answering, called, text_of, users_outpu
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.owners import refuse_writable_modules
 from pollconsumer.runtime.handling.outcome import describe, trace, user_frames
-from pollconsumer.runtime.system.stray_forks import end_stray
+from pollconsumer.runtime.system.signals import end_stray
 
 if TYPE_CHECKING:
     from pollconsumer.store.brought_client import BroughtClient

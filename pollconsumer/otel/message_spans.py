@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pollconsumer.interface.api.app import PollConsumer
-from pollconsumer.runtime.drafts import Draft
 from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.new_messages import Draft
 
 try:
     from opentelemetry import context as current

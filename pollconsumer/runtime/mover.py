@@ -15,8 +15,8 @@ from typing import NamedTuple
 from pollconsumer.core.errors import OF_ANY_QUEUE, NodeLost, PollConsumerError
 from pollconsumer.core.news.events import QueueLeftOut
 from pollconsumer.core.window import StopReason
+from pollconsumer.runtime.launch.board import Counts
 from pollconsumer.runtime.launch.launch import Launch
-from pollconsumer.runtime.launch.shared_memory.launch_progress import Counts
 from pollconsumer.runtime.launch_upkeep import EVERY, announce, repair, tick
 from pollconsumer.runtime.session.exchange import SKIPPED_FOR
 from pollconsumer.runtime.session.settlements import death_of

@@ -1,9 +1,11 @@
-"""Makes messages from producers' arguments, and validates them before anything is sent."""
+"""Makes messages from the arguments of producers, and validates them, also after hooks, before anything is sent."""
+
+from __future__ import annotations
 
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypedDict, Unpack
 
@@ -20,13 +22,60 @@ from pollconsumer.core.messages.message import (
     checked,
     scoped_key,
 )
-from pollconsumer.core.messages.payloads import digest_of, encode_payload
+from pollconsumer.core.messages.payloads import decode_payload, digest_of, encode_payload
 from pollconsumer.core.notation.instants import ceil_ms, due_of, exact_epoch_ms
 from pollconsumer.core.notation.timespan import YEAR, Span
 from pollconsumer.core.spans import seconds_in
+from pollconsumer.core.users_code import called
 
 if TYPE_CHECKING:
     from pollconsumer.core.recurrence import Recurrence
+
+
+BeforeEnqueue = Callable[["Draft"], object]
+
+
+class Draft:
+    """A message that is about to be enqueued. Of all that it has, only ``headers``, a dict, can be changed."""
+
+    __slots__ = ("_message", "headers")
+
+    headers: dict[str, str]
+
+    def __init__(self, message: NewMessage) -> None:
+        self._message = message
+        self.headers = dict(message.headers or {})
+
+    @property
+    def id(self) -> str:
+        """The message's id."""
+        return self._message.id
+
+    @property
+    def handler(self) -> str:
+        """The name of its handler."""
+        return self._message.handler
+
+    @property
+    def priority(self) -> int:
+        """Smaller is sooner."""
+        return self._message.priority
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """A copy, as JSON has it."""
+        return decode_payload(self._message.payload)
+
+
+def drafted(message: NewMessage, hooks: Sequence[BeforeEnqueue]) -> NewMessage:
+    """``message`` as ``hooks`` leave it. Raises what a hook raises, BadData for invalid headers."""
+    from pollconsumer.core.messages.message import check_new_headers
+
+    draft = Draft(message)
+    for hook in hooks:
+        called(hook, draft)
+    return message._replace(headers=check_new_headers(draft.headers) or None)
+
 
 LONGEST_DELAY = 1000 * YEAR
 
@@ -137,7 +186,7 @@ class Defaults(NamedTuple):
         check_rate("", key)
         return message._replace(rate_key=key, rate=message.rate or self.rate or "")
 
-    def rated_recurrence(self, recurrence: "Recurrence") -> "Recurrence":
+    def rated_recurrence(self, recurrence: Recurrence) -> Recurrence:
         """``recurrence``, its occurrences with the rate and the rate key of the handler's messages."""
         if self.rate is None and self.rate_key is None:
             return recurrence

@@ -9,9 +9,8 @@ from typing import Any
 
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.durations import OVERRUN_TARGETS
-from pollconsumer.core.launcher.holes import holes_of
+from pollconsumer.core.launcher.coverage import holes_of, unserved_time
 from pollconsumer.core.launcher.past import past_launch
-from pollconsumer.core.launcher.unserved import unserved_time
 from pollconsumer.core.notation.text import counted
 from pollconsumer.core.notation.timespan import DAY, format_duration
 from pollconsumer.core.window import StopReason

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.runtime.embedded.server_program import find_program
+from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.client.server_wire import ServerWire

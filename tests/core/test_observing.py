@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.launcher.observed import TIMES, Began, Observed, observed, read_observed
-from pollconsumer.core.launcher.past import Past
+from pollconsumer.core.launcher.past import TIMES, Began, Observed, Past, observed, read_observed
 
 AUTO, PARALLEL, QUEUE, DROP = LauncherRule.AUTO, LauncherRule.PARALLEL, LauncherRule.QUEUE, LauncherRule.DROP
 OFFSET = 1.8

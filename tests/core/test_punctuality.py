@@ -10,16 +10,17 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.launcher.detection import REAPED_LATE, Found
-from pollconsumer.core.launcher.past import Past, past_launches
-from pollconsumer.core.launcher.punctuality import (
+from pollconsumer.core.launcher.past import (
     FLOOR,
     FLOOR_OF_DROP,
     LAUNCHES,
     UNLEARNED_EXIT,
+    Past,
     Punctuality,
     allowance,
+    past_launches,
 )
-from pollconsumer.core.launcher.punctuality import learned as learned_of
+from pollconsumer.core.launcher.past import learned as learned_of
 
 MAIL = "consumer:mail"
 PARALLEL, DROP = Found("cron", LauncherRule.PARALLEL), Found("flock", LauncherRule.DROP)

@@ -10,7 +10,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.runtime.embedded.server_program import find_program
+from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.client.address import address_of
 from pollconsumer.store.client.connection import SocketConnection
 from pollconsumer.store.client.replies import ErrorReply

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from redis import Redis, exceptions
 
-from pollconsumer.runtime.embedded.server_program import find_program
+from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.wire import Wire

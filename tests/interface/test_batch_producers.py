@@ -13,8 +13,7 @@ import pytest
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import BadData, OutcomeUnknown
 from pollconsumer.interface.api.batches import PAGE, OpenBatch
-from pollconsumer.runtime.handling.batch_in_hand import BatchInHand, StartedBatch
-from pollconsumer.runtime.new_batches import new_batch
+from pollconsumer.runtime.handling.batch_in_hand import BatchInHand, StartedBatch, new_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -12,8 +12,7 @@ import pytest
 
 from pollconsumer import OutcomeUnknown, PollConsumer, StoreUnreachable
 from pollconsumer.core.errors import NotCompleted, NotFound, NotReplicated
-from pollconsumer.runtime.spool.intake import Intake
-from pollconsumer.runtime.spool.spool import Spool
+from pollconsumer.runtime.spool import Intake, Spool
 from pollconsumer.store.queues.producer import Producer
 from pollconsumer.web import LaunchEndpoint
 from tests.inner import calls_of, handler_named
@@ -154,7 +153,7 @@ def test_an_error_of_the_spool_has_the_ids_of_all_that_was_accepted(
     away: PollConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answering(monkeypatch, accept_the_first)
-    monkeypatch.setattr("pollconsumer.runtime.spool.spool.MOST_FILES", 1)
+    monkeypatch.setattr("pollconsumer.runtime.spool.MOST_FILES", 1)
     with pytest.raises(StoreUnreachable, match="spool full") as caught:
         handler_named(away, "rec").using(priority=1).enqueue_many([{"n": n} for n in range(77)])
     assert len(caught.value.accepted) == 76
@@ -325,7 +324,7 @@ def test_the_command_line_ends_with_69_where_the_spool_is_full(
     run: Callable[..., tuple[int, str, str]], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pollconsumer.interface.cli.opened.COMMAND_BUDGET", 0.01)
-    monkeypatch.setattr("pollconsumer.runtime.spool.spool.MOST_FILES", 1)
+    monkeypatch.setattr("pollconsumer.runtime.spool.MOST_FILES", 1)
     lines = place.with_name("lines")
     lines.write_text('{"handler":"rec"}\n' * 80)
     code, output, errors = run("--config", str(place), "enqueue", "--ndjson", str(lines))

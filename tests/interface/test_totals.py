@@ -16,9 +16,9 @@ from pollconsumer.core import spans
 from pollconsumer.interface import on_demand
 from pollconsumer.interface.api import store_calls
 from pollconsumer.interface.settings.load import load_settings
+from pollconsumer.runtime import spool as spooling
 from pollconsumer.runtime.launch import pings
 from pollconsumer.runtime.new_messages import new_message
-from pollconsumer.runtime.spool import spool as spooling
 from pollconsumer.store import keyspace
 from pollconsumer.store.queues import producer
 from pollconsumer.store.queues.producer import Producer

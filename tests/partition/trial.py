@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.runtime.embedded.server_program import find_program
+from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire

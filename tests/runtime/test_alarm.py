@@ -10,10 +10,9 @@ import pytest
 
 from pollconsumer import HandlerTimeout
 from pollconsumer.core.retry import Stopped
-from pollconsumer.runtime.handling.executors.executor import Attempt
-from pollconsumer.runtime.handling.executors.inline import InlineExecutor
+from pollconsumer.runtime.handling.executors import Attempt, InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.handling.interrupts.timeouts import limited
+from pollconsumer.runtime.handling.interrupts import limited
 from pollconsumer.runtime.handling.shield import in_force
 from tests.runtime.test_timeouts import LONG, spin
 

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.runtime.handling.annotations import MOST_CHARACTERS, BadArguments, Mismatch, NotOfJson
+from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.handler import Handler, calling
-from pollconsumer.runtime.handling.validation.argument_errors import MOST_CHARACTERS, BadArguments, Mismatch, NotOfJson
-from pollconsumer.runtime.handling.validation.arguments import Arguments
 from tests.core.test_message import PAYLOADS
 
 if TYPE_CHECKING:

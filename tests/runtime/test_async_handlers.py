@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer import HandlerTimeout, PollConsumer, RetryIn
+from pollconsumer.runtime.handling.annotations import BadArguments
 from pollconsumer.runtime.handling.context import Context, LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
-from pollconsumer.runtime.handling.executors.executor import Attempt
-from pollconsumer.runtime.handling.executors.inline import InlineExecutor
-from pollconsumer.runtime.handling.executors.threads import ThreadExecutor
+from pollconsumer.runtime.handling.executors import Attempt, InlineExecutor, ThreadExecutor
 from pollconsumer.runtime.handling.outcome import Outcome, describe
-from pollconsumer.runtime.handling.validation.argument_errors import BadArguments
 from pollconsumer.runtime.new_messages import Defaults
 from tests.inner import calls_of
 from tests.site import PATIENCE
@@ -104,7 +102,7 @@ def test_a_timeout_stops_it_where_it_awaits(executor: Executor) -> None:
 
 
 def test_no_except_clause_makes_a_success_of_a_timeout(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pollconsumer.runtime.handling.coroutines.event_loop.REPEAT", 0.02)
+    monkeypatch.setattr("pollconsumer.runtime.handling.event_loop.REPEAT", 0.02)
     swallowed = []
 
     async def shameless() -> str:

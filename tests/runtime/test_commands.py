@@ -23,7 +23,7 @@ from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.outcome import trace
 from pollconsumer.runtime.new_messages import Defaults
-from pollconsumer.runtime.session.result_encoder import MAX_RESULT_BYTES
+from pollconsumer.runtime.session.settlements import MAX_RESULT_BYTES
 from pollconsumer.runtime.system.process import birth
 from tests.site import wait_until
 

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.retry import HandlerTimeout
-from pollconsumer.runtime.handling.coroutines.event_loop import EventLoop
-from pollconsumer.runtime.handling.executors.executor import Attempt
-from pollconsumer.runtime.handling.executors.inline import InlineExecutor
+from pollconsumer.runtime.handling.event_loop import EventLoop
+from pollconsumer.runtime.handling.executors import Attempt, InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler
 from tests.site import PATIENCE
 

@@ -13,18 +13,14 @@ import pytest
 
 from pollconsumer.core.messages.message_steps import Progress
 from pollconsumer.core.news.events import QueueLeftOut, ReservationsLost
-from pollconsumer.core.queue_order import Turns
 from pollconsumer.interface.memory_store import MemoryOpener, VirtualClock
 from pollconsumer.interface.sandbox import SandboxLaunch
-from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.handling.hooks import Hooks
+from pollconsumer.runtime.handling.handler import Handler, Hooks
 from pollconsumer.runtime.launch.launch import LaunchPlan
 from pollconsumer.runtime.launch_upkeep import EVERY
-from pollconsumer.runtime.session import progress_reporter
-from pollconsumer.runtime.session.contexts import Deliveries
-from pollconsumer.runtime.session.exchange import Exchange
-from pollconsumer.runtime.session.predecessors import Predecessors
-from pollconsumer.runtime.session.progress_reporter import ProgressReporter
+from pollconsumer.runtime.session import contexts
+from pollconsumer.runtime.session.contexts import Deliveries, Predecessors, ProgressReporter
+from pollconsumer.runtime.session.exchange import Exchange, Turns
 from pollconsumer.runtime.session.settlements import Settlements
 from pollconsumer.store.leases import Group
 from pollconsumer.store.limits import Kept, Limits, Retention
@@ -150,7 +146,7 @@ def test_of_those_begun_together_a_stale_one_is_told_and_has_not_begun(exchangin
 def test_a_step_that_waits_for_messages_leaves_the_reports_of_handlers_that_go_on(
     exchanging: Exchanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress_reporter, "CARRIED_WITHIN", 3600.0)
+    monkeypatch.setattr(contexts, "CARRIED_WITHIN", 3600.0)
     going_on = exchanging.reserve("going on")
     exchanging.launch.store.enqueue([message("next")])
     exchanging.reporting.report(going_on, Progress(1))

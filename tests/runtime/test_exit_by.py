@@ -10,8 +10,8 @@ from pollconsumer.runtime.launch.host import ThisProcess
 from pollconsumer.runtime.launch.launch import Launch, LaunchPlan
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.own_files import OwnFiles
-from pollconsumer.runtime.system.process_exit import EXIT_WITHIN
 from pollconsumer.runtime.system.signals import StopRequest
+from pollconsumer.runtime.system.watchdog import EXIT_WITHIN
 from pollconsumer.store.records.reservations import Lot, Reservation
 
 TICK = 60.0

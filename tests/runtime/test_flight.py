@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.window import StopReason
-from pollconsumer.runtime.launch.shared_memory.flight import Flight, MessageInHand
-from pollconsumer.runtime.launch.shared_memory.launch_progress import Counts, LaunchProgress
+from pollconsumer.runtime.launch.board import Counts, Flight, LaunchProgress, MessageInHand
 from pollconsumer.store.records.reservations import Lot, Reservation
 
 if TYPE_CHECKING:

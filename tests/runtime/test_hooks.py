@@ -17,14 +17,12 @@ import pytest
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.users_code import answering
-from pollconsumer.runtime.handling import hooks as hooks_of_runtime
+from pollconsumer.runtime.handling import handler as hooks_of_runtime
 from pollconsumer.runtime.handling.context import Context, LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
-from pollconsumer.runtime.handling.executors.executor import Attempt
-from pollconsumer.runtime.handling.executors.threads import ThreadExecutor
-from pollconsumer.runtime.handling.handler import Handler, with_hooks
-from pollconsumer.runtime.handling.hooks import Crashed, Hooks, hooked_coroutine
-from pollconsumer.runtime.handling.interrupts.timeouts import limited
+from pollconsumer.runtime.handling.executors import Attempt, ThreadExecutor
+from pollconsumer.runtime.handling.handler import Crashed, Handler, Hooks, hooked_coroutine, with_hooks
+from pollconsumer.runtime.handling.interrupts import limited
 from pollconsumer.runtime.new_messages import Defaults
 from tests.inner import calls_of
 

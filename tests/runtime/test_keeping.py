@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import WentBack
+from pollconsumer.runtime.launch.board import ROLLED_BACK, LaunchProgress
 from pollconsumer.runtime.launch.heartbeat import keep
 from pollconsumer.runtime.launch.launch_end import LaunchEnd
-from pollconsumer.runtime.launch.shared_memory.launch_progress import ROLLED_BACK, LaunchProgress
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS, SystemClocks

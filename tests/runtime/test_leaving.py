@@ -7,7 +7,7 @@ import sys
 
 BEGINNING = """
 import threading, time
-from pollconsumer.runtime.system.process_exit import at_the_end, before_exit, finish, leave, leave_by
+from pollconsumer.runtime.system.watchdog import at_the_end, before_exit, finish, leave, leave_by
 
 def say(text):
     print(text, flush=True)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer.runtime.launch import stop_listener
-from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
-from pollconsumer.runtime.launch.stop_listener import StopListener
+from pollconsumer.runtime.launch import heartbeat
+from pollconsumer.runtime.launch.board import LaunchProgress
+from pollconsumer.runtime.launch.heartbeat import StopListener
 from pollconsumer.runtime.system.signals import CALL
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.keyspace import Keys
@@ -81,7 +81,7 @@ class Heard:
 
 @pytest.fixture
 def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
-    monkeypatch.setattr(stop_listener, "STUBBORN_AFTER", 0.0)
+    monkeypatch.setattr(heartbeat, "STUBBORN_AFTER", 0.0)
     heard = Heard()
 
     def called(*_: object) -> None:

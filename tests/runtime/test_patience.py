@@ -10,9 +10,8 @@ import pytest
 
 from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.core.news.events import Event, StoreAwaited
-from pollconsumer.runtime.launch.launch_end import LaunchEnd
-from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
-from pollconsumer.runtime.launch.window_patience import LEAST_FOR_ANSWER, WindowPatience
+from pollconsumer.runtime.launch.board import LaunchProgress
+from pollconsumer.runtime.launch.launch_end import LEAST_FOR_ANSWER, LaunchEnd, WindowPatience
 from pollconsumer.store.client.patience import COMMAND_TIMEOUT, SYSTEM_CLOCKS, Budget, Patience
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.records.reservations import Lot, Reservation

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer import Context, PollConsumer
-from pollconsumer.runtime.session.predecessors import FRESH
+from pollconsumer.runtime.session.contexts import FRESH
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.occurrences import id_of

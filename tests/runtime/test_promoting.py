@@ -16,13 +16,13 @@ from pollconsumer.core.retry import RetryIn
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface.memory_store import MemoryOpener, VirtualClock, VirtualWire
 from pollconsumer.interface.sandbox import SandboxLaunch
-from pollconsumer.runtime.consumer_role import consume
-from pollconsumer.runtime.handling.executors.inline import InlineExecutor
+from pollconsumer.runtime.consumer import consume
+from pollconsumer.runtime.handling.executors import InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.launch import LaunchPlan
 from pollconsumer.runtime.launch_upkeep import repair
 from pollconsumer.runtime.session import exchange
-from pollconsumer.runtime.session.consumer_options import ConsumerOptions
+from pollconsumer.runtime.session.pace import ConsumerOptions
 from pollconsumer.store.leases import Group
 from pollconsumer.store.queues.outbox_entry import pack
 from pollconsumer.store.queues.redis_store import RedisStore

@@ -10,8 +10,8 @@ import pytest
 
 from pollconsumer.core.choices import HandOff
 from pollconsumer.core.window import Window
-from pollconsumer.runtime import consumer_role, launch_upkeep
-from pollconsumer.runtime.consumer_role import report_unknown, report_unserved
+from pollconsumer.runtime import consumer, launch_upkeep
+from pollconsumer.runtime.consumer import report_unknown, report_unserved
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.launch import LaunchPlan
 from pollconsumer.runtime.launch_upkeep import end_expired, served_for
@@ -80,7 +80,7 @@ def test_a_launch_warns_of_ready_messages_in_a_queue_that_nobody_names(mailing: 
 def test_of_many_queues_that_nobody_serves_a_launch_looks_at_some(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumer_role, "MOST_LOOKED_AT", 2)
+    monkeypatch.setattr(consumer, "MOST_LOOKED_AT", 2)
     store.enqueue([message("a")._replace(queue=queue) for queue in ("d", "c", "b", QUEUE)])
     assert [event.fields()["queue"] for event in told(store)] == [QUEUE, "b"]
 

@@ -14,8 +14,8 @@ from pollconsumer.core.messages.message_steps import Progress
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.new_messages import Defaults
-from pollconsumer.runtime.session import progress_reporter
-from pollconsumer.runtime.session.progress_reporter import ProgressReporter
+from pollconsumer.runtime.session import contexts
+from pollconsumer.runtime.session.contexts import ProgressReporter
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import Lot, Reservation
@@ -43,8 +43,8 @@ class Store:
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Store:
     store = Store()
-    monkeypatch.setattr(progress_reporter, "RedisStore", lambda *_: store)
-    monkeypatch.setattr(progress_reporter, "CARRIED_WITHIN", 0.0)
+    monkeypatch.setattr(contexts, "RedisStore", lambda *_: store)
+    monkeypatch.setattr(contexts, "CARRIED_WITHIN", 0.0)
     return store
 
 
@@ -65,7 +65,7 @@ def test_a_thread_stores_what_nothing_else_takes_along(store: Store) -> None:
 
 
 def test_the_last_report_of_each_message_is_taken_along_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress_reporter, "CARRIED_WITHIN", 3600.0)
+    monkeypatch.setattr(contexts, "CARRIED_WITHIN", 3600.0)
     told = reporting_every(7200.0)
     for name, done in (("a", 1), ("b", 1), ("a", 2)):
         told.report(reserved(name), Progress(done))
@@ -81,7 +81,7 @@ def test_none_is_stored_before_an_earlier_one_that_is_taken_along(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on = threading.Event()
-    monkeypatch.setattr(progress_reporter, "time", SimpleNamespace(sleep=lambda _: go_on.wait(30)))
+    monkeypatch.setattr(contexts, "time", SimpleNamespace(sleep=lambda _: go_on.wait(30)))
     told = reporting_every(1.0)
     told.report(reserved("a"), Progress(1))
     with told.carried() as taken:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 
 from pollconsumer.core.news.events import ResultDropped
-from pollconsumer.runtime.session.result_encoder import MAX_RESULT_BYTES
+from pollconsumer.runtime.session.settlements import MAX_RESULT_BYTES
 from pollconsumer.store.records.reservations import Reservation
 from tests.core.test_message import VALUES
 from tests.runtime.test_exchange import Exchanging

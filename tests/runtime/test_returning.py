@@ -10,7 +10,7 @@ import pytest
 from pollconsumer.core.choices import HandOff
 from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.session.reserved_returner import ReservedReturner
+from pollconsumer.runtime.session.exchange import ReservedReturner
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.steps import Settlement, Share
 from tests.runtime.test_exchange import Exchanging

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.core.launcher.work_beyond import WorkBeyond
+from pollconsumer.core.launcher.coverage import WorkBeyond
 from pollconsumer.core.window import StopReason
+from pollconsumer.runtime.launch.board import LaunchProgress
 from pollconsumer.runtime.launch.heartbeat import LOOK_EVERY, Sightings, keep
 from pollconsumer.runtime.launch.launch_end import LaunchEnd
-from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
 from pollconsumer.store.client.patience import SystemClocks
 from pollconsumer.store.leases import RENEW_EVERY, TTL, Group, Leases
 from pollconsumer.store.reading.inspector import Inspector

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from pollconsumer.runtime.handling.in_hand import IN_SLOT
-from pollconsumer.runtime.handling.slot_waits import ServedQueues, SlotWaits
+from pollconsumer.runtime.handling.slot_waits import IN_SLOT, ServedQueues, SlotWaits
 
 
 class InHand(NamedTuple):

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.window import StopReason
-from pollconsumer.runtime.handling.executors.executor import Attempt
-from pollconsumer.runtime.handling.executors.threads import ThreadExecutor
+from pollconsumer.runtime.handling.executors import Attempt, ThreadExecutor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.store.records.reservations import Lot, Reservation
 from tests.runtime.virtual import TICK, Arrival, Settings, VirtualLaunch, whole_ticks
@@ -21,7 +20,7 @@ from tests.site import PATIENCE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pollconsumer.runtime.handling.executors.executor import Handled
+    from pollconsumer.runtime.handling.executors import Handled
 
 
 @pytest.fixture(name="exact")

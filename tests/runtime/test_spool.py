@@ -13,9 +13,8 @@ from pollconsumer.core.errors import CannotCreate, PermissionDenied, StoreUnreac
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.news.events import SpoolFileRefused, SpoolUnusable
 from pollconsumer.core.notation.instants import epoch_ms
-from pollconsumer.runtime.spool import spool as spooling
-from pollconsumer.runtime.spool.intake import Intake
-from pollconsumer.runtime.spool.spool import Spool, SpooledFile
+from pollconsumer.runtime import spool as spooling
+from pollconsumer.runtime.spool import Intake, Spool, SpooledFile
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, chosen, message
 from tests.store.servers import server_ms

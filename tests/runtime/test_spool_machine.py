@@ -21,8 +21,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from pollconsumer.runtime.spool.intake import Intake
-from pollconsumer.runtime.spool.spool import Spool
+from pollconsumer.runtime.spool import Intake, Spool
 from pollconsumer.store.queues.producer import Producer
 from tests.conftest import NAMESPACE
 from tests.store.acting import message

@@ -15,17 +15,16 @@ import pytest
 from pollconsumer import Fatal, HandlerTimeout, PollConsumer, RetryIn
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.users_code import TimeIsUp
+from pollconsumer.runtime.handling import interrupts
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
-from pollconsumer.runtime.handling.executors.executor import Attempt
-from pollconsumer.runtime.handling.executors.threads import ThreadExecutor
+from pollconsumer.runtime.handling.executors import Attempt, ThreadExecutor
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.handling.interrupts import alarm, timeouts
-from pollconsumer.runtime.handling.interrupts.timeouts import call_within, limited
+from pollconsumer.runtime.handling.interrupts import call_within, limited
 from pollconsumer.runtime.handling.outcome import Outcome, describe
 from pollconsumer.runtime.handling.shield import Shield, in_force
+from pollconsumer.runtime.launch.board import LaunchProgress
 from pollconsumer.runtime.launch.launch_end import LaunchEnd
-from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
 from pollconsumer.runtime.new_messages import Defaults
 from tests.site import PATIENCE
 
@@ -69,8 +68,7 @@ def receive() -> None:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (alarm, timeouts):
-        monkeypatch.setattr(module, "REPEAT", 0.05)
+    monkeypatch.setattr(interrupts, "REPEAT", 0.05)
 
 
 @pytest.mark.parametrize("block", [lambda: time.sleep(LONG), spin, receive, threading.Event().wait])

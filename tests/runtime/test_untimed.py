@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.users_code import TimeIsUp
-from pollconsumer.runtime.handling.executors.executor import Attempt
-from pollconsumer.runtime.handling.executors.threads import ThreadExecutor
+from pollconsumer.runtime.handling import interrupts
+from pollconsumer.runtime.handling.executors import Attempt, ThreadExecutor
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.handling.interrupts import untimed
 from pollconsumer.runtime.handling.shield import Shield, in_force
 from pollconsumer.store.records.reservations import Lot, Reservation
 
@@ -56,7 +55,7 @@ class InHand:
 
     def handle(self, function: Callable[[], Any]) -> Any:
         def run(*_: object) -> None:
-            assert untimed.interrupt(SOON, lambda: self.holds)
+            assert interrupts.interrupt(SOON, lambda: self.holds)
             function()
 
         outcome = Handler("h", run).handle({})
@@ -106,7 +105,7 @@ def test_our_own_code_beneath_a_handler_is_not_interrupted(call: Callable[[Calla
 
 
 def test_a_handler_that_waits_for_a_process_ends_by_itself() -> None:
-    program: dict[str, Any] = {"__name__": "pollconsumer.runtime.children.command", "interrupt": untimed.interrupt}
+    program: dict[str, Any] = {"__name__": "pollconsumer.runtime.children.command", "interrupt": interrupts.interrupt}
     exec("def run(*_): return armed.append(interrupt(0.01, lambda: True))", program)
     program["armed"] = armed = list[bool]()
     assert Handler("h", program["run"]).handle({}).error is None
@@ -114,7 +113,7 @@ def test_a_handler_that_waits_for_a_process_ends_by_itself() -> None:
 
 
 def test_where_no_handler_is_under_way_nothing_is_armed() -> None:
-    assert not untimed.interrupt(SOON, lambda: True)
+    assert not interrupts.interrupt(SOON, lambda: True)
 
 
 def test_a_handler_in_a_thread_is_interrupted_and_the_next_message_of_the_thread_is_not() -> None:

@@ -19,14 +19,13 @@ from pollconsumer.core.choices import Loop
 from pollconsumer.core.durations import Durations, Histogram
 from pollconsumer.core.window import StopReason, Window
 from pollconsumer.runtime.consumer import Consumer
-from pollconsumer.runtime.handling.executors.executor import Attempt, Handled
-from pollconsumer.runtime.handling.executors.inline import InlineExecutor
+from pollconsumer.runtime.handling.executors import Attempt, Handled, InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.launch.board import LaunchProgress
 from pollconsumer.runtime.launch.launch import LaunchPlan
 from pollconsumer.runtime.launch.launch_end import LaunchEnd
-from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
-from pollconsumer.runtime.session import collector, pace
-from pollconsumer.runtime.session.consumer_options import ConsumerOptions
+from pollconsumer.runtime.session import attempts, pace
+from pollconsumer.runtime.session.pace import ConsumerOptions
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import Claim, Reservation
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from pollconsumer.core.news.events import Event
-    from pollconsumer.runtime.handling.executors.executor import Executor
+    from pollconsumer.runtime.handling.executors import Executor
     from pollconsumer.runtime.launch.launch import Launch
     from pollconsumer.store.records.reports import Reports
 
@@ -47,8 +46,8 @@ TICK = 2.0**-10
 def whole_ticks() -> Iterator[None]:
     """Slices of a wait, and the horizon of a page, in whole ticks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(collector, "LONGEST_WAIT", 0.75)
-        for module in (collector, pace):
+        patch.setattr(attempts, "LONGEST_WAIT", 0.75)
+        for module in (attempts, pace):
             patch.setattr(module, "HORIZON", 10 * TICK)
         yield
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pollconsumer.core.errors import NotFound, OutcomeUnknown, StoreUnreachable, UsageError
 from pollconsumer.interface.api.batches import Chain, OpenBatch
 from pollconsumer.interface.api.handle import Handle
-from pollconsumer.runtime.new_batches import new_batch
+from pollconsumer.runtime.handling.batch_in_hand import new_batch
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.store import Store

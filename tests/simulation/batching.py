@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import BadData, LeaseLost, NotFound, StoreRefused
 from pollconsumer.core.messages.sequel import Sequel, encoded, identified, packed
-from pollconsumer.runtime.session.result_encoder import full_extra
+from pollconsumer.runtime.session.settlements import full_extra
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.batches import Batches
 from pollconsumer.store.queues.interventions import Interventions

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.retry import Fatal, Partial
 from pollconsumer.interface.api.conversion import converting
-from pollconsumer.runtime.handling.bulk.bulk_arguments import BulkArguments
-from pollconsumer.runtime.handling.bulk.bulk_call import MESSAGES, calling_bulk
-from pollconsumer.runtime.handling.bulk.item import Item
+from pollconsumer.runtime.handling.bulk import MESSAGES, BulkArguments, Item, calling_bulk
 from pollconsumer.runtime.handling.handler import Bulk, Handler
 from tests.faults.history import Execution
 from tests.faults.recording import digest

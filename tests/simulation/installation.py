@@ -12,13 +12,12 @@ from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.launcher.detection import UNKNOWN, given_launcher
 from pollconsumer.core.retry import Backoff, Fatal, Skip, Yield
-from pollconsumer.runtime.consumer_role import consume
-from pollconsumer.runtime.handling.executors.executor import Handled
-from pollconsumer.runtime.handling.handler import Handler, with_hooks
-from pollconsumer.runtime.handling.hooks import Hooks
+from pollconsumer.runtime.consumer import consume
+from pollconsumer.runtime.handling.executors import Handled
+from pollconsumer.runtime.handling.handler import Handler, Hooks, with_hooks
 from pollconsumer.runtime.launch.launch import LaunchPlan, run_launch
 from pollconsumer.runtime.mover import Mover, MoverOptions
-from pollconsumer.runtime.session.consumer_options import ConsumerOptions
+from pollconsumer.runtime.session.pace import ConsumerOptions
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.wire import Wire
@@ -53,9 +52,9 @@ if TYPE_CHECKING:
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.core.window import StopReason
     from pollconsumer.runtime.handling.context import Context, LaunchContext
-    from pollconsumer.runtime.handling.executors.executor import Attempt
+    from pollconsumer.runtime.handling.executors import Attempt
+    from pollconsumer.runtime.launch.board import Flight
     from pollconsumer.runtime.launch.launch import Launch
-    from pollconsumer.runtime.launch.shared_memory.flight import Flight
     from pollconsumer.store.client.patience import Patience
 
 NAMESPACE = "simulated"

@@ -11,10 +11,10 @@ import pytest
 from pollconsumer.core.choices import HandOff, Missed
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.core.retry import Backoff
-from pollconsumer.runtime.consumer_role import consume
+from pollconsumer.runtime.consumer import consume
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.new_messages import new_message
-from pollconsumer.runtime.session.consumer_options import ConsumerOptions
+from pollconsumer.runtime.session.pace import ConsumerOptions
 from pollconsumer.store.queues.redis_store import RedisStore
 from tests.as_set import rules_as_set
 from tests.leaving_out import long

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from pollconsumer.runtime.handling.bulk import bulk_call
+from pollconsumer.runtime.handling import bulk
 from pollconsumer.runtime.handling.outcome import CallOutcomes
 from tests.leaving_out import long
 from tests.simulation import installation
@@ -46,7 +46,7 @@ def test_ends_that_reach_the_wrong_messages_of_a_call_are_noticed(monkeypatch: p
     told = tell(1, faults=0, kept=kept)
     assert told.violations == []
     assert "messages called together in bulk" in told.met
-    monkeypatch.setattr(bulk_call, "CallOutcomes", lambda outcomes: CallOutcomes(outcomes[::-1]))
+    monkeypatch.setattr(bulk, "CallOutcomes", lambda outcomes: CallOutcomes(outcomes[::-1]))
     violated = {line.partition(":")[0] for line in tell(1, faults=0, kept=kept).violations}
     assert "messages_of_a_call_end_as_it_says" in violated
 

@@ -22,7 +22,7 @@ _SERVED = "outside: launches serve each queue"
 UNSEEN: dict[str, str] = {
     "core/messages/packed_message: types of fields": _NOT_FOREIGN,
     "core/messages/sequel: a sequel that is none": _NOT_FOREIGN,
-    "runtime/consumer_role: a queue whose keys cannot be used": _NOT_FOREIGN,
+    "runtime/consumer: a queue whose keys cannot be used": _NOT_FOREIGN,
     "runtime/mover: who is left out": _NOT_FOREIGN,
     "runtime/session/exchange: what was reserved beside a refusal": _NOT_FOREIGN,
     "acquire: a store that is to close for ever": _NOT_FOREIGN,
@@ -40,11 +40,11 @@ UNSEEN: dict[str, str] = {
     "interface/settings/owners: no found configuration of another user's is read, but that of the owner of the "
     "module beside it": _NO_COMMANDS,
     "interface/api/batches: members that the store has lost": "outside: producers are told of no loss",
-    "runtime/launch/window_patience: the outcome of a long handling is settled": (
+    "runtime/launch/launch_end: the outcome of a long handling is settled": (
         "outside: the store is there when a handler ends that outlasts its window"
     ),
-    "runtime/launch/window_patience: a launch that waits in silence": "outside: nobody reads what launches say",
-    "runtime/session/progress_reporter: the last report of a message": "outside: no handler reports its progress",
+    "runtime/launch/launch_end: a launch that waits in silence": "outside: nobody reads what launches say",
+    "runtime/session/contexts: the last report of a message": "outside: no handler reports its progress",
     "audit_log: rights to note": _NO_USERS,
     "queues/upkeep: rights to what another serves": _NO_USERS,
     "client/wire: whose word it is": "outside: the server in memory greets nobody",
@@ -109,14 +109,14 @@ UNSEEN: dict[str, str] = {
     "interface/api/batches: a message that is no member": "outside: no member's id is taken",
     "interface/api/batches: a batch that is closed": _NOT_FORGOTTEN,
     "interface/api/batches: what has ended": _NOT_FORGOTTEN,
-    "runtime/session/result_encoder: results of members are kept": _NO_END,
+    "runtime/session/settlements: results of members are kept": _NO_END,
     "runtime/handling/batch_in_hand: a batch grows with the end of a chain": _WHERE_TAKEN,
     "runtime/handling/journal: nothing that is lost goes with a step": _WHERE_TAKEN,
     "runtime/handling/journal: a recorded step, awaited": _NO_COROUTINE,
-    "runtime/handling/hooks: what is skipped, awaited": _NO_COROUTINE,
+    "runtime/handling/handler: what is skipped, awaited": _NO_COROUTINE,
     "handler_pauses: launches are woken": _NOT_HEARD,
-    "runtime/handling/bulk/bulk_call: a result for each message": _AS_SAID,
-    "runtime/handling/bulk/bulk_call: errors of the messages that there are": _AS_SAID,
+    "runtime/handling/bulk: a result for each message": _AS_SAID,
+    "runtime/handling/bulk: errors of the messages that there are": _AS_SAID,
     "runtime/session/bulk_calls: most bytes of a call": "outside: payloads are small",
     "runtime/session/bulk_calls: options of its own": "outside: no message has a timeout or a monitor of its own",
     "runtime/session/bulk_calls: a call with others goes on": "outside: nobody stops what is in hand",

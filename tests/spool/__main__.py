@@ -20,8 +20,8 @@ from tempfile import TemporaryDirectory
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.runtime.embedded.directory import PID
 from pollconsumer.runtime.embedded.server import EmbeddedServer
-from pollconsumer.runtime.embedded.server_program import find_program
-from pollconsumer.runtime.spool.spool import Spool, SpoolState
+from pollconsumer.runtime.embedded.start import find_program
+from pollconsumer.runtime.spool import Spool, SpoolState
 
 PRODUCERS, LAUNCHES = 4, 2
 WITHIN = 300.0

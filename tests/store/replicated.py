@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pollconsumer.runtime.embedded.server_program import find_program
+from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.strict import Strict

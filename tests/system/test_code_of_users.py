@@ -15,7 +15,7 @@ from pollconsumer import PollConsumer
 from pollconsumer.core.messages.message import Codec
 from pollconsumer.interface.api.registry import BulkOptions
 from pollconsumer.interface.settings.declared import Settings
-from pollconsumer.runtime.handling.hooks import Hooks
+from pollconsumer.runtime.handling.handler import Hooks
 from pollconsumer.store.client.address import CredentialProvider
 from tests.site import Site
 

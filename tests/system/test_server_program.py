@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.runtime.embedded import server_program
-from pollconsumer.runtime.embedded.server_program import find_program
+from pollconsumer.runtime.embedded import start
+from pollconsumer.runtime.embedded.start import find_program
 from tests.site import Site
 
 FIX = "name a valkey-server, or a redis-server of 7.0 or later, by its path"
@@ -93,7 +93,7 @@ def test_each_command_refuses_it(site: Site, command: list[str]) -> None:
 
 
 def test_a_program_that_hangs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_program, "VERSION_WITHIN", 0.2)
+    monkeypatch.setattr(start, "VERSION_WITHIN", 0.2)
     with pytest.raises(ConfigurationError, match=r"no version within 0\.2 s; name a valkey-server"):
         find_program(script(tmp_path / "server", "exec sleep 60"))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.runtime.spool.spool import Spool
+from pollconsumer.runtime.spool import Spool
 
 if TYPE_CHECKING:
     from pathlib import Path

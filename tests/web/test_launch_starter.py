@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from pollconsumer import PollConsumer
-from pollconsumer.runtime.launch.window_patience import END_BUDGET
+from pollconsumer.runtime.launch.launch_end import END_BUDGET
 from pollconsumer.web import LaunchEndpoint, launch_starter
 from tests.inner import calls_of
 from tests.site import PATIENCE, wait_until

@@ -1,11 +1,20 @@
-"""Reads earlier launches of a group from entries of the ledger."""
+"""What earlier launches of a group tell, by entries of the ledger.
+
+How long after its tick a launch starts, and how long after its end its process exits: the next deadline has to allow
+for both. And what a launcher does at a tick at which a launch is alive: that decides where neither the environment nor
+a parent process names the launcher. All times are in seconds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from pollconsumer.core import json_values
+from pollconsumer.core.choices import LauncherRule
+from pollconsumer.core.launcher.detection import Found
+from pollconsumer.core.window import OUR_OWN
 
 LONGEST = 3600.0
 """Seconds: a longer offset, exit time or wait for the next tick is corrupt, or of no use."""
@@ -71,3 +80,130 @@ def _span(value: object) -> float | None:
 
 def _instant(value: object) -> float | None:
     return value / 1000 if type(value) is int and value.bit_length() < 64 else None
+
+
+TIMES = 3
+"""Number of times that the same is seen in succession before it counts: a suspended machine, too, starts no launch."""
+SOON = 3.0
+"""Seconds after the end of a launch within which a launcher that queues starts the next. A pod that starts later may
+have been started beside it. A launch that ends within this time after a tick may do so by itself, just before a
+launcher that is late at times starts the next one: that is no sign of waiting."""
+PERIODS = 2
+"""A launcher that drops a tick starts another launch within this number of periods: a launch with a baton is alive at
+two ticks. After a longer time, the machine was suspended or the launcher had stopped."""
+
+
+class Observed(NamedTuple):
+    """What the launcher did the last ``times`` that a launch was alive at a tick. AUTO: nothing was seen."""
+
+    rule: LauncherRule = LauncherRule.AUTO
+    times: int = 0
+
+    @property
+    def decides(self) -> LauncherRule:
+        return self.rule if self.times >= TIMES else LauncherRule.PARALLEL
+
+
+class Began(NamedTuple):
+    """A launch: when it started, by the server's clock, and how long after its tick; all in seconds."""
+
+    started: float
+    offset: float | None
+
+
+def observed(before: Past | None, now: Began, least_offset: float) -> Observed:
+    """What the launch before had noted, and what the start of the present one adds. ``least_offset``: the least time
+    from a tick to a start."""
+    if before is None:
+        return Observed()
+    noted, rule = read_observed(before.observed), _at_the_tick(before, now, least_offset)
+    if rule is None:
+        return noted
+    return Observed(rule, noted.times + 1 if rule is noted.rule else 1)
+
+
+def read_observed(value: object) -> Observed:
+    match value:
+        case [str(rule), int(times)] if rule in [*LauncherRule] and times >= 0:
+            return Observed(LauncherRule(rule), times)
+    return Observed()
+
+
+def _at_the_tick(before: Past, now: Began, least_offset: float) -> LauncherRule | None:
+    """What the launcher did at the tick after the start of ``before``; None if it is unknown, or if ``before`` had
+    ended by then."""
+    started, ended, offset, next_tick, *_ = before
+    gone = before.gone
+    if started is None or ended is None or gone is None or offset is None or next_tick is None or now.offset is None:
+        return None
+    if now.started < ended:
+        return LauncherRule.PARALLEL
+    tick, period = started + next_tick, next_tick + offset
+    if gone < tick + max(0.0, least_offset):
+        return None
+    late = now.started - now.offset - tick  # from that tick to the one at which the launch after it was due
+    if late < OUR_OWN:
+        waited = gone > tick + max(0.0, least_offset) + SOON
+        return LauncherRule.QUEUE if waited and now.started <= gone + SOON else None
+    return LauncherRule.DROP if late < PERIODS * period + OUR_OWN else None
+
+
+LAUNCHES = 10
+"""Number of launches from which it is learned."""
+FLOOR = 0.25
+"""Part of the margin beyond the largest exit time. A launch that ends after the next one has started makes it wait."""
+FLOOR_OF_DROP = 0.5
+"""Least margin where ticks are dropped: the parent must notice the end of the process."""
+OF_EXIT = 0.25
+"""Share of the largest exit time that is the margin where ticks are dropped: on a busy machine a longer one will
+come."""
+UNLEARNED_EXIT = 1.75
+
+
+class Punctuality(NamedTuple):
+    """How punctual launches are. ``offset``: the least time from a tick to the start of its launch. ``exit``: the
+    longest from the end of a launch, as the ledger has it, to the end of its process."""
+
+    offset: float = 0.0
+    exit: float = UNLEARNED_EXIT
+
+
+def punctuality_of(offsets: Collection[float], exits: Collection[float], own: float | None) -> Punctuality:
+    """The punctuality by the offsets and exit times of the last launches. This launch's ``own`` offset counts only if
+    it is less: a person may have started it."""
+    least = min(offsets, default=0.0)
+    return Punctuality(least if own is None else min(least, own), max(exits, default=UNLEARNED_EXIT))
+
+
+class Allowance(NamedTuple):
+    """What a launch must allow for. ``late``: seconds after the next tick by which it must have stopped; negative for
+    seconds before the tick."""
+
+    late: float
+    min_margin: float
+
+
+def learned(past: Sequence[Past], rule: LauncherRule, own: float | None = None) -> Punctuality:
+    """The punctuality by earlier launches, newest first, and by the ``own`` offset of this one.
+
+    Under ``queue`` a launch that waited for the one before is left out. It started late because of the wait: if it
+    counted, each launch would end later than the one before.
+    """
+    prompt = [each for each, before in pairwise(past) if not each.waited_for(before)]
+    counting = prompt if rule is LauncherRule.QUEUE else past
+    offsets = [each.offset for each in counting if each.offset is not None][:LAUNCHES]
+    exits = [each.exit for each in past if each.exit is not None][:LAUNCHES]
+    return punctuality_of(offsets, exits, own)
+
+
+def allowance(found: Found, punctuality: Punctuality, min_margin: float | None) -> Allowance:
+    """What a launch started by ``found`` must allow for. ``min_margin`` is the setting: None to learn it.
+
+    Where ticks are dropped the process must be gone before the tick, however long its last message lasts: its exit
+    is no part of the margin. Elsewhere only the work must be over when the next launch starts.
+    """
+    if found.rule is LauncherRule.DROP:
+        early = found.reaped_late + punctuality.exit
+        return Allowance(-early, max(FLOOR_OF_DROP, OF_EXIT * punctuality.exit, (min_margin or 0.0) - early))
+    least = punctuality.exit + FLOOR if min_margin is None else min_margin
+    return Allowance(punctuality.offset, least)

@@ -34,14 +34,14 @@ from pollconsumer.interface.api.registry import (
 )
 from pollconsumer.interface.settings.values import parse_timeout, parse_word, read_period
 from pollconsumer.runtime.handling.context import Context
-from pollconsumer.runtime.handling.hooks import Hooks
+from pollconsumer.runtime.handling.handler import Hooks
 from pollconsumer.runtime.new_messages import Sendable, SendOptions, milliseconds, new_id
 
 if TYPE_CHECKING:
     from pollconsumer.interface.api.batches import AppBatches, Chain, OpenBatch
     from pollconsumer.interface.api.message_set import Messages
     from pollconsumer.interface.api.recurrences import AppRecurrences
-    from pollconsumer.runtime.drafts import Draft
+    from pollconsumer.runtime.new_messages import Draft
     from pollconsumer.store.brought_client import UserClient
 
 H = TypeVar("H", bound="Callable[..., object]")
@@ -309,7 +309,7 @@ class PollConsumer(HookRegistration):
         enqueued again, after an error. BadData or UsageError for an invalid argument.
         """
         from pollconsumer.interface.api.batches import OpenBatch
-        from pollconsumer.runtime.new_batches import new_batch
+        from pollconsumer.runtime.handling.batch_in_hand import new_batch
 
         batch_id = new_id() if id is None else id
         codec = self._calls.codec

@@ -19,9 +19,15 @@ from pollconsumer.core.notation.timespan import Span
 from pollconsumer.interface.api.handle import Act, Handle, Looks
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.interface.settings.values import parse_word
-from pollconsumer.runtime.handling.batch_in_hand import Batch, answer_about, in_a_handler, sum_cancelled
+from pollconsumer.runtime.handling.batch_in_hand import (
+    MOST_MEMBERS,
+    Batch,
+    answer_about,
+    in_a_handler,
+    member_of,
+    sum_cancelled,
+)
 from pollconsumer.runtime.handling.slot_waits import slot_waits
-from pollconsumer.runtime.new_batches import MOST_MEMBERS, member_of
 from pollconsumer.runtime.new_messages import Sendable, callback_of, message_of, refuse_own_identity
 from pollconsumer.store.batch_interventions import CancelledMembers
 from pollconsumer.store.client.wire import Wire

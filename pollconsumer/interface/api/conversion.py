@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails, PydanticSerializationError, SchemaValida
 
 from pollconsumer.core.errors import shown
 from pollconsumer.core.json_values import in_order
-from pollconsumer.runtime.handling.validation.argument_errors import MOST_NAMED, Mismatch, NotOfJson
+from pollconsumer.runtime.handling.annotations import MOST_NAMED, Mismatch, NotOfJson
 
 _QUOTING = {"assertion_error", "json_invalid", "union_tag_invalid", "uuid_parsing", "value_error"}
 """Errors whose text may contain part of the value."""

@@ -21,13 +21,12 @@ from pollconsumer.core.users_code import called
 from pollconsumer.interface.settings.model import RecurrenceSettings, Settings
 from pollconsumer.interface.settings.reading import check_recurrence
 from pollconsumer.interface.settings.values import parse_timeout, parse_word
-from pollconsumer.runtime.handling.handler import MAX_ATTEMPTS, RESULT_TTL, Bulk, Handler, calling, decoding
-from pollconsumer.runtime.handling.hooks import Hooks
-from pollconsumer.runtime.handling.validation.arguments import Arguments
+from pollconsumer.runtime.handling.arguments import Arguments
+from pollconsumer.runtime.handling.handler import MAX_ATTEMPTS, RESULT_TTL, Bulk, Handler, Hooks, calling, decoding
 from pollconsumer.store.queues.producer import Producer
 
 if TYPE_CHECKING:
-    from pollconsumer.runtime.handling.bulk.bulk_arguments import BulkArguments
+    from pollconsumer.runtime.handling.bulk import BulkArguments
 
 _STEPPING = frozenset({"step", "step_async", "sleep", "wait_for"})
 Retrying = RetryPolicy | ErrorPolicy | Sequence[Span]
@@ -239,14 +238,14 @@ def arguments_of(
     """The parameters of ``function``; a payload that does not fit is upgraded, those of a bulk handler are decoded.
     ConfigurationError for a function that no message can call."""
     if is_bulk:
-        from pollconsumer.runtime.handling.bulk.bulk_arguments import BulkArguments  # few handlers are
+        from pollconsumer.runtime.handling.bulk import BulkArguments  # few handlers are
 
         return BulkArguments(function, _converting, _dumping, upgrade, codec)
     if upgrade is None:
         return Arguments(function, _converting, _dumping)
-    from pollconsumer.runtime.handling.validation import upgraded_arguments  # few have an earlier form
+    from pollconsumer.runtime.handling import arguments  # few have an earlier form
 
-    return upgraded_arguments.UpgradedArguments(function, _converting, _dumping, upgrade)
+    return arguments.UpgradedArguments(function, _converting, _dumping, upgrade)
 
 
 def _converting(hint: Any) -> Callable[[Any], Any]:
@@ -274,11 +273,11 @@ def handler_of(name: str, function: Callable[..., Any], arguments: Arguments, ch
         if checked["codec"] is not None:
             run = decoding(run, checked["codec"])
     else:
-        from pollconsumer.runtime.handling.bulk.bulk_call import calling_bulk
+        from pollconsumer.runtime.handling.bulk import calling_bulk
 
         run = calling_bulk(function, cast("BulkArguments", arguments), asynchronous=asynchronous)
     if checked["timeout"] is not None and not asynchronous and not checked["isolated"]:
-        from pollconsumer.runtime.handling.interrupts.timeouts import limited
+        from pollconsumer.runtime.handling.interrupts import limited
 
         run = limited(run, checked["timeout"])
     return Handler(

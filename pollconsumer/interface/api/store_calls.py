@@ -40,7 +40,7 @@ from pollconsumer.interface.settings.load import Beside, beside_module, find_con
 from pollconsumer.interface.settings.model import Settings, changed
 from pollconsumer.interface.settings.names import PREFIX
 from pollconsumer.interface.settings.owners import user_named, warn_of_another_store
-from pollconsumer.runtime.handling.hooks import Hooks
+from pollconsumer.runtime.handling.handler import Hooks
 from pollconsumer.runtime.handling.shield import Shield
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.own_files import EMBEDDED
@@ -361,7 +361,7 @@ class StoreCalls:
         return coded(message, self.codec)
 
     def _drafted(self, message: NewMessage) -> NewMessage:
-        from pollconsumer.runtime.drafts import drafted
+        from pollconsumer.runtime.new_messages import drafted
 
         return drafted(message, self.hooks.before_enqueue)
 

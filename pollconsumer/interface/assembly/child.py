@@ -26,14 +26,12 @@ from pollconsumer.runtime.children.protocol import FrameConnection, decode_refus
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
-from pollconsumer.runtime.handling.in_hand import IN_SLOT
-from pollconsumer.runtime.handling.slot_waits import ServedQueues, SlotWaits, serve_here
-from pollconsumer.runtime.launch.handlers_output import outlast_readers
+from pollconsumer.runtime.handling.slot_waits import IN_SLOT, ServedQueues, SlotWaits, serve_here
 from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.runtime.system import standard_error
 from pollconsumer.runtime.system.own_threads import start_thread
-from pollconsumer.runtime.system.signals import SIGNALS
-from pollconsumer.runtime.system.stray_forks import end_stray, flush_streams, handle_signals_plainly_in_forks
+from pollconsumer.runtime.system.signals import SIGNALS, end_stray, flush_streams, handle_signals_plainly_in_forks
+from pollconsumer.runtime.system.standard_error import outlast_readers
 from pollconsumer.runtime.system.system_limits import start_refused
 
 

@@ -27,7 +27,7 @@ from pollconsumer.interface.settings.values import BESIDE_WINDOW
 from pollconsumer.interface.user_imports import find_modules, importing
 from pollconsumer.runtime.handling.handler import Handler, with_hooks
 from pollconsumer.runtime.new_messages import Defaults
-from pollconsumer.runtime.system.executables import why_not_run
+from pollconsumer.runtime.system.process import why_not_run
 
 if TYPE_CHECKING:
     from pollconsumer.core.recurrence import Recurrence
@@ -199,7 +199,7 @@ class OwnDefaults:
         known = self.registered(message.handler)
         if known is None or known.hooks is None:
             return message
-        from pollconsumer.runtime.drafts import drafted
+        from pollconsumer.runtime.new_messages import drafted
 
         with refusing("before_enqueue", message.handler, "a hook"):
             return drafted(message, known.hooks.before_enqueue)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.durations import OVERRUN_TARGET_OF_BUDGETS, OVERRUN_TARGETS
 from pollconsumer.core.launcher.detection import Found, find_launcher, given_launcher, run_id
-from pollconsumer.core.launcher.punctuality import FLOOR, Punctuality
+from pollconsumer.core.launcher.past import FLOOR, Punctuality
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.spans import parse_quota, parse_rate
 from pollconsumer.core.window import StopReason
@@ -26,12 +26,11 @@ from pollconsumer.interface.settings.model import ConsumerSettings, MoverSetting
 from pollconsumer.interface.settings.names import OUTCOME_VARIABLE
 from pollconsumer.interface.settings.owners import warn_of_another_store
 from pollconsumer.interface.settings.values import parse_keep
-from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.handling.hooks import begin_launch
+from pollconsumer.runtime.handling.handler import Handler, begin_launch
 from pollconsumer.runtime.launch.launch import Launch, LaunchPlan, Work, run_launch
 from pollconsumer.runtime.system.process import ancestors
-from pollconsumer.runtime.system.process_exit import before_exit
 from pollconsumer.runtime.system.signals import CALL, SIGNALS
+from pollconsumer.runtime.system.watchdog import before_exit
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.leases import Group
 from pollconsumer.store.limits import Kept, Limits, Retention
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.children.notes import Programs
     from pollconsumer.runtime.launch.pings import Monitors
     from pollconsumer.runtime.mover import MoverOptions
-    from pollconsumer.runtime.session.consumer_options import ConsumerOptions
+    from pollconsumer.runtime.session.pace import ConsumerOptions
 
 MOVER = Group("mover", (), 1)
 INTAKE_BUDGET = 2.0
@@ -65,9 +64,9 @@ class ConsumerRole:
         # Imported lazily, since a mover needs none; and here, while the launch before still holds the lease.
         from pollconsumer.interface.api.registry import registry
         from pollconsumer.interface.assembly.handlers import load_handlers, load_recurrences, long_handlers
-        from pollconsumer.runtime.consumer_role import consume
-        from pollconsumer.runtime.handling.executors.executor import executor_of
-        from pollconsumer.runtime.system.stray_forks import handle_signals_plainly_in_forks
+        from pollconsumer.runtime.consumer import consume
+        from pollconsumer.runtime.handling.executors import executor_of
+        from pollconsumer.runtime.system.signals import handle_signals_plainly_in_forks
 
         settings, programs = self._settings, self._programs
         handle_signals_plainly_in_forks((*SIGNALS, CALL))
@@ -216,7 +215,7 @@ def taking_in(settings: Settings, launch: Launch) -> Iterator[None]:
     if settings.spool is None:
         yield
         return
-    from pollconsumer.runtime.spool.intake import Intake
+    from pollconsumer.runtime.spool import Intake
 
     wire = opener_of(settings, warn=lambda _: None).wire(lambda: Budget(INTAKE_BUDGET))
     intake = Intake(spool_of(settings), producer_of(settings, wire), launch.emit)
@@ -310,7 +309,7 @@ def consumer_options(
     max_messages: int | None,
     window_is_budget: bool = False,
 ) -> ConsumerOptions:
-    from pollconsumer.runtime.session.consumer_options import ConsumerOptions
+    from pollconsumer.runtime.session.pace import ConsumerOptions
 
     chosen = settings.consumer
     tables = {name: settings.queues[name] for name in queues if name in settings.queues}

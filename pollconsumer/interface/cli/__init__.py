@@ -16,9 +16,9 @@ from pollconsumer.interface.command_line import LAUNCHES, command_in
 from pollconsumer.interface.logs import logs
 from pollconsumer.interface.settings.names import PREFIX
 from pollconsumer.runtime.system.own_files import OwnFiles, state_directories
-from pollconsumer.runtime.system.process_exit import finish
 from pollconsumer.runtime.system.signals import Terminated
 from pollconsumer.runtime.system.system_limits import USED_UP, met_by
+from pollconsumer.runtime.system.watchdog import finish
 
 if TYPE_CHECKING:
     from pollconsumer.interface.logs.logs import LaunchStreaks

@@ -18,8 +18,8 @@ from pollconsumer.interface.logs import logs
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.load import refuse_nowhere, warn_of_former_names, with_flags
 from pollconsumer.interface.settings.model import Settings, changed
-from pollconsumer.runtime.launch.handlers_output import outlast_readers
-from pollconsumer.runtime.system.process_exit import before_exit
+from pollconsumer.runtime.system.standard_error import outlast_readers
+from pollconsumer.runtime.system.watchdog import before_exit
 
 
 @click.command(

@@ -26,7 +26,7 @@ from pollconsumer.core.notation.text import printable, printable_lines, redacted
 from pollconsumer.core.users_code import MOST_CHARACTERS, called, described, text_of
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface.command_line import values_of
-from pollconsumer.runtime.handling.in_hand import IN_SLOT, InHand
+from pollconsumer.runtime.handling.slot_waits import IN_SLOT, InHand
 from pollconsumer.runtime.system import own_threads, standard_error
 from pollconsumer.runtime.system.own_files import OwnFiles, spare_directory
 

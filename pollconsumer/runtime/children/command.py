@@ -20,11 +20,11 @@ from typing import Any
 from pollconsumer.core.messages.message import variable_of
 from pollconsumer.core.notation.instants import ceil_ms, iso_of
 from pollconsumer.core.retry import Fatal, HandlerTimeout, NotBegun, Stopped
-from pollconsumer.runtime.children.child_process import LOOK_EVERY, ChildProcess
 from pollconsumer.runtime.children.notes import ProgramNote, Programs
+from pollconsumer.runtime.children.pool import LOOK_EVERY, ChildProcess
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.outcome import signal_name
-from pollconsumer.runtime.session.result_encoder import MAX_RESULT_BYTES
+from pollconsumer.runtime.session.settlements import MAX_RESULT_BYTES
 from pollconsumer.runtime.system.system_limits import start_refused
 
 PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR")

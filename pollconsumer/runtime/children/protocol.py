@@ -15,8 +15,8 @@ from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.payloads import quick
 from pollconsumer.core.retry import Asleep, Fatal, RetryIn, Yield, is_deferred, is_fatal
 from pollconsumer.core.users_code import text_of
+from pollconsumer.runtime.handling.annotations import BadArguments
 from pollconsumer.runtime.handling.outcome import CallOutcomes, Dropped, Outcome, place, trace, why_dropped
-from pollconsumer.runtime.handling.validation.argument_errors import BadArguments
 
 KINDS: dict[str, type[BaseException]] = {
     "asleep": Asleep,

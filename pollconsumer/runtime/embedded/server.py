@@ -117,7 +117,7 @@ class EmbeddedServer:
     def check_start(self) -> None:
         """Raise what `ensure_running` would for a program that is missing or unfit, and for a directory that cannot be
         used or made. Starts and makes nothing."""
-        from pollconsumer.runtime.embedded.server_program import find_program  # few commands start a server
+        from pollconsumer.runtime.embedded.start import find_program  # few commands start a server
 
         find_program(self._program)
         if not self.check_directory():

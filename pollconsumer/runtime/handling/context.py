@@ -187,8 +187,7 @@ class Context:
     ) -> Batch:
         """Start a batch, which is accepted with the completion of this message, or not at all. Its ``add`` adds
         members, of which a completion takes as many as of `enqueue`. See ``PollConsumer.batch`` for the rest."""
-        from pollconsumer.runtime.handling.batch_in_hand import StartedBatch
-        from pollconsumer.runtime.new_batches import new_batch
+        from pollconsumer.runtime.handling.batch_in_hand import StartedBatch, new_batch
 
         with Shield(), self._adding:
             given = new_batch(id, then, failed, ended, expires, cancelled_as, self._codec)
@@ -201,7 +200,7 @@ class Context:
 
     def _drafted(self, message: NewMessage) -> NewMessage:
         if self._situation.before_enqueue:
-            from pollconsumer.runtime.drafts import drafted
+            from pollconsumer.runtime.new_messages import drafted
 
             message = drafted(message, self._situation.before_enqueue)
         if self._codec is None:

@@ -13,7 +13,7 @@ from pollconsumer.runtime.new_messages import Defaults
 
 if TYPE_CHECKING:
     from pollconsumer.core.messages.message_steps import Progress
-    from pollconsumer.runtime.drafts import BeforeEnqueue
+    from pollconsumer.runtime.new_messages import BeforeEnqueue
 
 
 class Delivery(NamedTuple):

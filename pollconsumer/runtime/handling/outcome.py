@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core.messages.payloads import Malformed
 from pollconsumer.core.users_code import Exited, OddError, readable, text_of
-from pollconsumer.runtime.handling.validation.argument_errors import BadArguments
+from pollconsumer.runtime.handling.annotations import BadArguments
 
 _OURS = str(Path(__file__).parents[2] / "_")[:-1]
 _NOT_THEIRS = (_OURS, str(Path(os.__file__).parent / "_")[:-1], "<")
 """Beginnings of the paths of our own code, and of the standard library's."""
-_INTERRUPTING = f'  File "{_OURS}runtime/handling/interrupts/'
+_INTERRUPTING = f'  File "{_OURS}runtime/handling/interrupts.py'
 """The beginning of a line of a traceback: the frame that interrupts a handler."""
 MAX_TRACE_CHARACTERS = 4000
 MOST_OF_GROUP = 3

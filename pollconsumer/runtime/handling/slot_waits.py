@@ -1,14 +1,30 @@
-"""Waits of a launch's handlers for other messages: which of them cannot end."""
+"""Which message the caller handles, and which waits of a launch's handlers for other messages cannot end."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from pollconsumer.runtime.handling.in_hand import IN_SLOT, InHand
+
+class InHand(Protocol):
+    @property
+    def name(self) -> str:
+        """The message's id as text."""
+
+    @property
+    def handler(self) -> str: ...
+
+    @property
+    def attempt(self) -> int: ...
+
+
+IN_SLOT: ContextVar[InHand | None] = ContextVar("in_slot", default=None)
+"""The message that this thread, or this task, handles."""
+
 
 SAID_BEFORE = 0.2
 

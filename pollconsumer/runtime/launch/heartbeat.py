@@ -3,6 +3,11 @@
 It is not a thread, because a handler may hold the GIL: a regular expression that ran for 4.8 s kept a thread from
 renewing for 4.9 s. It is forked before the launch has a connection or a second thread, the only moment at which a fork
 is safe, and costs a millisecond instead of another interpreter.
+
+Between renewals it listens for requests to stop what the launch has in hand, and for pauses of the launch's handlers. A
+blocking read waits for a marker of the launch's fence, on a connection of its own: an idle launch costs the store one
+command for each renewal. The launch is told through shared memory, and woken by a signal, since its only thread may be
+the handler's.
 """
 
 from __future__ import annotations
@@ -12,34 +17,142 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
 from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable, shown
 from pollconsumer.core.notation.text import printable
 from pollconsumer.core.window import StopReason
+from pollconsumer.runtime.launch.board import EMPTIED, LOST, ROLLED_BACK, Flight, LaunchProgress, Sighting
 from pollconsumer.runtime.launch.launch_end import LaunchEnd, while_what
-from pollconsumer.runtime.launch.shared_memory.flight import Flight
-from pollconsumer.runtime.launch.shared_memory.launch_progress import (
-    EMPTIED,
-    LOST,
-    ROLLED_BACK,
-    LaunchProgress,
-    Sighting,
-)
 from pollconsumer.runtime.system import standard_error
 from pollconsumer.runtime.system.own_threads import start_thread
 from pollconsumer.runtime.system.process import is_stopped
-from pollconsumer.runtime.system.signals import SIGNALS
+from pollconsumer.runtime.system.signals import CALL, SIGNALS
 from pollconsumer.store.client.own_descriptors import Opened
-from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Clocks
+from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Budget, Clocks
+from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import RENEW_EVERY, TRUSTED_FOR, Leases
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.records.reservations import Claim, DeadLetter
 from pollconsumer.store.safety.rollback import went_back
+
+FIRST_AFTER = 0.5
+"""Seconds of a launch's life before it listens: a shorter launch is not worth a connection."""
+BLOCK = 60.0
+"""Seconds for which the server blocks: a connection that was lost without a word is replaced after that."""
+ANSWER_WITHIN = 0.5
+"""Seconds: a server that does not answer must not delay a renewal."""
+STUBBORN_AFTER = 15.0
+"""Seconds after a request, by which every message that can be stopped has been."""
+
+
+class StopListener:
+    def __init__(
+        self, pid: int, progress: LaunchProgress, wire: Wire, keys: Keys, fence: str, queues: Sequence[str],
+        tell: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._pid, self._progress, self._wire, self._tell = pid, progress, wire, tell
+        wire.patience = lambda: Budget(ANSWER_WITHIN)
+        self._markers = [f"{keys.queue(queue, 'stop_marker')}:{fence}" for queue in queues]
+        self._requests = {queue: keys.queue(queue, "stops") for queue in queues}
+        self._pauses = keys.control("paused_handlers")
+        self._paused: set[bytes] | None = None
+        """Names of the paused handlers, as the launch was told."""
+        self._blocked = False
+        self._attend_at = time.monotonic() + FIRST_AFTER
+        self._asked: dict[tuple[str, bytes], float] = {}
+        """When the launch was told of each request, on the monotonic clock; infinity once it was reported that the
+        message of the request goes on."""
+
+    def wait(self, wait: Callable[[float, int | None], bool], seconds: float) -> bool:
+        """Wait at most ``seconds`` for the launch's end. Returns whether it has ended. ``wait`` does the waiting: it is
+        given seconds, and a descriptor that ends its wait once it is readable, and returns the same."""
+        if not self._markers:  # of a mover
+            return wait(seconds, None)
+        self._report()
+        until = time.monotonic() + seconds
+        while True:
+            end = min(until, time.monotonic() + self._wire.look_every if self._blocked else self._attend_at)
+            if wait(max(0.0, end - time.monotonic()), self._wire.fileno() if self._blocked else None):
+                return True
+            now = time.monotonic()
+            if now >= until and (self._blocked or now < self._attend_at):
+                return False
+            with suppress(PollConsumerError, Unanswered):
+                self._attend()
+                continue
+            self._wire.close()
+            self._blocked = False
+            self._attend_at = time.monotonic() + FIRST_AFTER
+
+    def _attend(self) -> None:
+        if self._blocked and self._wire.readable(0.0):
+            self._blocked = False
+            self._wire.receive([()])
+        if not self._blocked:
+            self._pass_on()
+            self._wire.send([("BLPOP", *self._markers, BLOCK)])
+            self._blocked = True
+
+    def _pass_on(self) -> None:
+        *answers, pauses = self._wire.once([("HGETALL", key) for key in (*self._requests.values(), self._pauses)])
+        if (paused := set(pauses[::2])) != self._paused:
+            self._progress.stops.pause(paused)  # GUARD told of pauses
+            self._paused = paused
+        found = {(queue, each) for queue, answer in zip(self._requests, answers, strict=True) for each in answer[::2]}
+        for each in found - self._asked.keys():
+            self._progress.stops.ask(each)
+            self._asked[each] = time.monotonic()
+            with suppress(OSError):
+                os.kill(self._pid, CALL)
+        for each in self._asked.keys() - found:
+            del self._asked[each]
+
+    def _report(self) -> None:
+        """Tell, once for each, of messages that go on long after they were to stop."""
+        overdue = {each for each, at in self._asked.items() if time.monotonic() - at >= STUBBORN_AFTER}
+        for held in self._progress.flight.left_behind() if overdue else []:
+            if (held.queue, held.id) in overdue and not held.ended:
+                name = f"{shown(held.id.decode('utf-8', 'replace'))} ({held.handler})"
+                why = "its code blocks in a thread, or swallows the interruption"
+                self._tell(f"warning: not stopped: {printable(name)}, {STUBBORN_AFTER:g}s after it was asked to: {why}")
+        for each in overdue:
+            self._asked[each] = float("inf")
+
+
+class Parent:
+    """The launch, as its heartbeat watches it while it listens. ``ends`` become readable when the launch dies."""
+
+    def __init__(self, pid: int, ends: list[int], listening: StopListener) -> None:
+        self._pid, self._ends, self._listening = pid, ends, listening
+
+    def ends_within(self, seconds: float) -> bool:
+        return self._listening.wait(self._ends_by, seconds)
+
+    def _ends_by(self, seconds: float, descriptor: int | None) -> bool:
+        watched = self._ends if descriptor is None else [*self._ends, descriptor]
+        ready = select.select(watched, [], [], seconds)[0]
+        return any(each in self._ends for each in ready) or os.getppid() != self._pid
+
+    def is_suspended(self) -> bool:
+        return is_stopped(self._pid)
+
+    def call(self) -> None:
+        with suppress(OSError):
+            os.kill(self._pid, CALL)
+
+    def kill(self) -> None:
+        """End it by a signal at which faulthandler writes its stacks; but not a program by which a handler has replaced
+        it (exec)."""
+        with suppress(OSError):
+            if os.readlink(f"/proc/{self._pid}/exe") == os.readlink("/proc/self/exe"):  # noqa: PTH115  as text
+                os.kill(self._pid, signal.SIGABRT)
+
 
 STILL_RUNNING_EVERY = 60.0
 """Seconds. Azure kills a WebJob that neither prints nor computes for WEBJOBS_IDLE_TIMEOUT, 120 s by default."""
@@ -324,8 +437,6 @@ def _beat(
         _pass_on()
         tell("error: launch died: before it had the lease, while importing modules or waiting")
     if order:
-        from pollconsumer.runtime.launch.stop_listener import Parent, StopListener  # the launch does not wait for it
-
         held, progress.facts, waited, since, *of_end = json.loads(order)
         claim, end = Claim(*held), LaunchEnd(progress.flight, *of_end)
         progress.hold(waited, since)

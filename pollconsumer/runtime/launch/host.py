@@ -10,13 +10,20 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from pollconsumer.runtime.launch.board import LaunchProgress
 from pollconsumer.runtime.launch.heartbeat import ForkedHeartbeat, Heartbeat, OpenStore
 from pollconsumer.runtime.launch.launch_end import LaunchEnd
-from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
 from pollconsumer.runtime.system.process import all_gone, birth, namespace, started_at
-from pollconsumer.runtime.system.process_exit import LateAct, at_the_end, before_exit, expect_exit, leave_by
 from pollconsumer.runtime.system.signals import CALL, StopRequest
-from pollconsumer.runtime.system.watchdog import WATCHDOG, watch
+from pollconsumer.runtime.system.watchdog import (
+    WATCHDOG,
+    LateAct,
+    at_the_end,
+    before_exit,
+    expect_exit,
+    leave_by,
+    watch,
+)
 from pollconsumer.store.client.patience import Clocks, SystemClocks
 
 

@@ -18,21 +18,25 @@ from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.durations import HANDLER_LIMIT
 from pollconsumer.core.errors import LeaseLost, StoreRefused, StoreUnreachable
 from pollconsumer.core.launcher.detection import UNKNOWN, Found
-from pollconsumer.core.launcher.observed import Began, observed
-from pollconsumer.core.launcher.past import past_launches
-from pollconsumer.core.launcher.punctuality import FLOOR_OF_DROP, Punctuality, allowance, learned
+from pollconsumer.core.launcher.past import (
+    FLOOR_OF_DROP,
+    Began,
+    Punctuality,
+    allowance,
+    learned,
+    observed,
+    past_launches,
+)
 from pollconsumer.core.news.events import Event, LaunchBegan, LaunchEnded, LaunchWaits, NamespaceShared, PingFailed
 from pollconsumer.core.notation.instants import ceil_ms
 from pollconsumer.core.window import OUR_OWN, StopReason, Window, predict_stop, tick_from
+from pollconsumer.runtime.launch.board import EMPTIED, ROLLED_BACK, LaunchProgress
 from pollconsumer.runtime.launch.heartbeat import GONE, Heartbeat
 from pollconsumer.runtime.launch.host import Host, ThisProcess
-from pollconsumer.runtime.launch.launch_end import LaunchEnd
-from pollconsumer.runtime.launch.shared_memory.launch_progress import EMPTIED, ROLLED_BACK, LaunchProgress
-from pollconsumer.runtime.launch.window_patience import LONG_WAIT, WindowPatience
+from pollconsumer.runtime.launch.launch_end import LONG_WAIT, LaunchEnd, WindowPatience
 from pollconsumer.runtime.store_opener import StoreOpener
-from pollconsumer.runtime.system.process_exit import EXIT_WITHIN
 from pollconsumer.runtime.system.system_limits import exit_code_of
-from pollconsumer.runtime.system.watchdog import EXIT_CODE
+from pollconsumer.runtime.system.watchdog import EXIT_CODE, EXIT_WITHIN
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import RESTORE
 from pollconsumer.store.client.wire import Wire

@@ -18,18 +18,16 @@ from pollconsumer.core.messages.message import decoded_options
 from pollconsumer.core.messages.payloads import Malformed
 from pollconsumer.core.retry import CallDied, HandlerTimeout, NotBegun, ProcessDied, Yield
 from pollconsumer.core.window import Window
-from pollconsumer.runtime.handling.bulk.bulk_call import MESSAGES
+from pollconsumer.runtime.handling.bulk import MESSAGES
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery
-from pollconsumer.runtime.handling.executors.executor import Attempt, Handled
+from pollconsumer.runtime.handling.executors import Attempt, Handled
 from pollconsumer.runtime.handling.handler import Bulk, Handler
 from pollconsumer.runtime.handling.outcome import CallOutcomes, Outcome
 from pollconsumer.runtime.launch.launch import Launch
-from pollconsumer.runtime.session.attempt_opener import AttemptOpener
-from pollconsumer.runtime.session.call_starter import CallStarter
-from pollconsumer.runtime.session.consumer_options import ConsumerOptions
+from pollconsumer.runtime.session.attempts import AttemptOpener, CallStarter
 from pollconsumer.runtime.session.exchange import Exchange
-from pollconsumer.runtime.session.pace import MAX_PAGE_MESSAGES, Pace
+from pollconsumer.runtime.session.pace import MAX_PAGE_MESSAGES, ConsumerOptions, Pace
 from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:

@@ -1,12 +1,16 @@
-"""The contexts that a launch gives its handlers."""
+"""The contexts that a launch gives its handlers, and what these ask and report by them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pollconsumer.core.errors import PollConsumerError, StoreUnreachable
 from pollconsumer.core.messages.message import NewMessage, decoded_options
 from pollconsumer.core.messages.message_steps import StepEntry
 from pollconsumer.core.messages.payloads import Malformed, decode_payload
@@ -14,13 +18,145 @@ from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
+from pollconsumer.runtime.handling.shield import Shield
 from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.new_messages import Defaults
-from pollconsumer.runtime.session.predecessors import Predecessors
-from pollconsumer.runtime.session.progress_reporter import ProgressReporter
+from pollconsumer.runtime.system.own_threads import Started, start_thread
+from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records import rows
+from pollconsumer.store.records.occurrences import PreviousOccurrence
 from pollconsumer.store.records.reservations import Lot, Reservation
+
+if TYPE_CHECKING:
+    from collections.abc import Set
+
+    from pollconsumer.core.messages.message_steps import Progress
+    from pollconsumer.store.records.reports import Reports
+
+
+MOST = 100
+"""Messages reserved ahead that are looked at."""
+FRESH = 0.05
+"""Seconds for which what was read counts: another instance may complete an occurrence."""
+
+
+class Predecessors:
+    def __init__(self, launch: Launch, reserved: Iterable[Reservation]) -> None:
+        """``reserved``: the launch's queue of messages that are reserved and not begun."""
+        self._launch, self._reserved = launch, reserved
+        self._found: dict[tuple[str, bytes], PreviousOccurrence | None] = {}
+        self._read_at = 0.0
+
+    def of(self, reservation: Reservation) -> PreviousOccurrence | None:
+        """The last completed occurrence of the recurrence of ``reservation``; None if that message is no occurrence."""
+        occurrence = reservation.occurrence
+        if occurrence is None:
+            return None
+        which = reservation.queue, occurrence.recurrence
+        if which not in self._found or self._launch.clock() - self._read_at > FRESH:
+            self._read(reservation)
+        return self._found.pop(which)
+
+    def forget(self) -> None:
+        """Forget what was read: occurrences have been completed here."""
+        self._found.clear()
+
+    def _read(self, reservation: Reservation) -> None:
+        """Read the last completed occurrence for ``reservation``, and in the same round trip those for messages
+        reserved ahead."""
+        queue = reservation.queue
+        ahead = [*self._reserved]  # at once: another thread may return some meanwhile
+        near = (reservation, *islice((each for each in ahead if each.queue == queue), MOST))
+        names = list(dict.fromkeys(each.occurrence.recurrence for each in near if each.occurrence is not None))
+        self._read_at = self._launch.clock()
+        found = self._launch.store.previous(queue, names)
+        self._found = {(queue, name): each for name, each in zip(names, found, strict=True)}
+
+
+CARRIED_WITHIN = 0.1
+"""Seconds that a report waits for a step to take it along."""
+
+
+class ProgressReporter:
+    """Stores reports. ``every``: seconds between two times; 0 to store each report at once, in its handler's thread."""
+
+    def __init__(self, launch: Launch, every: float) -> None:
+        self._launch, self._every = launch, every
+        self._reports: dict[str, dict[bytes, Progress]] = {}
+        self._lock, self._storing = threading.Lock(), threading.Lock()
+        self._reported = threading.Event()
+        self._thread: Started | None = None
+        self._store: RedisStore | None = None
+        self.has_reported = False
+        """Whether any handler of this launch has ever reported."""
+
+    def report(self, reservation: Reservation, progress: Progress) -> None:
+        with Shield():
+            self.has_reported = True
+            with self._lock:
+                self._reports.setdefault(reservation.queue, {})[reservation.id] = progress
+            if not self._every:
+                self._store_all()
+                return
+            if self._thread is None:
+                self._thread = start_thread("progress", self._serve)
+            self._reported.set()
+
+    @contextmanager
+    def carried(self, lost: Set[str] = frozenset()) -> Iterator[Reports | None]:
+        """Yield the reports that are not stored yet, for the caller to store within the block: afterwards, all earlier
+        reports are stored, too, and none is stored after a newer one. Those that are not stored, as reports of ``lost``
+        queues, are stored later."""
+        if self._reports or self._storing.locked():
+            with self._storing:
+                reports = self._taken()
+                self._keep({queue: each for queue, each in reports.items() if queue in lost})
+                carried = {queue: each for queue, each in reports.items() if queue not in lost}
+                try:
+                    yield carried
+                except (StoreUnreachable, Unanswered):
+                    self._keep(carried)
+                    raise
+        else:
+            yield None
+
+    def _keep(self, reports: Reports) -> None:
+        """Have reports that could not be stored, and were not replaced meanwhile, stored later."""
+        with self._lock:
+            for queue, each in reports.items():
+                self._reports[queue] = {**each, **self._reports.get(queue, {})}
+
+    def _taken(self) -> Reports:
+        with self._lock:
+            reports, self._reports = self._reports, {}
+            return reports
+
+    def _serve(self) -> None:
+        while True:
+            self._reported.wait()
+            time.sleep(CARRIED_WITHIN)
+            self._reported.clear()
+            if self._store_all():
+                time.sleep(self._every - CARRIED_WITHIN)
+
+    def _store_all(self) -> bool:
+        """Store all reports. Returns whether there were any. If the store does not answer, they are stored later: by
+        this thread, or with the end of their messages."""
+        with self._storing:
+            reports = self._taken()
+            if not reports:
+                return False
+            if self._store is None:
+                self._store = RedisStore(self._launch.bare_wire(), self._launch.store.keys.namespace)
+            try:
+                self._store.report(self._launch.claim, reports)
+            except (StoreUnreachable, Unanswered):
+                self._keep(reports)  # GUARD the last report of a message
+                self._reported.set()
+            except PollConsumerError:
+                pass  # as where a newer launch has the lease
+            return True
 
 
 class Deliveries:

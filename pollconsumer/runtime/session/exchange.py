@@ -1,30 +1,66 @@
 """A launch's exchange with the store: settles outcomes and reserves the next messages, in one round trip.
 
-While the node of a cluster is lost, the launch goes on with the queues of the other nodes. Outcomes of its queues wait.
+While the node of a cluster is lost, the launch goes on with the queues of the other nodes. Outcomes of the lost
+node's queues wait.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from math import inf
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import OF_ANY_QUEUE, NodeLost, PollConsumerError, StoreUnreachable
 from pollconsumer.core.news.events import NewerMessagesFound, QueueLeftOut, ReservationsLost
-from pollconsumer.core.queue_order import Turns
+from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.launch.board import Counts
 from pollconsumer.runtime.launch.launch import Launch
-from pollconsumer.runtime.launch.shared_memory.launch_progress import Counts
 from pollconsumer.runtime.launch_upkeep import EVERY, announce, repair, send_on, tick
+from pollconsumer.runtime.session.contexts import ProgressReporter
 from pollconsumer.runtime.session.pace import Pace
-from pollconsumer.runtime.session.progress_reporter import ProgressReporter
 from pollconsumer.runtime.session.settlements import Settlements
+from pollconsumer.runtime.system.own_threads import start_thread
 from pollconsumer.store.limits import Limits, Retention
+from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.records.reservations import Reservation
-from pollconsumer.store.records.steps import Promoted, Share, Stepped
+from pollconsumer.store.records.steps import Promoted, Settlement, Share, Stepped
 from pollconsumer.store.server import unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Turns:
+    """The order in which queues are served. Without weights the first queue that has a message is served. With them,
+    queues are served in proportion: each message advances its queue by 1/weight, and the queue that has advanced least
+    comes first (stride scheduling; Waldspurger and Weihl, 1995).
+    """
+
+    def __init__(self, queues: Sequence[str], weights: Mapping[str, int] | None = None) -> None:
+        self.queues = tuple(queues)
+        self._strides = {queue: 1 / weights.get(queue, 1) for queue in queues} if weights else {}
+        self._passed = dict.fromkeys(queues, 0.0)
+        self._now = 0.0
+
+    def leave_out(self, queue: str) -> None:
+        """Serve ``queue`` no longer."""
+        self.queues = tuple(each for each in self.queues if each != queue)
+
+    def order(self) -> Sequence[str]:
+        """Queues, in the order in which to poll them."""
+        return sorted(self.queues, key=self._passed.__getitem__) if self._strides else self.queues
+
+    def served(self, queue: str, messages: int) -> None:
+        """Record that ``queue`` handed out ``messages``. A queue gains no credit while it is empty."""
+        if self._strides:
+            self._now = max(self._passed[queue], self._now)
+            self._passed[queue] = self._now + messages * self._strides[queue]
+
 
 TRIM_EVERY = 150
 """Messages that are completed between two trims, at least."""
@@ -61,7 +97,7 @@ class Exchange:
         """A lock that is held while reserved messages are taken or returned: another thread returns some."""
         self.returned, self.is_stuck = 0, False
         """How many messages were returned to their queues, and whether no handler has ended since: see
-        `reserved_returner.py`."""
+        `ReservedReturner`."""
         self.lost = set[str]()
         """Queues of ours that are skipped now, since a cluster has lost their node."""
         self._look_at = -inf
@@ -419,3 +455,83 @@ class Exchange:
 
     def _unstarted(self) -> Iterable[Reservation]:
         return *self.gathered, *self.reserved, *self._settling.held_over, *self._unbegun
+
+
+LOOK_EVERY = 0.02
+"""Seconds. Two looks, a step and a wake-up fit into the 50 ms that a message may be late."""
+
+Seen = tuple["Sequence[Reservation]", "Reservation"]
+"""The messages in hand, and the first one reserved behind them."""
+
+
+class ReservedReturner:
+    def __init__(
+        self,
+        launch: Launch,
+        exchange: Exchange,
+        handlers: Mapping[str, Handler],
+        overdue: Callable[[], Sequence[Reservation]] = tuple,
+    ) -> None:
+        """``overdue``: the messages gathered for bulk calls that are due."""
+        self._launch, self._exchange, self._overdue = launch, exchange, overdue
+        self._once = {name for name, handler in handlers.items() if handler.at_most_once}
+        self._ended = threading.Event()
+        self._seen: Seen | None = None
+        self._shares: dict[str, Share] = {}
+        """What is to be settled, by queue."""
+        self._store: RedisStore | None = None
+
+    def begin(self) -> None:
+        with suppress(RuntimeError):  # no thread can be started: messages wait, as with one instance
+            start_thread("returner", self._serve)
+
+    def end(self) -> None:
+        self._ended.set()
+
+    def _serve(self) -> None:
+        while not self._ended.wait(LOOK_EVERY):
+            self.look()
+
+    def look(self) -> None:
+        """Return what is reserved, if the last look saw the same messages in hand, and the same one behind them."""
+        exchange = self._exchange
+        with exchange.passing:
+            in_hand, before = self._launch.progress.flight.in_hand(), self._seen
+            overdue = self._overdue() if in_hand else ()
+            behind = [*overdue[:1], *[*exchange.reserved][:1]]
+            self._seen = (in_hand, behind[0]) if in_hand and behind else None
+            if self._seen is not None and self._seen == before:
+                self._take()
+                self._take_gathered(overdue)
+                exchange.is_stuck = True
+        if self._shares:
+            self._return()
+
+    def _take(self) -> None:
+        """Take reserved messages, the last one first, since each goes to the head of its queue. A message that is
+        handled at most once may be recorded as begun at this moment: it stays, and so do those before it."""
+        reserved = self._exchange.reserved
+        while reserved and reserved[-1].handler not in self._once:
+            self._release(reserved.pop())
+
+    def _take_gathered(self, overdue: Sequence[Reservation]) -> None:
+        for each in reversed(overdue):
+            self._exchange.gathered.remove(each)  # one by one: the launch's thread may count the others meanwhile
+            self._release(each)
+
+    def _release(self, reservation: Reservation) -> None:
+        share = self._shares.setdefault(reservation.queue, Share(reservation.queue))
+        share.settlements.append(Settlement.released(reservation))
+        self._exchange.returned += 1
+
+    def _return(self) -> None:
+        """Release what was taken; where the store is away, again with the next look. A row that has changed since stays
+        as it is."""
+        if self._store is None:
+            self._store = RedisStore(self._launch.bare_wire(), self._launch.store.keys.namespace)
+        try:
+            if self._store.release(self._launch.claim, [*self._shares.values()]):
+                self._exchange.hear_call()
+            self._shares.clear()
+        except PollConsumerError:
+            self._store.wire.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pollconsumer.runtime.handling.executors.executor import Executor
+from pollconsumer.runtime.handling.executors import Executor
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.client.wire import Wire
 

@@ -1,8 +1,11 @@
-"""Information about processes from /proc. Without it, or where it hides something, callers fall back."""
+"""Information about processes from /proc, and about files that can be run. Without /proc, or where it hides something,
+callers fall back."""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -131,3 +134,14 @@ def _stat(pid: int) -> list[bytes] | None:
     except OSError:
         return None
     return fields if len(fields) > BIRTH else None
+
+
+def why_not_run(path: Path) -> int:
+    """The errno with which running ``path`` would fail, or 0."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        return error.errno or errno.EIO
+    if stat.S_ISDIR(mode):
+        return errno.EISDIR
+    return 0 if stat.S_ISREG(mode) and os.access(path, os.X_OK) else errno.EACCES

@@ -7,8 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from pollconsumer.core import json_values
-from pollconsumer.core.launcher.holes import holes_of
-from pollconsumer.core.launcher.work_beyond import read_work
+from pollconsumer.core.launcher.coverage import holes_of, read_work
 from pollconsumer.core.notation.instants import LAST_MILLISECOND
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys

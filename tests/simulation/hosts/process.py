@@ -6,18 +6,18 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import LeaseLost, PollConsumerError
+from pollconsumer.runtime.launch.board import EMPTIED
 from pollconsumer.runtime.launch.heartbeat import GONE, give_back, keep
 from pollconsumer.runtime.launch.launch_end import LaunchEnd
-from pollconsumer.runtime.launch.shared_memory.launch_progress import EMPTIED
 from pollconsumer.runtime.system.signals import StopRequest
 from pollconsumer.runtime.system.watchdog import EXIT_CODE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pollconsumer.runtime.launch.board import LaunchProgress
     from pollconsumer.runtime.launch.heartbeat import OpenStore
-    from pollconsumer.runtime.launch.shared_memory.launch_progress import LaunchProgress
-    from pollconsumer.runtime.system.process_exit import LateAct
+    from pollconsumer.runtime.system.watchdog import LateAct
     from pollconsumer.store.records.reservations import Claim
     from tests.simulation.hosts.network import Link
     from tests.simulation.hosts.world import Actor, World

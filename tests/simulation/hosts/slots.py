@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pollconsumer.runtime.handling.executors.executor import Handled
+from pollconsumer.runtime.handling.executors import Handled
 from tests.simulation.hosts.process import TINY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.runtime.handling.executors.executor import Attempt
+    from pollconsumer.runtime.handling.executors import Attempt
     from pollconsumer.store.records.reservations import Reservation
     from tests.simulation.hosts.process import Process
     from tests.simulation.hosts.world import Actor, World

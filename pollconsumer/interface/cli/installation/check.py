@@ -16,11 +16,9 @@ import click
 
 from pollconsumer.core.choices import After, HandOff, LauncherRule
 from pollconsumer.core.errors import BadData, ConfigurationError, PermissionDenied, shown, suggestion
+from pollconsumer.core.launcher.coverage import unserved_time, usual_margin
 from pollconsumer.core.launcher.detection import BY_PRODUCERS, Found, given_launcher, recorded_launcher
-from pollconsumer.core.launcher.observed import Observed, read_observed
-from pollconsumer.core.launcher.past import past_launch
-from pollconsumer.core.launcher.punctuality import allowance, learned
-from pollconsumer.core.launcher.unserved import unserved_time, usual_margin
+from pollconsumer.core.launcher.past import Observed, allowance, learned, past_launch, read_observed
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.core.notation.text import counted, site_of
 from pollconsumer.core.notation.timespan import format_duration

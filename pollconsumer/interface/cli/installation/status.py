@@ -11,8 +11,7 @@ from typing import Any
 import click
 
 from pollconsumer.core.errors import NotFound, UsageError
-from pollconsumer.core.launcher.holes import Hole, holes_of
-from pollconsumer.core.launcher.work_beyond import working_on
+from pollconsumer.core.launcher.coverage import Hole, holes_of, working_on
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.codec import shown_value
 from pollconsumer.core.messages.message_steps import Recorded

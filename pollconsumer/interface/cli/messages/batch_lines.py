@@ -25,7 +25,7 @@ from pollconsumer.interface.cli.messages.enqueue import (
 )
 from pollconsumer.interface.cli.opened import COMMAND_BUDGET
 from pollconsumer.interface.cli.output import progress_bar, telling_when_interrupted
-from pollconsumer.runtime.new_batches import new_batch
+from pollconsumer.runtime.handling.batch_in_hand import new_batch
 from pollconsumer.runtime.new_messages import refuse_own_identity
 from pollconsumer.runtime.system.watchdog import lift
 from pollconsumer.store.queues.producer import Enqueued

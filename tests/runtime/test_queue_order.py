@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.core.queue_order import Turns
+from pollconsumer.runtime.session.exchange import Turns
 
 WEIGHTS = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 10), min_size=2)
 

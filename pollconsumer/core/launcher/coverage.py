@@ -1,4 +1,5 @@
-"""Finds holes in the ledger: times at which the launcher should have started a launch, and none was there."""
+"""What the ledger tells of the time that launches cover: ticks without a launch, what of each minute launches leave
+unserved, and messages that they handle beyond their windows."""
 
 from __future__ import annotations
 
@@ -8,10 +9,12 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
+from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.launcher.detection import BY_PRODUCERS
-from pollconsumer.core.notation.instants import clock
+from pollconsumer.core.notation.instants import clock, iso
 from pollconsumer.core.notation.text import counted
-from pollconsumer.core.window import StopReason
+from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.core.window import StopReason, why_stopped
 
 LOOKED_AT = 10
 """Launches whose starts tell how often a launcher without a known schedule comes."""
@@ -109,3 +112,64 @@ def _end(launch: Mapping[str, Any], now: int) -> int:
     if launch["stop_reason"] is None:
         return now
     return int(launch.get("ended_ms", launch["started_ms"] + 1000 * launch["running_seconds"]))
+
+
+MUCH = 0.2
+"""The share of a window that is worth a line."""
+WINDOW_OVER = why_stopped(StopReason.NO_TIME_TO_IDLE)
+
+
+def usual_margin(launches: Sequence[Mapping[str, Any]]) -> float | None:
+    """The seconds before their windows' ends in which ``launches``, newest first, took no message; None if unknown."""
+    ended = [each for each in launches[:LOOKED_AT] if why_stopped(each["stop_reason"]) == WINDOW_OVER]
+    margins = [each["margin_seconds"] for each in ended if each.get("margin_seconds") is not None]
+    return None if len(margins) < FEWEST else median(margins)
+
+
+def unserved_time(
+    launches: Sequence[Mapping[str, Any]], window: float, rule: LauncherRule, handoff: HandOff
+) -> str | None:
+    """A line about how much of each ``window``, in seconds, goes unserved, and what helps; None if it is little.
+    ``launches``: of one group, newest first, as the ledger has them. ``handoff``: the setting."""
+    margin = usual_margin(launches)
+    if rule.handoff(handoff).on_call or margin is None or margin <= MUCH * window:
+        return None
+    remedy = 'consumer.handoff = "baton"' if rule is LauncherRule.PARALLEL else "a lower consumer.tolerance_factor"
+    share = f"{min(1.0, margin / window):.0%} of each {format_duration(window)}"
+    return (
+        f"{share}: launches take no new message in their last {format_duration(margin)}, since handlers take long; "
+        f"{remedy}, or shorter handlers, would serve it"
+    )
+
+
+MOST_NAMED = 3
+_TYPES = [str, str, str, int, int]
+
+
+class WorkBeyond(NamedTuple):
+    """A message, since when it is handled, and until when it may be at most; in epoch ms of the server's clock."""
+
+    handler: str
+    queue: str
+    id: str
+    since: int
+    until: int
+
+    def as_json(self) -> dict[str, str]:
+        return self._asdict() | {"since": iso(self.since), "until": iso(self.until)}
+
+
+def read_work(stored: object) -> list[WorkBeyond]:
+    """The messages of an entry, but for corrupt ones."""
+    found = [each for each in stored if isinstance(each, list)] if isinstance(stored, list) else []
+    return [WorkBeyond(*each) for each in found if [*map(type, each)] == _TYPES and min(each[3:]) >= 0]
+
+
+def working_on(found: Sequence[WorkBeyond], now: int, *, utc: bool = False) -> str:
+    """``working on render since 12:03:10, at most until 12:08:10``, with dates unless they are that of ``now``; in this
+    machine's zone, or in ``utc``."""
+    handlers = [*dict.fromkeys(each.handler for each in found)]
+    others = f" and {len(handlers) - MOST_NAMED} others" if len(handlers) > MOST_NAMED else ""
+    since, until = min(each.since for each in found), max(each.until for each in found)
+    times = [clock(at, now, utc=utc) for at in (since, until)]
+    return f"working on {', '.join(handlers[:MOST_NAMED])}{others} since {times[0]}, at most until {times[1]}"

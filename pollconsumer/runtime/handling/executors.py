@@ -1,4 +1,4 @@
-"""Runs handlers on threads, or as tasks of one event loop: the executor of several slots."""
+"""Executors: handlers run in the launch's thread with one slot; with more on threads, or as tasks of one event loop."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pollconsumer.core.users_code import TimeIsUp
-from pollconsumer.runtime.handling.executors.executor import Attempt, Handled
-from pollconsumer.runtime.handling.in_hand import IN_SLOT
+from pollconsumer.runtime.handling.context import LaunchContext
+from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.runtime.handling.shield import in_force
+from pollconsumer.runtime.handling.slot_waits import IN_SLOT
 from pollconsumer.runtime.system.own_threads import start_for_others
-from pollconsumer.runtime.system.stray_forks import end_stray
+from pollconsumer.runtime.system.signals import end_stray
 from pollconsumer.store.client.exact_wait import wait_readable
 from pollconsumer.store.client.own_descriptors import Opened, above_standard
 from pollconsumer.store.records.reservations import Reservation
@@ -27,7 +28,126 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from pollconsumer.runtime.handling.coroutines.event_loop import EventLoop
+    from pollconsumer.runtime.handling.event_loop import EventLoop
+
+
+class Attempt(NamedTuple):
+    reservation: Reservation
+    handler: Handler
+    payload: dict[str, Any]
+    context: LaunchContext | None = None
+
+    def handle(self) -> Outcome:
+        return self.handler.handle(self.payload, self.context)
+
+    def begin(self) -> Any:
+        """The coroutine of an asynchronous handler."""
+        return self.handler.begin(self.payload, self.context)
+
+
+class Handled(NamedTuple):
+    """An attempt that has ended, its times on the monotonic clock in seconds, and its outcome."""
+
+    attempt: Attempt
+    started: float
+    ended: float
+    outcome: Outcome
+
+
+class Executor(Protocol):
+    slots: int
+    busy: int
+    """How many slots have a message."""
+
+    def start(self, attempt: Attempt) -> None:
+        """Handle a message. There must be a free slot."""
+
+    def finished(self) -> list[Handled]:
+        """The attempts that have ended since the last call."""
+
+    def wait(self, seconds: float, descriptor: int | None = None) -> None:
+        """Wait until a slot has become free, ``descriptor`` is readable, or ``seconds`` have passed."""
+
+    def stop(self, reservation: Reservation, seconds: float, in_hand: Callable[[], bool]) -> None:
+        """Interrupt the handler of ``reservation`` in ``seconds``, as a timeout would, if the message still is
+        ``in_hand`` then, and its handler can be interrupted. With one slot a signal handler calls it."""
+
+    def close(self) -> None:
+        """Close the executor: no more attempts will be started."""
+
+    def lock(self) -> AbstractContextManager[Any]:
+        """A lock for what handlers share; it may be held during a call of the store."""
+
+
+def executor_of(slots: int) -> Executor:
+    """The executor of this number of slots. Each is imported where it is made: a launch needs one."""
+    if slots == 1:
+        return InlineExecutor()
+
+    return ThreadExecutor(slots)
+
+
+class InlineExecutor:
+    """The executor of one slot: `start` returns after the message was handled."""
+
+    slots = 1
+    busy = 0
+
+    def __init__(self, clock: Any = time.monotonic) -> None:
+        self._clock = clock
+        self._finished: list[Handled] = []
+        self._loop: EventLoop | None = None
+        self._pid = os.getpid()
+
+    def start(self, attempt: Attempt) -> None:
+        token = IN_SLOT.set(attempt.reservation)
+        started = self._clock()
+        _, handler, payload, context = attempt
+        handle = self._turning(handler) if handler.asynchronous else handler.handle
+        outcome = handle(payload, context)
+        end_stray(self._pid, outcome.error)
+        ended = self._clock()
+        IN_SLOT.reset(token)
+        self._finished.append(Handled(attempt, started, ended, outcome))
+
+    def _turning(self, handler: Handler) -> Callable[[dict[str, Any], LaunchContext | None], Outcome]:
+        if self._loop is None:
+            from pollconsumer.runtime.handling.event_loop import EventLoop
+
+            try:
+                self._loop = EventLoop(thread=False)
+            except (RuntimeError, OSError):
+                return handler.handle  # `handle` tries to make a loop again, and has the error as outcome
+        return self._loop.turning(handler)
+
+    def finished(self) -> list[Handled]:
+        finished, self._finished = self._finished, []
+        return finished
+
+    def lock(self) -> AbstractContextManager[Any]:
+        return threading.Lock()
+
+    def wait(self, seconds: float, descriptor: int | None = None) -> None:  # noqa: ARG002  the protocol has it
+        raise AssertionError("there is nothing to wait for")
+
+    def stop(
+        self,
+        reservation: Reservation,  # noqa: ARG002  the one in hand
+        seconds: float,
+        in_hand: Callable[[], bool],
+    ) -> None:
+        limit = in_force.get(threading.get_ident())
+        if limit is not None:
+            limit.hasten(seconds)
+            return
+        from pollconsumer.runtime.handling import interrupts
+
+        if not interrupts.interrupt(seconds, in_hand) and self._loop is not None:
+            self._loop.stop(None, seconds)
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.close()
 
 
 class ThreadExecutor:
@@ -103,9 +223,9 @@ class ThreadExecutor:
         if limit is not None and self._threads.get(reservation) == thread:  # not the limit of its next message
             limit.hasten(seconds)
         elif thread is not None:
-            from pollconsumer.runtime.handling.interrupts import untimed
+            from pollconsumer.runtime.handling import interrupts
 
-            untimed.interrupt_in(thread, seconds, lambda: in_hand() and self._threads.get(reservation) == thread)
+            interrupts.interrupt_in(thread, seconds, lambda: in_hand() and self._threads.get(reservation) == thread)
         elif self._loop is not None:
             self._loop.stop(reservation, seconds)
 
@@ -126,7 +246,7 @@ class ThreadExecutor:
 
     def _turn(self, attempt: Attempt) -> None:
         if self._loop is None:
-            from pollconsumer.runtime.handling.coroutines.event_loop import EventLoop
+            from pollconsumer.runtime.handling.event_loop import EventLoop
 
             self._loop = self._context.copy().run(EventLoop, thread=True)
         started = time.monotonic()
@@ -171,7 +291,7 @@ def _handled(attempt: Attempt) -> Outcome:
 
 
 def _end_interruption() -> None:
-    """End an interruption by `untimed`: a timeout ends its own."""
+    """End an interruption of a handler without timeout: a timeout ends its own."""
     limit = in_force.get(threading.get_ident())
     if limit is not None:
         limit.end()

@@ -19,11 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.retry import HandlerTimeout, Stopped
 from pollconsumer.runtime.handling.context import LaunchContext
-from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.handling.interrupts.alarm import REPEAT
-from pollconsumer.runtime.handling.interrupts.timeouts import VERDICTS
+from pollconsumer.runtime.handling.handler import Handler, own_context
+from pollconsumer.runtime.handling.interrupts import REPEAT, VERDICTS
 from pollconsumer.runtime.handling.outcome import DONE, Outcome, failed, returned
-from pollconsumer.runtime.handling.own_context import own_context
 from pollconsumer.runtime.system.own_threads import start_for_others
 from pollconsumer.store.client.exact_wait import wait_readable
 from pollconsumer.store.client.own_descriptors import above_standard

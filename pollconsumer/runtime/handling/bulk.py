@@ -1,0 +1,367 @@
+"""Bulk handlers: their parameters, what they are given, and one call with several messages."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, get_args, get_origin
+
+from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.messages.codec import decoded_object
+from pollconsumer.core.messages.message import Codec
+from pollconsumer.core.messages.payloads import encode_named
+from pollconsumer.core.retry import Partial
+from pollconsumer.core.users_code import called
+from pollconsumer.runtime.handling.annotations import (
+    Annotations,
+    BadArguments,
+    Mismatch,
+    NotOfJson,
+    accepted_types,
+    bad_arguments,
+    reason_of,
+    refuse_thrown,
+)
+from pollconsumer.runtime.handling.arguments import Arguments, Convert, Upgrade, upgraded
+from pollconsumer.runtime.handling.context import Context, LaunchContext
+from pollconsumer.runtime.handling.delivery import Delivery
+from pollconsumer.runtime.handling.handler import Hooks, Run, RunAsync
+from pollconsumer.runtime.handling.outcome import DONE, CallOutcomes, Outcome, done_result, failed, returned
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=dict[str, Any])
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+
+class Item(NamedTuple, Generic[T]):
+    """One of the messages of a bulk handler's call.
+
+    ``payload``: a dict, or what the annotation ``list[Item[Model]]`` converts that to. ``headers``: what the producer
+    sent with the message, apart from its payload. ``attempt``: the number of the attempt, from 1.
+    """
+
+    payload: T
+    id: str = ""
+    headers: Mapping[str, str] = MappingProxyType({})
+    attempt: int = 1
+
+
+class BulkContext:
+    """A call of a bulk handler, from the handler's point of view."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def time_left(self) -> float:
+        """Seconds until the window or the handler's timeout ends, at least 0."""
+        return self._context.time_left()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether to stop: the launch was signalled, its lease is lost, the time is over, or all messages of the call
+        are to stop."""
+        return self._context.cancelled
+
+
+FORMS = "annotate it: list[Item], list[dict], list[Item[Model]] or list[Model]"
+
+
+class _Form(NamedTuple):
+    """How a message becomes what the function is given: an `Item` or, if not ``of_items``, its payload alone.
+    ``convert``: to the annotated type ``hint``; None if every payload fits."""
+
+    of_items: bool
+    hint: Any
+    convert: Convert | None
+
+
+class BulkArguments(Arguments):
+    """The parameters of a bulk handler's function. A message's payload may have arguments of any names.
+
+    ``converter`` and ``dumper``: as in `Arguments`; ``upgrade``: as in `UpgradedArguments`. ``codec``: the
+    application's. ConfigurationError for a function that cannot be called with a list of messages.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        converter: Callable[[Any], Convert],
+        dumper: Callable[[Any], Convert] | None = None,
+        upgrade: Upgrade | None = None,
+        codec: Codec | None = None,
+    ) -> None:
+        def any_payload(**payload: Any) -> None: ...
+
+        self._bulk_function = any_payload.__qualname__ = getattr(function, "__qualname__", type(function).__name__)
+        super().__init__(any_payload, converter, dumper)
+        self._converting, self._annotated, self._upgrade = converter, Annotations(function), upgrade
+        self._codec = codec
+        parameters = dict(inspect.signature(function).parameters)
+        context = parameters.get("context")
+        self.takes_bulk_context = context is not None and self._annotated.denotes(context.annotation, BulkContext)
+        if self.takes_bulk_context:
+            del parameters["context"]
+        self._messages = self._parameter_of_messages([*parameters.values()])
+        self._form: _Form | None = None
+        self._hint()
+
+    def given(self, delivery: Delivery, payload: dict[str, Any]) -> Any:
+        """What the function is given for a message. BadArguments if ``payload`` does not fit."""
+        converted = self._converted(decoded_object(payload, self._codec))
+        if not (self._form or self._get_form()).of_items:
+            return converted
+        headers: Mapping[str, str] = MappingProxyType(delivery.headers or {})
+        return Item(converted, delivery.id, headers, delivery.attempt)
+
+    def of_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The payload for these arguments. TypeError if it does not fit the annotation of the messages."""
+        payload = super().of_call(args, kwargs)
+        try:
+            self._converted(payload)
+        except BadArguments as error:
+            problem = str(error).removeprefix("bad_arguments: ")
+            raise TypeError(f"arguments of {self._bulk_function}(): {problem}") from None
+        except Exception as error:  # a type of the user's that raises will do so again where the message is handled
+            refuse_thrown(error, self._converted, payload)
+        return payload
+
+    def dumped(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """``payload``; where a value has no JSON form, as the annotation of the messages says."""
+        given = dict(payload)
+        form = self._form or self._get_form()
+        try:
+            encode_named(given)
+        except TypeError:
+            if form.convert is None or self._dumper is None:
+                raise
+            written: dict[str, Any] = self._dumper(form.hint)(form.convert(given))
+            return written
+        return given
+
+    def bind(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``payload``. BadArguments if it does not fit."""
+        self._converted(payload)
+        return payload
+
+    def _converted(self, payload: dict[str, Any]) -> Any:
+        form = self._form or self._get_form()
+        if form.convert is None:
+            return payload
+        try:
+            try:
+                return form.convert(payload)
+            except Mismatch:
+                if self._upgrade is None:
+                    raise
+                return form.convert(upgraded(payload, self._upgrade))
+        except Mismatch as mismatch:
+            raise bad_arguments([f"payload{problem}" for problem in mismatch.problems]) from None
+
+    def problems(self) -> tuple[dict[str, str], dict[str, str]]:
+        name, element = self._messages.name, self._element()
+        try:
+            self._annotated.resolve(self._messages.annotation)
+            self._conversion(get_args(element)[0] if get_origin(element) is Item else element)
+        except NotOfJson as error:
+            return {name: str(error)}, {}
+        except Exception as error:
+            return {}, {name: reason_of(error)}
+        return {}, {}
+
+    def _parameter_of_messages(self, parameters: list[inspect.Parameter]) -> inspect.Parameter:
+        for each in parameters:
+            if self._annotated.denotes(each.annotation, Context, by_text=False):
+                fix = "a bulk call has no context of one message: take context: BulkContext, and list[Item]"
+                raise ConfigurationError(self._named_parameter(each), None, fix)
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        if len(parameters) != 1 or parameters[0].kind not in kinds:
+            rule = "a bulk handler takes the list of its messages, and context: BulkContext if it wants that"
+            raise ConfigurationError("bulk handler", self._bulk_function, rule)
+        if parameters[0].annotation is inspect.Parameter.empty:
+            raise ConfigurationError(self._named_parameter(parameters[0]), None, FORMS)
+        return parameters[0]
+
+    def _named_parameter(self, parameter: inspect.Parameter) -> str:
+        return f"parameter {parameter.name} of {self._bulk_function}"
+
+    def _hint(self) -> Any:
+        """The annotation of the messages; Any if it cannot be resolved yet."""
+        annotation = self._messages.annotation
+        try:
+            hint = self._annotated.resolve(annotation)
+        except Exception as error:  # it names a later definition, or one under TYPE_CHECKING
+            refuse_thrown(error, self._annotated.resolve, annotation)
+            return list[Item] if re.search(r"\bItem\b", str(annotation)) else list[Any]
+        element = get_args(hint)[0] if get_args(hint) else Any
+        kinds = accepted_types(get_args(element)[0] if get_origin(element) is Item else element)
+        if (get_origin(hint) or hint) is not list or (element is not Item and kinds and dict not in kinds):
+            raise ConfigurationError(self._named_parameter(self._messages), str(hint), FORMS)
+        return hint
+
+    def _element(self) -> Any:
+        return next(iter(get_args(self._hint())), Any)
+
+    def _get_form(self) -> _Form:
+        element = self._element()
+        of_items = element is Item or get_origin(element) is Item
+        wanted = element
+        if of_items:
+            wanted = next(iter(get_args(element)), Any)
+        convert: Convert | None = None
+        try:
+            convert = self._conversion(wanted)
+        except NotOfJson as error:
+            raise bad_arguments([f"payload: {error}"]) from None
+        except Exception as error:  # reported by `check`
+            refuse_thrown(error, self._conversion, wanted)
+        self._form = _Form(of_items, wanted, convert)
+        return self._form
+
+    def _conversion(self, hint: Any) -> Convert | None:
+        """What converts a payload to ``hint``; None if every payload fits. Raises as the converter."""
+        return None if hint is Item or accepted_types(hint) != () else self._converting(hint)
+
+
+MESSAGES = "messages"
+"""The name under which the payload of a call has its messages: pairs of a `Delivery`, or its fields, and a payload."""
+
+
+class _BulkCall:
+    """The ``items`` that the function is given, for all messages but those that do not fit."""
+
+    def __init__(self, arguments: BulkArguments, payload: dict[str, Any], context: LaunchContext | None) -> None:
+        self.items: list[Any] = []
+        self._outcomes: list[Outcome] = []
+        self._places: list[int] = []
+        for delivery, content in payload[MESSAGES]:
+            try:
+                item = called(arguments.given, Delivery(*delivery), content)
+            except Exception as error:  # it does not fit, or a type of the user's raises
+                self._outcomes.append(failed(error))
+            else:
+                self._places.append(len(self._outcomes))
+                self._outcomes.append(DONE)
+                self.items.append(item)
+        self.named = {}
+        if arguments.takes_bulk_context:
+            assert context is not None
+            self.named["context"] = BulkContext(context)
+
+    def returned(self, result: Any) -> CallOutcomes:
+        """The outcomes if the function returned ``result``: None, or the results of its messages."""
+        try:
+            results = done_result(result)
+            if results is not None:
+                self._check(results)  # GUARD a result for each message
+                self._end([DONE if each is None else returned(each) for each in results])
+        except Exception as error:
+            return self.raised(error)
+        return CallOutcomes(self._outcomes)
+
+    def raised(self, error: Exception) -> CallOutcomes:
+        """The outcomes if the function raised ``error``."""
+        if isinstance(error, Partial):
+            beyond = [place for place in error.errors if place >= len(self.items)]
+            if not beyond:  # GUARD errors of the messages that there are
+                self._end([Outcome(error.errors.get(place)) for place in range(len(self.items))])
+                return CallOutcomes(self._outcomes)
+            text = f"Partial names message {min(beyond)}, and the call had {len(self.items)}; the first one is 0"
+            error = IndexError(text)
+        self._end([failed(error)] * len(self.items))
+        return CallOutcomes(self._outcomes)
+
+    def _check(self, results: object) -> None:
+        wanted = f"return None, or a list of {len(self.items)} results, one of each message"
+        if not isinstance(results, list | tuple):
+            raise TypeError(f"it returned a {type(results).__name__}; {wanted}")
+        if len(results) != len(self.items):
+            raise ValueError(f"it returned {len(results)} results; {wanted}")
+
+    def _end(self, outcomes: Sequence[Outcome]) -> None:
+        for place, outcome in zip(self._places, outcomes, strict=True):
+            self._outcomes[place] = outcome
+
+
+def calling_bulk(function: Callable[..., Any], arguments: BulkArguments, *, asynchronous: bool) -> Run:
+    """The ``run`` of a bulk handler. It returns `CallOutcomes`."""
+
+    def run(payload: dict[str, Any], context: LaunchContext | None) -> CallOutcomes:
+        call = _BulkCall(arguments, payload, context)
+        try:
+            return call.returned(called(function, [*call.items], **call.named) if call.items else None)
+        except Exception as error:
+            return call.raised(error)
+
+    async def run_async(payload: dict[str, Any], context: LaunchContext | None) -> CallOutcomes:
+        call = _BulkCall(arguments, payload, context)
+        try:
+            return call.returned(await function([*call.items], **call.named) if call.items else None)
+        except Exception as error:
+            return call.raised(error)
+
+    return run_async if asynchronous else run
+
+
+def hooked_bulk(run: Run, hooks: Hooks, timeout: float | None) -> Run:
+    """``run`` between the ``before`` hooks of all messages and the ``after`` hooks of those that it completes. Its
+    ``timeout`` begins after ``before``."""
+
+    def run_hooked(payload: dict[str, Any], context: LaunchContext | None) -> CallOutcomes:
+        contexts, skipped = _before(hooks, payload, context, timeout)
+        return _after(hooks, contexts, skipped, run(_without(skipped, payload), context))
+
+    return run_hooked
+
+
+def hooked_bulk_coroutine(run: RunAsync, hooks: Hooks, timeout: float | None) -> RunAsync:
+    """The same as `hooked_bulk`, for coroutines."""
+
+    async def run_hooked(payload: dict[str, Any], context: LaunchContext | None) -> CallOutcomes:
+        contexts, skipped = _before(hooks, payload, context, timeout)
+        if timeout is not None:
+            from pollconsumer.runtime.handling.event_loop import restart_timeout
+
+            restart_timeout()
+        return _after(hooks, contexts, skipped, await run(_without(skipped, payload), context))
+
+    return run_hooked
+
+
+def _before(
+    hooks: Hooks, payload: dict[str, Any], context: LaunchContext | None, timeout: float | None
+) -> tuple[list[LaunchContext], list[bool]]:
+    """The contexts of the call's messages, and whether each is to be skipped."""
+    assert context is not None
+    contexts = context.messages(Delivery(*each) for each, _ in payload[MESSAGES])
+    skipped = [hooks.call("before", each) for each in contexts]
+    if timeout is not None:
+        context.limit(timeout)
+    return contexts, skipped
+
+
+def _without(skipped: Sequence[bool], payload: dict[str, Any]) -> dict[str, Any]:
+    """The payload of a call without the messages that are skipped."""
+    if not any(skipped):
+        return payload
+    # GUARD what is skipped is not in the call
+    kept = [each for each, skips in zip(payload[MESSAGES], skipped, strict=True) if not skips]
+    return {**payload, MESSAGES: kept}
+
+
+def _after(
+    hooks: Hooks, contexts: Sequence[LaunchContext], skipped: Sequence[bool], called: CallOutcomes
+) -> CallOutcomes:
+    """The outcomes of all messages, by those of the ones that the function was given."""
+    rest = iter(called)
+    outcomes = CallOutcomes(DONE if skips else next(rest) for skips in skipped)
+    for context, outcome in zip(contexts, outcomes, strict=True):
+        if outcome.error is None:
+            hooks.call("after", context, outcome.result)
+    return outcomes

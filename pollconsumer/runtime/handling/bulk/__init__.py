@@ -1,1 +1,0 @@
-"""Bulk handlers: their parameters, and one call with several messages."""

@@ -1,1 +1,0 @@
-"""The event loop of coroutines."""

@@ -1,1 +1,0 @@
-"""Where handlers run: in the launch's thread with one slot, on threads or an event loop with more."""

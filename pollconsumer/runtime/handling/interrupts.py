@@ -1,0 +1,370 @@
+"""Interrupting handlers and hooks in this process, at their timeouts or on request, by an exception raised in them.
+
+In the main thread a signal raises it, which also interrupts blocking system calls. In another thread the interpreter
+raises it at the next instruction, but not in a blocking call. If it is swallowed, it is raised again every second.
+
+It is raised only beneath `inside`, and never in a `Shield` or in an import: a handler that ends just in time must not
+affect the next message, an answer of the store must not be left half read, nor a module half imported.
+
+A timeout is armed before each message, which costs each. An interruption of a handler without timeout is armed when a
+person asks for the end of its message: it interrupts a handler that is under way, beneath `Handler.handle_here`, which
+takes what is raised for the handler's error.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from _signal import signal as _set_handler  # type: ignore[import-not-found]  # the one beneath signal's, see below
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from pollconsumer.core.retry import Asleep, Fatal, HandlerTimeout, NotBegun, RetryIn, Stopped, Yield
+from pollconsumer.core.users_code import TimeIsUp
+from pollconsumer.runtime.handling.context import LaunchContext
+from pollconsumer.runtime.handling.handler import Handler, Run
+from pollconsumer.runtime.handling.shield import Stopper, in_force
+from pollconsumer.runtime.system.own_threads import start_thread
+from pollconsumer.runtime.system.system_limits import start_refused
+
+REPEAT = 1.0
+"""Seconds for cleanup, after which a handler is stopped again."""
+SHIELDED_RETRY = 0.01
+"""Seconds until the next try, if a handler could not be interrupted where it was."""
+_SIGALRM, _TIMER = int(signal.SIGALRM), int(signal.ITIMER_REAL)
+"""Numbers: the functions of ``signal`` look for an enum's member in each call, which took half of a timeout's time."""
+
+
+def in_main_thread() -> bool:
+    return threading.get_ident() == threading.main_thread().ident
+
+
+def inside(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments)
+
+
+def in_handler(frame: FrameType | None) -> bool:
+    """Whether ``frame`` is beneath `inside`, and so the handler's, but not of an import in it."""
+    while frame is not None and frame.f_back is not None and not is_importing(frame):
+        frame = frame.f_back
+        if frame.f_code is inside.__code__:
+            return True
+    return False
+
+
+def is_importing(frame: FrameType) -> bool:
+    """Whether ``frame`` is the import system's. What that calls is not interrupted: a module that is left half imported
+    fails all later messages."""
+    return frame.f_code.co_filename.startswith("<frozen importlib._bootstrap")
+
+
+class Limit(Stopper):
+    """A timeout in force. An `Alarm` is hastened only in the main thread."""
+
+    __slots__ = ("_when_fired", "due", "fired", "hastened", "over", "seconds")
+
+    due: float
+    """When the timeout ends, on the monotonic clock, in seconds."""
+
+    def __init__(self, seconds: float, when_fired: Callable[[], None] | None) -> None:
+        self.seconds, self._when_fired = seconds, when_fired
+        self.fired = self.over = self.deferred = self.hastened = False
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        raise NotImplementedError
+
+    def has_ended(self) -> bool:
+        return self.over
+
+    def reaches(self, frame: FrameType | None) -> bool:
+        """Whether the handler may be stopped where it is."""
+        return in_handler(frame)
+
+    def verdict(self) -> Exception:
+        return Stopped() if self.hastened else HandlerTimeout(self.seconds)
+
+    def fire(self) -> None:
+        if not self.fired and self._when_fired is not None:
+            self._when_fired()
+        self.fired = True
+
+
+class Alarm(Limit):
+    """A timeout in the main thread, by SIGALRM, whose handler and timer are as before afterwards."""
+
+    __slots__ = ("_before", "_interval", "_left", "_since")
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        thread = threading.get_ident()
+        outer = in_force.get(thread)
+        self.begin()
+        in_force[thread] = self
+        try:
+            return inside(function, *arguments)
+        finally:
+            self.over = True
+            if outer is None:
+                in_force.pop(thread, None)
+            else:
+                in_force[thread] = outer
+            self.end()
+
+    def hasten(self, seconds: float) -> None:
+        self.hastened, self.due = True, min(self.due, time.monotonic() + seconds)
+        if not self.fired and signal.getitimer(_TIMER)[0] > seconds:
+            signal.setitimer(_TIMER, seconds)
+
+    def begin(self) -> None:
+        """Set handler and timer."""
+        self._since = time.monotonic()
+        self.due = self._since + self.seconds
+        self._left, self._interval = signal.setitimer(_TIMER, 0)  # what is left of another timer, and its interval
+        self._before = _set_handler(_SIGALRM, self._ring)
+        signal.setitimer(_TIMER, self.seconds)
+
+    def end(self) -> None:
+        """Restore handler and timer."""
+        self.over = True
+        signal.setitimer(_TIMER, 0)
+        # A signal that is pending is handled in this call, before the change.
+        _set_handler(_SIGALRM, signal.SIG_DFL if self._before is None else self._before)
+        if self._left:
+            left = max(SHIELDED_RETRY, self._left - (time.monotonic() - self._since))
+            signal.setitimer(_TIMER, left, self._interval)
+
+    def _ring(self, _number: int, frame: FrameType | None) -> None:
+        if self.over:
+            return
+        left = self.due - time.monotonic()
+        if left > 0:
+            signal.setitimer(_TIMER, left)
+        elif self.has_ended():
+            self.end()
+        elif self.deferred or not self.reaches(frame):
+            signal.setitimer(_TIMER, SHIELDED_RETRY)
+        else:
+            signal.setitimer(_TIMER, REPEAT)
+            self.fire()
+            raise TimeIsUp
+
+
+VERDICTS = (Asleep, Fatal, RetryIn, Yield)
+"""Exceptions by which a stopped handler may still decide about the next attempt."""
+
+
+def limited(run: Run, seconds: float) -> Run:
+    """``run`` with a timeout: HandlerTimeout if it was stopped, even if it then returned; Stopped, if that was asked
+    for."""
+
+    def call(payload: dict[str, Any], context: LaunchContext | None) -> Any:
+        limit = _limit(seconds)
+        try:
+            result = limit.run(run, payload, context)
+        except VERDICTS:
+            raise
+        except BaseException as error:
+            if limit.fired:
+                raise limit.verdict() from error
+            raise
+        if limit.fired:
+            raise limit.verdict()
+        return result
+
+    return call
+
+
+def call_within(
+    seconds: float, function: Callable[..., object], *arguments: Any, when_stopped: Callable[[], None]
+) -> None:
+    """Call ``function``. Its exception is raised, unless it was stopped. ``when_stopped`` is called at the timeout,
+    possibly before the call ends: in a signal handler, or in another thread."""
+    limit = _limit(seconds, when_stopped)
+    try:
+        limit.run(function, *arguments)
+    except BaseException:
+        if not limit.fired:
+            raise
+
+
+def _limit(seconds: float, when_fired: Callable[[], None] | None = None) -> Limit:
+    kind = Alarm if in_main_thread() else Strike
+    return kind(seconds, when_fired)
+
+
+class Strike(Limit):
+    """A timeout in another thread than the main one."""
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            striker = Striker.started()
+        except RuntimeError as error:
+            raise NotBegun(start_refused(error)) from None
+        self.thread, self.pid = threading.get_ident(), os.getpid()
+        self.due = time.monotonic() + self.seconds
+        in_force[self.thread] = self
+        striker.watch(self)
+        try:
+            return inside(function, *arguments)
+        finally:
+            self.over = True
+            # One exception can still arrive, which was already scheduled; no second one.
+            try:
+                striker.forget(self)
+            except TimeIsUp:
+                striker.forget(self)
+
+    def defer(self) -> None:
+        Striker.started().defer(self)
+
+    def hasten(self, seconds: float) -> None:
+        Striker.started().hasten(self, seconds)
+
+
+class Striker:
+    """The thread that stops handlers in the others."""
+
+    _one: Striker | None = None
+
+    def __init__(self) -> None:
+        import ctypes
+
+        # A PyDLL holds the GIL during the call.
+        raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+        raise_in.argtypes = (ctypes.c_ulong, ctypes.py_object)
+        self._raise_in, self._nothing = raise_in, ctypes.py_object()
+        # Handlers' threads use the lock, not the condition: an exception in the condition's Python code would leave it
+        # locked.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._limits: set[Strike] = set()
+        self._wakes = 0.0
+        start_thread("timeouts", self._watch)
+
+    @classmethod
+    def started(cls) -> Striker:
+        if cls._one is None:
+            with _starting:
+                cls._one = cls._one or cls()
+        return cls._one
+
+    def watch(self, limit: Strike) -> None:
+        with self._lock:
+            self._limits.add(limit)
+            if limit.due < self._wakes:
+                self._changed.notify()
+
+    def hasten(self, limit: Strike, seconds: float) -> None:
+        with self._lock:
+            limit.hastened, limit.due = True, min(limit.due, time.monotonic() + seconds)
+            self._changed.notify()
+
+    def forget(self, limit: Strike) -> None:
+        """Stop watching, and revoke an exception that was not raised yet. Called in the limit's own thread."""
+        if os.getpid() != limit.pid:
+            return  # a fork: it has no striker, and the lock may have been copied locked
+        with self._lock:
+            self._limits.discard(limit)
+            self._raise_in(limit.thread, self._nothing)
+            in_force.pop(limit.thread, None)
+
+    def defer(self, limit: Strike) -> None:
+        with self._lock:
+            self._raise_in(limit.thread, self._nothing)
+            limit.deferred = True
+
+    def _watch(self) -> None:
+        with self._changed:
+            while True:
+                now = time.monotonic()
+                frames = sys._current_frames()  # noqa: SLF001  documented, and there is no other way
+                for limit in self._limits:
+                    if limit.due <= now and not limit.has_ended():
+                        limit.due = now + self._strike(limit, frames.get(limit.thread))
+                del frames
+                self._wakes = min((limit.due for limit in self._limits if not limit.has_ended()), default=now + 3600)
+                self._changed.wait(max(0.0, self._wakes - time.monotonic()))
+
+    def _strike(self, limit: Strike, frame: FrameType | None) -> float:
+        """Stop the handler, if that is possible where it is. Returns seconds until the next try."""
+        if limit.deferred or not limit.reaches(frame):
+            return SHIELDED_RETRY
+        limit.fire()
+        self._raise_in(limit.thread, TimeIsUp)
+        return REPEAT
+
+
+_starting = threading.Lock()
+
+
+_STORE = "pollconsumer.store."
+"""Modules that are not interrupted while they run: an answer of the store must not be left half read."""
+_APART = ("pollconsumer.runtime.children.",)
+"""Modules whose handlers end by themselves: they stop a process."""
+
+
+def interrupt(seconds: float, in_hand: Callable[[], bool]) -> bool:
+    """Interrupt the handler in this, the main thread, after ``seconds``, and again every second, while its message is
+    ``in_hand``. False if no handler is under way that can be interrupted."""
+    if not _may_be_interrupted(sys._getframe(), even_in_store=True):  # noqa: SLF001  documented
+        return False
+    _UntimedAlarm(seconds, in_hand).start()
+    return True
+
+
+def interrupt_in(thread: int, seconds: float, in_hand: Callable[[], bool]) -> None:
+    """Interrupt the handler in another ``thread``, as `interrupt` does in this one."""
+    _UntimedStrike(seconds, in_hand).start(thread)
+
+
+def _may_be_interrupted(frame: FrameType | None, *, even_in_store: bool = False) -> bool:
+    """Whether ``frame`` is a handler's, or called by one."""
+    spared = _APART if even_in_store else (*_APART, _STORE)
+    while frame is not None and frame.f_back is not None:
+        if is_importing(frame) or str(frame.f_globals.get("__name__")).startswith(spared):
+            return False
+        if frame.f_back.f_code is Handler.handle_here.__code__:
+            return True
+        frame = frame.f_back
+    return False
+
+
+class _Untimed(Limit):
+    """A limit that stays in force until its message is no longer in hand."""
+
+    def __init__(self, seconds: float, in_hand: Callable[[], bool]) -> None:
+        super().__init__(seconds, None)
+        self._in_hand = in_hand
+
+    def has_ended(self) -> bool:
+        return not self._in_hand()
+
+    def reaches(self, frame: FrameType | None) -> bool:
+        return _may_be_interrupted(frame)
+
+
+class _UntimedAlarm(_Untimed, Alarm):
+    def start(self) -> None:
+        in_force[threading.get_ident()] = self
+        self.begin()
+
+    def hasten(self, seconds: float) -> None:
+        """Nothing to do: the handler is to stop already."""
+
+    def end(self) -> None:
+        in_force.pop(threading.get_ident(), None)
+        super().end()
+
+
+class _UntimedStrike(_Untimed, Strike):
+    def start(self, thread: int) -> None:
+        self.thread, self.pid = thread, os.getpid()
+        self.due = time.monotonic() + self.seconds
+        in_force[thread] = self
+        Striker.started().watch(self)
+
+    def end(self) -> None:
+        Striker.started().forget(self)

@@ -1,1 +1,0 @@
-"""Interrupting handlers: at their timeouts, or on request."""

@@ -1,1 +1,0 @@
-"""Looks at payloads by the annotations of the handler that is to be given them."""

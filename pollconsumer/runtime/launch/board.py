@@ -1,0 +1,396 @@
+"""Memory that a launch shares with its heartbeat: what is in hand, how far the launch has come, what is to stop.
+
+It can be read after the launch has died. The heartbeat writes until when the lease can be trusted, and what it learns
+from the store of stops and pauses. The launch writes the rest, which the heartbeat copies to the ledger with every
+renewal, and when the launch dies.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import struct
+from collections.abc import Sequence
+from threading import RLock
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pollconsumer.core.window import StopReason
+from pollconsumer.store.records.reservations import Claim, Reservation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+
+_HEAD = struct.Struct("BBBB")
+"""What an entry begins with: whether it is the last attempt, and the lengths of handler, queue and id; these follow."""
+LONGEST = 255
+"""Maximum bytes of an id, or a name; valid ones are shorter."""
+
+
+class MessageInHand(NamedTuple):
+    """A message that is handled or not settled yet. ``ended``: its handler has. ``last``: its last attempt.
+    ``began`` and ``ends_by``: when its handler began, and must have ended, on the monotonic clock."""
+
+    queue: str
+    id: bytes
+    handler: str
+    ended: bool
+    last: bool
+    began: float = 0.0
+    ends_by: float = 0.0
+
+
+def _read(memory: mmap.mmap, at: int, *, ended: bool) -> MessageInHand:
+    """The entry that begins ``at``."""
+    last, *lengths = _HEAD.unpack_from(memory, at)
+    at, parts = at + _HEAD.size, []
+    for length in lengths:
+        parts.append(memory[at : at + length])
+        at += length
+    handler, queue, message_id = parts
+    return MessageInHand(
+        queue.decode("utf-8", "replace"), message_id, handler.decode("utf-8", "replace"), ended, bool(last)
+    )
+
+
+class Flight:
+    """Messages that are in hand or unsettled: each has a place."""
+
+    MOST, _PLACE, _FROM = 1024, 1024, 4096
+    _TIMES_AT = _FROM + MOST * _PLACE
+    _LAST = 2 * MOST
+    """Where it stands among the times when the last handling ended."""
+    SIZE = _TIMES_AT + (8 * (_LAST + 1) + 4095 & ~4095)
+    _FREE, _IN_HAND, _ENDED = range(3)
+    """States of a place, in the byte before its entry."""
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        self._memory = memory
+        self._places: dict[Reservation, int] = {}
+        self._ended: list[Reservation] = []
+        self._free = list(range(self._FROM, self._TIMES_AT, self._PLACE))[::-1]
+        self._heads: dict[tuple[str, str, int, bool], bytes] = {}
+        self._times = memoryview(memory)[self._TIMES_AT : self._TIMES_AT + 8 * (self._LAST + 1)].cast("d")
+        """Two instants for each place: when its handling began, and when the handling must have ended."""
+
+    def _head_of(self, handler: str, queue: str, id_length: int, *, last: bool) -> bytes:
+        """An entry but for the first `LONGEST` bytes of the id, which follow; made once."""
+        of = handler, queue, id_length, last
+        head = self._heads.get(of)
+        if head is None:
+            name, place = handler.encode("utf-8", "replace")[:LONGEST], queue.encode("utf-8", "replace")[:LONGEST]
+            head = _HEAD.pack(last, len(name), len(place), min(id_length, LONGEST)) + name + place
+            self._heads[of] = head
+        return head
+
+    def enter(self, reservation: Reservation, *, last: bool, began: float = 0.0, ends_by: float = 0.0) -> None:
+        """Record that the handler of ``reservation`` begins, and until when it may go on, on the monotonic clock.
+        Requires a free place."""
+        message_id, memory, at = reservation.id, self._memory, self._free.pop()
+        times, number = self._times, (at - self._FROM) // self._PLACE
+        times[2 * number], times[2 * number + 1] = began, ends_by
+        text = self._head_of(reservation.handler, reservation.queue, len(message_id), last=last)
+        text += message_id[:LONGEST]
+        self._places[reservation] = at
+        memory[at + 1 : at + 1 + len(text)] = text
+        memory[at] = self._IN_HAND
+
+    def extend(self, reservation: Reservation, ends_by: float) -> None:
+        """Record anew until when a handler may go on: its timeout begins now."""
+        if (at := self._places.get(reservation)) is not None:
+            self._times[2 * ((at - self._FROM) // self._PLACE) + 1] = ends_by
+
+    def end(self, reservation: Reservation, ended: float = 0.0) -> None:
+        """Record that its handler has ended, and when: a later death of the process is not charged to the message."""
+        self._times[self._LAST] = ended
+        self._memory[self._places[reservation]] = self._ENDED
+        self._ended.append(reservation)
+
+    def last_ended(self) -> float:
+        """When the last message ended; 0 if none has."""
+        return self._times[self._LAST]
+
+    def ends_by(self, before: float | None = None, since: float = 0.0) -> float:
+        """The last instant at which a message that is handled must have ended, or has ended; read from the shared
+        memory, in any process. With ``before``, of handlings that go on, and began before that and before ``since``."""
+        times, found = self._times, [] if before is not None else [self.last_ended()]
+        for number in self._handled():
+            began, ends_by = times[2 * number], times[2 * number + 1]
+            if before is None or began < min(before, since):
+                found.append(ends_by)
+        return max(found, default=0.0)
+
+    def _handled(self) -> list[int]:
+        """Where the times are of messages whose handler has not ended."""
+        states = self._memory[self._FROM : self._TIMES_AT : self._PLACE]
+        return [number for number, state in enumerate(states.rstrip(b"\0")) if state == self._IN_HAND]
+
+    def overdue(self, now: float) -> list[Reservation]:
+        """Messages that are handled for longer than they may be, in this process."""
+        times = self._times
+        return [
+            each
+            for each, at in [*self._places.items()]
+            if self._memory[at] == self._IN_HAND and 0.0 < times[2 * ((at - self._FROM) // self._PLACE) + 1] <= now
+        ]
+
+    def leave(self, reservation: Reservation) -> None:
+        at = self._places.pop(reservation)
+        self._memory[at] = self._FREE
+        self._free.append(at)
+
+    def settled(self) -> None:
+        """Forget messages that have ended: they are settled."""
+        memory, places, free = self._memory, self._places, self._free
+        for reservation in self._ended:  # `leave`, for many
+            at = places.pop(reservation)
+            memory[at] = self._FREE
+            free.append(at)
+        self._ended.clear()
+
+    def free(self) -> int:
+        """How many more messages may be in hand or unsettled."""
+        return len(self._free)
+
+    def in_hand(self) -> list[Reservation]:
+        """Messages whose handler has not ended, in this process. May be called in any thread."""
+        return [each for each, at in [*self._places.items()] if self._memory[at] == self._IN_HAND]
+
+    def ids(self, queue: str) -> set[bytes]:
+        """The ids of messages of ``queue`` that are in hand or unsettled, in this process."""
+        return {reservation.id for reservation in self._places if reservation.queue == queue}
+
+    def the_one(self) -> Reservation | None:
+        """The message in hand in this process, if it is the only one. May be called in any thread."""
+        in_hand = self.in_hand()
+        return in_hand[0] if len(in_hand) == 1 else None
+
+    def left_behind(self) -> list[MessageInHand]:
+        """Messages that are in hand or unsettled, read from the shared memory, in any process."""
+        held, states = [], self._memory[self._FROM : self._TIMES_AT : self._PLACE]
+        for number, state in enumerate(states.rstrip(b"\0") and states):
+            if state != self._FREE:
+                at, ended = self._FROM + number * self._PLACE, state == self._ENDED
+                message = _read(self._memory, at + 1, ended=ended)
+                if not ended:
+                    began, ends_by = self._times[2 * number], self._times[2 * number + 1]
+                    message = message._replace(began=began, ends_by=ends_by)
+                held.append(message)
+        return held
+
+
+_LENGTHS = struct.Struct("HH")
+_NO_QUEUE, _ALL_RESUMED = "", b""
+"""What stand in place of a queue's name, and of a handler's."""
+
+
+class Stops:
+    MOST, _PLACE, _FROM = 256, 1024, 8
+    SIZE = _FROM + MOST * _PLACE
+    """Bytes for the number of requests so far, and for the last ones of them."""
+    _LONGEST = 255
+    """Maximum bytes of an id, or a name; valid ones are shorter."""
+
+    def __init__(self, memory: mmap.mmap, at: int) -> None:
+        self._memory, self._at = memory, at
+        self._count = memoryview(memory)[at : at + self._FROM].cast("Q")
+        self._seen = 0
+        self._asked: set[tuple[str, bytes]] = set()
+        self._handlers: Mapping[bytes, str] = {}
+        """The own names of the launch's handlers, by each name: other pauses do not concern it."""
+        self.paused = frozenset[str]()
+        """Own names of the handlers that a person has paused, as `standing` last found."""
+        self._act: Callable[[], None] | None = None
+        self._lock = RLock()  # a signal handler may look while its thread does
+
+    def ask(self, *requests: tuple[str, bytes]) -> None:
+        """Record requests of queues and ids, in the heartbeat. The launch sees all of them or none."""
+        for number, (queue, message_id) in enumerate(requests, self._count[0]):
+            texts = queue.encode()[: self._LONGEST], message_id[: self._LONGEST]
+            entry = _LENGTHS.pack(*map(len, texts)) + b"".join(texts)
+            at = self._place(number)
+            self._memory[at : at + len(entry)] = entry
+        self._count[0] += len(requests)
+
+    def pause(self, names: Iterable[bytes]) -> None:
+        """Record, in the heartbeat, that the handlers with these names are paused, and no others."""
+        self.ask((_NO_QUEUE, _ALL_RESUMED), *((_NO_QUEUE, name) for name in names))
+
+    def serve(self, handlers: Mapping[str, str], paused: Iterable[str]) -> None:
+        """Name the launch's handlers, by each name, and which of them were paused before."""
+        self._handlers = {name.encode(): own for name, own in handlers.items()}
+        self.paused = frozenset(paused)
+
+    def answer_by(self, act: Callable[[], None]) -> None:
+        """Have `called` call ``act``, in a signal handler of the main thread."""
+        self._act = act
+
+    def called(self) -> None:
+        """Answer the signal that the heartbeat sends after a request."""
+        if self._act is not None:
+            self._act()
+
+    def any(self) -> bool:
+        """Whether there may be a request, or news of pauses."""
+        return bool(self._asked) or self._count[0] != self._seen
+
+    def asked(self, reservation: Reservation) -> bool:
+        """Whether this message is to stop."""
+        return self.any() and (reservation.queue, reservation.id) in self.standing()
+
+    def standing(self) -> set[tuple[str, bytes]]:
+        """Queue and id of each message that is to stop."""
+        with self._lock:
+            count, paused = self._count[0], set(self.paused)
+            for number in range(max(self._seen, count - self.MOST), count):
+                at = self._place(number)
+                queue, message_id = _LENGTHS.unpack_from(self._memory, at)
+                begin = at + _LENGTHS.size
+                ends = begin + queue, begin + queue + message_id
+                name, asked = self._memory[begin : ends[0]].decode("utf-8", "replace"), self._memory[slice(*ends)]
+                if name != _NO_QUEUE:
+                    self._asked.add((name, asked))
+                elif asked == _ALL_RESUMED:
+                    paused.clear()
+                elif asked in self._handlers:
+                    paused.add(self._handlers[asked])  # by whichever name
+            self._seen, self.paused = count, frozenset(paused)
+            return set(self._asked)
+
+    def forget(self, queue: str, message_id: bytes) -> None:
+        """Drop a request: its message is not in hand, or no longer."""
+        with self._lock:
+            self._asked.discard((queue, message_id))
+
+    def _place(self, number: int) -> int:
+        return self._at + self._FROM + number % self.MOST * self._PLACE
+
+
+_COUNTS = struct.Struct("qqqqddq")
+"""The fields of `Counts`."""
+_END = struct.Struct("qq")
+_COUNTS_AT = 8
+"""The offset of the counts: before them is a double, the instant until which the lease can be trusted."""
+_END_AT = _COUNTS_AT + _COUNTS.size
+_REASONS = list(StopReason)
+
+
+LOST, EMPTIED, ROLLED_BACK = -1.0, -2.0, -3.0
+"""What stands for an instant once the lease is lost: another launch holds it; the store was emptied; the store went
+back, and is refused for that."""
+
+
+_OF_PROCESSES = ("namespace", "births")
+_DESCRIBING = ("role", "queues", "host", "pid", "config", "handlers", *_OF_PROCESSES)
+Sighting = tuple[str, str, str, float, float]
+"""Handler, queue, id of a message in hand, when it was first seen, and when it must have ended, on the boot clock."""
+
+
+class Counts(NamedTuple):
+    handled: int = 0
+    failed: int = 0
+    released: int = 0
+    yielded: int = 0
+    average: float = 0.0
+    margin: float = 0.0
+    longer_than_window: int = 0
+
+    def of_messages(self) -> tuple[int, int, int, int]:
+        return self.handled, self.failed, self.released, self.yielded
+
+
+class LaunchProgress:
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, Flight.SIZE + Stops.SIZE)
+        self.trusted = memoryview(self._memory)[:_COUNTS_AT].cast("d")
+        """What `trusted_until` returns."""
+        self.flight = Flight(self._memory)
+        self.stops = Stops(self._memory, Flight.SIZE)
+        self.end(None, 0)
+        self.facts: dict[str, Any] = {}
+        """Fields of the ledger's entry that tell which launch it is, where, and by which launcher; and the namespace
+        and the births of its processes, see `process.all_gone`."""
+        self.waited = self.since = 0.0
+        """Seconds from the launch's start until it held the lease, and when that was, on the boot clock."""
+
+    def hold(self, waited: float, since: float) -> None:
+        """Begin to hold the lease."""
+        self.waited, self.since = waited, since
+
+    def ran(self, now: float) -> float:
+        """Seconds from the launch's start until ``now``, on the boot clock."""
+        return self.waited + now - self.since
+
+    def trust_until(self, boot_time: float) -> None:
+        self.trusted[0] = boot_time
+
+    def trusted_until(self) -> float:
+        """The instant of the boot clock until which the lease can be trusted; or LOST, EMPTIED, ROLLED_BACK."""
+        return self.trusted[0]
+
+    def count(self, counts: Counts) -> None:
+        _COUNTS.pack_into(self._memory, _COUNTS_AT, *counts)
+
+    def counts(self) -> Counts:
+        return Counts(*_COUNTS.unpack_from(self._memory, _COUNTS_AT))
+
+    def end(self, reason: StopReason | None, exit_code: int) -> None:
+        """Record why the launch ends, even if it is killed right after."""
+        at = -1 if reason is None else _REASONS.index(reason)
+        _END.pack_into(self._memory, _END_AT, at, exit_code)
+
+    def ended(self) -> tuple[StopReason | None, int]:
+        at, exit_code = _END.unpack_from(self._memory, _END_AT)
+        return (None if at < 0 else _REASONS[at]), exit_code
+
+    def description(self) -> str:
+        """The launch, for `lease show` and for launches that find the lease held."""
+        return json.dumps({name: self.facts.get(name) for name in _DESCRIBING})
+
+    def entry(
+        self,
+        claim: Claim | None,
+        now: float,
+        leaving: float | None = None,
+        in_hand: Sequence[Sighting] = (),
+        *,
+        beyond: bool = False,
+    ) -> str:
+        """The ledger's entry as of ``now``, on the boot clock; of a launch that waits, without a claim. ``leaving``:
+        seconds from its end until its process was about to exit. ``in_hand``: messages that take long. ``beyond``: the
+        launch's window is over."""
+        counts, (reason, exit_code) = self.counts(), self.ended()
+        entry: dict[str, Any] = {name: value for name, value in self.facts.items() if name not in _OF_PROCESSES}
+        entry |= {
+            "running_seconds": 0.0 if claim is None else round(self.ran(now), 3),
+            "stop_reason": reason,
+            "exit_code": None if reason is None else exit_code,
+            "handled": counts.handled,
+            "failed": counts.failed,
+            "released": counts.released,
+            "yielded": counts.yielded,
+            "average_seconds": counts.average,
+            "margin_seconds": counts.margin,
+            "longer_than_window": counts.longer_than_window,
+            "exit_seconds": None if leaving is None else round(leaving, 3),
+        }
+        if claim is None:
+            return json.dumps(entry)
+
+        def at(instant: float) -> int:
+            return claim.at + int((instant - self.since) * 1000)
+
+        entry |= {
+            "fence": int(claim.fence),
+            "slot": claim.slot,
+            "lineage": claim.lineage,
+            "started_ms": claim.at - int(self.waited * 1000),
+            "acquired_ms": claim.at,
+            "ended_ms": at(now),
+        }
+        if in_hand:
+            shown = [(handler, queue, name, at(began), at(until)) for handler, queue, name, began, until in in_hand]
+            entry["in_hand"] = [(queue, name, began) for _, queue, name, began, _ in shown]
+            if beyond:
+                entry["working_on"] = shown
+        return json.dumps(entry)
