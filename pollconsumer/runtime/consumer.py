@@ -9,7 +9,7 @@ recursion: idling is a blocking wait, messages are reserved and settled in pages
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from contextlib import closing, suppress
 from math import inf
 from typing import TYPE_CHECKING
@@ -36,8 +36,6 @@ from pollconsumer.store.records.reservations import DeadLetter, Reservation
 from pollconsumer.store.server import service_of, unknown_queues
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence, Set
-
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.runtime.session import bulk_calls
 

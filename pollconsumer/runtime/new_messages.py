@@ -1,7 +1,5 @@
 """Makes messages from the arguments of producers, and validates them, also after hooks, before anything is sent."""
 
-from __future__ import annotations
-
 import math
 import os
 import time
@@ -186,7 +184,7 @@ class Defaults(NamedTuple):
         check_rate("", key)
         return message._replace(rate_key=key, rate=message.rate or self.rate or "")
 
-    def rated_recurrence(self, recurrence: Recurrence) -> Recurrence:
+    def rated_recurrence(self, recurrence: "Recurrence") -> "Recurrence":
         """``recurrence``, its occurrences with the rate and the rate key of the handler's messages."""
         if self.rate is None and self.rate_key is None:
             return recurrence

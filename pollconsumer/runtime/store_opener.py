@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pollconsumer.core.errors import CannotCreate
@@ -12,6 +13,7 @@ from pollconsumer.runtime.system.own_files import EMBEDDED, OwnFiles, data_direc
 from pollconsumer.store.client.address import CredentialProvider
 from pollconsumer.store.client.patience import Patience
 from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.strict import Strict
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.queues.redis_store import RedisStore
@@ -20,11 +22,8 @@ from pollconsumer.store.safety.suitability import Suitability, count_replicas
 from pollconsumer.store.scripts import Scripts
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pollconsumer.runtime.embedded.server import EmbeddedServer
     from pollconsumer.store.brought_client import BroughtClient
-    from pollconsumer.store.client.strict import Strict
 
 START_BUDGET = 10.0
 """Seconds for starting the embedded server."""

@@ -3,17 +3,13 @@
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import UsageError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import Codec, NewMessage
-from pollconsumer.core.messages.message_steps import Recorded, StepEntry
-from pollconsumer.runtime.new_messages import Defaults
-
-if TYPE_CHECKING:
-    from pollconsumer.core.messages.message_steps import Progress
-    from pollconsumer.runtime.new_messages import BeforeEnqueue
+from pollconsumer.core.messages.message_steps import Progress, Recorded, StepEntry
+from pollconsumer.runtime.new_messages import BeforeEnqueue, Defaults
 
 
 class Delivery(NamedTuple):
@@ -81,7 +77,7 @@ class Situation(NamedTuple):
     defaults_of: Callable[[str], Defaults]
     clock: Callable[[], float] = time.monotonic
     send: Callable[[NewMessage], str] | None = None
-    report: "Callable[[Any, Progress], None]" = lambda *_: None
+    report: Callable[[Any, Progress], None] = lambda *_: None
     before_enqueue: "Sequence[BeforeEnqueue]" = ()
     stop_asked: Callable[[Any], bool] = bool
     record: Callable[[Any, StepEntry], None] | None = None

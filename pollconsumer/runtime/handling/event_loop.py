@@ -11,11 +11,12 @@ import errno
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from contextvars import Context as Variables
 from contextvars import ContextVar, copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
 from selectors import DefaultSelector
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pollconsumer.core.retry import HandlerTimeout, Stopped
 from pollconsumer.runtime.handling.context import LaunchContext
@@ -25,10 +26,6 @@ from pollconsumer.runtime.handling.outcome import DONE, Outcome, failed, returne
 from pollconsumer.runtime.system.own_threads import start_for_others
 from pollconsumer.store.client.exact_wait import wait_readable
 from pollconsumer.store.client.own_descriptors import above_standard
-
-if TYPE_CHECKING:
-    from contextvars import Context as Variables
-
 
 End = Callable[[Outcome], None]
 

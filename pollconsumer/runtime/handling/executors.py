@@ -6,7 +6,8 @@ import errno
 import os
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from contextvars import copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -25,9 +26,6 @@ from pollconsumer.store.client.own_descriptors import Opened, above_standard
 from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
     from pollconsumer.runtime.handling.event_loop import EventLoop
 
 

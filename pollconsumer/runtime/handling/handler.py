@@ -4,15 +4,13 @@ Exceptions of hooks are logged and change nothing. A hook that exceeds its timeo
 called again in this process, so that not every message waits for it.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import Context, copy_context
 from functools import partial
 from types import CoroutineType, MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.messages.codec import decoded_object
@@ -31,11 +29,8 @@ from pollconsumer.runtime.handling.outcome import (
     returned,
     trace,
 )
-from pollconsumer.runtime.new_messages import Defaults
+from pollconsumer.runtime.new_messages import BeforeEnqueue, Defaults
 from pollconsumer.runtime.system.signals import end_stray
-
-if TYPE_CHECKING:
-    from pollconsumer.runtime.new_messages import BeforeEnqueue
 
 
 def own_context(base: Context | None = None) -> Context:
@@ -249,7 +244,7 @@ class Handler(NamedTuple):
     hooks: Hooks | None = None
     asynchronous: bool = False
     isolated: bool = False
-    timed: Callable[[float | None], Handler] | None = None
+    timed: "Callable[[float | None], Handler] | None" = None
     policies: Mapping[str, RetryPolicy | ErrorPolicy] = MappingProxyType({})
     rate: str | None = None
     rate_key: str | None = None
@@ -267,11 +262,11 @@ class Handler(NamedTuple):
         """What messages of the handler have by default."""
         return Defaults(self.queue, self.rate, self.rate_key)
 
-    def with_timeout(self, seconds: float | None) -> Handler:
+    def with_timeout(self, seconds: float | None) -> "Handler":
         """The same handler with another timeout."""
         return self._replace(timeout=seconds) if self.timed is None else self.timed(seconds)
 
-    def wrapped(self, wrap: Callable[[Handler], Handler]) -> Handler:
+    def wrapped(self, wrap: "Callable[[Handler], Handler]") -> "Handler":
         """``wrap(self)``; with another timeout, it is wrapped as well."""
         return wrap(self)._replace(timed=lambda seconds: self.with_timeout(seconds).wrapped(wrap))
 

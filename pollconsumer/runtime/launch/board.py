@@ -5,21 +5,15 @@ from the store of stops and pauses. The launch writes the rest, which the heartb
 renewal, and when the launch dies.
 """
 
-from __future__ import annotations
-
 import json
 import mmap
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import RLock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pollconsumer.core.window import StopReason
 from pollconsumer.store.records.reservations import Claim, Reservation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
 
 _HEAD = struct.Struct("BBBB")
 """What an entry begins with: whether it is the last attempt, and the lengths of handler, queue and id; these follow."""

@@ -7,6 +7,7 @@ handles other messages. A message whose process died is called alone, so that no
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import inf
@@ -31,8 +32,6 @@ from pollconsumer.runtime.session.pace import MAX_PAGE_MESSAGES, ConsumerOptions
 from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
-    from collections import deque
-
     Kind = tuple[str, str]
     """A handler and a queue: their messages go together."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from itertools import islice
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import PollConsumerError, StoreUnreachable
 from pollconsumer.core.messages.message import NewMessage, decoded_options
-from pollconsumer.core.messages.message_steps import StepEntry
+from pollconsumer.core.messages.message_steps import Progress, StepEntry
 from pollconsumer.core.messages.payloads import Malformed, decode_payload
 from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.runtime.handling.context import LaunchContext
@@ -29,9 +29,6 @@ from pollconsumer.store.records.occurrences import PreviousOccurrence
 from pollconsumer.store.records.reservations import Lot, Reservation
 
 if TYPE_CHECKING:
-    from collections.abc import Set
-
-    from pollconsumer.core.messages.message_steps import Progress
     from pollconsumer.store.records.reports import Reports
 
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from math import inf
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import OF_ANY_QUEUE, NodeLost, PollConsumerError, StoreUnreachable
 from pollconsumer.core.news.events import NewerMessagesFound, QueueLeftOut, ReservationsLost
@@ -30,9 +29,6 @@ from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.records.reservations import Reservation
 from pollconsumer.store.records.steps import Promoted, Settlement, Share, Stepped
 from pollconsumer.store.server import unreachable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Turns:

@@ -1,8 +1,6 @@
 """What a consumer is to do, and how a launch paces itself: by its margin, and by how many messages it reserves."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,8 +14,6 @@ from pollconsumer.store.limits import Limits, Retention
 from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pollconsumer.runtime.launch.pings import Monitors
 
 
@@ -50,7 +46,7 @@ class ConsumerOptions(NamedTuple):
     """Launches that share the queues at the same time."""
     longest_wait: float = LONGEST_WAIT
     report_every: float = REPORT_EVERY
-    new_monitors: Callable[[], Monitors] | None = None
+    new_monitors: "Callable[[], Monitors] | None" = None
     """Makes the monitors that recurrences ping; None where nobody is to be told, as in a test."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -48,8 +48,6 @@ from pollconsumer.store.records.reservations import DeadLetter, Reservation
 from pollconsumer.store.records.steps import Done, Extra, Settlement, Share
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
     from pollconsumer.runtime.launch.pings import Monitors
     from pollconsumer.runtime.session.contexts import Predecessors
     from pollconsumer.store.queues.batches import NewBatch

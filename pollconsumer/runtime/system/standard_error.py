@@ -15,14 +15,11 @@ import os
 import select
 import stat
 import sys
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from pollconsumer.store.client.own_descriptors import Opened, high_copy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 PATIENCE = 1.0
 """Seconds that one line waits for a reader; those after it do not wait until one is there again."""
